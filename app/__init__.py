@@ -1,0 +1,1 @@
+"""pykruise: admission service, controllers and node agent that do OpenKruise's job."""

@@ -1,0 +1,1 @@
+"""The HTTPS admission service: envelope, registry of handlers, webhook configurations, conversion."""

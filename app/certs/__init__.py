@@ -1,0 +1,1 @@
+"""Serving certificates: issue, store, check; CA bundles."""

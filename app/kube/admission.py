@@ -1,0 +1,176 @@
+"""Admission in the words of the Kubernetes API: what is asked (Review), what is answered (Decision), who answers (Webhook).
+
+A slice declares a :class:`Webhook` once, as data; routes, webhook configurations, RBAC and the reference page are derived
+from it. ``Handler`` joins a declaration with the function that decides. The types hold no I/O and know no web framework.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+
+class Operation(StrEnum):
+    """The operations an admission rule can name."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+    CONNECT = "CONNECT"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVersionKind:
+    """A kind as a review names it; the core group is the empty string."""
+
+    group: str
+    version: str
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupVersionResource:
+    """A resource (plural, lower case) as a review names it."""
+
+    group: str
+    version: str
+    resource: str
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """One AdmissionReview v1 request. ``object`` and ``old_object`` are the raw JSON objects: read, never changed."""
+
+    uid: str
+    operation: Operation
+    kind: GroupVersionKind
+    resource: GroupVersionResource
+    name: str = ""
+    namespace: str = ""
+    subresource: str = ""
+    dry_run: bool = False
+    username: str = ""
+    groups: tuple[str, ...] = ()
+    object: Mapping[str, Any] | None = None
+    old_object: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PatchOperation:
+    """One RFC 6902 operation (add, replace or remove; ``value`` is ignored for remove) and the rule that asked for it."""
+
+    op: Literal["add", "replace", "remove"]
+    path: str
+    value: Any = None
+    rule: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The operation as JSON-Patch has it; the rule stays with us."""
+        if self.op == "remove":
+            return {"op": "remove", "path": self.path}
+        return {"op": self.op, "path": self.path, "value": self.value}
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """The request passes unchanged."""
+
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """The request passes with these changes (at least one)."""
+
+    operations: tuple[PatchOperation, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The request is refused. ``message`` is what kubectl prints behind ``denied the request:``."""
+
+    message: str
+    code: int = 403
+    reason: str = ""
+
+
+Decision: TypeAlias = Allowed | Patched | Denied
+Decide: TypeAlias = Callable[[Review], Decision | Awaitable[Decision]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Which requests are sent to a webhook. ``resources`` entries are ``plural`` or ``plural/subresource``."""
+
+    operations: tuple[Operation, ...]
+    groups: tuple[str, ...]
+    versions: tuple[str, ...]
+    resources: tuple[str, ...]
+    scope: Literal["*", "Namespaced", "Cluster"] = "*"
+
+    def matches(self, review: Review) -> bool:
+        """Whether the API server would send this review under this rule."""
+        wanted = f"{review.resource.resource}/{review.subresource}" if review.subresource else review.resource.resource
+        return (
+            review.operation in self.operations
+            and review.resource.group in self.groups
+            and review.resource.version in self.versions
+            and wanted in self.resources
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCondition:
+    """A CEL expression that must be true before the API server calls at all."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRule:
+    """One RBAC rule a declaration needs."""
+
+    verbs: tuple[str, ...]
+    groups: tuple[str, ...]
+    resources: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    #: True: only in the manager's own namespace (a Role, not a ClusterRole).
+    own_namespace: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Webhook:
+    """One entry of a webhook configuration, declared once. Selectors are in their JSON (LabelSelector) form.
+
+    ``gate`` names the feature gate that must be on for the entry to be served at all.
+    ``permissions`` is what ``decide`` reads or writes on the API server.
+    """
+
+    name: str
+    path: str
+    mutating: bool
+    rules: tuple[Rule, ...]
+    summary: str
+    failure_policy: Literal["Fail", "Ignore"] = "Fail"
+    timeout_seconds: int = 10
+    side_effects: Literal["None", "NoneOnDryRun"] = "None"
+    namespace_selector: Mapping[str, Any] | None = None
+    object_selector: Mapping[str, Any] | None = None
+    match_conditions: tuple[MatchCondition, ...] = ()
+    gate: str = ""
+    permissions: tuple[PolicyRule, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A declaration and the function that answers for it. Several may share a path; the rules tell them apart."""
+
+    webhook: Webhook
+    decide: Decide

@@ -1,0 +1,1 @@
+"""The manager process: flags, feature gates, wiring, health, metrics."""

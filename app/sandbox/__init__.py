@@ -1,0 +1,1 @@
+"""An embedded control plane and simulated nodes, for trying out and for tests."""

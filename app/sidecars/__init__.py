@@ -1,0 +1,1 @@
+"""What joins a Pod from outside: SidecarSet, container launch priority."""

@@ -1,0 +1,1 @@
+"""Container launch priority: the start barrier put into a Pod at admission."""

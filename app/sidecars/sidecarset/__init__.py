@@ -1,0 +1,1 @@
+"""SidecarSet: injection into new Pods, revisions, status."""
