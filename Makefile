@@ -1,0 +1,76 @@
+# The commands of this repository. `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+POLICIES ?= policies/samples
+PORT   ?= 9443
+
+.DEFAULT_GOAL := help
+.PHONY: help venv serve test lint format types contracts generate check-generated behaviours cluster cluster-down \
+        test-controlplane test-cluster property bench lock clean
+
+help: ## List the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+venv: $(STAMP) ## Set up .venv with the locked dependencies and the command `pykruise`
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pykruise needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) -V 2>&1`. Name one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+serve: venv ## Answer admission reviews without a cluster, from the YAML files in policies/samples
+	$(BIN)/pykruise serve --policies $(POLICIES) --port $(PORT)
+
+test: venv ## Run the tests that need nothing but Python
+	$(BIN)/pytest -q
+
+lint: venv ## Style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: venv ## Put the code into the agreed format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: venv ## Strict types on app/
+	$(BIN)/mypy
+
+contracts: venv ## Which package may import which
+	$(BIN)/lint-imports
+
+generate: venv ## Write CRDs, RBAC and reference pages from the code
+	$(BIN)/python -m app.manager.generate
+
+check-generated: venv ## Fail when a generated file is out of date
+	$(BIN)/python -m app.manager.generate --check
+
+behaviours: venv ## Which rules of docs/behaviours have a test
+	$(BIN)/python -m tests.behaviours
+
+cluster: venv ## A real cluster on this machine: control plane, three nodes, real containers
+	$(BIN)/python -m tests.cluster up
+
+cluster-down: venv ## Stop it and leave nothing behind
+	$(BIN)/python -m tests.cluster down
+
+test-controlplane: venv ## The tests against a real API server
+	$(BIN)/pytest -q -m controlplane
+
+test-cluster: venv ## The tests on nodes with real containers (root)
+	$(BIN)/pytest -q -m cluster
+
+property: venv ## 100,000 random Pods and SidecarSets; resumable
+	$(BIN)/python -m tests.property --cases 100000
+
+bench: venv ## Measure; the figures are kept in bench/RESULTS.md
+	$(BIN)/python -m bench
+
+lock: venv ## Resolve the dependencies anew into requirements.lock
+	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-trusted-host --strip-extras --extra dev --output-file requirements.lock pyproject.toml
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
