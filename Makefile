@@ -70,7 +70,7 @@ bench: venv ## Measure; the figures are kept in bench/RESULTS.md
 	$(BIN)/python -m bench
 
 lock: venv ## Resolve the dependencies anew into requirements.lock
-	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-trusted-host --strip-extras --extra dev --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --extra dev --output-file requirements.lock pyproject.toml
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
