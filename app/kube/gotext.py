@@ -1,0 +1,67 @@
+"""Text as Go's fmt and strconv write it: what Kubernetes' own messages are made of.
+
+Validation messages are read by people and matched by tools that were written against Kubernetes and OpenKruise, so
+values in them are quoted and formatted the way Go does it.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+_SHORT = {
+    "\a": r"\a",
+    "\b": r"\b",
+    "\f": r"\f",
+    "\n": r"\n",
+    "\r": r"\r",
+    "\t": r"\t",
+    "\v": r"\v",
+    "\\": r"\\",
+    '"': r"\"",
+}
+_PLAIN = re.compile(r"[ !#-\[\]-~]*", re.ASCII)
+
+
+def _escaped(char: str) -> str:
+    if char in _SHORT:
+        return _SHORT[char]
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if code < 0x20 or code == 0x7F:
+        return f"\\x{code:02x}"
+    if 0xD800 <= code <= 0xDFFF:
+        # A lone surrogate is no rune in Go: it prints the replacement character.
+        return "\ufffd"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def quote(text: str) -> str:
+    """``text`` as ``strconv.Quote`` and ``%q`` print it."""
+    if _PLAIN.fullmatch(text):
+        return f'"{text}"'
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def format_float(value: float) -> str:
+    """``value`` as ``%v`` prints it: the shortest digits, with an exponent below 1e-4 and from 1e6 on.
+
+    >>> format_float(1e6), format_float(0.5), format_float(123456.7)
+    ('1e+06', '0.5', '123456.7')
+    """
+    if value != value:
+        return "NaN"
+    if value in (float("inf"), float("-inf")):
+        return "+Inf" if value > 0 else "-Inf"
+    if value == 0:
+        return "-0" if str(value).startswith("-") else "0"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)  # noqa: S101  # finite, so never 'n', 'N' or 'F'
+    point = len(digits) + exponent - 1
+    text = "".join(map(str, digits))
+    if -4 <= point < 6:
+        body = format(Decimal((0, digits, exponent)), "f")
+    else:
+        body = text[0] + ("." + text[1:] if len(text) > 1 else "") + f"e{'-' if point < 0 else '+'}{abs(point):02d}"
+    return ("-" if sign else "") + body

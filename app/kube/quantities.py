@@ -1,0 +1,298 @@
+"""Resource quantities (``500m``, ``1.5Gi``, ``12e6``): exact values that read, compare and print as Kubernetes' own do.
+
+A :class:`Quantity` is an integer times a power of ten and the suffix family it was written in. Printing follows
+apimachinery's ``Quantity.String`` to the byte, because hashes are made of it: a quantity parsed from a text that
+counts as canonical keeps that very text, all others are brought to the largest suffix that leaves an integer.
+
+Two things differ from Go on purpose: numbers beyond 64 bits stay exact instead of wrapping, and an exponent beyond
+any use is refused, since ``1e999999999`` would cost that many digits in the first comparison.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+from app.kube.gotext import quote
+
+
+class QuantityError(ValueError):
+    """A text that is no quantity."""
+
+
+class Format(Enum):
+    """The family of suffixes a quantity is written in."""
+
+    DECIMAL_SI = "DecimalSI"
+    BINARY_SI = "BinarySI"
+    DECIMAL_EXPONENT = "DecimalExponent"
+
+
+_NANO, _MILLI = -9, -3
+_MAX_INT64 = 2**63 - 1
+_MAX_LENGTH = 512
+_MAX_EXPONENT = 999
+#: Digits below which the API machinery computes in 64-bit integers; decides which texts are kept as they were written.
+_FAST_DIGITS = 18
+
+_DECIMAL: Mapping[str, int] = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY: Mapping[str, int] = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL_BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_BY_EXPONENT = {0: "", **{exponent: suffix for suffix, exponent in _BINARY.items()}}
+
+_TEXT = re.compile(r"([+-]?)(0*)([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*(?:[-+]?[0-9]*)?)", re.ASCII)
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Quantity:
+    """``unscaled × 10**scale``. Equality, order and hash go by value alone: ``1000m`` equals ``1``."""
+
+    unscaled: int = 0
+    scale: int = 0
+    format: Format = Format.DECIMAL_SI
+    #: The text this was parsed from, if it counts as canonical.
+    written: str = ""
+
+    @classmethod
+    def of_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> Quantity:
+        """That many thousandths."""
+        return cls(milli, _MILLI, format)
+
+    def __str__(self) -> str:
+        return self.written or self._canonical()
+
+    def _canonical(self) -> str:
+        if not self.unscaled:
+            return "0"
+        if self.format is Format.BINARY_SI and not self._abs_below(1024):
+            whole, exact = self._at_scale(0)
+            # A fraction cannot be written in powers of 1024: decimal suffixes keep it exact.
+            if exact:
+                exponent = 0
+                while whole % 1024 == 0:
+                    whole //= 1024
+                    exponent += 10
+                return f"{whole}{_BINARY_BY_EXPONENT.get(exponent, '')}"
+        unscaled, scale = _without_trailing_zeros(self.unscaled, self.scale)
+        shift = scale % 3
+        unscaled, scale = unscaled * 10**shift, scale - shift
+        if self.format is Format.DECIMAL_EXPONENT:
+            return f"{unscaled}e{scale}" if scale else str(unscaled)
+        return f"{unscaled}{_DECIMAL_BY_EXPONENT.get(scale, '')}"
+
+    def _at_scale(self, scale: int) -> tuple[int, bool]:
+        """The number of units of ``10**scale``, rounded away from zero, and whether it is exact."""
+        if self.scale >= scale:
+            return self.unscaled * 10 ** (self.scale - scale), True
+        unit = 10 ** (scale - self.scale)
+        whole, rest = divmod(abs(self.unscaled), unit)
+        units = whole + 1 if rest else whole
+        return (-units if self.unscaled < 0 else units), not rest
+
+    def _abs_below(self, limit: int) -> bool:
+        return self._magnitude() < 5 and abs(self._at_scale(0)[0]) < limit
+
+    def _magnitude(self) -> int:
+        """About the number of decimal digits before the point; lets huge and tiny values be told apart cheaply."""
+        return len(str(abs(self.unscaled))) + self.scale
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether this is nothing."""
+        return not self.unscaled
+
+    @property
+    def sign(self) -> int:
+        """-1, 0 or 1."""
+        return (self.unscaled > 0) - (self.unscaled < 0)
+
+    def value(self) -> int:
+        """The number of whole units, rounded away from zero (so any positive quantity is at least 1)."""
+        return self._at_scale(0)[0]
+
+    def milli_value(self) -> int:
+        """The number of thousandths, rounded away from zero."""
+        return self._at_scale(_MILLI)[0]
+
+    def round_up(self, scale: int) -> Quantity:
+        """The quantity in units of ``10**scale`` or larger, rounded away from zero; itself if it already is."""
+        if self.scale >= scale:
+            return self
+        units, _ = self._at_scale(scale)
+        return Quantity(units, scale, self.format)
+
+    def __add__(self, other: Quantity) -> Quantity:
+        # Adding to nothing takes over the other's suffixes, as Quantity.Add does.
+        format = self.format if self.unscaled else other.format
+        left, right, scale = _aligned(self, other)
+        return Quantity(left + right, scale, format)
+
+    def __sub__(self, other: Quantity) -> Quantity:
+        format = self.format if self.unscaled else other.format
+        left, right, scale = _aligned(self, other)
+        return Quantity(left - right, scale, format)
+
+    def __neg__(self) -> Quantity:
+        return Quantity(-self.unscaled, self.scale, self.format)
+
+    def __mul__(self, factor: int) -> Quantity:
+        return Quantity(self.unscaled * factor, self.scale, self.format)
+
+    def compare(self, other: Quantity) -> int:
+        """-1, 0 or 1, as this is less than, equal to or greater than ``other``."""
+        left, right, _ = _aligned(self, other)
+        return (left > right) - (left < right)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Quantity) and self.compare(other) == 0
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.compare(other) < 0
+
+    def __le__(self, other: Quantity) -> bool:
+        return self.compare(other) <= 0
+
+    def __gt__(self, other: Quantity) -> bool:
+        return self.compare(other) > 0
+
+    def __ge__(self, other: Quantity) -> bool:
+        return self.compare(other) >= 0
+
+    def __hash__(self) -> int:
+        return hash(_without_trailing_zeros(self.unscaled, self.scale))
+
+
+ZERO = Quantity()
+
+
+def _aligned(left: Quantity, right: Quantity) -> tuple[int, int, int]:
+    """Both as counts of one unit, and its power of ten. A zero has no unit of its own."""
+    if not left.unscaled or not right.unscaled:
+        return left.unscaled, right.unscaled, left.scale if left.unscaled else right.scale
+    scale = min(left.scale, right.scale)
+    return left.unscaled * 10 ** (left.scale - scale), right.unscaled * 10 ** (right.scale - scale), scale
+
+
+def _without_trailing_zeros(unscaled: int, scale: int) -> tuple[int, int]:
+    if not unscaled:
+        return 0, 0
+    while unscaled % 10 == 0:
+        unscaled //= 10
+        scale += 1
+    return unscaled, scale
+
+
+def parse(value: str | int | float) -> Quantity:
+    """The quantity ``value`` says: text, or a JSON number as the API accepts it. Raises :class:`QuantityError`."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise QuantityError(f"a quantity is text or a number, not {type(value).__name__}")
+    return _parse(value if isinstance(value, str) else _number_text(value))
+
+
+def canonical(value: str | int | float) -> str:
+    """``value`` as the API server would store it. Raises :class:`QuantityError`."""
+    return str(parse(value))
+
+
+def _number_text(number: int | float) -> str:
+    if isinstance(number, int):
+        if number.bit_length() > 4 * _MAX_LENGTH:
+            raise QuantityError("quantity has too many digits")
+        return str(number)
+    return repr(number)
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: str) -> Quantity:
+    """The parser proper. Quantities repeat endlessly in a cluster, and they are immutable: each text is parsed once."""
+    if len(text) > _MAX_LENGTH:
+        raise QuantityError(f"quantity has {len(text)} characters, more than the {_MAX_LENGTH} allowed")
+    stripped = text.strip(" \t\r\n\v\f\x85\xa0")
+    match = _TEXT.fullmatch(stripped) if stripped else None
+    if match is None:
+        pattern = "^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$"
+        raise QuantityError(f"quantities must match the regular expression '{pattern}': {quote(text)}")
+    sign, zeros, digits, point, fraction, suffix = match.groups()
+    format, exponent = _suffix(suffix, text)
+    number = _Number(sign == "-", zeros, digits, bool(point), fraction or "")
+    return _kept(number, format, exponent, stripped) or _rounded(number, format, exponent, text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """The parts of the number before the suffix; ``zeros`` are the leading ones."""
+
+    negative: bool
+    zeros: str
+    digits: str
+    point: bool
+    fraction: str
+
+    def signed(self, magnitude: int) -> int:
+        return -magnitude if self.negative else magnitude
+
+
+def _suffix(suffix: str, text: str) -> tuple[Format, int]:
+    """The family and the power (of 10 or of 2) a suffix stands for."""
+    if suffix in _DECIMAL:
+        return Format.DECIMAL_SI, _DECIMAL[suffix]
+    if suffix in _BINARY:
+        return Format.BINARY_SI, _BINARY[suffix]
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None:
+        raise QuantityError(f"unable to parse quantity's suffix: {quote(text)}")
+    exponent = int(match[1])
+    if abs(exponent) > _MAX_EXPONENT:
+        raise QuantityError(f"quantity's exponent must be between -{_MAX_EXPONENT} and {_MAX_EXPONENT}: {quote(text)}")
+    return Format.DECIMAL_EXPONENT, exponent
+
+
+def _kept(number: _Number, format: Format, exponent: int, text: str) -> Quantity | None:
+    """The quantity if it fits Go's 64-bit representation, where many texts count as canonical as they are."""
+    digits = number.digits or "0"
+    if format is Format.BINARY_SI:
+        # 1Mi has about 6 decimal digits, so the digits left for the number shrink with the suffix.
+        precision = 15 - len(digits) - exponent * 3 // 10 - 1
+        scale, factor = 0, 1 << exponent
+        if number.fraction:
+            return None
+    else:
+        precision = _FAST_DIGITS - len(digits) - len(number.fraction)
+        scale, factor = exponent - len(number.fraction), 1
+    if precision < 0 or scale < _NANO:
+        return None
+    shifted = digits + number.fraction
+    magnitude = int(shifted)
+    if magnitude * factor > _MAX_INT64:
+        return None
+    if format is Format.BINARY_SI:
+        keep = bool(magnitude & 7)
+    else:
+        keep = scale % 3 == 0 and not shifted.endswith("000") and shifted[0] != "0"
+    return Quantity(number.signed(magnitude * factor), scale, format, text if keep or text == "0" else "")
+
+
+def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quantity:
+    """The quantity in arbitrary precision: rounded up to nano, and capped if binary."""
+    if not (number.zeros or number.digits or number.fraction):
+        raise QuantityError(f"unable to parse numeric part of quantity: {quote(text)}")
+    magnitude = int((number.digits + number.fraction) or "0")
+    scale = -len(number.fraction)
+    if format is Format.BINARY_SI:
+        magnitude <<= exponent
+    else:
+        scale += exponent
+    if scale < _NANO:
+        # Whoever wants some of a resource gets some: what is smaller than a nano counts as one.
+        magnitude, scale = Quantity(magnitude, scale)._at_scale(_NANO)[0], _NANO
+    if format is Format.BINARY_SI and magnitude:
+        rounded = Quantity(magnitude, scale)
+        if rounded.compare(Quantity(_MAX_INT64)) > 0:
+            magnitude, scale = _MAX_INT64, 0
+        elif rounded.compare(Quantity(1)) < 0:
+            format = Format.DECIMAL_SI
+    return Quantity(number.signed(magnitude), scale, format)

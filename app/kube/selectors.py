@@ -1,0 +1,270 @@
+"""Label selectors: compile once, match many times; the JSON form, the query form, and what is wrong with either.
+
+A compiled :class:`Selector` is immutable and holds no reference to what it was made from. Compiling and validating
+follow apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the query language its
+``labels.Parse``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    aggregate,
+    forbidden,
+    go_string_map,
+    go_string_slice,
+    invalid,
+    required,
+)
+from app.kube.gotext import quote
+from app.kube.selector_query import SelectorError, parse
+from app.kube.validation import is_label_value, is_qualified_name, validate_labels
+
+
+class Operator(StrEnum):
+    """How a requirement compares a label with its values."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GREATER_THAN = "Gt"
+    LESS_THAN = "Lt"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One condition on one label key. ``Gt`` and ``Lt`` come from queries only and hold one integer."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether ``labels`` fulfil the condition; a missing key fulfils ``NotIn`` and ``DoesNotExist``."""
+        value = labels.get(self.key)
+        match self.operator:
+            case Operator.IN:
+                return value in self.values
+            case Operator.NOT_IN:
+                return value not in self.values
+            case Operator.EXISTS:
+                return value is not None
+            case Operator.DOES_NOT_EXIST:
+                return value is None
+        number, limit = _int64(value), _int64(self.values[0])
+        if number is None or limit is None:
+            return False
+        return number > limit if self.operator is Operator.GREATER_THAN else number < limit
+
+    def as_query(self) -> str:
+        """The condition as a ``labelSelector`` parameter has it."""
+        match self.operator:
+            case Operator.EXISTS:
+                return self.key
+            case Operator.DOES_NOT_EXIST:
+                return f"!{self.key}"
+            case Operator.GREATER_THAN | Operator.LESS_THAN:
+                return f"{self.key}{'>' if self.operator is Operator.GREATER_THAN else '<'}{self.values[0]}"
+            case Operator.IN if len(self.values) == 1:
+                return f"{self.key}={self.values[0]}"
+            case Operator.NOT_IN if len(self.values) == 1:
+                return f"{self.key}!={self.values[0]}"
+        word = "in" if self.operator is Operator.IN else "notin"
+        return f"{self.key} {word} ({','.join(sorted(self.values))})"
+
+
+#: What a LabelSelector may say; Gt and Lt are known to queries only.
+_SELECTOR_OPERATORS = {o.value: o for o in (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)}
+
+
+def _int64(text: str | None) -> int | None:
+    """``text`` as Go's ``strconv.ParseInt(text, 10, 64)`` reads it, or None."""
+    if text is None or len(text) > 20 or not text.isascii():
+        return None
+    if not text[text[:1] in ("+", "-") :].isdigit():
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """All requirements must hold. Without any it matches everything, as an empty LabelSelector does."""
+
+    requirements: tuple[Requirement, ...] = ()
+    #: Labels that must have exactly this value: what an index of selectors is keyed by.
+    equalities: Mapping[str, str] = field(default_factory=dict)
+    _pairs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    _others: tuple[Requirement, ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, requirements: Iterable[Requirement]) -> Selector:
+        """The selector of these requirements, ordered by key."""
+        ordered = tuple(sorted(requirements, key=lambda requirement: requirement.key))
+        # A single-valued In is a comparison, which is what nearly every selector consists of.
+        single = [r for r in ordered if r.operator is Operator.IN and len(r.values) == 1]
+        return cls(
+            requirements=ordered,
+            equalities={r.key: r.values[0] for r in single},
+            _pairs=tuple((r.key, r.values[0]) for r in single),
+            _others=tuple(r for r in ordered if r not in single),
+        )
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no requirement, so that everything matches."""
+        return not self.requirements
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether ``labels`` fulfil every requirement."""
+        for key, value in self._pairs:
+            if labels.get(key) != value:
+                return False
+        return all(requirement.matches(labels) for requirement in self._others) if self._others else True
+
+    def __str__(self) -> str:
+        return ",".join(requirement.as_query() for requirement in self.requirements)
+
+
+EVERYTHING = Selector()
+
+__all__ = [
+    "EVERYTHING",
+    "Operator",
+    "Requirement",
+    "Selector",
+    "SelectorError",
+    "compile_selector",
+    "go_label_selector",
+    "parse_query",
+    "to_query",
+    "validate_selector",
+]
+
+
+def compile_selector(selector: Mapping[str, Any] | None) -> Selector:
+    """The compiled form of a LabelSelector in its JSON form.
+
+    None compiles like ``{}``, to a selector that matches everything: whether a missing selector means everything or
+    nothing differs from field to field, so the caller decides. Raises :class:`SelectorError`.
+    """
+    if not selector:
+        return EVERYTHING
+    labels, expressions = _parts(selector)
+    requirements = [_requirement(key, Operator.IN, (value,)) for key, value in labels.items()]
+    for expression in expressions:
+        word = expression.get("operator") or ""
+        operator = _SELECTOR_OPERATORS.get(word)
+        if operator is None:
+            raise SelectorError(f"{quote(word)} is not a valid label selector operator")
+        requirements.append(_requirement(expression.get("key") or "", operator, tuple(expression.get("values") or ())))
+    return Selector.of(requirements) if requirements else EVERYTHING
+
+
+def _parts(selector: Mapping[str, Any]) -> tuple[Mapping[str, str], list[Mapping[str, Any]]]:
+    """matchLabels and matchExpressions, with every type checked, since the JSON may come from anywhere."""
+    labels = selector.get("matchLabels") or {}
+    expressions = selector.get("matchExpressions") or []
+    if not isinstance(labels, Mapping) or not all(isinstance(t, str) for pair in labels.items() for t in pair):
+        raise SelectorError("matchLabels must be an object whose values are strings")
+    if not isinstance(expressions, list) or not all(isinstance(e, Mapping) for e in expressions):
+        raise SelectorError("matchExpressions must be a list of objects")
+    for expression in expressions:
+        values = expression.get("values") or []
+        if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
+            raise SelectorError("matchExpressions[].values must be a list of strings")
+        for name in ("key", "operator"):
+            if not isinstance(expression.get(name) or "", str):
+                raise SelectorError(f"matchExpressions[].{name} must be a string")
+    return labels, expressions
+
+
+def _requirement(key: str, operator: Operator, values: tuple[str, ...]) -> Requirement:
+    """A checked requirement, with the complaints of apimachinery's ``NewRequirement``."""
+    errors: list[FieldError] = []
+    if messages := is_qualified_name(key):
+        errors.append(invalid("key", key, "; ".join(messages)))
+    if operator in (Operator.IN, Operator.NOT_IN):
+        if not values:
+            errors.append(invalid("values", [], "for 'in', 'notin' operators, values set can't be empty"))
+    elif operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST):
+        if values:
+            errors.append(invalid("values", list(values), "values set must be empty for exists and does not exist"))
+    elif _int64(values[0]) is None:
+        errors.append(invalid("values[0]", values[0], "for 'Gt', 'Lt' operators, the value must be an integer"))
+    for index, value in enumerate(values):
+        if messages := is_label_value(value):
+            errors.append(invalid(f"values[{index}][{key}]", value, "; ".join(messages)))
+    if errors:
+        raise SelectorError(aggregate(errors))
+    return Requirement(key, operator, values)
+
+
+def validate_selector(selector: Mapping[str, Any] | None, path: Path) -> list[FieldError]:
+    """Everything wrong with a LabelSelector, as ``ValidateLabelSelector`` reports it; matchLabels in order of keys."""
+    if not selector:
+        return []
+    try:
+        labels, expressions = _parts(selector)
+    except SelectorError as error:
+        return [invalid(path, GoLiteral("selector"), str(error))]
+    errors = validate_labels(labels, path.child("matchLabels"))
+    for index, expression in enumerate(expressions):
+        errors.extend(_validate_expression(expression, path.child("matchExpressions").index(index)))
+    return errors
+
+
+def _validate_expression(expression: Mapping[str, Any], path: Path) -> list[FieldError]:
+    errors: list[FieldError] = []
+    operator = expression.get("operator") or ""
+    values = expression.get("values") or []
+    if operator in ("In", "NotIn"):
+        if not values:
+            errors.append(required(path.child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+    elif operator in ("Exists", "DoesNotExist"):
+        if values:
+            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            errors.append(forbidden(path.child("values"), detail))
+    else:
+        errors.append(invalid(path.child("operator"), operator, "not a valid selector operator"))
+    key = expression.get("key") or ""
+    errors.extend(invalid(path.child("key"), key, message) for message in is_qualified_name(key))
+    for index, value in enumerate(values):
+        at = path.child("values").index(index)
+        errors.extend(invalid(at, value, message) for message in is_label_value(value))
+    return errors
+
+
+def go_label_selector(selector: Mapping[str, Any] | None) -> GoLiteral:
+    """A LabelSelector as ``%#v`` prints it, which is how OpenKruise's refusals show a bad or empty one."""
+    selector = selector or {}
+    expressions = selector.get("matchExpressions")
+    if expressions is None:
+        shown = "[]v1.LabelSelectorRequirement(nil)"
+    else:
+        items = (
+            f"v1.LabelSelectorRequirement{{Key:{quote(e.get('key') or '')}, Operator:{quote(e.get('operator') or '')}, "
+            f"Values:{go_string_slice(e.get('values'))}}}"
+            for e in expressions
+        )
+        shown = f"[]v1.LabelSelectorRequirement{{{', '.join(items)}}}"
+    labels = go_string_map(selector.get("matchLabels"))
+    return GoLiteral(f"v1.LabelSelector{{MatchLabels:{labels}, MatchExpressions:{shown}}}")
+
+
+def to_query(selector: Mapping[str, Any] | Selector | None) -> str:
+    """The ``labelSelector`` parameter of a list call, with requirements by key; empty for everything."""
+    return str(selector if isinstance(selector, Selector) else compile_selector(selector))
+
+
+def parse_query(text: str) -> Selector:
+    """The selector a ``labelSelector`` parameter or ``kubectl -l`` describes. Raises :class:`SelectorError`."""
+    return Selector.of(_requirement(key, Operator(operator), values) for key, operator, values in parse(text))
