@@ -47,16 +47,24 @@ def proven(tests: Path) -> dict[str, set[str]]:
 
 def _marks(tree: ast.AST, where: str) -> Iterator[tuple[str, str]]:
     for node in ast.iter_child_nodes(tree):
-        inner = f"{where}::{node.name}" if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else where
+        inner = (
+            f"{where}::{node.name}"
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            else where
+        )
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "behaviour":
-            yield from ((arg.value, where) for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str))
+            yield from (
+                (arg.value, where) for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
+            )
         yield from _marks(node, inner)
 
 
 def main() -> int:
     """Print the table; with ``--check`` exit 1 if a built rule has no test or a test names an unknown rule."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail on a built rule without a test, or a mark without a rule")
+    parser.add_argument(
+        "--check", action="store_true", help="fail on a built rule without a test, or a mark without a rule"
+    )
     parser.add_argument("--verbose", action="store_true", help="print the tests of each rule")
     options = parser.parse_args()
     tests = proven(ROOT / "tests")
@@ -71,7 +79,9 @@ def main() -> int:
         without = [rule for rule in rules if rule.id not in tests and not rule.waits]
         waiting = [rule for rule in rules if rule.waits and rule.id not in tests]
         missing += [rule.id for rule in without]
-        print(f"{page.stem}: {len(rules)} rules, {len(tested)} with a test, {len(without)} without, {len(waiting)} wait")
+        print(
+            f"{page.stem}: {len(rules)} rules, {len(tested)} with a test, {len(without)} without, {len(waiting)} wait"
+        )
         for rule in tested if options.verbose else ():
             print(f"  ✓ {rule.id:8} {', '.join(sorted(tests[rule.id]))}")
         for rule in without:

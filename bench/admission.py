@@ -1,0 +1,220 @@
+"""Injection against an empty FastAPI route: ``python -m bench.admission [--pairs 5] [--seconds 8]``.
+
+Both servers run with the same number of processes, the same TLS settings and the same load, one after the other, in alternating
+pairs; the medians are printed. The empty route only parses the review and allows. One SidecarSet with two containers, a volume and
+env matches a one-container Pod; a third server has 1,000 SidecarSets of which that one matches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import orjson
+import yaml
+
+from bench.load import Load, free_port, run, wait_until_up
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def sidecarset(name: str, app: str) -> dict[str, object]:
+    """The measured set: two containers, a volume and env, for Pods labelled ``app``."""
+    return {
+        "apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "SidecarSet",
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": app}},
+            "volumes": [{"name": f"{name}-logs", "emptyDir": {}}],
+            "containers": [
+                {
+                    "name": f"{name}-shipper",
+                    "image": "registry.example/shipper:1",
+                    "env": [{"name": "TARGET", "value": "collector.logging:4317"}],
+                    "volumeMounts": [{"name": f"{name}-logs", "mountPath": "/var/log/app"}],
+                },
+                {
+                    "name": f"{name}-metrics",
+                    "image": "registry.example/metrics:1",
+                    "podInjectPolicy": "AfterAppContainer",
+                    "env": [{"name": "PORT", "value": "9100"}],
+                    "ports": [{"name": "metrics", "containerPort": 9100}],
+                },
+            ],
+        },
+    }
+
+
+def review() -> bytes:
+    """The creation of a one-container Pod as an API server sends it."""
+    token = {
+        "name": "kube-api-access-x2x4z",
+        "readOnly": True,
+        "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount",
+    }
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web-0", "namespace": "shop", "labels": {"app": "web", "track": "stable"}},
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "nginx:1.25",
+                    "env": [{"name": "A", "value": "1"}],
+                    "resources": {
+                        "limits": {"cpu": "500m", "memory": "256Mi"},
+                        "requests": {"cpu": "200m", "memory": "256Mi"},
+                    },
+                    "ports": [{"containerPort": 80, "protocol": "TCP"}],
+                    "volumeMounts": [token],
+                    "terminationMessagePath": "/dev/termination-log",
+                    "terminationMessagePolicy": "File",
+                    "imagePullPolicy": "IfNotPresent",
+                }
+            ],
+            "volumes": [
+                {
+                    "name": token["name"],
+                    "projected": {
+                        "sources": [
+                            {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                        ],
+                        "defaultMode": 420,
+                    },
+                }
+            ],
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "dnsPolicy": "ClusterFirst",
+            "serviceAccountName": "default",
+            "serviceAccount": "default",
+            "securityContext": {},
+            "schedulerName": "default-scheduler",
+            "tolerations": [
+                {
+                    "key": f"node.kubernetes.io/{key}",
+                    "operator": "Exists",
+                    "effect": "NoExecute",
+                    "tolerationSeconds": 300,
+                }
+                for key in ("not-ready", "unreachable")
+            ],
+            "priority": 0,
+            "enableServiceLinks": True,
+            "preemptionPolicy": "PreemptLowerPriority",
+        },
+        "status": {},
+    }
+    request = {
+        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "requestKind": {"group": "", "version": "v1", "kind": "Pod"},
+        "requestResource": {"group": "", "version": "v1", "resource": "pods"},
+        "name": "web-0",
+        "namespace": "shop",
+        "operation": "CREATE",
+        "userInfo": {"username": "admin", "groups": ["system:masters", "system:authenticated"]},
+        "object": pod,
+        "oldObject": None,
+        "dryRun": False,
+        "options": {
+            "kind": "CreateOptions",
+            "apiVersion": "meta.k8s.io/v1",
+            "fieldManager": "kubectl-client-side-apply",
+        },
+    }
+    return orjson.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
+
+
+@contextmanager
+def server(command: list[str], port: int) -> Iterator[str]:
+    """A server process on loopback for the time of the block; yields its base URL."""
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    url = f"https://127.0.0.1:{port}"
+    try:
+        wait_until_up(f"{url}/healthz", process)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def serve(sets: int, workers: int, folder: Path) -> tuple[list[str], int]:
+    """The command of our service with so many SidecarSets of which one matches, and its port."""
+    policies = folder / f"sets-{sets}"
+    policies.mkdir(exist_ok=True)
+    objects = [sidecarset("s", "web"), *(sidecarset(f"other-{i}", f"other-{i}") for i in range(sets - 1))]
+    (policies / "sets.yaml").write_text(yaml.safe_dump_all(objects))
+    port = free_port()
+    command = [sys.executable, "-m", "app.cli.main", "serve", "--policies", str(policies), "--port", str(port)]
+    return [*command, "--workers", str(workers)], port
+
+
+def empty(workers: int, certs: Path) -> tuple[list[str], int]:
+    """The command of the empty route, and its port."""
+    port = free_port()
+    command = [sys.executable, "-m", "uvicorn", "bench.empty:app", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
+    command += ["--ssl-certfile", str(certs / "tls.crt"), "--ssl-keyfile", str(certs / "tls.key")]
+    return [*command, "--workers", str(workers)], port
+
+
+def make_certificate(folder: Path) -> None:
+    """A throw-away key and certificate for the empty route, RSA 2048 as our own."""
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+        + ["-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")],
+        check=True,
+        capture_output=True,
+    )
+
+
+def row(name: str, loads: list[Load]) -> str:
+    """One line of the result table: medians over the pairs."""
+    return (
+        f"| {name} | {median(load.per_second for load in loads):,.0f} | {median(load.p50 for load in loads):.2f} "
+        f"| {median(load.p99 for load in loads):.2f} | {sum(load.failures for load in loads)} |"
+    )
+
+
+def main() -> None:
+    """Run the alternating pairs and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--seconds", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=2)
+    options = parser.parse_args()
+    body = review()
+    results: dict[str, list[Load]] = {}
+
+    def measure(name: str, command: list[str], port: int, path: str, connections: int) -> None:
+        with server(command, port) as url:
+            run(url + path, body, connections=connections, seconds=1)
+            results.setdefault(name, []).append(run(url + path, body, connections=connections, seconds=options.seconds))
+
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
+        make_certificate(folder)
+        for _ in range(options.pairs):
+            measure("empty route, 16 connections", *empty(options.workers, folder), "/mutate-pod", 16)
+            measure("injection, 16 connections", *serve(1, options.workers, folder), "/mutate-pod", 16)
+            measure("injection, 1,000 sets, 16 connections", *serve(1000, options.workers, folder), "/mutate-pod", 16)
+            measure("injection, 1 connection", *serve(1, options.workers, folder), "/mutate-pod", 1)
+    print(f"medians of {options.pairs} alternating pairs, {options.workers} processes, {options.seconds} s each\n")
+    print("| what | requests/s | p50 ms | p99 ms | failures |\n|---|---|---|---|---|")
+    for name, loads in results.items():
+        print(row(name, loads))
+
+
+if __name__ == "__main__":
+    main()
