@@ -16,6 +16,8 @@ def main() -> None:
     ]
     sys.argv = sys.argv[:1]
     for name in names:
+        if name == "__main__":
+            continue
         module = importlib.import_module(f"bench.{name}")
         if hasattr(module, "main"):
             print(f"\n## {name}\n", flush=True)

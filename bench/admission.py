@@ -1,8 +1,8 @@
 """Injection against an empty FastAPI route: ``python -m bench.admission [--pairs 5] [--seconds 8]``.
 
-Both servers run with the same number of processes, the same TLS settings and the same load, one after the other, in alternating
-pairs; the medians are printed. The empty route only parses the review and allows. One SidecarSet with two containers, a volume and
-env matches a one-container Pod; a third server has 1,000 SidecarSets of which that one matches.
+Both servers run with the same number of processes, the same TLS settings and the same load, one after the other, in
+alternating pairs; the medians are printed. The empty route only parses the review and allows. One SidecarSet with two
+containers, a volume and env matches a one-container Pod; a third server has 1,000 SidecarSets of which that one matches.
 """
 
 from __future__ import annotations
@@ -171,12 +171,9 @@ def empty(workers: int, certs: Path) -> tuple[list[str], int]:
 
 def make_certificate(folder: Path) -> None:
     """A throw-away key and certificate for the empty route, RSA 2048 as our own."""
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
-        + ["-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")],
-        check=True,
-        capture_output=True,
-    )
+    options = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    files = ["-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")]
+    subprocess.run(["openssl", "req", *options, *files], check=True, capture_output=True)
 
 
 def row(name: str, loads: list[Load]) -> str:

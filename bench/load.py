@@ -63,7 +63,7 @@ def free_port() -> int:
 
 
 def wait_until_up(url: str, process: subprocess.Popen[bytes], deadline: float = 20.0) -> float:
-    """Wait until ``url`` answers; returns the seconds it took. The certificate is not checked: it is made on the fly."""
+    """Wait until ``url`` answers; returns the seconds it took. The certificate, made on the fly, is not checked."""
     start = time.monotonic()
     context = ssl._create_unverified_context()
     while time.monotonic() - start < deadline:

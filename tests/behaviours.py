@@ -1,7 +1,7 @@
 """Which rules of docs/behaviours have a test: ``python -m tests.behaviours`` prints it, ``--check`` fails on a gap.
 
-A rule stands in a page as "- `SS-42` sentence"; one that is not built yet starts its sentence with "*(waits: why)*". A test
-names what it proves with ``@pytest.mark.behaviour("SS-42")``. The marks are read from the source, so nothing has to run.
+A rule stands in a page as "- `SS-42` sentence"; one that is not built yet starts its sentence with "*(waits: why)*".
+A test names what it proves with ``@pytest.mark.behaviour("SS-42")``. The marks are read from the source: nothing runs.
 """
 
 from __future__ import annotations
