@@ -111,16 +111,23 @@ class _Parser:
         if not self.take().is_("("):
             raise SelectorError("expected: '(' after 'in' and 'notin'")
         values = {""} if self.peek().is_(")") or self.peek().is_(",") else set()
-        while not (token := self.take()).is_(")"):
+        while not self.peek().is_(")"):
+            token = self.take()
             if token.word:
                 values.add(token.text)
                 if not (self.peek().is_(",") or self.peek().is_(")")):
                     raise SelectorError(f"found {quote(self.peek().text)}, expected: ',' or ')'")
-            elif token.is_(","):
-                if self.peek().is_(")") or self.peek().is_(","):
-                    values.add("")
-            else:
+            elif not token.is_(","):
                 raise SelectorError(f"found {quote(token.text)}, expected: ',', ')' or identifier")
+            elif self.peek().is_(")"):
+                values.add("")
+            elif self.peek().is_(","):
+                # Two commas hold one empty value, and something must follow them.
+                self.take()
+                values.add("")
+                if self.peek().is_(")"):
+                    raise SelectorError("found ')', expected: ',' or identifier")
+        self.take()
         return tuple(sorted(values))
 
 

@@ -171,20 +171,25 @@ def compile_selector(selector: Mapping[str, Any] | None) -> Selector:
 
 def _parts(selector: Mapping[str, Any]) -> tuple[Mapping[str, str], list[Mapping[str, Any]]]:
     """matchLabels and matchExpressions, with every type checked, since the JSON may come from anywhere."""
-    labels = selector.get("matchLabels") or {}
-    expressions = selector.get("matchExpressions") or []
+    labels = _or_empty(selector.get("matchLabels"), {})
+    expressions = _or_empty(selector.get("matchExpressions"), [])
     if not isinstance(labels, Mapping) or not all(isinstance(t, str) for pair in labels.items() for t in pair):
         raise SelectorError("matchLabels must be an object whose values are strings")
     if not isinstance(expressions, list) or not all(isinstance(e, Mapping) for e in expressions):
         raise SelectorError("matchExpressions must be a list of objects")
     for expression in expressions:
-        values = expression.get("values") or []
+        values = _or_empty(expression.get("values"), [])
         if not isinstance(values, list | tuple) or not all(isinstance(value, str) for value in values):
             raise SelectorError("matchExpressions[].values must be a list of strings")
         for name in ("key", "operator"):
-            if not isinstance(expression.get(name) or "", str):
+            if not isinstance(_or_empty(expression.get(name), ""), str):
                 raise SelectorError(f"matchExpressions[].{name} must be a string")
     return labels, expressions
+
+
+def _or_empty(value: Any, empty: Any) -> Any:
+    """A null in JSON is the same as the field left out; any other wrong value is not."""
+    return empty if value is None else value
 
 
 def _requirement(key: str, operator: Operator, values: tuple[str, ...]) -> Requirement:
@@ -205,7 +210,7 @@ def _requirement(key: str, operator: Operator, values: tuple[str, ...]) -> Requi
             errors.append(invalid(f"values[{index}][{key}]", value, "; ".join(messages)))
     if errors:
         raise SelectorError(aggregate(errors))
-    return Requirement(key, operator, values)
+    return Requirement(key, operator, tuple(dict.fromkeys(values)))
 
 
 def validate_selector(selector: Mapping[str, Any] | None, path: Path) -> list[FieldError]:

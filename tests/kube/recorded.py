@@ -1,0 +1,15 @@
+"""Reads the answers recorded from Kubernetes' own libraries (tests/data/apimachinery)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DATA = Path(__file__).parent.parent / "data" / "apimachinery"
+
+
+def cases(name: str) -> list[Any]:
+    """A parameter set (in, out) for every recorded case of that name."""
+    recorded = json.loads((DATA / f"{name}.json").read_text())
+    return [pytest.param(case["in"], case["out"], id=str(number)) for number, case in enumerate(recorded)]

@@ -1,0 +1,119 @@
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.kube.quantities import ZERO, Format, Quantity, QuantityError, canonical, parse
+from tests.kube.recorded import cases
+
+SUFFIXES = ["", "m", "u", "n", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi", "e3", "e-3", "E6"]
+texts = st.builds(
+    lambda sign, whole, fraction, suffix: f"{sign}{whole}{fraction}{suffix}",
+    st.sampled_from(["", "", "", "+", "-"]),
+    st.integers(0, 10**12),
+    st.one_of(st.just(""), st.integers(0, 10**6).map(lambda n: f".{n}")),
+    st.sampled_from(SUFFIXES),
+)
+
+
+def exact(quantity: Quantity) -> Fraction:
+    return Fraction(quantity.unscaled) * Fraction(10) ** quantity.scale
+
+
+@pytest.mark.parametrize(("text", "expected"), cases("quantities"))
+def test_a_quantity_is_read_and_printed_as_kubernetes_does(text: str, expected: dict[str, Any] | None) -> None:
+    if expected is None:
+        with pytest.raises(QuantityError):
+            parse(text)
+        return
+    quantity = parse(text)
+    assert str(quantity) == expected["text"]
+    assert quantity.format.value == expected["format"]
+    assert str(quantity.round_up(-3)) == expected["roundedToMilli"]
+    # Go's int64 wraps or gives 0 where ours stays exact, and rounds some negative fractions up, ours away from zero.
+    if quantity.sign >= 0 and quantity.milli_value() < 2**63:
+        assert (quantity.value(), quantity.milli_value()) == (expected["value"], expected["milli"])
+
+
+@pytest.mark.parametrize(("texts", "expected"), cases("sums"))
+def test_sums_differences_and_order_are_those_of_kubernetes(texts: list[str], expected: dict[str, Any]) -> None:
+    left, right = parse(texts[0]), parse(texts[1])
+    assert str(left + right) == expected["plus"]
+    assert str(left - right) == expected["minus"]
+    assert left.compare(right) == expected["compare"]
+
+
+@given(texts)
+def test_printing_and_reading_again_keeps_value_and_text(text: str) -> None:
+    quantity = parse(text)
+    again = parse(str(quantity))
+    assert exact(again) == exact(quantity)
+    assert str(again) == str(quantity)
+
+
+@given(texts, texts)
+def test_arithmetic_is_exact(left: str, right: str) -> None:
+    a, b = parse(left), parse(right)
+    assert exact(a + b) == exact(a) + exact(b)
+    assert exact(a - b) == exact(a) - exact(b)
+    assert exact(-a) == -exact(a)
+    assert exact(a * 3) == 3 * exact(a)
+    assert (a < b, a <= b, a > b, a >= b) == (
+        exact(a) < exact(b),
+        exact(a) <= exact(b),
+        exact(a) > exact(b),
+        exact(a) >= exact(b),
+    )
+    assert (a == b) == (exact(a) == exact(b))
+    assert a != b or hash(a) == hash(b)
+
+
+@given(texts)
+def test_whole_and_milli_values_round_away_from_zero(text: str) -> None:
+    quantity = parse(text)
+    for units, factor in ((quantity.value(), 1), (quantity.milli_value(), 1000)):
+        scaled = exact(quantity) * factor
+        assert abs(units) >= abs(scaled) > abs(units) - 1 or units == scaled == 0
+
+
+def test_json_numbers_are_quantities_too() -> None:
+    assert canonical(2) == "2"
+    assert canonical(0.5) == "500m"
+    assert canonical(2000) == "2k"
+    assert canonical(1e-5) == "10e-6"
+
+
+@pytest.mark.parametrize("value", [True, None, [], {}])
+def test_other_json_values_are_no_quantities(value: Any) -> None:
+    with pytest.raises(QuantityError):
+        parse(value)
+
+
+@pytest.mark.parametrize("text", ["1e999999999999", "1e1000", "9" * 600, "1" + "0" * 400 + "." + "0" * 400])
+def test_numbers_that_would_cost_memory_are_refused(text: str) -> None:
+    with pytest.raises(QuantityError):
+        parse(text)
+
+
+def test_a_huge_integer_is_refused_without_printing_it() -> None:
+    with pytest.raises(QuantityError):
+        parse(10**5000)
+
+
+def test_equal_values_are_equal_whatever_they_are_written_in() -> None:
+    assert parse("1024Mi") == parse("1Gi") == parse("1073741824")
+    assert parse("1000m") != parse("1001m")
+    assert parse("0") == ZERO
+    assert ZERO.is_zero
+    assert parse("0Mi") == parse("0n")
+    assert parse("1") != 1
+    assert len({parse("1Ki"), parse("1024"), parse("1024000m")}) == 1
+
+
+def test_milli_quantities_print_in_the_family_they_are_given() -> None:
+    assert str(Quantity.of_milli(1500)) == "1500m"
+    assert str(Quantity.of_milli(2048_000, Format.BINARY_SI)) == "2Ki"
+    assert str(Quantity.of_milli(2048_500, Format.BINARY_SI)) == "2048500m"
+    assert str(Quantity.of_milli(500_000, Format.BINARY_SI)) == "500"

@@ -1,0 +1,142 @@
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.kube.fielderrors import Path, aggregate
+from app.kube.selectors import (
+    EVERYTHING,
+    SelectorError,
+    compile_selector,
+    go_label_selector,
+    parse_query,
+    to_query,
+    validate_selector,
+)
+from tests.kube.recorded import cases
+
+keys = st.sampled_from(["app", "tier", "a.example/b"])
+label_values = st.sampled_from(["", "web", "db", "x.y"])
+label_maps = st.dictionaries(keys, label_values)
+expressions = st.one_of(
+    st.builds(
+        lambda key, operator, values: {"key": key, "operator": operator, "values": values},
+        keys,
+        st.sampled_from(["In", "NotIn"]),
+        st.lists(label_values, min_size=1, max_size=3),
+    ),
+    st.builds(
+        lambda key, operator: {"key": key, "operator": operator}, keys, st.sampled_from(["Exists", "DoesNotExist"])
+    ),
+)
+selectors = st.fixed_dictionaries({"matchLabels": label_maps, "matchExpressions": st.lists(expressions, max_size=3)})
+
+
+def without_shown_values(text: str) -> str:
+    """Go shows a missing list of values as null, we as []."""
+    return re.sub(r"Invalid value: (null|\[\])", "Invalid value: …", text)
+
+
+@pytest.mark.parametrize(("asked", "expected"), cases("selectors"))
+def test_a_selector_is_judged_and_matches_as_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any]) -> None:
+    selector = asked["selector"]
+    assert aggregate(validate_selector(selector, Path("spec").child("selector"))) == expected.get("validation", "")
+    if "error" in expected:
+        with pytest.raises(SelectorError) as caught:
+            compile_selector(selector)
+        assert without_shown_values(str(caught.value)) == without_shown_values(expected["error"])
+    else:
+        compiled = compile_selector(selector)
+        assert [compiled.matches(labels) for labels in asked["labels"]] == expected["matches"]
+
+
+@pytest.mark.parametrize(("asked", "expected"), cases("queries"))
+def test_a_query_is_read_as_in_kubernetes(asked: dict[str, Any], expected: dict[str, Any] | None) -> None:
+    if expected is None:
+        with pytest.raises(SelectorError):
+            parse_query(asked["query"])
+    else:
+        parsed = parse_query(asked["query"])
+        assert [parsed.matches(labels) for labels in asked["labels"]] == expected["matches"]
+
+
+@given(selectors, label_maps)
+def test_a_selector_written_as_a_query_and_read_again_matches_the_same(
+    selector: dict[str, Any], labels: dict[str, str]
+) -> None:
+    query = to_query(selector)
+    assert to_query(parse_query(query)) == query
+    assert parse_query(query).matches(labels) == compile_selector(selector).matches(labels)
+
+
+@given(selectors, label_maps)
+def test_equalities_are_necessary_and_without_other_requirements_sufficient(
+    selector: dict[str, Any], labels: dict[str, str]
+) -> None:
+    compiled = compile_selector(selector)
+    if compiled.matches(labels):
+        assert all(labels.get(key) == value for key, value in compiled.equalities.items())
+    elif len(compiled.equalities) == len(compiled.requirements):
+        assert any(labels.get(key) != value for key, value in compiled.equalities.items())
+
+
+@pytest.mark.parametrize("selector", [None, {}, {"matchLabels": {}}, {"matchLabels": None, "matchExpressions": []}])
+def test_a_selector_without_requirements_is_empty_and_matches_everything(selector: Any) -> None:
+    assert compile_selector(selector) is EVERYTHING
+    assert EVERYTHING.empty
+    assert EVERYTHING.matches({})
+    assert to_query(selector) == ""
+
+
+def test_a_single_valued_in_is_an_equality() -> None:
+    selector = {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "b", "operator": "In", "values": ["2"]}]}
+    compiled = compile_selector(selector)
+    assert compiled.equalities == {"a": "1", "b": "2"}
+    assert not compiled.empty
+    assert to_query(selector) == "a=1,b=2"
+
+
+def test_two_demands_on_one_key_must_both_hold() -> None:
+    selector = {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["2"]}]}
+    assert not any(compile_selector(selector).matches({"a": value}) for value in ("1", "2"))
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": []},
+        {"matchLabels": {"a": 1}},
+        {"matchExpressions": {}},
+        {"matchExpressions": ["a"]},
+        {"matchExpressions": [{"key": 1, "operator": "Exists"}]},
+        {"matchExpressions": [{"key": "a", "operator": []}]},
+        {"matchExpressions": [{"key": "a", "operator": "In", "values": "web"}]},
+        {"matchExpressions": [{"key": "a", "operator": "In", "values": [None]}]},
+    ],
+)
+def test_a_selector_of_wrong_json_types_is_refused_not_crashed_on(selector: Any) -> None:
+    with pytest.raises(SelectorError):
+        compile_selector(selector)
+    assert validate_selector(selector, Path("spec"))
+
+
+def test_a_query_without_end_is_refused() -> None:
+    with pytest.raises(SelectorError, match="longer than"):
+        parse_query("a," * 100_000)
+
+
+def test_a_selector_prints_as_a_go_struct() -> None:
+    # SS-17's recorded refusals.
+    assert str(go_label_selector({})) == (
+        "v1.LabelSelector{MatchLabels:map[string]string(nil), MatchExpressions:[]v1.LabelSelectorRequirement(nil)}"
+    )
+    assert str(go_label_selector({"matchExpressions": [{"key": "a", "operator": "Bad"}]})) == (
+        "v1.LabelSelector{MatchLabels:map[string]string(nil), MatchExpressions:[]v1.LabelSelectorRequirement{"
+        'v1.LabelSelectorRequirement{Key:"a", Operator:"Bad", Values:[]string(nil)}}}'
+    )
+    assert str(go_label_selector({"matchLabels": {"b": "2", "a": "1"}, "matchExpressions": []})) == (
+        'v1.LabelSelector{MatchLabels:map[string]string{"a":"1", "b":"2"}, '
+        "MatchExpressions:[]v1.LabelSelectorRequirement{}}"
+    )
