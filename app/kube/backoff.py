@@ -1,0 +1,26 @@
+"""Back-off: how long to wait before the next try, growing and jittered so that many clients do not return at once."""
+
+from __future__ import annotations
+
+from random import Random
+
+
+class Backoff:
+    """Delays ``base``, ``base·2``, … up to ``cap``, each lengthened by up to ``jitter`` times itself."""
+
+    def __init__(self, rng: Random, *, base: float = 0.8, cap: float = 30.0, jitter: float = 1.0) -> None:
+        self._rng = rng
+        self._base = base
+        self._cap = cap
+        self._jitter = jitter
+        self._next = base
+
+    def next(self) -> float:
+        """Seconds to wait now; the following answer will be longer."""
+        delay = self._next
+        self._next = min(self._cap, delay * 2)
+        return delay * (1 + self._rng.random() * self._jitter)
+
+    def reset(self) -> None:
+        """It worked: start over with ``base``."""
+        self._next = self._base

@@ -1,0 +1,259 @@
+"""Configuration: how to reach a cluster, from a kubeconfig file or from inside a Pod.
+
+The ``kubernetes`` package reads the files and speaks to authentication plugins; what comes out is one
+:class:`ClusterConfig`: the server's address, a TLS context, and credentials that renew themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import urllib.request
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from app.kube.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kubernetes.aio.client import Configuration
+
+WAYS_OUT = "give --kubeconfig FILE, set KUBECONFIG, have a ~/.kube/config, or run in a Pod with a service account"
+#: A plugin that asks for a password on a terminal nobody sees must not hang the start for ever.
+EXEC_PLUGIN_TIMEOUT = 60.0
+#: Credentials of an exec plugin are renewed this long before they expire.
+EXPIRY_SKEW = timedelta(minutes=1)
+
+
+async def _no_authorization() -> str | None:
+    return None
+
+
+async def _nothing_to_renew() -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """How to reach one API server. ``authorization`` is asked for before each request, ``renew`` after a 401."""
+
+    #: Scheme, host and port, without a slash at the end.
+    host: str
+    ssl_context: ssl.SSLContext | None = None
+    #: The name to verify the server's certificate against, where it is not the host.
+    server_name: str | None = None
+    proxy: str | None = None
+    #: Where this came from, for messages.
+    source: str = ""
+    authorization: Callable[[], Awaitable[str | None]] = field(default=_no_authorization)
+    renew: Callable[[], Awaitable[None]] = field(default=_nothing_to_renew)
+
+
+async def load_config(
+    kubeconfig: str = "", context: str | None = None, environ: Mapping[str, str] | None = None
+) -> ClusterConfig:
+    """The configuration to use, searched as controllers do.
+
+    In order: the ``kubeconfig`` given, ``$KUBECONFIG`` (may be several files), the service account of the Pod we run in,
+    ``~/.kube/config``. Raises ``ConfigError``.
+    """
+    env = os.environ if environ is None else environ
+    if kubeconfig:
+        return await load_kubeconfig(kubeconfig, context)
+    if env.get("KUBECONFIG"):
+        return await load_kubeconfig(env["KUBECONFIG"], context)
+    if env.get("KUBERNETES_SERVICE_HOST"):
+        return await load_in_cluster(env)
+    default = os.path.join(env.get("HOME", os.sep), ".kube", "config")
+    if os.path.exists(default):  # noqa: ASYNC240 - once, at the start
+        return await load_kubeconfig(default, context)
+    raise ConfigError(f"no way to reach a cluster: {WAYS_OUT}")
+
+
+async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConfig:
+    """The configuration of a context (default: the current one) in one or several kubeconfig files."""
+    # Imported here: 20 MiB and a third of a second that a server without a cluster does not need.
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import ConfigException
+    from kubernetes.aio.config.kube_config import KubeConfigMerger
+
+    _check_readable(paths)
+    configuration = Configuration()
+    try:
+        merged = KubeConfigMerger(paths).config
+        loader = _loader_class()(config_dict=merged, config_base_path=None, active_context=context)
+        await loader.load_and_set(configuration)
+        if not getattr(loader, "host", ""):
+            raise ConfigError(f"kubeconfig {paths}: the cluster of the context has no server address")
+        return _cluster_config(configuration, f"kubeconfig {paths}", loader.renew)
+    except ConfigException as error:
+        raise ConfigError(f"kubeconfig {paths}: {error}; see: kubectl --kubeconfig {paths} config view") from error
+    except (TypeError, AttributeError, ValueError, KeyError) as error:
+        # The package takes the shape of the file for granted.
+        raise ConfigError(f"kubeconfig {paths} is not a kubeconfig ({error}); {WAYS_OUT}") from error
+
+
+async def load_in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
+    """The configuration of the Pod we run in; its token is read anew every minute, since the kubelet rotates it."""
+    from kubernetes.aio.client import Configuration
+    from kubernetes.aio.config import ConfigException
+    from kubernetes.aio.config import incluster_config as incluster
+
+    configuration = Configuration()
+    loader = incluster.InClusterConfigLoader(
+        token_filename=incluster.SERVICE_TOKEN_FILENAME,
+        cert_filename=incluster.SERVICE_CERT_FILENAME,
+        environ=environ,
+    )
+    try:
+        loader.load_and_set(configuration)
+    except ConfigException as error:
+        raise ConfigError(f"service account of this Pod ({incluster.SERVICE_TOKEN_FILENAME}): {error}") from error
+    return _cluster_config(configuration, "the Pod's service account", _nothing_to_renew)
+
+
+def _check_readable(paths: str) -> None:
+    """Say plainly what is wrong with a file before the package trips over it."""
+    found = False
+    for path in filter(None, paths.split(os.pathsep)):
+        file = Path(path).expanduser()
+        if not file.exists():
+            continue
+        found = True
+        try:
+            content = yaml.safe_load(file.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"kubeconfig {file} cannot be read: {error}; {WAYS_OUT}") from error
+        except yaml.YAMLError as error:
+            raise ConfigError(f"kubeconfig {file} is not YAML: {error}; {WAYS_OUT}") from error
+        if not isinstance(content, dict) or not isinstance(content.get("clusters"), list):
+            raise ConfigError(f"kubeconfig {file} is not a kubeconfig: it lists no clusters; {WAYS_OUT}")
+    if not found:
+        raise ConfigError(f"kubeconfig {paths} does not exist; {WAYS_OUT}")
+
+
+def _cluster_config(configuration: Configuration, source: str, renew: Callable[[], Awaitable[None]]) -> ClusterConfig:
+    host = configuration.host.rstrip("/")
+
+    async def authorization() -> str | None:
+        value: str | None = await configuration.get_api_key_with_prefix("BearerToken")
+        return value
+
+    context = None
+    if host.startswith("https"):
+        try:
+            context = _ssl_context(configuration)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise ConfigError(f"{source}: the certificates for {host} cannot be used: {error}") from error
+    return ClusterConfig(
+        host=host,
+        ssl_context=context,
+        server_name=configuration.tls_server_name or None,
+        proxy=configuration.proxy or _proxy_from_environment(host),
+        source=source,
+        authorization=authorization,
+        renew=renew,
+    )
+
+
+def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    # From Python 3.13 on certificates without a key identifier are refused, which kubectl and the kubelet accept.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not configuration.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if configuration.cert_file:
+        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return context
+
+
+def _proxy_from_environment(host: str) -> str | None:
+    """What HTTPS_PROXY and NO_PROXY say, asked once: there is only one server."""
+    scheme, _, address = host.partition("://")
+    if urllib.request.proxy_bypass(address.rpartition(":")[0] or address):
+        return None
+    return urllib.request.getproxies().get(scheme)
+
+
+def _loader_class() -> Any:
+    """The package's kubeconfig loader, with exec plugins that report their errors and renew what they gave.
+
+    Made on first use, so that this module can be imported without the package.
+    """
+    from kubernetes.aio.config import ConfigException
+    from kubernetes.aio.config.exec_provider import ExecProvider
+    from kubernetes.aio.config.kube_config import KubeConfigLoader
+
+    class Loader(KubeConfigLoader):  # type: ignore[misc]
+        """Reads one kubeconfig; keeps what is needed to ask the exec plugin again."""
+
+        _exec_expiry: datetime | None = None
+        _configuration: Configuration | None = None
+
+        async def load_and_set(self, configuration: Configuration) -> None:
+            self._configuration = configuration
+            await super().load_and_set(configuration)
+            if self._user is not None and ("exec" in self._user or "tokenFile" in self._user):
+                self._reload_at = datetime.now(UTC) + EXPIRY_SKEW
+                configuration.refresh_api_key_hook = self._refresh
+
+        async def load_from_exec_plugin(self) -> bool:
+            """Run the plugin. The original logs what went wrong and goes on without credentials."""
+            spec = self._user["exec"]
+            try:
+                status = await asyncio.wait_for(ExecProvider(spec).run(), EXEC_PLUGIN_TIMEOUT)
+            except TimeoutError:
+                raise ConfigException(
+                    f"the exec plugin {spec['command']} gave no answer in {EXEC_PLUGIN_TIMEOUT:.0f} s"
+                ) from None
+            except OSError as error:
+                raise ConfigException(f"the exec plugin {spec['command']} cannot be run: {error}") from error
+            expiry = status.get("expirationTimestamp")
+            self._exec_expiry = datetime.fromisoformat(expiry) if expiry else None
+            if "token" in status:
+                self.token = f"Bearer {status['token']}"
+            if "clientCertificateData" in status and "clientKeyData" in status:
+                self.cert_file, self.key_file = _certificate_files(status)
+            elif "token" not in status:
+                raise ConfigException(f"the exec plugin {spec['command']} gave neither a token nor a certificate")
+            return True
+
+        async def _refresh(self, configuration: Configuration) -> None:
+            """Before each request: renew what is about to expire."""
+            now = datetime.now(UTC)
+            if "exec" in self._user:
+                if self._exec_expiry is not None and now >= self._exec_expiry - EXPIRY_SKEW:
+                    await self.renew()
+            elif now >= self._reload_at:
+                self._reload_at = now + EXPIRY_SKEW
+                self._load_user_token()
+                configuration.api_key["BearerToken"] = self.token
+
+        async def renew(self) -> None:
+            """The server did not accept the credentials: ask the plugin for new ones."""
+            if self._user is None or "exec" not in self._user or self._configuration is None:
+                return
+            try:
+                await self.load_from_exec_plugin()
+            except ConfigException as error:
+                raise ConfigError(str(error)) from error
+            if "token" in self.__dict__:
+                self._configuration.api_key["BearerToken"] = self.token
+
+    return Loader
+
+
+def _certificate_files(status: Mapping[str, str]) -> tuple[str, str]:
+    from kubernetes.aio.config.kube_config import FileOrData
+
+    def file(key: str) -> str:
+        path: str = FileOrData(status, None, data_key_name=key, base64_file_content=False).as_file()
+        return path
+
+    return file("clientCertificateData"), file("clientKeyData")

@@ -1,0 +1,211 @@
+"""Errors of talking to a Kubernetes API server: one small hierarchy, each with the request it belongs to.
+
+``KubeError`` ← ``ConfigError`` (no way to reach a cluster), ``TransportError`` (no answer), ``DecodeError`` (an answer
+that is not what was asked for), ``ApiError`` (the server said no: its ``Status`` is parsed; subclasses by reason).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    """What was asked: the HTTP verb and the path with its query, for messages."""
+
+    verb: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.path}"
+
+
+class StatusCause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One cause of a failure; ``field`` is the path in the object."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """Which object a ``Status`` is about, and why."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[StatusCause, ...] | None = None
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+    """``metav1.Status``: the body of every failure."""
+
+    kind: str = ""
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+
+
+class KubeError(Exception):
+    """Anything that went wrong between us and the API server."""
+
+
+class ConfigError(KubeError):
+    """No usable configuration; the message names the file and the way out."""
+
+
+class TransportError(KubeError):
+    """The request got no answer: refused, reset, timed out, TLS not accepted."""
+
+    def __init__(self, request: RequestInfo, message: str) -> None:
+        super().__init__(f"{request}: {message}")
+        self.request = request
+
+
+class DecodeError(KubeError):
+    """The answer is not JSON, or not of the expected type."""
+
+    def __init__(self, request: RequestInfo, message: str) -> None:
+        super().__init__(f"{request}: cannot read the answer: {message}")
+        self.request = request
+
+
+class ApiError(KubeError):
+    """The API server refused. ``reason`` is the machine-readable word (``NotFound``), ``message`` the sentence."""
+
+    def __init__(self, request: RequestInfo, status: Status, retry_after: float | None = None) -> None:
+        super().__init__(f"{request}: {status.message or 'no message'} ({status.reason or 'Unknown'}, {status.code})")
+        self.request = request
+        self.status = status
+        #: Seconds after which the server invites to try again; None where it does not.
+        self.retry_after = retry_after
+
+    @property
+    def code(self) -> int:
+        """The HTTP status."""
+        return self.status.code
+
+    @property
+    def reason(self) -> str:
+        """The reason word, may be empty."""
+        return self.status.reason
+
+    @property
+    def message(self) -> str:
+        """What ``kubectl`` would print after ``Error from server``."""
+        return self.status.message
+
+    @property
+    def causes(self) -> tuple[StatusCause, ...]:
+        """The single causes, for example one per invalid field."""
+        return (self.status.details.causes or ()) if self.status.details else ()
+
+
+class BadRequest(ApiError):
+    """400: the request makes no sense to the server."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are missing, wrong or expired."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC, an admission webhook or a quota refuses."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such resource."""
+
+
+class AlreadyExists(ApiError):
+    """409: a create met an object of the same name."""
+
+
+class Conflict(ApiError):
+    """409: the object has changed since it was read (or a precondition does not hold)."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or continue token is too old; list anew."""
+
+
+class Invalid(ApiError):
+    """422: the object does not validate; see ``causes``."""
+
+
+class TooManyRequests(ApiError):
+    """429: overloaded, or an eviction that a disruption budget does not allow now."""
+
+
+class ServerError(ApiError):
+    """5xx: the server, or a webhook it calls, failed."""
+
+
+_BY_REASON: dict[str, type[ApiError]] = {
+    "AlreadyExists": AlreadyExists,
+    "Conflict": Conflict,
+    "Expired": Gone,
+    "Gone": Gone,
+    "NotFound": NotFound,
+    "Forbidden": Forbidden,
+    "Unauthorized": Unauthorized,
+    "Invalid": Invalid,
+    "BadRequest": BadRequest,
+    "TooManyRequests": TooManyRequests,
+}
+_BY_CODE: dict[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+}
+
+_decode_status = msgspec.json.Decoder(Status).decode
+
+
+def api_error(request: RequestInfo, code: int, body: bytes, retry_after: str | None = None) -> ApiError:
+    """The error for a failed answer; a body that is no ``Status`` (a proxy's page) becomes the message, shortened.
+
+    ``retry_after`` is the header of that name, if any; only its form in seconds is used, as API servers send it.
+    """
+    try:
+        status = _decode_status(body)
+    except msgspec.MsgspecError:
+        status = Status()
+    if status.kind != "Status":
+        text = body[:300].decode("utf-8", "replace").strip()
+        status = Status(kind="Status", status="Failure", message=text or f"HTTP {code}", code=code)
+    return status_error(request, status if status.code else msgspec.structs.replace(status, code=code), retry_after)
+
+
+def status_error(request: RequestInfo, status: Status, retry_after: str | None = None) -> ApiError:
+    """The error for a ``Status`` that is already parsed (a watch sends them as ERROR events)."""
+    kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code)
+    if kind is None:
+        kind = ServerError if status.code >= 500 else ApiError
+    seconds = float(retry_after) if retry_after is not None and retry_after.strip().isdigit() else None
+    return kind(request, status, seconds)
+
+
+def describe(kind: str, namespace: str | None, name: str) -> str:
+    """``Pod default/web-0``; without the namespace for cluster-scoped objects: how messages name an object."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+def read_status(body: Any) -> Status:
+    """A ``Status`` from JSON bytes or a raw part of a bigger message."""
+    try:
+        return _decode_status(body)
+    except msgspec.MsgspecError as error:
+        return Status(kind="Status", status="Failure", message=f"unreadable Status: {error}")

@@ -1,0 +1,332 @@
+"""Objects that are not ours, as we read them: frozen structs that name only the fields somebody uses.
+
+They are decoded straight from the bytes of a list or watch; what is not named here (managedFields, volumes, probes …)
+costs nothing after that. They cannot be written back by mistake: changes go out as patches.
+
+``gc=False``: the structs hold no cycles, and 10,000 Pods must not make every garbage collection walk half a million
+objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Protocol, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """The common form of all structs here."""
+
+
+class OwnerReference(Struct, frozen=True):
+    """One owner of an object."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+    block_owner_deletion: bool | None = None
+
+    @property
+    def group(self) -> str:
+        """The owner's API group, without its version."""
+        return self.api_version.rpartition("/")[0]
+
+
+class ObjectMeta(Struct, frozen=True):
+    """What every object has. Times are aware, in UTC."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generate_name: str = ""
+    generation: int = 0
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages this object (``controller: true``), if any."""
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
+
+
+class Meta(Protocol):
+    """The part of an object's metadata that caches need; ours and foreign objects have it under these names."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def namespace(self) -> str | None: ...
+    @property
+    def uid(self) -> str | None: ...
+    @property
+    def resource_version(self) -> str | None: ...
+
+
+class Object(Protocol):
+    """Anything with metadata: a struct of this module, or a model of ours."""
+
+    @property
+    def metadata(self) -> Meta: ...
+
+
+class Namespace(Struct, frozen=True):
+    """A namespace; selectors read its labels."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class NodeCondition(Struct, frozen=True):
+    """One condition of a node."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class Taint(Struct, frozen=True):
+    """What keeps Pods off a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Struct, frozen=True):
+    """How a node may be used."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(Struct, frozen=True):
+    """What a node reports."""
+
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Node(Struct, frozen=True):
+    """A node."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Container(Struct, frozen=True):
+    """A container of a Pod's spec: who it is and what it runs."""
+
+    name: str = ""
+    image: str = ""
+    restart_policy: str = ""
+
+
+class PodReadinessGate(Struct, frozen=True):
+    """A condition that must be true before the Pod counts as ready."""
+
+    condition_type: str = ""
+
+
+class PodSpec(Struct, frozen=True):
+    """What was asked of a Pod."""
+
+    node_name: str = ""
+    restart_policy: str = ""
+    service_account_name: str = ""
+    termination_grace_period_seconds: int | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    readiness_gates: tuple[PodReadinessGate, ...] = ()
+
+
+class PodCondition(Struct, frozen=True):
+    """One condition of a Pod."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
+
+
+class ContainerStateRunning(Struct, frozen=True):
+    """Since when a container runs."""
+
+    started_at: datetime | None = None
+
+
+class ContainerStateWaiting(Struct, frozen=True):
+    """Why a container does not run yet."""
+
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerStateTerminated(Struct, frozen=True):
+    """How a container ended."""
+
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+class ContainerState(Struct, frozen=True):
+    """Exactly one of the three; none means waiting."""
+
+    waiting: ContainerStateWaiting | None = None
+    running: ContainerStateRunning | None = None
+    terminated: ContainerStateTerminated | None = None
+
+
+class ContainerStatus(Struct, frozen=True):
+    """What the kubelet reports about one container."""
+
+    name: str = ""
+    image: str = ""
+    image_id: str = msgspec.field(name="imageID", default="")
+    container_id: str = msgspec.field(name="containerID", default="")
+    ready: bool = False
+    started: bool | None = None
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodStatus(Struct, frozen=True):
+    """What the kubelet, and readiness gates' owners, report about a Pod."""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    pod_ip: str = msgspec.field(name="podIP", default="")
+    start_time: datetime | None = None
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(Struct, frozen=True):
+    """A Pod."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    def condition(self, type_: str) -> PodCondition | None:
+        """The condition of that type, if it was ever set."""
+        for condition in self.status.conditions:
+            if condition.type == type_:
+                return condition
+        return None
+
+
+class ControllerRevision(Struct, frozen=True):
+    """A stored revision; ``data`` is the raw JSON as the server sent it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    revision: int = 0
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+    def __post_init__(self) -> None:
+        # A decoded Raw is a view that would keep the whole received message alive.
+        msgspec.structs.force_setattr(self, "data", self.data.copy())
+
+
+class ConfigMap(Struct, frozen=True):
+    """A ConfigMap; ``binary_data`` values are base64 text."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+    binary_data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Secret(Struct, frozen=True):
+    """A Secret; the values of ``data`` are decoded."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    type: str = ""
+    data: dict[str, bytes] = msgspec.field(default_factory=dict)
+
+
+class LeaseSpec(Struct, frozen=True):
+    """Who holds a lease, since when, and how long without renewal."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: datetime | None = None
+    renew_time: datetime | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Struct, frozen=True):
+    """A lease of coordination.k8s.io/v1."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ObjectReference(Struct, frozen=True):
+    """Which object an event is about."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    field_path: str = ""
+
+
+class EventSource(Struct, frozen=True):
+    """Who reports an event."""
+
+    component: str = ""
+    host: str = ""
+
+
+class Event(Struct, frozen=True):
+    """An event of core/v1, as ``kubectl describe`` shows it."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    first_timestamp: datetime | None = None
+    last_timestamp: datetime | None = None
+    source: EventSource = EventSource()
+    reporting_component: str = ""
+    reporting_instance: str = ""
+
+
+def decoder(kind: type[T]) -> Callable[[bytes], T]:
+    """The function that reads one object of this struct from JSON bytes; raises ``msgspec.DecodeError``."""
+    return msgspec.json.Decoder(kind).decode
+
+
+decode_pod = decoder(Pod)
+decode_namespace = decoder(Namespace)
+decode_node = decoder(Node)
+decode_controller_revision = decoder(ControllerRevision)
+decode_config_map = decoder(ConfigMap)
+decode_secret = decoder(Secret)
+decode_lease = decoder(Lease)
+decode_event = decoder(Event)

@@ -1,0 +1,93 @@
+"""Resource: which API endpoint a kind is served at, and the URL paths that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+from urllib.parse import quote
+
+
+class ObjectKey(NamedTuple):
+    """What names an object among those of its kind. ``namespace`` is empty for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind and where it is served. The core group is the empty string."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``v1``, ``apps/v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL path of one object (with ``name``), of a namespace's objects, or of all objects.
+
+        Raises ``ValueError`` where a namespace is missing, or given for a cluster-scoped kind: such a request would
+        reach other objects than meant.
+        """
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self.kind} {name}: the kind is cluster-scoped, but namespace {namespace!r} was given")
+        if name and self.namespaced and not namespace:
+            raise ValueError(f"{self.kind} {name}: the kind is namespaced, but no namespace was given")
+        if subresource and not name:
+            raise ValueError(f"{self.kind}: subresource {subresource!r} needs the name of an object")
+        parts = ["/api" if not self.group else f"/apis/{self.group}", self.version]
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name:
+            # "." and ".." would be folded away by HTTP clients and reach another object.
+            if name in (".", ".."):
+                raise ValueError(f"{self.kind}: {name!r} cannot be the name of an object")
+            parts.append(quote(name, safe=""))
+        if subresource:
+            parts.append(subresource)
+        return "/".join(parts)
+
+
+PODS = Resource("", "v1", "pods", "Pod")
+POD_TEMPLATES = Resource("", "v1", "podtemplates", "PodTemplate")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+SECRETS = Resource("", "v1", "secrets", "Secret")
+CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SERVICES = Resource("", "v1", "services", "Service")
+SERVICEACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+EVENTS = Resource("", "v1", "events", "Event")
+PERSISTENTVOLUMECLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CONTROLLERREVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
+REPLICASETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
+STATEFULSETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
+DAEMONSETS = Resource("apps", "v1", "daemonsets", "DaemonSet")
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+CUSTOMRESOURCEDEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+MUTATINGWEBHOOKCONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+VALIDATINGWEBHOOKCONFIGURATIONS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    namespaced=False,
+)

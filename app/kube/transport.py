@@ -1,0 +1,190 @@
+"""Transport: bytes to and from an API server, and nothing else.
+
+:class:`Transport` is what the client needs; :class:`AiohttpTransport` is the one that speaks HTTP. Tests and
+simulations give their own. No retries and no meaning here: those are the client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlencode
+
+import aiohttp
+from yarl import URL
+
+from app.kube.config import ClusterConfig
+from app.kube.errors import RequestInfo, TransportError
+
+#: Told once per answer: HTTP status (or ``<error>``), method and host. For ``rest_client_requests_total``.
+OnResponse = Callable[[str, str, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request. ``path`` is escaped already; ``query`` is not. ``timeout``: seconds for the whole answer."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes | None = None
+    timeout: float | None = None
+
+    @property
+    def target(self) -> str:
+        """Path and query as they stand in the request line."""
+        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A whole answer. Header names are looked up without regard to case by the mapping given."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """An answer whose body comes in pieces of any size; valid inside the ``async with`` that gave it."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncIterator[bytes]
+
+
+class Transport(Protocol):
+    """How requests reach the server. Where no answer comes, both raise ``TransportError``."""
+
+    async def request(self, request: Request) -> Response:
+        """Send, and read the whole answer."""
+        ...
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """Send, and give the answer as it comes. Leaving the context closes the connection."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+def _ignore(_code: str, _method: str, _host: str) -> None:
+    """No metrics wanted."""
+
+
+class AiohttpTransport:
+    """HTTP/1.1 with kept connections, from one aiohttp session (made on first use, in the loop that uses it)."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        *,
+        on_response: OnResponse = _ignore,
+        connect_timeout: float = 10.0,
+        request_timeout: float = 60.0,
+    ) -> None:
+        self.config = config
+        self._on_response = on_response
+        self._connect_timeout = connect_timeout
+        self._request_timeout = request_timeout
+        self._base = config.host
+        self._host = URL(config.host).authority
+        self._session: aiohttp.ClientSession | None = None
+
+    async def request(self, request: Request) -> Response:
+        """Send, and read the whole answer; credentials that are refused are renewed once."""
+        response = await self._request(request)
+        if response.status == 401:
+            before = await self.config.authorization()
+            await self.config.renew()
+            if await self.config.authorization() != before:
+                response = await self._request(request)
+        return response
+
+    async def _request(self, request: Request) -> Response:
+        total = request.timeout if request.timeout is not None else self._request_timeout
+        limits = aiohttp.ClientTimeout(total=total, sock_connect=self._connect_timeout)
+        async with self._open(request, limits) as answer:
+            return Response(answer.status, answer.headers, await answer.read())
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """Send, and give the answer as it comes."""
+        limits = aiohttp.ClientTimeout(total=request.timeout, sock_connect=self._connect_timeout)
+        async with self._open(request, limits) as answer:
+            if answer.status == 401:
+                await self.config.renew()  # the caller comes back after its back-off
+            # iter_any gives all that has arrived: under load one piece holds many events.
+            yield Stream(answer.status, answer.headers, answer.content.iter_any())
+
+    @asynccontextmanager
+    async def _open(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
+        """The answer's head; errors of connecting and of reading become ``TransportError`` with their request."""
+        config = self.config
+        headers = dict(request.headers)
+        if authorization := await config.authorization():
+            headers["Authorization"] = authorization
+        answered = False
+        try:
+            async with self._sessions().request(
+                request.method,
+                URL(self._base + request.target, encoded=True),
+                data=request.body,
+                headers=headers,
+                timeout=limits,
+                proxy=config.proxy,
+                server_hostname=config.server_name,
+                allow_redirects=False,
+            ) as answer:
+                answered = True
+                self._on_response(str(answer.status), request.method, self._host)
+                yield answer
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            if not answered:
+                self._on_response("<error>", request.method, self._host)
+            raise TransportError(RequestInfo(request.method, request.target), self._explain(error)) from error
+
+    def _explain(self, error: Exception) -> str:
+        where = f"{self._base} ({self.config.source})" if self.config.source else self._base
+        if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
+            return f"the certificate of {where} is not trusted: {error}; check certificate-authority"
+        if isinstance(error, aiohttp.ClientSSLError):
+            return f"no TLS connection to {where}: {error}"
+        if isinstance(error, aiohttp.ClientConnectorError):
+            return f"cannot connect to {where}: {error.os_error.strerror or error.os_error}; is the API server running?"
+        if isinstance(error, TimeoutError):
+            return f"no answer from {where} in time"
+        return f"connection to {where} broke: {type(error).__name__}: {error}"
+
+    def _sessions(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            ssl_context = self.config.ssl_context
+            connector = aiohttp.TCPConnector(
+                ssl=ssl_context if ssl_context is not None else True,
+                limit=0,  # watches hold connections; whoever writes limits himself
+                keepalive_timeout=90,
+            )
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                # Compressed lists would be unpacked in a thread, and cost more than they save inside a cluster.
+                headers={"Accept-Encoding": "identity"},
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=2**20,
+                skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
+            )
+        return self._session
+
+    async def close(self) -> None:
+        """Close all connections; the next request would open new ones."""
+        if self._session is not None:
+            session, self._session = self._session, None
+            await session.close()
+            await asyncio.sleep(0)  # let the sockets' close callbacks run
