@@ -2,7 +2,7 @@
 
 Both servers run with the same number of processes, the same TLS settings and the same load, one after the other, in
 alternating pairs; the medians are printed. The empty route only parses the review and allows. One SidecarSet with two
-containers, a volume and env matches a one-container Pod; a third server has 1,000 SidecarSets of which that one matches.
+containers, a volume and env matches a one-container Pod; a third server has 1,000 sets of which that one matches.
 """
 
 from __future__ import annotations

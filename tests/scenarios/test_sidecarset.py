@@ -1,0 +1,256 @@
+"""SidecarSet as users meet it: U-60, U-62, the injection halves of U-64 and U-67, both API versions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.scenarios.world import SYSTEM_NAMESPACE, World, eventually, in_order
+
+SIDECARSET = """
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: $ns, labels: {team: $ns}}
+spec:
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}
+  selector: {matchLabels: {app: nginx}}
+  containers:
+  - name: sidecar1
+    image: busybox:1.36
+    command: [sleep, 999d]
+    volumeMounts: [{name: log-volume, mountPath: /var/log}]
+  volumes: [{name: log-volume, emptyDir: {}}]
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: nginx}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{name: nginx, image: "nginx:1.25"}]
+"""
+
+
+def has_columns(world: World, *wanted: str) -> bool:
+    cells = world.columns("sidecarset", world.namespace)
+    assert cells[1 : 1 + len(wanted)] == list(wanted), cells
+    return True
+
+
+@pytest.mark.behaviour("SS-41", "SS-42", "SS-106", "SS-86")
+def test_a_matching_pod_comes_up_with_its_sidecar_first(world: World) -> None:  # U-60
+    world.apply(SIDECARSET)
+    assert has_columns(world, "0", "0", "0")
+    world.apply(POD)
+    pod = eventually(lambda: world.pod_is_ready("web"), "Pod web is ready")
+    assert in_order(pod["spec"]["containers"]) == ["sidecar1", "nginx"]
+    assert {"name": "IS_INJECTED", "value": "true"} in pod["spec"]["containers"][0]["env"]
+    assert "log-volume" in in_order(pod["spec"]["volumes"])
+    assert world.columns("pod", "web")[1:3] == ["2/2", "Running"]
+    eventually(lambda: has_columns(world, "1", "1", "1"), "the set counts the Pod", 5)
+    if world.real_containers:
+        env = world.kubectl("exec", "web", "-n", world.namespace, "-c", "sidecar1", "--", "env").stdout
+        assert "IS_INJECTED=true" in env.splitlines()
+
+
+@pytest.mark.behaviour("SS-88", "SS-119")
+def test_a_pod_that_is_gone_is_not_counted(world: World) -> None:
+    world.apply(SIDECARSET)
+    world.apply(POD)
+    eventually(lambda: world.pod_is_ready("web"), "Pod web is ready")
+    eventually(lambda: has_columns(world, "1", "1", "1"), "the set counts the Pod", 5)
+    world.kubectl("delete", "pod", "web", "-n", world.namespace, "--force", "--grace-period=0")
+    eventually(lambda: has_columns(world, "0", "0", "0"), "the set no longer counts the Pod", 5)
+
+
+@pytest.mark.behaviour("SS-40")
+def test_the_template_of_the_owner_stays_as_it_is(world: World) -> None:  # U-60
+    world.apply(SIDECARSET)
+    world.apply("""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: nginx}}
+  template:
+    metadata: {labels: {app: nginx}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: nginx, image: "nginx:1.25"}]
+""")
+    eventually(lambda: has_columns(world, "2", "2", "2"), "the set counts both Pods")
+    deployment = world.get("deployment", "web")
+    assert in_order(deployment["spec"]["template"]["spec"]["containers"]) == ["nginx"]
+    assert [in_order(pod["spec"]["containers"]) for pod in world.list("pod")] == [["sidecar1", "nginx"]] * 2
+
+
+@pytest.mark.behaviour("SS-44", "SS-46", "SS-47", "SS-48", "SS-49", "SS-52", "SS-53", "SS-31")
+def test_everything_a_set_can_bring(world: World) -> None:  # U-62
+    world.kubectl("create", "secret", "generic", "pull", "-n", world.namespace)
+    whitelist = '{"rules":[{"allowedAnnotationKeyExprs":["^oom-score$"]}]}'
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kruise-configuration"}}
+    config["data"] = {"SidecarSet_PatchPodMetadata_WhiteList": whitelist}
+    world.kubectl("apply", "-n", SYSTEM_NAMESPACE, "-f", "-", stdin=json.dumps(config))
+    manifest = """
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: $ns, labels: {team: $ns}}
+spec:
+  namespaceSelector: {matchLabels: {team: $ns}}
+  selector: {matchLabels: {app: nginx}}
+  initContainers: [{name: prepare, image: "busybox:1.36", command: ["true"]}]
+  imagePullSecrets: [{name: pull}]
+  patchPodMetadata: [{annotations: {oom-score: '{"agent":1}'}, patchPolicy: MergePatchJson}]
+  containers:
+  - name: agent
+    image: busybox:1.36
+    command: [sleep, 999d]
+    podInjectPolicy: AfterAppContainer
+    shareVolumePolicy: {type: enabled}
+    transferEnv: [{sourceContainerName: nginx, envName: COLOUR}]
+"""
+    eventually(lambda: world.apply(manifest, check=False).returncode == 0, "the set is accepted", 10)
+    world.apply("""
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: nginx}, annotations: {oom-score: '{"nginx":2}'}}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes: [{name: data, emptyDir: {}}]
+  containers:
+  - name: nginx
+    image: nginx:1.25
+    env: [{name: COLOUR, value: green}]
+    volumeMounts: [{name: data, mountPath: /data}]
+""")
+    pod = eventually(lambda: world.pod_is_ready("web"), "Pod web is ready")
+    assert in_order(pod["spec"]["initContainers"]) == ["prepare"]
+    assert in_order(pod["spec"]["containers"]) == ["nginx", "agent"]
+    agent = pod["spec"]["containers"][1]
+    assert agent["env"] == [{"name": "IS_INJECTED", "value": "true"}, {"name": "COLOUR", "value": "green"}]
+    assert "/data" in [mount["mountPath"] for mount in agent["volumeMounts"]]
+    assert pod["spec"]["imagePullSecrets"] == [{"name": "pull"}]
+    assert pod["metadata"]["annotations"]["oom-score"] == '{"agent":1,"nginx":2}'
+    if world.real_containers:
+        write = ["exec", "web", "-n", world.namespace, "-c", "nginx", "--", "sh", "-c", "echo hello > /data/x"]
+        world.kubectl(*write)
+        read = world.kubectl("exec", "web", "-n", world.namespace, "-c", "agent", "--", "cat", "/data/x")
+        assert read.stdout.strip() == "hello"
+
+
+@pytest.mark.behaviour("SS-31")
+def test_an_annotation_outside_the_whitelist_is_refused(world: World) -> None:
+    refused = world.create(
+        SIDECARSET + "  patchPodMetadata: [{annotations: {not-listed: x}, patchPolicy: Overwrite}]\n"
+    )
+    assert refused.returncode != 0
+    assert "vsidecarset.kb.io" in refused.stderr
+
+
+@pytest.mark.behaviour("PW-3")
+@pytest.mark.parametrize("namespace", ["kube-system", "kube-public"])
+def test_system_namespaces_are_never_touched(world: World, namespace: str) -> None:  # U-62
+    world.apply(SIDECARSET.replace("  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}\n", ""))
+    name = f"web-{world.namespace}"
+    world.kubectl("create", "serviceaccount", "default", "-n", namespace, check=False)
+    made = world.kubectl("apply", "-n", namespace, "-f", "-", stdin=POD.replace("name: web,", f"name: {name},"))
+    try:
+        assert made.returncode == 0
+        assert in_order(world.get("pod", name, namespace)["spec"]["containers"]) == ["nginx"]
+    finally:
+        world.kubectl("delete", "pod", name, "-n", namespace, "--wait=false")
+
+
+def test_a_paused_roll_out_still_injects(world: World) -> None:  # U-64
+    world.apply(SIDECARSET + "  updateStrategy: {paused: true}\n")
+    world.apply(POD)
+    assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
+
+
+@pytest.mark.behaviour("SS-38")
+def test_a_paused_injection_injects_nothing(world: World) -> None:  # U-64
+    world.apply(SIDECARSET + "  injectionStrategy: {paused: true}\n")
+    world.apply(POD)
+    assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["nginx"]
+
+
+@pytest.mark.behaviour("SS-68", "SS-69", "SS-73", "SS-75")
+def test_new_pods_get_the_revision_that_is_named(world: World) -> None:  # U-67
+    selector = f"kruise.io/sidecarset-name={world.namespace}"
+
+    def revisions(count: int) -> list[str] | None:
+        found = world.list("controllerrevisions", "-l", selector, namespace=SYSTEM_NAMESPACE)
+        found.sort(key=lambda revision: revision["revision"])
+        return [revision["metadata"]["name"] for revision in found] if len(found) == count else None
+
+    world.apply(SIDECARSET)
+    (first,) = eventually(lambda: revisions(1), "the first revision stands in the manager's namespace", 10)
+    world.apply(SIDECARSET.replace("busybox:1.36", "busybox:1.35"))
+    _, second = eventually(lambda: revisions(2), "the second revision is recorded", 10)
+    latest = world.get("sidecarset", world.namespace)["status"]["latestRevision"]
+    assert latest == second
+    changed = SIDECARSET.replace("busybox:1.36", "busybox:1.35")
+    world.apply(changed + f"  injectionStrategy: {{revision: {{revisionName: {first}}}}}\n")
+
+    def injected_image() -> bool:
+        world.kubectl(
+            "delete", "pod", "web", "-n", world.namespace, "--ignore-not-found", "--force", "--grace-period=0"
+        )
+        world.apply(POD)
+        return bool(world.get("pod", "web")["spec"]["containers"][0]["image"] == "busybox:1.36")
+
+    eventually(injected_image, "a new Pod gets the older revision", 10)
+    annotation = world.get("pod", "web")["metadata"]["annotations"]["kruise.io/sidecarset-hash"]
+    assert f'"controllerRevision":"{first}"' in annotation
+
+
+@pytest.mark.behaviour("SS-26")
+def test_a_revision_that_is_not_there_is_refused_with_its_name(world: World) -> None:
+    refused = world.create(SIDECARSET + "  injectionStrategy: {revision: {revisionName: nope}}\n")
+    assert refused.returncode != 0
+    assert 'ControllerRevision.apps "nope" not found' in refused.stderr
+
+
+@pytest.mark.behaviour("SS-1", "SS-2", "SS-3", "SS-4")
+def test_both_versions_are_served_by_conversion(world: World) -> None:
+    world.apply("""
+apiVersion: apps.kruise.io/v1alpha1
+kind: SidecarSet
+metadata: {name: $ns, labels: {team: $ns, apps.kruise.io/sidecarset-custom-version: blue}}
+spec:
+  namespace: $ns
+  selector: {matchLabels: {app: nginx}}
+  containers: [{name: sidecar1, image: "busybox:1.36", command: [sleep, 999d]}]
+""")
+    beta = world.get("sidecarsets.v1beta1.apps.kruise.io", world.namespace)
+    assert beta["spec"]["customVersion"] == "blue"
+    assert beta["spec"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": world.namespace}}
+    alpha = world.get("sidecarsets.v1alpha1.apps.kruise.io", world.namespace)
+    assert alpha["spec"]["namespace"] == world.namespace
+    assert alpha["metadata"]["labels"]["apps.kruise.io/sidecarset-custom-version"] == "blue"
+    for key in ("kruise.io/sidecarset-hash", "kruise.io/sidecarset-hash-without-image"):
+        assert alpha["metadata"]["annotations"][key] == beta["metadata"]["annotations"][key]
+    world.apply(POD)
+    assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
+
+
+@pytest.mark.behaviour("SS-18", "SS-17")
+def test_a_set_that_selects_and_brings_nothing_is_refused_field_by_field(world: World) -> None:
+    refused = world.create("""
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: $ns}
+spec: {}
+""")
+    assert refused.returncode != 0
+    assert "spec.selector: Required value: no selector defined for SidecarSet" in refused.stderr
+    assert "no initContainer or container defined for SidecarSet" in refused.stderr
+
+
+def test_kubectl_explains_the_fields(world: World) -> None:  # U-03
+    text = world.kubectl("explain", "sidecarset.spec.updateStrategy.partition").stdout
+    assert "KIND:       SidecarSet" in text
+    assert "partition" in text
+    assert "<IntOrString>" in text

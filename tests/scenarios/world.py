@@ -1,0 +1,160 @@
+"""A cluster with our manager beside it, as a user at a terminal has it: kubectl, and patience with a deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import yaml
+
+from tests.cluster.controlplane import free_port
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SYSTEM_NAMESPACE = "kruise-system"
+Found = TypeVar("Found")
+
+
+class Kubectl(Protocol):
+    """kubectl against one cluster."""
+
+    def __call__(
+        self, *arguments: str, stdin: str | None = None, check: bool = True
+    ) -> subprocess.CompletedProcess[str]: ...
+
+
+class World:
+    """One cluster as one test sees it: a namespace of its own, and names of cluster-wide objects that go with it."""
+
+    def __init__(self, kubectl: Kubectl, namespace: str, *, real_containers: bool) -> None:
+        self.kubectl = kubectl
+        self.namespace = namespace
+        self.real_containers = real_containers
+
+    def apply(self, manifest: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """kubectl apply in the test's namespace; ``$ns`` in the text stands for it."""
+        text = manifest.replace("$ns", self.namespace)
+        return self.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=text, check=check)
+
+    def create(self, manifest: str) -> subprocess.CompletedProcess[str]:
+        """kubectl create, whatever comes of it."""
+        text = manifest.replace("$ns", self.namespace)
+        return self.kubectl("create", "-n", self.namespace, "-f", "-", stdin=text, check=False)
+
+    def get(self, kind: str, name: str, namespace: str | None = None) -> dict[str, Any]:
+        """One object as JSON; raises when it is not there."""
+        text = self.kubectl("get", kind, name, "-n", namespace or self.namespace, "-o", "json").stdout
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def list(self, kind: str, *arguments: str, namespace: str | None = None) -> list[dict[str, Any]]:
+        """Objects as JSON; ``arguments`` go to kubectl get."""
+        text = self.kubectl("get", kind, "-n", namespace or self.namespace, "-o", "json", *arguments).stdout
+        items: list[dict[str, Any]] = json.loads(text)["items"]
+        return items
+
+    def columns(self, kind: str, name: str) -> list[str]:
+        """The cells kubectl prints for one object."""
+        return self.kubectl("get", kind, name, "-n", self.namespace, "--no-headers").stdout.split()
+
+    def pod_is_ready(self, name: str) -> dict[str, Any] | None:
+        """The Pod once all its containers run and it is Ready."""
+        pod = self.get("pod", name)
+        ready = {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}.get("Ready")
+        return pod if ready == "True" else None
+
+
+def eventually(look: Callable[[], Found | None], what: str, seconds: float = 60.0) -> Found:
+    """The first true thing ``look`` returns; fails with ``what`` after the deadline."""
+    deadline = time.monotonic() + seconds
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            found = look()
+        except AssertionError as failure:
+            last = failure
+        else:
+            if found:
+                return found
+            last = found
+        time.sleep(0.1)
+    raise AssertionError(f"not within {seconds:.0f} s: {what}; last seen: {last}")
+
+
+def in_order(items: Sequence[dict[str, Any]]) -> list[str]:
+    """The names of containers or volumes, in order."""
+    return [item["name"] for item in items]
+
+
+@contextmanager
+def running(arguments: Sequence[str], log: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of ours for the time of the block, its output in ``log``; stopped with SIGTERM, by its id."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *arguments],
+            cwd=ROOT,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
+        )
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+                raise AssertionError(
+                    f"{arguments[0]} did not stop within 20 s of SIGTERM:\n{log.read_text()}"
+                ) from None
+
+
+@contextmanager
+def manager(kubectl: Kubectl, kubeconfig: Path, folder: Path, *flags: str) -> Iterator[dict[str, str]]:
+    """Our manager on this machine, registered by URL, ready; yields its addresses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
+    kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace))
+    kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
+    kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "deploy" / "crds"))
+    webhook, health, metrics = free_port("127.0.0.1"), free_port("127.0.0.1"), free_port("127.0.0.1")
+    arguments = [
+        "app.cli.main",
+        "manager",
+        f"--kubeconfig={kubeconfig}",
+        "--webhook-host=127.0.0.1",
+        f"--webhook-port={webhook}",
+        f"--health-probe-addr=127.0.0.1:{health}",
+        f"--metrics-addr=127.0.0.1:{metrics}",
+        *flags,
+    ]
+    log = folder / "manager.log"
+    with running(arguments, log, POD_NAMESPACE=SYSTEM_NAMESPACE) as process:
+        ready = f"http://127.0.0.1:{health}/readyz"
+
+        def is_ready() -> bool:
+            assert process.poll() is None, f"the manager ended with {process.returncode}:\n{log.read_text()[-4000:]}"
+            try:
+                with urllib.request.urlopen(ready, timeout=2) as answer:
+                    return bool(answer.status == 200)
+            except (urllib.error.URLError, OSError):
+                return False
+
+        eventually(is_ready, f"the manager is ready; its log is {log}", 40)
+        yield {
+            "webhook": f"https://127.0.0.1:{webhook}",
+            "health": f"http://127.0.0.1:{health}",
+            "metrics": f"http://127.0.0.1:{metrics}/metrics",
+            "log": str(log),
+        }
