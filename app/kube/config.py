@@ -59,7 +59,7 @@ async def load_config(
 ) -> ClusterConfig:
     """The configuration to use, searched as controllers do.
 
-    In order: the ``kubeconfig`` given, ``$KUBECONFIG`` (may be several files), the service account of the Pod we run in,
+    In order: the ``kubeconfig`` given, ``$KUBECONFIG`` (may be several files), the service account of our own Pod,
     ``~/.kube/config``. Raises ``ConfigError``.
     """
     env = os.environ if environ is None else environ

@@ -7,6 +7,7 @@ simulations give their own. No retries and no meaning here: those are the client
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -158,7 +159,8 @@ class AiohttpTransport:
         if isinstance(error, aiohttp.ClientSSLError):
             return f"no TLS connection to {where}: {error}"
         if isinstance(error, aiohttp.ClientConnectorError):
-            return f"cannot connect to {where}: {error.os_error.strerror or error.os_error}; is the API server running?"
+            reason = os.strerror(error.os_error.errno) if error.os_error.errno else str(error.os_error)
+            return f"cannot connect to {where}: {reason}; is the API server running?"
         if isinstance(error, TimeoutError):
             return f"no answer from {where} in time"
         return f"connection to {where} broke: {type(error).__name__}: {error}"

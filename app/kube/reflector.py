@@ -1,0 +1,298 @@
+"""Reflector: keeps a store equal to what the API server has, by list and watch, for as long as it runs.
+
+It starts with a streaming list where the server has that (one request: the objects, a bookmark that says "that was
+all", then the changes), else with a paged list. After a disconnect the watch resumes where it stopped; only when the
+server no longer knows that version (410) everything is listed anew, and what vanished meanwhile is removed from the
+store. Objects that cannot be read are logged and counted and do not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from random import Random
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from app.kube import watch
+from app.kube.backoff import Backoff
+from app.kube.client import PAGE_SIZE, Client, Decode, selectors
+from app.kube.errors import (
+    ApiError,
+    BadRequest,
+    DecodeError,
+    Gone,
+    Invalid,
+    RequestInfo,
+    ServerError,
+    TransportError,
+    describe,
+    read_status,
+    status_error,
+)
+from app.kube.objects import Object
+from app.kube.resources import ObjectKey, Resource
+from app.kube.store import Store, key_of
+from app.kube.transport import Stream
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
+
+#: The server ends a watch after a time between this and twice this, so that watches spread over its replicas.
+WATCH_SECONDS = 300
+#: Servers send a bookmark about every minute: a connection that is silent for longer than this is dead.
+IDLE_SECONDS = 180.0
+#: A watch that ended sooner than this without an error is asked for again only after the back-off.
+SHORT_WATCH_SECONDS = 1.0
+#: How long the first object of a streaming list may take before an ordinary list is tried.
+INITIAL_IDLE_SECONDS = 30.0
+
+
+class Trouble(StrEnum):
+    """What a reflector reports to its metrics."""
+
+    LIST_FAILED = "list_failed"
+    WATCH_FAILED = "watch_failed"
+    EXPIRED = "expired"
+    UNREADABLE = "unreadable_object"
+
+
+class ReflectorMetrics(Protocol):
+    """Hooks for counting; ``kind`` is the resource's kind."""
+
+    def listed(self, kind: str, objects: int) -> None: ...
+    def events(self, kind: str, count: int) -> None: ...
+    def trouble(self, kind: str, what: Trouble) -> None: ...
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def listed(self, kind: str, objects: int) -> None: ...
+    def events(self, kind: str, count: int) -> None: ...
+    def trouble(self, kind: str, what: Trouble) -> None: ...
+
+
+class _NoStreamingList(Exception):
+    """The server does not do streaming lists."""
+
+
+class Reflector(Generic[T]):
+    """Fills ``store`` from one resource; ``run`` it as a task and cancel that to stop."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        store: Store[T],
+        *,
+        decode: Decode[T],
+        rng: Random,
+        namespace: str = "",
+        label_selector: str = "",
+        field_selector: str = "",
+        streaming_list: bool = True,
+        page_size: int = PAGE_SIZE,
+        idle_seconds: float = IDLE_SECONDS,
+        metrics: ReflectorMetrics | None = None,
+    ) -> None:
+        self.resource = resource
+        self.store = store
+        self._client = client
+        self._clock = client.clock
+        self._decode = decode
+        self._rng = rng
+        self._namespace = namespace
+        self._label_selector = label_selector
+        self._field_selector = field_selector
+        self._streaming_list = streaming_list
+        self._page_size = page_size
+        self._idle_seconds = idle_seconds
+        self._metrics = metrics if metrics is not None else NoMetrics()
+        self._info = RequestInfo("WATCH", resource.path(namespace))
+        self._backoff = Backoff(rng)
+        #: Where the watch goes on; empty: list first.
+        self._version = ""
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        while True:
+            began = self._clock.monotonic()
+            try:
+                await self._list_and_watch()
+            except _NoStreamingList as reason:
+                logger.info("%s: no streaming list (%s), listing in pages", self.resource.kind, reason)
+                self._streaming_list = False
+                continue
+            except (ApiError, TransportError, DecodeError, TimeoutError) as error:
+                self._failed(error)
+            else:
+                # The server ends every watch after some minutes; one that ends at once means trouble.
+                if self._clock.monotonic() - began >= SHORT_WATCH_SECONDS:
+                    continue
+            await self._clock.sleep(self._backoff.next())
+
+    def _failed(self, error: Exception) -> None:
+        """Note why a list or watch ended."""
+        listing = not self._version
+        if is_expired(error):
+            self._metrics.trouble(self.resource.kind, Trouble.EXPIRED)
+            logger.info("%s: version %s is too old to watch, listing anew", self.resource.kind, self._version)
+            self._version = ""
+            return
+        self._metrics.trouble(self.resource.kind, Trouble.LIST_FAILED if listing else Trouble.WATCH_FAILED)
+        text = str(error) or f"{self._info}: silent for too long"
+        logger.warning("%s: %s failed: %s", self.resource.kind, "list" if listing else "watch", text)
+
+    async def _list_and_watch(self) -> None:
+        """One round: list if needed, then watch until the stream ends."""
+        if not self._version and not self._streaming_list:
+            await self._list()
+        await self._watch(initial=not self._version)
+
+    async def _list(self) -> None:
+        objects: list[T] = []
+        unreadable: set[ObjectKey] = set()
+        listing = await self._client.list(
+            self.resource,
+            self._namespace,
+            label_selector=self._label_selector,
+            field_selector=self._field_selector,
+            page_size=self._page_size,
+            decode=bytes,
+        )
+        for raw in listing.items:
+            obj = self._read(raw, unreadable)
+            if obj is not None:
+                objects.append(obj)
+        self._replace(objects, unreadable, listing.resource_version)
+
+    def _replace(self, objects: list[T], unreadable: set[ObjectKey], version: str) -> None:
+        if not version:
+            raise DecodeError(self._info, "a list without resourceVersion: is this a Kubernetes API server?")
+        self.store.replace(objects, keep=unreadable)
+        self._version = version
+        self._metrics.listed(self.resource.kind, len(objects))
+
+    async def _watch(self, *, initial: bool) -> None:
+        """Follow one watch to its end. ``initial``: it begins with all objects, as a streaming list."""
+        query = selectors(self._label_selector, self._field_selector)
+        query["allowWatchBookmarks"] = "true"
+        query["timeoutSeconds"] = str(WATCH_SECONDS + self._rng.randrange(WATCH_SECONDS))
+        if initial:
+            query["sendInitialEvents"] = "true"
+            query["resourceVersionMatch"] = "NotOlderThan"
+        else:
+            query["resourceVersion"] = self._version
+        async with AsyncExitStack() as stack:
+            opening = stack.enter_async_context(self._client.watch(self.resource, self._namespace, query))
+            try:
+                stream: Stream = await self._clock.wait_for(opening, self._idle_seconds)
+            except (BadRequest, Invalid) as error:
+                if initial:
+                    raise _NoStreamingList(error.message) from error
+                raise
+            chunks = aiter(stream.chunks)
+            splitter = watch.LineSplitter()
+            if initial:
+                self._apply(await self._receive_initial(chunks, splitter))
+            while (chunk := await self._next(chunks, self._idle_seconds)) is not None:
+                self._apply(self._lines(splitter, chunk))
+
+    async def _receive_initial(self, chunks: AsyncIterator[bytes], splitter: watch.LineSplitter) -> list[bytes]:
+        """Collect the objects of a streaming list and put them into the store. Returns the lines that came after."""
+        objects: dict[ObjectKey, T] = {}
+        unreadable: set[ObjectKey] = set()
+        while True:
+            try:
+                chunk = await self._next(chunks, min(INITIAL_IDLE_SECONDS, self._idle_seconds))
+            except TimeoutError as error:
+                # An old server ignores what it does not know and never says that this was all.
+                raise _NoStreamingList("the end of the initial events did not come") from error
+            if chunk is None:
+                raise TransportError(self._info, "the stream ended within the initial events")
+            lines = self._lines(splitter, chunk)
+            for position, line in enumerate(lines):
+                event = self._event(line)
+                if event.type == watch.BOOKMARK:
+                    metadata = watch.metadata_of(event.object)
+                    if (metadata.annotations or {}).get(watch.INITIAL_EVENTS_END) == "true":
+                        self._replace(list(objects.values()), unreadable, metadata.resource_version)
+                        return lines[position + 1 :]
+                elif event.type == watch.DELETED:
+                    key = _raw_key(event.object)
+                    objects.pop(key, None)
+                    unreadable.discard(key)
+                else:
+                    obj = self._read(bytes(event.object), unreadable)
+                    if obj is not None:
+                        objects[key_of(obj)] = obj
+
+    async def _next(self, chunks: AsyncIterator[bytes], seconds: float) -> bytes | None:
+        """The next piece, None at the end. Raises ``TimeoutError`` when the connection stays silent."""
+        return await self._clock.wait_for(anext(chunks, None), seconds)
+
+    def _lines(self, splitter: watch.LineSplitter, chunk: bytes) -> list[bytes]:
+        try:
+            return splitter.feed(chunk)
+        except ValueError as error:
+            raise DecodeError(self._info, str(error)) from error
+
+    def _event(self, line: bytes) -> watch.WatchEvent:
+        """A line as an event. Raises ``DecodeError`` for what is none, and the ``ApiError`` of an ERROR event."""
+        try:
+            event = watch.decode_watch_event(line)
+        except msgspec.MsgspecError as error:
+            raise DecodeError(self._info, f"{error}: {line[:100]!r}") from error
+        if event.type == watch.ERROR:
+            raise status_error(self._info, read_status(event.object))
+        return event
+
+    def _apply(self, lines: list[bytes]) -> None:
+        """Bring the store up to these events."""
+        changes = 0
+        for line in lines:
+            event = self._event(line)
+            if event.type == watch.BOOKMARK:
+                self._version = watch.metadata_of(event.object).resource_version or self._version
+                continue
+            changes += 1
+            obj = self._read(bytes(event.object), set())
+            if event.type == watch.DELETED:
+                self.store.remove(_raw_key(event.object) if obj is None else key_of(obj), obj)
+            elif obj is not None:
+                self.store.put(obj)
+            seen = obj.metadata if obj is not None else watch.metadata_of(event.object)
+            self._version = seen.resource_version or self._version
+        if lines:
+            self._backoff.reset()
+        if changes:
+            self._metrics.events(self.resource.kind, changes)
+
+    def _read(self, raw: bytes, unreadable: set[ObjectKey]) -> T | None:
+        """One object; one that its decoder refuses is logged, counted, noted and left out."""
+        try:
+            return self._decode(raw)
+        except (msgspec.MsgspecError, ValueError) as error:
+            key = _raw_key(raw)
+            unreadable.add(key)
+            self._metrics.trouble(self.resource.kind, Trouble.UNREADABLE)
+            name = describe(self.resource.kind, key.namespace, key.name)
+            logger.error("%s cannot be read and is left as it was known: %s", name, error)  # noqa: TRY400
+            return None
+
+
+def is_expired(error: Exception) -> bool:
+    """Whether only a new list helps: the version is too old, or newer than anything the server (restored?) has."""
+    if isinstance(error, Gone):
+        return True
+    return isinstance(error, ServerError) and any(c.reason == "ResourceVersionTooLarge" for c in error.causes)
+
+
+def _raw_key(raw: bytes | msgspec.Raw) -> ObjectKey:
+    metadata = watch.metadata_of(raw)
+    return ObjectKey(metadata.namespace, metadata.name)

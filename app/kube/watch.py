@@ -1,0 +1,86 @@
+"""Watch: the wire form of a watch, newline-delimited JSON events in pieces of any size."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+ADDED: Final = "ADDED"
+MODIFIED: Final = "MODIFIED"
+DELETED: Final = "DELETED"
+BOOKMARK: Final = "BOOKMARK"
+ERROR: Final = "ERROR"
+
+#: On the bookmark that ends the objects of a streaming list.
+INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
+
+#: No single object is this big (etcd takes 1.5 MiB); a line that is means the other side does not speak our protocol.
+MAX_LINE: Final = 64 * 2**20
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One event; ``object`` is left as bytes, a view into the line."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """What must be known of any object, even of one that its own decoder refuses."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    metadata: Metadata = Metadata()
+
+
+#: Reads one line; raises ``msgspec.DecodeError``.
+decode_watch_event = msgspec.json.Decoder(WatchEvent).decode
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def metadata_of(raw: bytes | msgspec.Raw) -> Metadata:
+    """The metadata of a bookmark or of any object; empty where even that cannot be read."""
+    try:
+        return _decode_envelope(raw).metadata
+    except msgspec.MsgspecError:
+        return Metadata()
+
+
+class LineSplitter:
+    """Collects pieces and gives back whole lines. A line that comes in many pieces is joined only once."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines this piece completes, without their line ends; empty lines are left out."""
+        first, newline, rest = chunk.partition(b"\n")
+        if not newline:
+            self._keep(chunk)
+            return []
+        if self._parts:
+            self._parts.append(first)
+            first = b"".join(self._parts)
+        lines = [first] if first else []
+        if rest:
+            *whole, tail = rest.split(b"\n")
+            lines += [line for line in whole if line]
+        else:
+            tail = b""
+        self._parts, self._size = [], 0
+        if tail:
+            self._keep(tail)
+        return lines
+
+    def _keep(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._size += len(part)
+        if self._size > MAX_LINE:
+            raise ValueError(f"a line of more than {MAX_LINE} bytes in a watch")
