@@ -1,0 +1,327 @@
+"""A private control plane: etcd, kube-apiserver, kube-controller-manager and, where wanted, kube-scheduler.
+
+    with ControlPlane() as control_plane:
+        control_plane.kubectl("get", "namespaces")
+
+It needs no root and any number of them can run side by side.
+"""
+
+import json
+import os
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.cluster import binaries, credentials, network
+from tests.cluster.credentials import ADMIN, Identity
+from tests.cluster.errors import ClusterError
+from tests.cluster.process import wait_until
+from tests.cluster.run import Run
+
+LOOPBACK = "127.0.0.1"
+
+
+class ControlPlane:
+    """A control plane of its own. A context manager; also usable with `start()` and `stop()`.
+
+    `identities`: users beside the administrator, each with a token. `api_server_args`, `controller_manager_args`: more
+    flags, such as `--feature-gates=…`. `audit_policy`: the rules of an audit.k8s.io/v1 Policy; the audit log is then
+    written to `audit_log`. `admission_config`: an apiserver.config.k8s.io/v1 AdmissionConfiguration.
+    """
+
+    def __init__(
+        self,
+        *,
+        identities: Sequence[Identity] = (),
+        api_server_args: Sequence[str] = (),
+        controller_manager_args: Sequence[str] = (),
+        audit_policy: Mapping[str, Any] | None = None,
+        admission_config: Mapping[str, Any] | None = None,
+        controller_manager: bool = True,
+        scheduler: bool = False,
+        address: str = LOOPBACK,
+        run: Run | None = None,
+    ) -> None:
+        self._identities = list(dict.fromkeys([ADMIN, credentials.SCHEDULER, *identities]))
+        self._api_server_args = api_server_args
+        self._controller_manager_args = controller_manager_args
+        self._audit_policy = audit_policy
+        self._admission_config = admission_config
+        self._controller_manager = controller_manager
+        self._scheduler = scheduler
+        self._address = address
+        self._run = run
+
+    @classmethod
+    def of_run(cls, run: Run) -> Self:
+        """The control plane that `run` already has."""
+        found = cls(run=run)
+        found._controller_manager = "kube-controller-manager" in run.processes
+        return found
+
+    # What it is once started.
+
+    @property
+    def run(self) -> Run:
+        if self._run is None:
+            raise ClusterError("the control plane has not been started: use it as a context manager, or call start()")
+        return self._run
+
+    @property
+    def directory(self) -> Path:
+        """The folder with everything of this run; logs/ is below it."""
+        return self.run.directory
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self.run.facts["server"])
+
+    @property
+    def ca_file(self) -> Path:
+        """The certificate authority of the API server's certificate."""
+        return self.directory / "apiserver" / "apiserver.crt"
+
+    @property
+    def token(self) -> str:
+        """The administrator's token."""
+        return self.token_for(ADMIN)
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.kubeconfig_for(ADMIN)
+
+    @property
+    def audit_log(self) -> Path:
+        """Where the audit events are written, one JSON object a line, if there is an audit policy."""
+        return self.directory / "audit.log"
+
+    def token_for(self, identity: Identity | str) -> str:
+        """The token of one of the identities that were given at the start (or of the user of that name)."""
+        user = identity if isinstance(identity, str) else identity.user
+        tokens: dict[str, str] = self.run.facts["tokens"]
+        if user not in tokens:
+            raise ClusterError(f"no token for user {user!r}; there are: {', '.join(tokens)}")
+        return tokens[user]
+
+    def kubeconfig_for(self, identity: Identity | str) -> Path:
+        """A kubeconfig with the token of one of the identities that were given at the start."""
+        user = identity if isinstance(identity, str) else identity.user
+        return self._kubeconfig_file(user, self.token_for(user))
+
+    def kubeconfig_for_service_account(self, namespace: str, name: str) -> Path:
+        """A kubeconfig with a token that the API server issues for an existing service account."""
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        status, answer = self.request("POST", path, request)
+        if status != 201:
+            raise ClusterError(f"no token for ServiceAccount {namespace}/{name}: {answer}")
+        return self._kubeconfig_file(f"serviceaccount.{namespace}.{name}", answer["status"]["token"])
+
+    def _kubeconfig_file(self, user: str, token: str) -> Path:
+        folder = self.directory / "kubeconfigs"
+        folder.mkdir(exist_ok=True)
+        path = folder / credentials.file_name(user)
+        credentials.write_kubeconfig(path, self.server, self.ca_file, token)
+        return path
+
+    def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, token: str | None = None
+    ) -> tuple[int, Any]:
+        """One request as the administrator (`token`: as somebody else; "": as nobody): HTTP status and answer."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if token := self.token if token is None else token:
+            headers["Authorization"] = f"Bearer {token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.server + path, data, headers, method=method)
+        # No proxy from the environment: the API server is on this machine.
+        tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=str(self.ca_file)))
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
+        try:
+            with opener.open(request, timeout=10) as answer:
+                return answer.status, _decoded(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, _decoded(error.read())
+
+    def kubectl(
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        identity: Identity | str = ADMIN,
+        check: bool = True,
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run kubectl; with `check` a failure is an error that shows what kubectl said."""
+        kubectl = binaries.ensure(binaries.KUBECTL)[binaries.KUBECTL]
+        environment = os.environ | {
+            "KUBECONFIG": str(self.kubeconfig_for(identity)),
+            "KUBECACHEDIR": str(self.directory / "kubectl-cache"),
+        }
+        done = subprocess.run(
+            [str(kubectl), *arguments], input=stdin, capture_output=True, text=True, env=environment, check=False
+        )
+        if check and done.returncode:
+            raise ClusterError(f"kubectl {' '.join(arguments)} failed ({done.returncode}): {done.stderr.strip()}")
+        return done
+
+    # Starting and stopping.
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything and wait until it answers and Pods can be created in the namespace `default`."""
+        binaries.ensure(*self._commands())
+        self._run = Run.create(None, detached=False)
+        try:
+            self.launch()
+            self.wait_until_ready()
+            self.run.complete()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End everything and remove the run's folder."""
+        run, self._run = self.run, None
+        run.destroy()
+
+    def launch(self) -> None:
+        """Start etcd and the API server without waiting for them."""
+        commands = binaries.ensure(*self._commands())
+        tokens = credentials.new_tokens(self._identities)
+        api_port, client_port, peer_port = free_port(self._address), free_port(LOOPBACK), free_port(LOOPBACK)
+        self.run.facts.update({"server": f"https://{self._address}:{api_port}", "tokens": tokens})
+        credentials.write_token_file(self.directory / "tokens.csv", self._identities, tokens)
+        client_url, peer_url = f"http://{LOOPBACK}:{client_port}", f"http://{LOOPBACK}:{peer_port}"
+        etcd = [
+            f"--data-dir={self.directory / 'etcd'}",
+            f"--listen-client-urls={client_url}",
+            f"--advertise-client-urls={client_url}",
+            f"--listen-peer-urls={peer_url}",
+            f"--initial-advertise-peer-urls={peer_url}",
+            f"--initial-cluster=default={peer_url}",
+            "--unsafe-no-fsync",  # nobody needs these data after a crash
+            "--log-level=warn",
+        ]
+        self.run.start(binaries.ETCD, [commands[binaries.ETCD], *etcd])
+        flags = [*self._api_server_flags(client_url, api_port), *self._api_server_args]
+        self.run.start(binaries.API_SERVER, [commands[binaries.API_SERVER], *flags])
+
+    def wait_until_ready(self) -> None:
+        """Wait for the API server, start its clients, and wait for what every Pod needs."""
+        watched = self.run.watched(binaries.ETCD, binaries.API_SERVER)
+        wait_until(self.is_ready, "the API server is ready", alive=watched)
+        commands = binaries.ensure(*self._commands())
+        if self._controller_manager:
+            flags = [
+                f"--kubeconfig={self.kubeconfig}",
+                f"--service-account-private-key-file={self._service_account_key()}",
+                f"--root-ca-file={self.ca_file}",
+                "--leader-elect=false",
+                "--secure-port=0",
+                *self._controller_manager_args,
+            ]
+            self.run.start(binaries.CONTROLLER_MANAGER, [commands[binaries.CONTROLLER_MANAGER], *flags])
+        if self._scheduler:
+            flags = [f"--kubeconfig={self.kubeconfig_for(credentials.SCHEDULER)}", "--leader-elect=false"]
+            self.run.start(binaries.SCHEDULER, [commands[binaries.SCHEDULER], *flags, "--secure-port=0"])
+        if self._controller_manager:
+            watched |= self.run.watched(binaries.CONTROLLER_MANAGER)
+            # Without it no Pod is admitted.
+            wait_until(self._has_default_service_account, "the default service account exists", alive=watched)
+
+    def is_ready(self) -> bool:
+        """Whether the API server says that it is ready."""
+        try:
+            return self.has_certificate() and self.request("GET", "/readyz")[0] == 200
+        except OSError:  # not listening yet
+            return False
+
+    def has_certificate(self) -> bool:
+        """Whether the API server has made its certificate; it writes the key last."""
+        return self.ca_file.with_suffix(".key").exists()
+
+    def _has_default_service_account(self) -> bool:
+        return self.request("GET", "/api/v1/namespaces/default/serviceaccounts/default")[0] == 200
+
+    def _commands(self) -> list[str]:
+        wanted = {
+            binaries.CONTROLLER_MANAGER: self._controller_manager,
+            binaries.SCHEDULER: self._scheduler,
+        }
+        return [binaries.ETCD, binaries.API_SERVER, *(name for name, want in wanted.items() if want)]
+
+    def _api_server_flags(self, etcd: str, port: int) -> list[str]:
+        key = self._service_account_key()
+        flags = [
+            f"--etcd-servers={etcd}",
+            f"--bind-address={self._address}",
+            f"--secure-port={port}",
+            f"--cert-dir={self.ca_file.parent}",  # it makes its own certificate there
+            f"--service-account-key-file={key}",
+            f"--service-account-signing-key-file={key}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--token-auth-file={self.directory / 'tokens.csv'}",
+            "--authorization-mode=Node,RBAC",
+            "--anonymous-auth=false",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged",
+            "--runtime-config=api/all=true",
+            "--kubelet-preferred-address-types=InternalIP",
+            f"--service-cluster-ip-range={network.SERVICE_RANGE}",
+        ]
+        if self._address == LOOPBACK:
+            # The endpoints of the Service `kubernetes` may not be loopback addresses.
+            flags.append("--endpoint-reconciler-type=none")
+        if self._audit_policy is not None:
+            policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", **self._audit_policy}
+            flags.append(f"--audit-policy-file={self._write_json('audit-policy.json', policy)}")
+            flags.append(f"--audit-log-path={self.audit_log}")
+        if self._admission_config is not None:
+            version = "apiserver.config.k8s.io/v1"
+            config = {"apiVersion": version, "kind": "AdmissionConfiguration", **self._admission_config}
+            flags.append(f"--admission-control-config-file={self._write_json('admission.json', config)}")
+        return flags
+
+    def _service_account_key(self) -> Path:
+        path = self.directory / "service-account.key"
+        if not path.exists():
+            pem, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
+            key = ec.generate_private_key(ec.SECP256R1())
+            path.touch(mode=0o600)
+            path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
+        return path
+
+    def _write_json(self, name: str, content: Mapping[str, Any]) -> Path:
+        path = self.directory / name
+        path.write_text(json.dumps(content, indent=2))
+        return path
+
+
+def free_port(address: str) -> int:
+    """A TCP port of `address` that nobody listens on now."""
+    with socket.socket() as listener:
+        listener.bind((address, 0))
+        return int(listener.getsockname()[1])
+
+
+def _decoded(body: bytes) -> Any:
+    """The JSON in `body`, or its text (health checks answer in plain text)."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return body.decode(errors="replace")

@@ -1,0 +1,77 @@
+"""Who may talk to the API server: identities with a token each, and their kubeconfigs."""
+
+import base64
+import csv
+import io
+import json
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A user with a token of its own: what role bindings name, and the groups it is in."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+    @classmethod
+    def service_account(cls, namespace: str, name: str) -> "Identity":
+        """The identity that a Pod of this service account has, without the account needing to exist."""
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        return cls(f"system:serviceaccount:{namespace}:{name}", groups)
+
+    @classmethod
+    def node(cls, name: str) -> "Identity":
+        """The identity of the kubelet of the node `name`."""
+        return cls(f"system:node:{name}", ("system:nodes",))
+
+
+ADMIN = Identity("admin", ("system:masters",))
+SCHEDULER = Identity("system:kube-scheduler")
+PROXY = Identity("system:kube-proxy")
+
+
+def new_tokens(identities: Iterable[Identity]) -> dict[str, str]:
+    """A fresh random token for each user."""
+    return {identity.user: secrets.token_hex(16) for identity in identities}
+
+
+def write_token_file(path: Path, identities: Iterable[Identity], tokens: dict[str, str]) -> None:
+    """The API server's `--token-auth-file`: token, user, uid, groups."""
+    text = io.StringIO()
+    csv.writer(text).writerows([tokens[who.user], who.user, who.user, ",".join(who.groups)] for who in identities)
+    _write_private(path, text.getvalue())
+
+
+def write_kubeconfig(path: Path, server: str, ca_file: Path, token: str) -> None:
+    """A kubeconfig that needs no other file. It is JSON, which every reader of YAML takes."""
+    ca_data = base64.b64encode(ca_file.read_bytes()).decode()
+    name = "pykruise-test"
+    config: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": {"server": server, "certificate-authority-data": ca_data}}],
+        "users": [{"name": name, "user": {"token": token}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "current-context": name,
+    }
+    _write_private(path, json.dumps(config, indent=2))
+
+
+def file_name(user: str) -> str:
+    """`user` as a file name."""
+    return re.sub(r"[^A-Za-z0-9.-]", "_", user)
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file for the owner's eyes; a reader sees all of it or the one before."""
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.touch(mode=0o600)
+    new.write_text(text)
+    new.rename(path)

@@ -1,0 +1,186 @@
+"""The machine's side of the nodes' network: an address of its own, a cable and routes per node, and forwarding.
+
+Each node has a network namespace of its own (nodes.py) and one address, at the end of a cable (a veth pair) to the
+machine, which routes between the nodes. There is no bridge on the machine: kernels that filter bridged packets cannot
+send a translated one back over the port it came from, and a Pod must reach its own Service. The API server listens on
+the machine's address, so that kubelets and Pods reach it. Nothing can be reached from outside the machine, nor outside
+from a Pod.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.errors import ClusterError
+from tests.cluster.process import wait_until
+
+_INTERFACE = "pkr0"
+HOST_ADDRESS = "10.230.0.1"
+SERVICE_RANGE = "10.231.0.0/16"
+KUBERNETES_SERVICE = "10.231.0.1"
+MAX_NODES = 200
+_OURS = "10.230.0.0/15"
+_CHAIN = "PYKRUISE-FORWARD"
+_CHAIN_PREFIXES = ("KUBE-", "PYKRUISE-")
+_IPTABLES = ("iptables", "ip6tables")
+
+# What kubelet, kube-proxy and we set in the kernel.
+_SYSCTLS = (
+    "net/ipv4/ip_forward",
+    "net/ipv4/conf/all/route_localnet",
+    "net/bridge/bridge-nf-call-iptables",
+    "net/bridge/bridge-nf-call-ip6tables",
+    "vm/overcommit_memory",
+    "vm/panic_on_oom",
+    "kernel/panic",
+    "kernel/panic_on_oops",
+    "kernel/keys/root_maxkeys",
+    "kernel/keys/root_maxbytes",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The machine before we came: the kernel settings, and whose chains (`command table chain`) are not ours."""
+
+    sysctls: dict[str, str]
+    chains: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def node_address(index: int) -> str:
+    """The address of node `index`."""
+    return f"10.230.0.{10 + index}"
+
+
+def pod_range(index: int) -> str:
+    """The range from which node `index` gives addresses to its Pods."""
+    return f"10.230.{1 + index}.0/24"
+
+
+def link_name(node: str) -> str:
+    """The name of the machine's end of the cable to `node` (at most 15 characters)."""
+    return f"pkr-{node}"[:15]
+
+
+def observe() -> Before:
+    """What `tear_down` must come back to. Refuses a machine that already uses our names or addresses."""
+    taken = _ip("-4", "route", "show", "root", _OURS).strip()
+    if Path("/sys/class/net", _INTERFACE).exists() or taken:
+        raise ClusterError(
+            f"the interface {_INTERFACE} or addresses in {_OURS} are in use here ({taken or 'interface exists'}), and the "
+            "test cluster needs them; if another user's test cluster has them, it must be taken down first"
+        )
+    sysctls = {name: path.read_text().strip() for name in _SYSCTLS if (path := Path("/proc/sys", name)).exists()}
+    return Before(sysctls, sorted(_chains()))
+
+
+def set_up() -> None:
+    """Give the machine its address and let the nodes' traffic be forwarded."""
+    _ip("link", "add", _INTERFACE, "type", "bridge")  # without ports: just a holder of the address
+    _ip("address", "add", f"{HOST_ADDRESS}/32", "dev", _INTERFACE)
+    _ip("link", "set", _INTERFACE, "up")
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+    # Where the machine's policy is to forward nothing (Docker sets it so), our own traffic still passes.
+    _run("iptables", "--wait", "--new-chain", _CHAIN)
+    _run("iptables", "--wait", "--append", _CHAIN, "--in-interface", "pkr+", "--jump", "ACCEPT")
+    _run("iptables", "--wait", "--append", _CHAIN, "--out-interface", "pkr+", "--jump", "ACCEPT")
+    _run("iptables", "--wait", "--insert", "FORWARD", "--jump", _CHAIN)
+
+
+def add_node(node: str, index: int, pid: int) -> None:
+    """Lay the cable to the node whose first process is `pid`: it finds the other end as `eth0`."""
+    link = link_name(node)
+    _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+    # The machine's address stands on each cable too: connections that kube-proxy masquerades get it as their source.
+    _ip("address", "add", HOST_ADDRESS, "peer", node_address(index), "dev", link)
+    _ip("link", "set", link, "up")
+    _ip("route", "add", pod_range(index), "via", node_address(index))
+
+
+def tear_down(before: Before) -> None:
+    """Remove what `set_up`, `add_node` and kube-proxy made; the nodes and kube-proxy have been ended."""
+    # The cables go with the nodes' namespaces, but those can outlive their last process by a minute, until connections
+    # that nobody answers any more have timed out.
+    for link in _links("pkr"):
+        with suppress(ClusterError):  # it went while we looked
+            _ip("link", "delete", link)
+    wait_until(lambda: not _links("pkr"), "the nodes' network interfaces are gone", deadline=15)
+    for command in _IPTABLES:
+        if changes := "".join(_removal(command, before)):
+            _run(f"{command}-restore", "--wait", "--noflush", stdin=changes)
+    for name, value in before.sysctls.items():
+        path = Path("/proc/sys", name)
+        if path.read_text().strip() != value:
+            path.write_text(value)
+
+
+def left_over(before: Before) -> list[str]:
+    """What of the network is still there: interfaces, chains and kernel settings, in words."""
+    found = [f"interface {link}" for link in _links("pkr")]
+    found += [f"chain {chain}" for chain in sorted(_chains() - set(before.chains))]
+    now = {name: Path("/proc/sys", name).read_text().strip() for name in before.sysctls}
+    return found + [f"{name} is {now[name]}, was {was}" for name, was in before.sysctls.items() if now[name] != was]
+
+
+def _links(prefix: str) -> list[str]:
+    return sorted(path.name for path in Path("/sys/class/net").glob(f"{prefix}*"))
+
+
+def _chains() -> set[str]:
+    """The chains with names like ours and kube-proxy's, as `command table chain`."""
+    return {
+        f"{command} {table} {line[1:].split()[0]}"
+        for command in _IPTABLES
+        for table, line in _saved(command)
+        if line.startswith(tuple(f":{prefix}" for prefix in _CHAIN_PREFIXES))
+    }
+
+
+def _removal(command: str, before: Before) -> Iterator[str]:
+    """Lines for `iptables-restore` that remove our chains and every rule elsewhere that jumps to one."""
+    ours: dict[str, list[str]] = {}
+    for known in sorted(_chains() - set(before.chains)):
+        owner, table, chain = known.split()
+        if owner == command:
+            ours.setdefault(table, []).append(chain)
+    saved = _saved(command)
+    for table, chains in ours.items():
+        yield f"*{table}\n"
+        yield from (f":{chain} - [0:0]\n" for chain in chains)  # empties it
+        for line_table, line in saved:
+            words = line.split()
+            if line_table == table and words[0] == "-A" and words[1] not in chains and set(words) & set(chains):
+                yield f"-D{line.removeprefix('-A')}\n"
+        yield from (f"-X {chain}\n" for chain in chains)
+        yield "COMMIT\n"
+
+
+def _saved(command: str) -> list[tuple[str, str]]:
+    """The rules of `command` as (table, line)."""
+    if shutil.which(f"{command}-save") is None:
+        return []
+    found, table = [], ""
+    for line in _run(f"{command}-save").splitlines():
+        if line.startswith("*"):
+            table = line[1:]
+        elif line.startswith((":", "-")):
+            found.append((table, line))
+    return found
+
+
+def _ip(*arguments: str) -> str:
+    return _run("ip", *arguments)
+
+
+def _run(*command: str, stdin: str | None = None) -> str:
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ClusterError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout

@@ -1,0 +1,81 @@
+"""The first process of a node: makes the node's own view of the file system, starts containerd and kubelet, reaps.
+
+It runs in fresh namespaces (mounts, processes, network, host name, IPC) as process 1, so when it ends the kernel ends
+every process of the node and drops its mounts and interfaces: nothing can be left behind. It stands alone, on the
+standard library, and takes the path of a JSON file; lines on standard input tell it when to go on:
+
+    network   the cable (eth0) is plugged in: set up addresses, start containerd
+    kubelet   the API server answers: start kubelet
+
+It ends, and the node with it, when containerd or kubelet ends.
+"""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def main(path: str) -> None:
+    config = json.loads(Path(path).read_text())
+    socket.sethostname(config["name"])
+    make_mounts(config["mounts"])
+    wait_for("network")
+    set_up_network(config["address"], config["gateway"])
+    started = {start(config["containerd"], config["environment"]): "containerd"}
+    wait_for("kubelet")
+    started[start(config["kubelet"], config["environment"])] = "kubelet"
+    reap_until_one_of(started)
+
+
+def make_mounts(mounts: dict[str, str]) -> None:
+    """Put folders of the node's own where programs insist on a path, such as /run."""
+    # Pods may ask for mounts that propagate between them and the node; none of it reaches the machine itself.
+    run("mount", "--make-rshared", "/")
+    for target, source in mounts.items():
+        run("mount", "--bind", source, target)
+
+
+def set_up_network(address: str, gateway: str) -> None:
+    run("ip", "link", "set", "lo", "up")
+    run("ip", "address", "add", address, "peer", gateway, "dev", "eth0")
+    run("ip", "link", "set", "eth0", "up")
+    run("ip", "route", "add", "default", "via", gateway)
+    settings = Path("/proc/sys/net/ipv4")
+    settings.joinpath("ip_forward").write_text("1")
+    # There is one way out; a hint from the machine that there is a shorter one (back to the node) would mislead.
+    settings.joinpath("conf/all/accept_redirects").write_text("0")
+
+
+def start(process: dict[str, Any], environment: dict[str, str]) -> int:
+    """Start one of the node's two programs and return its process id."""
+    with Path(process["log"]).open("ab") as log:
+        child = subprocess.Popen(process["argv"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+    return child.pid
+
+
+def wait_for(word: str) -> None:
+    line = sys.stdin.readline().strip()
+    if line != word:
+        sys.exit(f"expected {word!r} on standard input, got {line!r}")
+
+
+def reap_until_one_of(started: dict[int, str]) -> None:
+    """Reap what ends, as the first process must, until one of `started` does."""
+    while True:
+        pid, status = os.wait()
+        if pid in started:
+            sys.exit(f"{started[pid]} ended with {os.waitstatus_to_exitcode(status)}")
+
+
+def run(*command: str) -> None:
+    subprocess.run(command, check=True)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main(sys.argv[1])

@@ -1,0 +1,107 @@
+"""The container programs for the nodes, unpacked from Debian's packages into the cache folder.
+
+They are not installed: installing containerd or docker-registry would also set up (and start) a service of the whole
+machine, and nothing here may use or disturb one. Only iptables, which is no service, is installed if it is missing.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.cluster.errors import ClusterError
+from tests.cluster.paths import cache_dir, locked
+
+CONTAINERD = "containerd"
+RUNC = "runc"
+REGISTRY = "docker-registry"
+BUSYBOX = "busybox"
+
+# Package: the program in it that is needed, and where the package has it.
+_PROGRAMS = {
+    "containerd": "usr/bin/containerd",
+    "runc": "usr/sbin/runc",
+    "docker-registry": "usr/bin/docker-registry",
+    "busybox-static": "bin/busybox",
+    "containernetworking-plugins": "usr/lib/cni/bridge",
+}
+_SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+
+
+def ensure() -> None:
+    """Fetch what is missing. Needs Debian (apt) and root for what the machine does not have."""
+    target = _unpacked_dir()
+    with locked(target.with_name(f"{target.name}.lock")):
+        if not target.is_dir():
+            _unpack_into(target)
+        if shutil.which("iptables", path=search_path()) is None:
+            _apt("install", "--yes", "--no-install-recommends", "iptables")
+
+
+def program(name: str) -> Path:
+    """The path of the program `name`, such as `containerd`."""
+    paths = [_unpacked_dir() / path for path in _PROGRAMS.values()]
+    for path in paths:
+        if path.name == name and path.exists():
+            return path
+    raise ClusterError(f"{name} has not been fetched; do it with: python -m tests.cluster build")
+
+
+def cni_plugins() -> Path:
+    """The folder with the CNI plugins."""
+    return (_unpacked_dir() / _PROGRAMS["containernetworking-plugins"]).parent
+
+
+def search_path() -> str:
+    """The PATH for the nodes' processes: what was unpacked, then the machine's."""
+    ours = [str(_unpacked_dir() / folder) for folder in ("usr/sbin", "usr/bin", "bin")]
+    return os.pathsep.join([*ours, *os.environ.get("PATH", "").split(os.pathsep), *_SYSTEM_FOLDERS])
+
+
+def _unpacked_dir() -> Path:
+    release = "unknown"
+    for line in Path("/etc/os-release").read_text().splitlines():
+        if line.startswith("VERSION_CODENAME="):
+            release = line.partition("=")[2].strip('"')
+    return cache_dir() / f"debian-{release}"
+
+
+def _unpack_into(target: Path) -> None:
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise ClusterError(
+            f"the nodes' programs come from Debian's packages {', '.join(_PROGRAMS)}, and apt is missing"
+        )
+    unfinished = target.with_name(f"{target.name}.unpacking")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    with tempfile.TemporaryDirectory(dir=target.parent) as downloads:
+        try:
+            _apt("download", *_PROGRAMS, folder=downloads)
+        except ClusterError:
+            # A fresh machine has no package lists, or old ones that name files no longer served.
+            _apt("update")
+            _apt("download", *_PROGRAMS, folder=downloads)
+        for package in sorted(Path(downloads).glob("*.deb")):
+            subprocess.run(["dpkg-deb", "--extract", str(package), str(unfinished)], check=True)
+    missing = [path for path in _PROGRAMS.values() if not (unfinished / path).exists()]
+    if missing:
+        raise ClusterError(f"Debian's packages no longer have {', '.join(missing)}: correct tests/cluster/packages.py")
+    unfinished.rename(target)
+
+
+def _apt(*arguments: str, folder: str | None = None) -> None:
+    print(f"apt-get {' '.join(arguments)}", file=sys.stderr, flush=True)
+    # Downloads are made as root, since apt's own user cannot write to the folder; their checksums are verified.
+    command = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "-o", "DPkg::Lock::Timeout=300", *arguments]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        check=False,
+    )
+    if done.returncode:
+        raise ClusterError(f"{' '.join(command)} failed ({done.returncode}); apt's words are above")

@@ -1,0 +1,166 @@
+"""One run of a control plane or cluster: its folder, and the record from which it can always be cleaned up.
+
+Everything a run does to the machine is written to `run.json` before or as it is done, so that whoever comes next can
+undo it, also after this process was killed.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Any
+
+from tests.cluster import cgroups, network, process
+from tests.cluster.errors import ClusterError
+from tests.cluster.paths import locked, runs_dir
+from tests.cluster.process import ProcessId
+
+_RECORD = "run.json"
+
+
+@dataclass(slots=True)
+class Run:
+    """A run's folder and record. `facts` is what others need to use the run: addresses, tokens, node names."""
+
+    directory: Path
+    owner: ProcessId | None = None  # whose end makes this run stale; None: it is complete and stays until taken down
+    detached: bool = False  # whether it shall outlive the process that starts it
+    processes: dict[str, ProcessId] = field(default_factory=dict)
+    cgroup: str | None = None
+    before: network.Before | None = None  # what the machine's network was like before
+    folders: list[Path] = field(default_factory=list)  # mount points made on the machine, removed if still empty
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, name: str | None, *, detached: bool) -> "Run":
+        """A new run: `name` for the one run of that name on this machine, None for one of many.
+
+        Stale runs (their owner is gone) are cleaned up first.
+        """
+        with locked(runs_dir() / "lock"):
+            clean_stale_runs()
+            # The folder gets its name when its record is in it, so no run is ever seen without one.
+            run = cls(Path(tempfile.mkdtemp(prefix=".new-", dir=runs_dir())), ProcessId.of(os.getpid()), detached)
+            run.save()
+            target = runs_dir() / (name or f"control-plane-{run.directory.name.removeprefix('.new-')}")
+            if target.exists():
+                shutil.rmtree(run.directory)
+                raise ClusterError(
+                    f"a cluster is already running in {target}; end it with: python -m tests.cluster down"
+                )
+            run.directory = run.directory.rename(target)
+            return run
+
+    @classmethod
+    def load(cls, directory: Path) -> "Run":
+        """The run recorded in `directory`."""
+        record = json.loads((directory / _RECORD).read_text())
+        before = record["before"]
+        return cls(
+            directory=directory,
+            owner=ProcessId(*record["owner"]) if record["owner"] else None,
+            detached=record["detached"],
+            processes={name: ProcessId(*identity) for name, identity in record["processes"].items()},
+            cgroup=record["cgroup"],
+            before=network.Before(**before) if before else None,
+            folders=[Path(folder) for folder in record["folders"]],
+            facts=record["facts"],
+        )
+
+    @classmethod
+    def named(cls, name: str) -> "Run | None":
+        """The run called `name`, if there is one."""
+        directory = runs_dir() / name
+        return cls.load(directory) if (directory / _RECORD).exists() else None
+
+    def save(self) -> None:
+        """Write the record; a reader sees the old one or the new one, never a half."""
+        record = {
+            "owner": [self.owner.pid, self.owner.started] if self.owner else None,
+            "detached": self.detached,
+            "processes": {name: [identity.pid, identity.started] for name, identity in self.processes.items()},
+            "cgroup": self.cgroup,
+            "before": self.before.as_dict() if self.before else None,
+            "folders": [str(folder) for folder in self.folders],
+            "facts": self.facts,
+        }
+        new = self.directory / f".{_RECORD}"
+        new.touch(mode=0o600)
+        new.write_text(json.dumps(record, indent=2))
+        new.rename(self.directory / _RECORD)
+
+    def log(self, name: str) -> Path:
+        """The log file of the process `name`."""
+        logs = self.directory / "logs"
+        logs.mkdir(exist_ok=True)
+        return logs / f"{name}.log"
+
+    def start(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        environment: Mapping[str, str] | None = None,
+        stdin: int = DEVNULL,
+    ) -> ProcessId:
+        """Start a process of this run: it ends with this process unless the run is detached, and with `destroy`."""
+        identity = process.start(
+            argv, self.log(name), dies_with_us=not self.detached, environment=environment, stdin=stdin
+        )
+        self.processes[name] = identity
+        self.save()
+        return identity
+
+    def complete(self) -> None:
+        """All of it has been started: from now on a detached run needs nobody."""
+        if self.detached:
+            self.owner = None
+        self.save()
+
+    def watched(self, *names: str) -> dict[str, tuple[ProcessId, Path]]:
+        """The processes `names` as `process.wait_until` wants them."""
+        return {name: (self.processes[name], self.log(name)) for name in names}
+
+    def is_stale(self) -> bool:
+        """Whether nobody can want this run any more: its owner is gone, or nothing of a detached run is alive."""
+        if self.owner is not None:
+            return not self.owner.is_alive()
+        return bool(self.processes) and not any(identity.is_alive() for identity in self.processes.values())
+
+    def destroy(self) -> None:
+        """End every process and undo everything that the record names, then remove the folder."""
+        for identity in reversed(self.processes.values()):
+            # A node is an `unshare` with the node's first process as its child. When that one ends, the kernel ends
+            # all processes of the node before `unshare` returns; so the child goes first.
+            for child in identity.children():
+                process.end(child)
+            process.end(identity)
+        if self.before is not None:
+            network.tear_down(self.before)
+        if self.cgroup is not None:
+            cgroups.remove(self.cgroup)
+        for folder in reversed(self.folders):
+            if folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+        # What is mounted below would be emptied by the removal of the folder.
+        if mounted := mounts_below(self.directory):
+            raise ClusterError(f"still mounted: {', '.join(mounted)}; unmount, then: python -m tests.cluster down")
+        shutil.rmtree(self.directory)
+
+
+def mounts_below(directory: Path) -> list[str]:
+    """The mount points at or under `directory`, as this process sees them."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [point for point in points if Path(point).is_relative_to(directory)]
+
+
+def clean_stale_runs() -> None:
+    """Clean up after runs whose owner was killed. The caller holds the lock of the runs' folder."""
+    for record in runs_dir().glob(f"*/{_RECORD}"):
+        run = Run.load(record.parent)
+        if run.is_stale():
+            run.destroy()
