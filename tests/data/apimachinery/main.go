@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	syntax "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
 )
 
 type object = map[string]any
@@ -120,7 +121,7 @@ func percent(in json.RawMessage) any {
 // container prints a core Container as the hashes see it; null for one that cannot be decoded.
 func container(in json.RawMessage) any {
 	var c corev1.Container
-	if err := json.Unmarshal(in, &c); err != nil {
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(in, &c); err != nil {
 		return nil
 	}
 	out, err := json.Marshal(c)

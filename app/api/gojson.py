@@ -1,0 +1,239 @@
+"""JSON as Go's ``encoding/json`` writes it, and how Go reads an object into a struct and writes it out again.
+
+Hashes that OpenKruise and we both compute are made of such text, so it has to agree to the byte. Two parts:
+
+- :func:`dumps_go`, the text of a value: compact, with ``<``, ``>``, ``&``, U+2028 and U+2029 escaped;
+- *Go types*, which say how a Go type is read and printed: the order of fields, what is left out when empty, which
+unknown
+  fields vanish. :func:`go_value` turns a JSON object into what Go would print for it. Those of the core types are in
+  :mod:`app.api.gocore`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from json.encoder import encode_basestring
+from typing import Any, TypeAlias
+
+from app.kube.quantities import QuantityError, parse
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_ESCAPES = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
+
+
+class GoTypeError(ValueError):
+    """A JSON value that does not fit the Go type it is read into; the message starts with the field's path."""
+
+
+def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
+    """``value`` as ``json.Marshal`` prints it. Objects keep their order (a struct) unless ``sort_keys`` (a map)."""
+    pieces: list[str] = []
+    _write(value, sort_keys, pieces.append)
+    text = "".join(pieces)
+    for char, escaped in _ESCAPES:
+        # Outside of strings none of these can occur, so they can be replaced in the finished text.
+        if char in text:
+            text = text.replace(char, escaped)
+    # A lone surrogate is no character; Go reads it as the replacement character.
+    return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
+
+
+def _write(value: Any, sort_keys: bool, out: Callable[[str], None]) -> None:
+    if isinstance(value, str):
+        out(encode_basestring(value))
+    elif isinstance(value, Mapping):
+        separator = "{"
+        for key in sorted(value) if sort_keys else value:
+            out(f"{separator}{encode_basestring(key)}:")
+            _write(value[key], sort_keys, out)
+            separator = ","
+        out("{}" if separator == "{" else "}")
+    elif isinstance(value, list | tuple):
+        separator = "["
+        for item in value:
+            out(separator)
+            _write(item, sort_keys, out)
+            separator = ","
+        out("[]" if separator == "[" else "]")
+    else:
+        out(_scalar_text(value))
+
+
+def _scalar_text(value: Any) -> str:
+    if value is None:
+        return "null"
+    if value is True or value is False:
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        return _float_text(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+def _float_text(value: float) -> str:
+    """The shortest digits; with an exponent only below 1e-6 and from 1e21 on."""
+    if value - value != 0:
+        raise ValueError(f"{value} cannot be written as JSON")
+    if value == 0 or 1e-6 <= abs(value) < 1e21:
+        text = format(Decimal(repr(value)), "f")
+        return text.removesuffix(".0")
+    mantissa, _, exponent = repr(value).partition("e")
+    return f"{mantissa.removesuffix('.0')}e{exponent[0]}{exponent[1:].lstrip('0')}"
+
+
+# --- Go types
+
+
+@dataclass(frozen=True, slots=True)
+class GoType:
+    """How one Go type is read from JSON and printed.
+
+    ``read(value, path)`` gives the printable value of any JSON value but null, or raises :class:`GoTypeError`.
+    ``zero`` is what stands for null and for a missing field. ``empty(value)`` tells whether ``omitempty`` leaves a
+    value out; a struct is never left out.
+    """
+
+    read: Callable[[Any, str], Any]
+    zero: Callable[[], Any]
+    empty: Callable[[Any], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class GoField:
+    """One field of a struct. ``kept`` is a JSON tag without ``omitempty``."""
+
+    name: str
+    go_type: GoType
+    kept: bool = False
+
+
+Fields: TypeAlias = tuple[GoField, ...]
+
+
+def _never(_: Any) -> bool:
+    return False
+
+
+def _falsy(value: Any) -> bool:
+    return not value
+
+
+def _mistyped(value: Any, path: str, wanted: str) -> GoTypeError:
+    names: dict[type, str] = {str: "string", bool: "boolean", int: "number", float: "number", list: "array"}
+    found = "object" if isinstance(value, Mapping) else names.get(type(value), type(value).__name__)
+    return GoTypeError(f"{path}: expected {wanted}, found {found}")
+
+
+def _read_string(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise _mistyped(value, path, "string")
+    return value
+
+
+def _read_bool(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise _mistyped(value, path, "boolean")
+    return value
+
+
+def _integer(bits: int) -> GoType:
+    limit = 1 << (bits - 1)
+
+    def read(value: Any, path: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise (
+                _mistyped(value, path, "integer")
+                if not isinstance(value, float)
+                else GoTypeError(f"{path}: expected integer, found {value}")
+            )
+        if not -limit <= value < limit:
+            raise GoTypeError(f"{path}: {value} does not fit in {bits} bits")
+        return value
+
+    return GoType(read, lambda: 0, _falsy)
+
+
+def _read_quantity(value: Any, path: str) -> str:
+    try:
+        return str(parse(value))
+    except QuantityError as error:
+        raise GoTypeError(f"{path}: {error}") from error
+
+
+def _read_int_or_string(value: Any, path: str) -> int | str:
+    return value if isinstance(value, str) else INT32.read(value, path)
+
+
+def pointer(go_type: GoType) -> GoType:
+    """A pointer: null is told apart from the type's zero, so ``false``, ``0`` and ``""`` are printed."""
+    return GoType(go_type.read, lambda: None, lambda value: value is None)
+
+
+def list_of(go_type: GoType) -> GoType:
+    """A slice; a null item is the item's zero."""
+
+    def read(value: Any, path: str) -> list[Any]:
+        if not isinstance(value, list | tuple):
+            raise _mistyped(value, path, "array")
+        return [_read(go_type, item, f"{path}[{index}]") for index, item in enumerate(value)]
+
+    return GoType(read, lambda: None, _falsy)
+
+
+def map_of(go_type: GoType) -> GoType:
+    """A map with text keys, printed in their order."""
+
+    def read(value: Any, path: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise _mistyped(value, path, "object")
+        return {key: _read(go_type, value[key], f"{path}[{key}]") for key in sorted(value)}
+
+    return GoType(read, lambda: None, _falsy)
+
+
+def struct(*fields: GoField) -> GoType:
+    """A struct: the fields in this order; all others vanish, as Go drops what it does not know."""
+
+    def read(value: Any, path: str) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise _mistyped(value, path, "object")
+        printed: dict[str, Any] = {}
+        for field in fields:
+            go_type = field.go_type
+            given = value.get(field.name)
+            shown = (
+                go_type.zero() if given is None else go_type.read(given, f"{path}.{field.name}" if path else field.name)
+            )
+            if field.kept or not go_type.empty(shown):
+                printed[field.name] = shown
+        return printed
+
+    return GoType(read, lambda: read({}, ""), _never)
+
+
+def _read(go_type: GoType, value: Any, path: str) -> Any:
+    return go_type.zero() if value is None else go_type.read(value, path)
+
+
+STRING = GoType(_read_string, str, _falsy)
+BOOL = GoType(_read_bool, bool, _falsy)
+INT32 = _integer(32)
+INT64 = _integer(64)
+#: A quantity and an int-or-string are structs in Go: printed even when zero.
+QUANTITY = GoType(_read_quantity, lambda: "0", _never)
+INT_OR_STRING = GoType(_read_int_or_string, lambda: 0, _never)
+
+
+def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
+    """What Go prints after reading ``value`` into ``go_type``, as a JSON value in Go's order.
+
+    Raises :class:`GoTypeError` where Go could not read it.
+    """
+    try:
+        return _read(go_type, value, path)
+    except RecursionError:
+        raise GoTypeError(f"{path}: nested too deep") from None

@@ -1,0 +1,50 @@
+"""The hashes and random endings in names of revisions and Pods: FNV and the alphabet without vowels.
+
+The alphabet is the one Kubernetes uses for generated names: no vowels, and nothing that looks like one, so that no
+words come out by accident.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+
+_FNV_OFFSET_32 = 0x811C9DC5
+_FNV_PRIME_32 = 0x01000193
+_MASK_32 = 0xFFFFFFFF
+_ENCODED = {code: ALPHABET[code % len(ALPHABET)] for code in range(128)}
+
+
+class Random(Protocol):
+    """What is needed of a source of random numbers; ``random.Random`` is one."""
+
+    def choice(self, seq: Sequence[str], /) -> str:
+        """One of the items."""
+
+
+def fnv32(data: bytes) -> int:
+    """The 32-bit FNV-1 hash of ``data``: multiply, then exclusive-or (PM-82)."""
+    value = _FNV_OFFSET_32
+    for byte in data:
+        value = (value * _FNV_PRIME_32 & _MASK_32) ^ byte
+    return value
+
+
+def fnv32a(data: bytes) -> int:
+    """The 32-bit FNV-1a hash of ``data``: exclusive-or, then multiply."""
+    value = _FNV_OFFSET_32
+    for byte in data:
+        value = (value ^ byte) * _FNV_PRIME_32 & _MASK_32
+    return value
+
+
+def safe_encode(text: str) -> str:
+    """``text`` (ASCII) character by character in the alphabet of generated names (PM-82, SS-11)."""
+    return text.translate(_ENCODED)
+
+
+def random_suffix(rng: Random, length: int = 5) -> str:
+    """``length`` random characters of the alphabet, as the API server appends to a generateName."""
+    return "".join(rng.choice(ALPHABET) for _ in range(length))

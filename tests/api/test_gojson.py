@@ -1,0 +1,133 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.gocore import CONTAINER, container_json
+from app.api.gojson import GoTypeError, dumps_go, go_value, list_of, struct
+from tests.kube.recorded import cases
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.text(alphabet='a"<>&\\\u2028\u2029é\n\x01', max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@pytest.mark.behaviour("SS-12", "SS-13")
+@pytest.mark.parametrize(("container", "expected"), cases("containers"))
+def test_a_container_is_read_and_printed_as_go_does(container: dict[str, Any], expected: str | None) -> None:
+    before = json.dumps(container)
+    if expected is None:
+        with pytest.raises(GoTypeError):
+            container_json(container)
+    else:
+        assert dumps_go(container_json(container)) == expected
+    assert json.dumps(container) == before
+
+
+@pytest.mark.behaviour("SS-12")
+@pytest.mark.parametrize(
+    ("container", "expected"), [case for case in cases("containers") if case.values[1] is not None]
+)
+def test_printing_what_was_printed_changes_nothing(container: dict[str, Any], expected: str) -> None:
+    assert dumps_go(container_json(json.loads(expected))) == expected
+
+
+@pytest.mark.behaviour("SS-13")
+def test_the_field_newer_than_the_recorded_order_comes_last() -> None:
+    rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [1, 2]}}]
+    printed = container_json({"restartPolicyRules": rules, "tty": True, "name": "a", "restartPolicy": "Never"})
+    assert list(printed) == ["name", "resources", "restartPolicy", "tty", "restartPolicyRules"]
+    assert printed["restartPolicyRules"] == rules
+
+
+@given(json_values)
+def test_the_text_says_the_same_as_the_value(value: Any) -> None:
+    text = dumps_go(value)
+    assert json.loads(text) == value
+    assert not set("<>&\u2028\u2029") & set(text)
+
+
+@given(json_values)
+def test_sorting_the_keys_makes_equal_maps_the_same_text(value: Any) -> None:
+    assert dumps_go(value, sort_keys=True) == dumps_go(json.loads(json.dumps(value, sort_keys=True)), sort_keys=True)
+
+
+@pytest.mark.behaviour("PM-84")
+def test_text_is_escaped_as_go_escapes_it() -> None:
+    assert dumps_go('<a>&\u2028\u2029 \x7f\b\f\n\r\t\x00\x1f"\\/é') == (
+        '"\\u003ca\\u003e\\u0026\\u2028\\u2029 \x7f\\b\\f\\n\\r\\t\\u0000\\u001f\\"\\\\/é"'
+    )
+    assert dumps_go({"<": 1}) == '{"\\u003c":1}'
+
+
+def test_a_lone_surrogate_becomes_the_replacement_character() -> None:
+    assert dumps_go("a\ud800") == '"a\ufffd"'
+
+
+def test_numbers_are_written_as_go_writes_them() -> None:
+    numbers = [
+        0,
+        1.0,
+        1e6,
+        1.5,
+        1e20,
+        1e21,
+        1.5e21,
+        123456789012345678901.0,
+        1e-6,
+        1e-7,
+        1.25e-9,
+        -1e100,
+        0.1,
+        1e16,
+        2**63,
+    ]
+    assert dumps_go(numbers) == (
+        "[0,1,1000000,1.5,100000000000000000000,1e+21,1.5e+21,123456789012345680000,0.000001,1e-7,1.25e-9,-1e+100,0.1,"
+        "10000000000000000,9223372036854775808]"
+    )
+    assert dumps_go([None, True, False, [], {}]) == "[null,true,false,[],{}]"
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, b"x", object()])
+def test_what_json_cannot_say_is_refused(value: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        dumps_go(value)
+
+
+@pytest.mark.parametrize(
+    ("container", "message"),
+    [
+        ({"image": 5}, "spec.containers[0].image: expected string, found number"),
+        ({"env": [{"name": "a"}, 5]}, "spec.containers[0].env[1]: expected object, found number"),
+        ({"stdin": "true"}, "spec.containers[0].stdin: expected boolean, found string"),
+        ({"command": {}}, "spec.containers[0].command: expected array, found object"),
+        (
+            {"ports": [{"containerPort": 80.5}]},
+            "spec.containers[0].ports[0].containerPort: expected integer, found 80.5",
+        ),
+        (
+            {"ports": [{"containerPort": 2**31}]},
+            "spec.containers[0].ports[0].containerPort: 2147483648 does not fit in 32 bits",
+        ),
+        ({"resources": {"limits": {"cpu": "1x"}}}, "spec.containers[0].resources.limits[cpu]: quantities must match"),
+        ({"securityContext": []}, "spec.containers[0].securityContext: expected object, found array"),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_refused_with_its_path(container: dict[str, Any], message: str) -> None:
+    with pytest.raises(GoTypeError) as caught:
+        go_value(list_of(CONTAINER), [container], "spec.containers")
+    assert str(caught.value).startswith(message)
+
+
+def test_null_stands_for_a_types_zero() -> None:
+    assert go_value(list_of(CONTAINER), None) is None
+    assert go_value(list_of(CONTAINER), [None]) == [{"name": "", "resources": {}}]
+    assert go_value(struct(), None) == {}
