@@ -1,0 +1,314 @@
+"""The admission service as a FastAPI application: one raw ASGI endpoint per webhook path, /convert and /healthz.
+
+Every Pod of a cluster waits for these answers, so the webhook paths take the shortest way through the framework:
+``AdmissionApp`` looks the path up in a dict before middleware and routing begin, and the endpoint talks ASGI itself.
+A FastAPI route with a Request parameter costs more than reading, deciding and answering a review do together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from fastapi import FastAPI
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route as StarletteRoute
+from starlette.types import Receive, Scope, Send
+
+from app.admission import conversion, envelope
+from app.admission.conversion import Convert
+from app.admission.metrics import AdmissionMetrics, PathStats
+from app.admission.registry import Registry, Route
+from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Review
+
+logger = logging.getLogger(__name__)
+
+#: A client that stops sending must not hold a connection for ever.
+BODY_TIMEOUT_SECONDS: Final = 10.0
+#: Part of a webhook's own timeout after which we answer: a clear answer of ours beats the API server's timeout.
+_PART_OF_TIMEOUT: Final = 0.9
+_DECISIONS: Final = (Allowed, Patched, Denied)
+_OUTCOMES: Final = {Allowed: "allowed", Patched: "patched", Denied: "denied"}
+
+_Endpoint: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+_Answer: TypeAlias = tuple[int, bytes]
+
+
+class _DisconnectedError(Exception):
+    """The client went away before its request was complete."""
+
+
+class _Request(NamedTuple):
+    path: str
+    content_type: str
+    body: bytes
+
+
+class AdmissionApp(FastAPI):
+    """The FastAPI application; ``starting`` says why reviews cannot be judged yet, and is empty once they can."""
+
+    def __init__(self) -> None:
+        super().__init__(title="pykruise", docs_url=None, redoc_url=None, openapi_url=None)
+        self.starting = ""
+        self._endpoints: dict[str, _Endpoint] = {}
+        self._unknown: _Endpoint | None = None
+
+    def serve(self, path: str, endpoint: _Endpoint) -> None:
+        """Serve a path by an ASGI callable, past the middleware."""
+        self._endpoints[path] = endpoint
+        self.router.routes.append(StarletteRoute(path, endpoint=endpoint, name=path.lstrip("/"), methods=["POST"]))
+
+    def serve_unknown(self, endpoint: _Endpoint) -> None:
+        """Serve POST requests to any other path."""
+        self._unknown = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry: webhook paths directly, all else as FastAPI does it."""
+        if scope["type"] == "http":
+            endpoint = self._endpoints.get(scope["path"])
+            if endpoint is None and scope["method"] == "POST" and scope["path"] != "/healthz":
+                endpoint = self._unknown
+            if endpoint is not None:
+                await endpoint(scope, receive, send)
+                return
+        await super().__call__(scope, receive, send)
+
+
+def create_app(registry: Registry, convert: Convert, metrics: AdmissionMetrics) -> AdmissionApp:
+    """The application that serves all routes of a registry."""
+    app = AdmissionApp()
+    app.router.routes.append(StarletteRoute("/healthz", _Healthz))
+    for path, route in registry.routes.items():
+        endpoint = ReviewEndpoint(app, route, metrics.path(path))
+        app.serve(path, endpoint)
+        # MGR-122: an old chart with a new image.
+        for alias, target in registry.aliases.items():
+            if target == path:
+                app.serve(alias, endpoint)
+    app.serve("/convert", ConvertEndpoint(convert, metrics.path("/convert")))
+    app.serve_unknown(UnknownPathEndpoint(tuple(registry.routes), metrics.path("unknown")))
+    return app
+
+
+class _Healthz:
+    """MGR-21: the webhook port answers /healthz with 200 to any method."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._send = PlainTextResponse("ok")(scope, receive, send)
+
+    def __await__(self) -> Any:
+        return self._send.__await__()
+
+
+class _PostEndpoint:
+    """What all POST endpoints share: reading a bounded body, answering, counting. Subclasses give the answer."""
+
+    max_body_bytes = envelope.MAX_BODY_BYTES
+
+    def __init__(self, stats: PathStats) -> None:
+        self._stats = stats
+
+    async def answer(self, request: _Request) -> _Answer:
+        """HTTP status and JSON body for a complete request body."""
+        raise NotImplementedError
+
+    def refuse(self, refusal: envelope.Refusal) -> _Answer:
+        """The answer to a request that is no review, counted."""
+        self._stats.bad_request(refusal.reason)
+        logger.warning(
+            "bad request: %s", refusal.message, extra={"webhook": self._stats.path, "reason": refusal.reason}
+        )
+        return envelope.refusal_answer(refusal)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry."""
+        stats = self._stats
+        started = time.perf_counter()
+        stats.in_flight += 1
+        try:
+            status, payload = await self._respond(scope, receive)
+        except _DisconnectedError:
+            stats.bad_request("disconnected")
+            return
+        finally:
+            stats.in_flight -= 1
+        stats.finished(status, time.perf_counter() - started)
+        await send(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(payload))],
+            }
+        )
+        await send({"type": "http.response.body", "body": payload})
+
+    async def _respond(self, scope: Scope, receive: Receive) -> _Answer:
+        if scope["method"] != "POST":
+            message = f"method: expected POST, got {scope['method']}"
+            return self.refuse(envelope.Refusal("wrong_method", message, code=405))
+        content_type = b""
+        for name, value in scope["headers"]:
+            if name == b"content-type":
+                content_type = value
+        try:
+            async with asyncio.timeout(BODY_TIMEOUT_SECONDS):
+                body, complete = await _read_body(receive, self.max_body_bytes)
+        except TimeoutError:
+            message = f"request body: not complete after {BODY_TIMEOUT_SECONDS:g} s"
+            return self.refuse(envelope.Refusal("slow_body", message, code=408))
+        if not complete:
+            return self.refuse(envelope.too_large(body, self.max_body_bytes))
+        return await self.answer(_Request(scope["path"], content_type.decode("latin-1"), body))
+
+
+async def _read_body(receive: Receive, limit: int) -> tuple[bytes, bool]:
+    """The body, or its beginning and False if it is over the limit."""
+    message: MutableMapping[str, Any] = await receive()
+    if message["type"] == "http.disconnect":
+        raise _DisconnectedError
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False):
+        return body, len(body) <= limit
+    parts = [body]
+    size = len(body)
+    while message.get("more_body", False):
+        if size > limit:
+            return b"".join(parts), False
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _DisconnectedError
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+    return b"".join(parts), size <= limit
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type == "application/json" or content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+class ReviewEndpoint(_PostEndpoint):
+    """Answers the AdmissionReviews of one path."""
+
+    def __init__(self, app: AdmissionApp, route: Route, stats: PathStats) -> None:
+        super().__init__(stats)
+        self._app = app
+        self._route = route
+
+    async def answer(self, request: _Request) -> _Answer:
+        """The AdmissionReview that answers a body."""
+        if not _is_json(request.content_type):
+            return self.refuse(envelope.wrong_content_type(request.content_type, request.body))
+        review = envelope.read_review(request.body)
+        if isinstance(review, envelope.Refusal):
+            return self.refuse(review)
+        if self._app.starting:
+            # A Pod let through before the SidecarSets are known would never get its sidecars.
+            self._stats.decided("", "starting")
+            return 200, envelope.answer(review.uid, Denied(f"pykruise is starting: {self._app.starting}", code=503))
+        handler = self._route.handler_for(review)
+        if not isinstance(handler, Handler):
+            self._stats.decided("", _OUTCOMES[type(handler)])
+            return 200, envelope.answer(review.uid, handler)
+        decision, outcome = await self._decide(handler, review)
+        try:
+            payload = envelope.answer(review.uid, decision)
+        except TypeError as error:  # a value in a patch that is no JSON: a mistake of ours, never of the request
+            payload = envelope.answer(review.uid, self._failed(handler, review, error))
+            outcome = "error"
+        self._stats.decided(handler.webhook.name, outcome)
+        return 200, payload
+
+    async def _decide(self, handler: Handler, review: Review) -> tuple[Decision, str]:
+        try:
+            decision = handler.decide(review)
+            if not isinstance(decision, _DECISIONS):
+                async with asyncio.timeout(handler.webhook.timeout_seconds * _PART_OF_TIMEOUT):
+                    decision = await decision
+        except TimeoutError:
+            limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
+            message = f"{handler.webhook.name} could not decide about {_named(review)} within {limit:g} s"
+            logger.error(message)  # noqa: TRY400 - where it waited says nothing
+            return Denied(message, code=504), "error"
+        except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
+            return self._failed(handler, review, error), "error"
+        if isinstance(decision, Denied):
+            logger.info(
+                "denied %s %s: %s",
+                review.operation,
+                _named(review),
+                decision.message,
+                extra={"webhook": handler.webhook.name, "code": decision.code, "user": review.username},
+            )
+        elif logger.isEnabledFor(logging.DEBUG):
+            self._log_decision(handler, review, decision)
+        return decision, _OUTCOMES[type(decision)]
+
+    def _failed(self, handler: Handler, review: Review, error: Exception) -> Denied:
+        self._stats.panics += 1
+        logger.error("%s failed on %s", handler.webhook.name, _named(review), exc_info=error)
+        return Denied(f"{handler.webhook.name} failed on {_named(review)}: {type(error).__name__}: {error}", code=500)
+
+    def _log_decision(self, handler: Handler, review: Review, decision: Decision) -> None:
+        operations = decision.operations if isinstance(decision, Patched) else ()
+        rules = sorted({operation.rule for operation in operations if operation.rule})
+        logger.debug(
+            "%s %s %s",
+            _OUTCOMES[type(decision)],
+            review.operation,
+            _named(review),
+            extra={"webhook": handler.webhook.name, "rules": ",".join(rules)},
+        )
+
+
+class UnknownPathEndpoint(_PostEndpoint):
+    """Answers reviews sent to a path nobody serves: an old configuration, or a gate that was turned off (MGR-43)."""
+
+    def __init__(self, served: tuple[str, ...], stats: PathStats) -> None:
+        super().__init__(stats)
+        self._served = ", ".join(sorted(served))
+
+    async def answer(self, request: _Request) -> _Answer:
+        """The refusal, with the uid if the body has one."""
+        uid = envelope.read_review(request.body).uid
+        message = f"no webhook is served at {request.path[:200]}; served are {self._served}"
+        return self.refuse(envelope.Refusal("unknown_path", message, code=404, uid=uid))
+
+
+class ConvertEndpoint(_PostEndpoint):
+    """Answers ConversionReviews (MGR-50)."""
+
+    max_body_bytes = conversion.MAX_BODY_BYTES
+
+    def __init__(self, convert: Convert, stats: PathStats) -> None:
+        super().__init__(stats)
+        self._convert = convert
+
+    async def answer(self, request: _Request) -> _Answer:
+        """The ConversionReview that answers a body."""
+        if not _is_json(request.content_type):
+            return self.refuse(envelope.wrong_content_type(request.content_type, request.body))
+        try:
+            status, payload, outcome = conversion.convert_review(request.body, self._convert)
+        except Exception as error:  # one review must not end the service
+            self._stats.panics += 1
+            logger.exception("/convert failed")
+            self._stats.decided("convert", "error")
+            return conversion.failed_review(request.body, f"conversion failed: {type(error).__name__}: {error}")
+        if status == 200:
+            self._stats.decided("convert", outcome)
+        else:
+            self._stats.bad_request(outcome)
+        return status, payload
+
+
+def _named(review: Review) -> str:
+    name = review.name
+    if not name and review.object is not None:
+        metadata = review.object.get("metadata")
+        if isinstance(metadata, dict):
+            name = str(metadata.get("name") or metadata.get("generateName") or "")
+    kind = f"{review.kind.kind}/{review.subresource}" if review.subresource else review.kind.kind
+    return f"{kind} {review.namespace}/{name}" if review.namespace else f"{kind} {name}"

@@ -1,0 +1,269 @@
+"""Make and judge certificates: a CA of our own and the serving certificate it signs. Pure but for the keys' randomness.
+
+Names, lifetimes and Secret keys are those of OpenKruise (MGR-30 … MGR-34), so a Secret made by either serves both.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+CA_COMMON_NAME: Final = "webhook-cert-ca"
+LIFETIME: Final = timedelta(days=3650)
+#: MGR-34: a CA that is good for another year is used again.
+CA_REUSE: Final = timedelta(days=365)
+#: Certificates begin in the past, so that an API server whose clock is behind still trusts a new one.
+BACKDATED: Final = timedelta(hours=1)
+
+#: MGR-32: Secret key → field; two names each for the pair, as older and newer readers look for them.
+_SECRET_KEYS: Final = {
+    "ca-key.pem": "ca_key",
+    "ca-cert.pem": "ca_cert",
+    "key.pem": "key",
+    "tls.key": "key",
+    "cert.pem": "cert",
+    "tls.crt": "cert",
+}
+
+
+class CertificateError(ValueError):
+    """A certificate or key that cannot be used; the message says which and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSet:
+    """A CA and a serving certificate with their keys, all PEM. ``ca_key`` is empty where nobody may sign again."""
+
+    ca_cert: bytes
+    cert: bytes
+    key: bytes
+    ca_key: bytes = b""
+
+    def secret_data(self) -> dict[str, str]:
+        """The ``data`` of the Secret, base64 (MGR-32)."""
+        return {name: base64.b64encode(getattr(self, field)).decode() for name, field in _SECRET_KEYS.items()}
+
+    @property
+    def ca_bundle(self) -> str:
+        """The CA as webhook configurations and CRDs carry it."""
+        return base64.b64encode(self.ca_cert).decode()
+
+
+def from_secret_data(data: Mapping[str, str] | None) -> CertificateSet:
+    """The set in a Secret's ``data``. Raises CertificateError naming the key that is missing or no base64."""
+    fields: dict[str, bytes] = {}
+    for name, field in _SECRET_KEYS.items():
+        encoded = (data or {}).get(name)
+        if not encoded:
+            continue
+        try:
+            fields.setdefault(field, base64.b64decode(encoded, validate=True))
+        except (binascii.Error, ValueError) as error:
+            raise CertificateError(f"{name}: is not base64: {error}") from None
+    for name, field in (("ca-cert.pem", "ca_cert"), ("ca-key.pem", "ca_key"), ("tls.crt", "cert"), ("tls.key", "key")):
+        if field not in fields:
+            raise CertificateError(f"{name}: is missing")
+    return CertificateSet(**fields)
+
+
+def issue(hosts: tuple[str, ...], now: datetime, reuse_ca_of: CertificateSet | None = None) -> CertificateSet:
+    """A fresh serving certificate for hosts (DNS names or IP addresses; the first is the subject).
+
+    The CA of ``reuse_ca_of`` signs it if it is sound and good for another year (MGR-34); otherwise a new CA does.
+    """
+    ca_key, ca_cert = _reusable_ca(reuse_ca_of, now) or _new_ca(now)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(_common_name(hosts[0]))
+        .issuer_name(ca_cert.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(ca_cert.not_valid_before_utc)
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.SubjectAlternativeName(_alternative_names(hosts)), critical=False)
+        .add_extension(_key_usage(digital_signature=True, key_encipherment=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    return CertificateSet(
+        ca_cert=ca_cert.public_bytes(Encoding.PEM),
+        cert=certificate.public_bytes(Encoding.PEM),
+        key=_private_pem(key),
+        ca_key=_private_pem(ca_key),
+    )
+
+
+def fault_of(certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> str:
+    """Why a set must be made anew, or an empty string if it is sound (MGR-33)."""
+    try:
+        certificate = check_pair(certificates.cert, certificates.key)
+        authority = _load_certificate(certificates.ca_cert, "CA certificate")
+    except CertificateError as error:
+        return str(error)
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (InvalidSignature, ValueError, TypeError):
+        return f"serving certificate: was not signed by the CA {authority.subject.rfc4514_string()}"
+    missing = [host for host in hosts if not _fits(certificate, host)]
+    if missing:
+        return f"serving certificate: is not for {', '.join(missing)}"
+    for name, held in (("serving certificate", certificate), ("CA certificate", authority)):
+        if held.not_valid_before_utc > now:
+            return f"{name}: is not valid before {held.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        if held.not_valid_after_utc <= now + renew_before:
+            return f"{name}: expires at {held.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+    return ""
+
+
+def check_pair(cert: bytes, key: bytes) -> x509.Certificate:
+    """The certificate, after seeing that the private key is its own. Raises CertificateError."""
+    certificate = _load_certificate(cert, "serving certificate")
+    private = _load_key(key, "private key")
+    if _public_pem(private.public_key()) != _public_pem(certificate.public_key()):
+        raise CertificateError("private key: does not belong to the serving certificate")
+    return certificate
+
+
+def expiry(cert: bytes) -> datetime:
+    """When a PEM certificate ends. Raises CertificateError."""
+    return _load_certificate(cert, "certificate").not_valid_after_utc
+
+
+def _reusable_ca(
+    certificates: CertificateSet | None, now: datetime
+) -> tuple[rsa.RSAPrivateKey, x509.Certificate] | None:
+    if certificates is None:
+        return None
+    try:
+        certificate = _load_certificate(certificates.ca_cert, "CA certificate")
+        key = _load_key(certificates.ca_key, "CA key")
+    except CertificateError:
+        return None
+    sound = (
+        isinstance(key, rsa.RSAPrivateKey)
+        and _public_pem(key.public_key()) == _public_pem(certificate.public_key())
+        and certificate.not_valid_before_utc <= now
+        and certificate.not_valid_after_utc >= now + CA_REUSE
+        and _is_ca(certificate)
+    )
+    return (key, certificate) if sound and isinstance(key, rsa.RSAPrivateKey) else None
+
+
+def _new_ca(now: datetime) -> tuple[rsa.RSAPrivateKey, x509.Certificate]:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = _common_name(CA_COMMON_NAME)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_key_usage(digital_signature=True, key_encipherment=True, key_cert_sign=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return key, certificate
+
+
+def _common_name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])  # X.509 allows 64 characters; the SAN counts
+
+
+def _alternative_names(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
+    # MGR-30: localhost is always among them, for the readiness check against ourselves.
+    names: list[x509.GeneralName] = [x509.DNSName("localhost")]
+    for host in hosts:
+        address = _address(host)
+        name = x509.IPAddress(address) if address else x509.DNSName(host)
+        if name not in names:
+            names.append(name)
+    return names
+
+
+def _fits(certificate: x509.Certificate, host: str) -> bool:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return False
+    address = _address(host)
+    if address is not None:
+        return address in names.get_values_for_type(x509.IPAddress)
+    wildcard = "*." + host.partition(".")[2]
+    return any(name.lower() in (host.lower(), wildcard.lower()) for name in names.get_values_for_type(x509.DNSName))
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_ca(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except x509.ExtensionNotFound:
+        return False
+
+
+def _load_certificate(pem: bytes, what: str) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        raise CertificateError(f"{what}: is not a PEM certificate") from None
+
+
+def _load_key(pem: bytes, what: str) -> PrivateKeyTypes:
+    try:
+        return load_pem_private_key(pem, password=None)
+    except TypeError:
+        raise CertificateError(f"{what}: is encrypted; give it without a passphrase") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise CertificateError(f"{what}: is not a PEM private key") from None
+
+
+def _private_pem(key: rsa.RSAPrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _public_pem(key: object) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
+
+
+def _key_usage(*, digital_signature: bool, key_encipherment: bool, key_cert_sign: bool = False) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=digital_signature,
+        content_commitment=False,
+        key_encipherment=key_encipherment,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=key_cert_sign,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

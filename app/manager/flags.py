@@ -1,0 +1,276 @@
+"""The manager's command line in Go's spelling: every flag OpenKruise has, and our own (MGR-10, D-17). Pure.
+
+``--x=true``, ``--x true``, ``-x=true`` and ``-v=4`` are all read, so that an existing manifest starts unchanged.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+
+class FlagError(ValueError):
+    """A flag nobody knows, or a value it cannot hold."""
+
+
+FlagValue: TypeAlias = str | bool | int | float
+
+_WORKERS: Final = (
+    "advancedcronjob",
+    "broadcastjob",
+    "cloneset",
+    "crr",
+    "daemonset",
+    "imagepulljob",
+    "nodeimage",
+    "nodepodprobe",
+    "persistentpodstate",
+    "podprobemarker",
+    "podunavailablebudget",
+    "resourcedistribution",
+    "sidecarset",
+    "sidecarterminator",
+    "statefulset",
+    "uniteddeployment",
+    "workloadspread",
+)
+_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_bool(text: str) -> bool:
+    """A boolean as Go's strconv.ParseBool reads it. Raises ValueError."""
+    if text in ("1", "t", "T", "true", "TRUE", "True"):
+        return True
+    if text in ("0", "f", "F", "false", "FALSE", "False"):
+        return False
+    raise ValueError("expected true or false")
+
+
+def parse_duration(text: str) -> float:
+    """Seconds in a duration as Go writes it (``1h30m``, ``15s``, ``0``). Raises ValueError."""
+    sign, body = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
+    if body == "0":
+        return 0.0
+    parts = _DURATION_PART.findall(body)
+    if not parts or "".join(number + unit for number, unit in parts) != body:
+        raise ValueError("expected a duration such as 15s or 2m30s")
+    return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def _integer(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise ValueError("expected an integer") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError("expected a number") from None
+
+
+def _port(text: str) -> int:
+    port = _integer(text)
+    if not 0 <= port <= 65535:
+        raise ValueError("expected a port, 0 to 65535")
+    return port
+
+
+def _logging_format(text: str) -> str:
+    if text not in ("", "text", "json"):
+        raise ValueError("expected text or json")
+    return text or "text"
+
+
+def _address(text: str) -> str:
+    if text in ("", "0"):  # controller-runtime's word for "not at all"
+        return text
+    _, separator, port = text.rpartition(":")
+    if not separator:
+        raise ValueError("expected HOST:PORT or :PORT")
+    _port(port)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """One flag: how its value is read, what it is when not given, what it does."""
+
+    name: str
+    default: FlagValue
+    parse: Callable[[str], FlagValue]
+    help: str
+    #: False: accepted so that old manifests start, but nothing here depends on it; said once when given.
+    meaningful: bool = True
+    shorthand: str = ""
+
+
+def _flags() -> tuple[Flag, ...]:
+    return (
+        Flag("kubeconfig", "", str, "kubeconfig file; outside a cluster $KUBECONFIG and ~/.kube/config count too"),
+        Flag("webhook-host", "", str, "register webhooks by URL at this host, for a manager outside the cluster"),
+        Flag("webhook-port", 9876, _port, "port of the admission service"),
+        Flag("policies", "", str, "folder with webhooks.yaml, the operator's overrides per webhook"),
+        Flag("metrics-addr", ":8080", _address, "address of /metrics; 0 turns it off"),
+        Flag("health-probe-addr", ":8000", _address, "address of /healthz and /readyz; 0 turns them off"),
+        Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= switch groups"),
+        Flag("logging-format", "text", _logging_format, "text or json"),
+        Flag("v", 0, _integer, "log verbosity; 5 and more show every decision", shorthand="v"),
+        Flag("namespace", "", str, "watch this namespace only"),
+        Flag("webhook-initialize-timeout", 60.0, parse_duration, "give up if webhooks are not registered in this time"),
+        Flag(
+            "controller-cache-sync-timeout", 120.0, parse_duration, "give up if the caches are not filled in this time"
+        ),
+        Flag(
+            "sync-period", "", str, "resync period of the caches; they follow watches and need none", meaningful=False
+        ),
+        Flag("rest-config-qps", 30.0, _number, "requests per second to the API server; 0 or less: unlimited"),
+        Flag("rest-config-burst", 50, _integer, "requests to the API server in one burst"),
+        Flag("enable-leader-election", True, parse_bool, "let one replica reconcile"),
+        Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease"),
+        Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
+        Flag("leader-election-resource-lock", "leases", str, "kind of the lock; always a Lease here", meaningful=False),
+        Flag("leader-election-lease-duration", 15.0, parse_duration, "how long a Lease lasts"),
+        Flag("leader-election-renew-deadline", 10.0, parse_duration, "how long its holder tries to renew it"),
+        Flag("leader-election-retry-period", 2.0, parse_duration, "time between two tries"),
+        Flag("rate-limiter-base-delay", 0.005, parse_duration, "first delay of a key that failed"),
+        Flag("rate-limiter-max-delay", 1000.0, parse_duration, "longest delay of a key that failed"),
+        Flag("rate-limiter-qps", 10, _integer, "requeues per second of a controller"),
+        Flag("rate-limiter-bucket-size", 100, _integer, "requeues of a controller in one burst"),
+        Flag("expectation-timeout", 300.0, parse_duration, "when an expectation that was not met is dropped"),
+        Flag("protection-log-path", "/log", str, "folder of protection.log"),
+        Flag(
+            "allow-privileged",
+            True,
+            parse_bool,
+            "templates may hold privileged containers; the API server judges that",
+            meaningful=False,
+        ),
+        Flag("default-ttlseconds-for-always-nodeimage", 300, _ttl, "TTL of images that are pulled always"),
+        Flag("nodeimage-creation-delay", 30.0, parse_duration, "how long after a Node its NodeImage is made"),
+        Flag("assign-bcj-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a BroadcastJob"),
+        Flag("assign-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a DaemonSet"),
+        Flag(
+            "cloneset-scaling-exclude-preparing-delete",
+            False,
+            parse_bool,
+            "Pods that prepare deletion do not count when scaling",
+        ),
+        Flag(
+            "ws-enabled-versioned-status",
+            "deployment,replicaset",
+            str,
+            "kinds whose WorkloadSpread status is kept per revision",
+        ),
+        Flag("enable-pprof", True, parse_bool, "Go's profiler", meaningful=False),
+        Flag("pprof-addr", ":8090", str, "address of Go's profiler", meaningful=False),
+        Flag("disable-no-deepcopy", False, parse_bool, "a cache switch of Go", meaningful=False),
+        Flag("logtostderr", True, parse_bool, "logs always go to standard error", meaningful=False),
+        *(Flag(f"{name}-workers", 3, _workers, f"keys the {name} controller works on at once") for name in _WORKERS),
+    )
+
+
+def _ttl(text: str) -> int:
+    seconds = _integer(text)
+    if not 0 <= seconds <= 2678400:  # MGR-1
+        raise ValueError("expected 0 to 2678400 seconds")
+    return seconds
+
+
+def _workers(text: str) -> int:
+    count = _integer(text)
+    if count < 1:
+        raise ValueError("expected at least 1")
+    return count
+
+
+FLAGS: Final[Mapping[str, Flag]] = {flag.name: flag for flag in _flags()}
+_SHORTHANDS: Final = {flag.shorthand: flag.name for flag in FLAGS.values() if flag.shorthand}
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The flags of one start: a value for every known flag, and what to warn about."""
+
+    values: Mapping[str, FlagValue]
+    given: frozenset[str] = field(default_factory=frozenset)
+
+    def text(self, name: str) -> str:
+        """A flag that holds text."""
+        return str(self.values[name])
+
+    def integer(self, name: str) -> int:
+        """A flag that holds an integer."""
+        return int(self.values[name])
+
+    def seconds(self, name: str) -> float:
+        """A flag that holds a duration or another number."""
+        return float(self.values[name])
+
+    def boolean(self, name: str) -> bool:
+        """A flag that is on or off."""
+        return bool(self.values[name])
+
+    @property
+    def without_meaning(self) -> tuple[str, ...]:
+        """Flags that were given and that nothing here depends on (D-17)."""
+        return tuple(sorted(name for name in self.given if not FLAGS[name].meaningful))
+
+
+def parse_flags(arguments: Sequence[str]) -> Flags:
+    """Flags from a command line. Raises FlagError naming the flag and what it takes."""
+    values: dict[str, FlagValue] = {flag.name: flag.default for flag in FLAGS.values()}
+    given: set[str] = set()
+    pending = list(arguments)
+    while pending:
+        argument = pending.pop(0)
+        name, separator, text = argument.lstrip("-").partition("=")
+        if not argument.startswith("-") or not name:
+            raise FlagError(f"unexpected argument {argument!r}: flags begin with --")
+        flag = FLAGS.get(_SHORTHANDS.get(name, name))
+        if flag is None:
+            raise FlagError(_unknown(name))
+        if not separator:
+            text = _separate_value(flag, pending)
+        try:
+            values[flag.name] = flag.parse(text)
+        except ValueError as error:
+            raise FlagError(f"--{flag.name}: {error}, got {text!r}") from None
+        given.add(flag.name)
+    return Flags(values, frozenset(given))
+
+
+def _separate_value(flag: Flag, pending: list[str]) -> str:
+    """The value of ``--flag value``. A boolean may stand alone: ``--flag`` is ``--flag=true``."""
+    if isinstance(flag.default, bool):
+        if pending and pending[0].lower() in ("true", "false"):
+            return pending.pop(0)
+        return "true"
+    if not pending:
+        raise FlagError(f"--{flag.name}: needs a value ({flag.help})")
+    return pending.pop(0)
+
+
+def _unknown(name: str) -> str:
+    near = difflib.get_close_matches(name, FLAGS, n=1, cutoff=0.6)
+    hint = f"; did you mean --{near[0]}?" if near else ""
+    return f"unknown flag --{name}{hint} (pykruise manager --help lists all)"
+
+
+def help_text() -> str:
+    """What ``pykruise manager --help`` prints."""
+    lines = ["Usage: pykruise manager [flags]", "", "Flags:"]
+    for flag in sorted(FLAGS.values(), key=lambda flag: flag.name):
+        note = "" if flag.meaningful else " (accepted, no effect)"
+        lines.append(f"  --{flag.name:<42} {flag.help}{note} (default {_shown(flag.default)})")
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, str) else f"{value:g}"
