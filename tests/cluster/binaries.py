@@ -50,7 +50,7 @@ def built_dir() -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The command `name`: from `$KUBEBUILDER_ASSETS` where it is there, else the one built; None if there is neither."""
+    """The command `name`: from `$KUBEBUILDER_ASSETS` where it is there, else the one built; None without either."""
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     folders = [Path(assets)] if assets else []
     for folder in [*folders, built_dir()]:

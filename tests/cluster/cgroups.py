@@ -1,5 +1,6 @@
 """The control groups of the nodes: one under a group of ours per node, in every hierarchy that the machine has."""
 
+from functools import partial
 from pathlib import Path
 
 from tests.cluster.process import wait_until
@@ -31,7 +32,7 @@ def remove(name: str) -> None:
     """Remove the control group `name` and all below it; its processes have been ended."""
     for mount, _ in _hierarchies():
         group = mount / name
-        wait_until(lambda group=group: _removed(group), f"the control group {group} is empty", deadline=15)
+        wait_until(partial(_removed, group), f"the control group {group} is empty", deadline=15)
 
 
 def left_over(name: str) -> list[str]:

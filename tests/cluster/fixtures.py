@@ -8,13 +8,25 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.cluster import Cluster, left_over
+from tests.cluster.cluster import RUN_NAME, Cluster, left_over
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.run import Run
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run what shares the cluster last: before that, tests may start and end clusters of their own."""
-    items.sort(key=lambda item: "cluster" in getattr(item, "fixturenames", ()))
+    """Run the tests that share the cluster last: before that, others may start and end clusters of their own."""
+
+    def shares_the_cluster(item: pytest.Item) -> bool:
+        return item.get_closest_marker("cluster") is not None and "no_cluster" not in getattr(item, "fixturenames", ())
+
+    items.sort(key=shares_the_cluster)
+
+
+@pytest.fixture
+def no_cluster() -> None:
+    """For tests that start a cluster of their own: none may be up, since a machine has room for one."""
+    if (run := Run.named(RUN_NAME)) is not None and not run.is_stale():
+        pytest.fail("a cluster is up; this test starts and ends its own. First: python -m tests.cluster down")
 
 
 @pytest.fixture(scope="session")

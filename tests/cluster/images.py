@@ -30,12 +30,12 @@ trap 'exit 0' TERM INT
 busybox sleep "$@" &
 wait $!
 """
-_APPLETS = (
-    "ash awk basename cat chmod chown cp cut date dd df dirname du echo env expr false find getent grep gunzip gzip head "
-    "hostname httpd id ip kill ln ls md5sum mkdir mknod mktemp mount mv nc netstat nslookup pgrep ping pkill printenv ps "
-    "pwd readlink realpath rm rmdir sed seq sh sha256sum sort stat sync tail tar tee test timeout top touch tr true tty "
-    "umount uname uniq uptime vi wc wget which whoami xargs yes"
-).split()
+_APPLETS = """
+ash awk basename cat chmod chown cp cut date dd df dirname du echo env expr false find getent grep gunzip gzip
+head hostname httpd id ip kill ln ls md5sum mkdir mknod mktemp mount mv nc netstat nslookup pgrep ping pkill
+printenv ps pwd readlink realpath rm rmdir sed seq sh sha256sum sort stat sync tail tar tee test timeout top
+touch tr true tty umount uname uniq uptime vi wc wget which whoami xargs yes
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def _base_layer(busybox: Path) -> bytes:
         "tmp/.keep": (b"", 0o644),
         "usr/bin/.keep": (b"", 0o644),
     }
-    return _layer(files, {f"bin/{applet}": "busybox" for applet in _APPLETS})
+    return _layer(files, {f"bin/{applet}": "busybox" for applet in _APPLETS.split()})
 
 
 def _layer(files: dict[str, tuple[bytes, int]], links: dict[str, str]) -> bytes:

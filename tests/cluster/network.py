@@ -74,8 +74,8 @@ def observe() -> Before:
     taken = _ip("-4", "route", "show", "root", _OURS).strip()
     if Path("/sys/class/net", _INTERFACE).exists() or taken:
         raise ClusterError(
-            f"the interface {_INTERFACE} or addresses in {_OURS} are in use here ({taken or 'interface exists'}), and the "
-            "test cluster needs them; if another user's test cluster has them, it must be taken down first"
+            f"the interface {_INTERFACE} or addresses in {_OURS} are in use here ({taken or 'interface exists'}), and "
+            "the test cluster needs them; if another user's test cluster has them, it must be taken down first"
         )
     sysctls = {name: path.read_text().strip() for name in _SYSCTLS if (path := Path("/proc/sys", name)).exists()}
     return Before(sysctls, sorted(_chains()))

@@ -161,6 +161,9 @@ def mounts_below(directory: Path) -> list[str]:
 def clean_stale_runs() -> None:
     """Clean up after runs whose owner was killed. The caller holds the lock of the runs' folder."""
     for record in runs_dir().glob(f"*/{_RECORD}"):
-        run = Run.load(record.parent)
+        try:
+            run = Run.load(record.parent)
+        except FileNotFoundError:  # its owner has just ended it
+            continue
         if run.is_stale():
             run.destroy()

@@ -102,22 +102,14 @@ def test_a_killed_owner_leaves_no_process_and_the_next_start_removes_its_folder(
         assert sorted(processes) == ["etcd", "kube-apiserver"]
         assert all(process.is_alive() for process in processes.values())
         owner.send_signal(signal.SIGKILL)
-    for name, process in processes.items():
-        wait_until(lambda process=process: not process.is_alive(), f"{name} has ended with its owner", deadline=10)
+    wait_until(lambda: not any(process.is_alive() for process in processes.values()), "all have ended", deadline=10)
     with ControlPlane(controller_manager=False):
         assert not directory.exists()
 
 
-@pytest.fixture
-def no_cluster() -> None:
-    """No cluster may run: these tests start their own, and a machine has room for one."""
-    if (run := Run.named("cluster")) is not None and not run.is_stale():
-        pytest.fail("a cluster is up; this test starts and ends its own: python -m tests.cluster down")
-
-
 @pytest.mark.cluster
 @pytest.mark.usefixtures("no_cluster")
-def test_up_and_down_on_the_command_line_leave_nothing_behind(capfd: pytest.CaptureFixture[str]) -> None:
+def test_up_and_down_on_the_command_line_leave_nothing_behind() -> None:
     def command(*arguments: str) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "tests.cluster", *arguments], cwd=SOURCE.parents[1], capture_output=True, text=True

@@ -1,0 +1,176 @@
+"""The parts of the test cluster that can be judged without starting one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import binaries, images, network
+from tests.cluster.credentials import Identity, write_kubeconfig, write_token_file
+from tests.cluster.errors import ClusterError
+from tests.cluster.images import Image
+from tests.cluster.paths import SOURCE
+from tests.cluster.process import ProcessId, end, start, tail, wait_until
+from tests.cluster.run import Run
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, so that nothing of the user's is seen or changed."""
+    monkeypatch.setenv("PYKRUISE_CACHE", str(tmp_path))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("reference", "repository", "tag"),
+    [
+        ("nginx", "library/nginx", "latest"),
+        ("nginx:1.25", "library/nginx", "1.25"),
+        ("docker.io/nginx:1.25", "library/nginx", "1.25"),
+        ("docker.io/library/nginx:1.25", "library/nginx", "1.25"),
+        ("envoyproxy/envoy:v1.30", "envoyproxy/envoy", "v1.30"),
+        ("registry.k8s.io/pause:3.10", "pause", "3.10"),
+        ("localhost:5000/a/b/c", "a/b/c", "latest"),
+        ("localhost/a", "a", "latest"),
+    ],
+)
+def test_an_image_is_stored_where_a_node_will_ask_for_it(reference: str, repository: str, tag: str) -> None:
+    assert (Image(reference).repository, Image(reference).tag) == (repository, tag)
+
+
+def test_an_image_to_make_is_named_by_a_tag() -> None:
+    with pytest.raises(ClusterError, match="by a tag, not by a digest"):
+        _ = Image("nginx@sha256:00").tag
+
+
+def test_images_share_the_base_layer_and_differ_in_their_own(tmp_path: Path) -> None:
+    busybox = tmp_path / "busybox"
+    busybox.write_bytes(b"\x7fELF".ljust(18, b"\0") + b"\x3e\0" + b"program")
+    one, two = (images.build(Image(f"nginx:{tag}", port=80), busybox) for tag in ("1", "2"))
+    assert one.blobs[1] == two.blobs[1]
+    assert one.blobs[2] != two.blobs[2]
+    assert one.manifest != two.manifest
+    assert images.build(Image("nginx:1", port=80), busybox) == one
+    config = json.loads(one.blobs[0])
+    assert config["architecture"] == "amd64"
+    assert "PORT=80" in config["config"]["Env"]
+    assert [layer["digest"] for layer in json.loads(one.manifest)["layers"]] == config["rootfs"]["diff_ids"]
+
+
+def test_commands_come_from_kubebuilder_assets_first(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert binaries.find("etcd") is None
+    for folder in (binaries.built_dir(), cache / "assets"):
+        folder.mkdir()
+        (folder / "etcd").touch(mode=0o755)
+    assert binaries.find("etcd") == binaries.built_dir() / "etcd"
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(cache / "assets"))
+    assert binaries.find("etcd") == cache / "assets" / "etcd"
+    assert binaries.ensure("etcd") == {"etcd": cache / "assets" / "etcd"}
+
+
+@pytest.mark.usefixtures("cache")
+def test_without_go_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ClusterError, match=r"install Go 1\.24 or newer"):
+        binaries.ensure("etcd")
+
+
+def test_a_build_that_fails_leaves_no_commands(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = cache / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text("#!/bin/sh\nexit 1\n")
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}:{os.environ['PATH']}")
+    with pytest.raises(ClusterError, match="failed"):
+        binaries.build()
+    assert not binaries.built_dir().exists()
+
+
+def test_a_process_is_known_by_its_start_and_not_by_its_number_alone(tmp_path: Path) -> None:
+    process = start(["sleep", "600"], tmp_path / "log", dies_with_us=True)
+    try:
+        assert process.is_alive()
+        assert not ProcessId(process.pid, process.started + 1).is_alive()
+    finally:
+        end(process)
+    assert not process.is_alive()
+
+
+def test_waiting_ends_early_with_the_log_when_the_process_has_ended(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    process = start(["sh", "-c", "echo no such flag; sleep 0.05; exit 1"], log, dies_with_us=True)
+    with pytest.raises(ClusterError, match=r"server ended while waiting until it is ready.*\nno such flag"):
+        wait_until(lambda: False, "it is ready", alive={"server": (process, log)})
+    end(process)
+    assert tail(log) == "no such flag"
+
+
+def test_a_run_whose_owner_was_killed_is_cleaned_up_by_the_next(cache: Path) -> None:
+    code = (
+        "import os, signal\n"
+        "from tests.cluster.run import Run\n"
+        "run = Run.create(None, detached=True)\n"  # detached: its processes do not end by themselves
+        "print(run.directory, run.start('sleep', ['sleep', '600']).pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=SOURCE.parents[1], stdout=subprocess.PIPE, text=True)
+    directory, pid = done.stdout.split()
+    left = ProcessId.of(int(pid))
+    assert left is not None
+    assert Run.load(Path(directory)).is_stale()
+    run = Run.create(None, detached=False)
+    assert not Path(directory).exists()
+    assert not left.is_alive()
+    run.destroy()
+    assert list(cache.glob("run/*/")) == []
+
+
+@pytest.mark.usefixtures("cache")
+def test_there_is_one_run_of_a_name() -> None:
+    run = Run.create("cluster", detached=False)
+    with pytest.raises(ClusterError, match="already running"):
+        Run.create("cluster", detached=False)
+    run.destroy()
+    Run.create("cluster", detached=False).destroy()
+
+
+def test_only_our_chains_and_the_jumps_to_them_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved = [
+        ("nat", ":PREROUTING ACCEPT [0:0]"),
+        ("nat", ":DOCKER - [0:0]"),
+        ("nat", ":KUBE-SERVICES - [0:0]"),
+        ("nat", ":KUBE-OTHERS - [0:0]"),
+        ("nat", '-A PREROUTING -m comment --comment "service portals" -j KUBE-SERVICES'),
+        ("nat", "-A PREROUTING -j KUBE-OTHERS"),
+        ("nat", "-A PREROUTING -j DOCKER"),
+        ("nat", "-A KUBE-SERVICES -j RETURN"),
+        ("filter", ":FORWARD ACCEPT [0:0]"),
+    ]
+    monkeypatch.setattr(network, "_saved", lambda command: saved if command == "iptables" else [])
+    before = network.Before(sysctls={}, chains=["iptables nat KUBE-OTHERS"])
+    assert "".join(network._removal("iptables", before)) == (
+        "*nat\n"
+        ":KUBE-SERVICES - [0:0]\n"
+        '-D PREROUTING -m comment --comment "service portals" -j KUBE-SERVICES\n'
+        "-X KUBE-SERVICES\n"
+        "COMMIT\n"
+    )
+    assert "".join(network._removal("ip6tables", before)) == ""
+
+
+def test_tokens_and_kubeconfigs_are_for_their_owners_eyes(tmp_path: Path) -> None:
+    robot = Identity.service_account("kruise-system", "manager")
+    tokens, kubeconfig, ca_file = tmp_path / "tokens.csv", tmp_path / "kubeconfig", tmp_path / "ca"
+    ca_file.write_text("certificate")
+    write_token_file(tokens, [robot], {robot.user: "secret"})
+    assert tokens.read_text().strip() == (
+        f"secret,{robot.user},{robot.user},"
+        '"system:serviceaccounts,system:serviceaccounts:kruise-system,system:authenticated"'
+    )
+    write_kubeconfig(kubeconfig, "https://127.0.0.1:1", ca_file, "secret")
+    assert json.loads(kubeconfig.read_text())["users"][0]["user"] == {"token": "secret"}
+    assert [path.stat().st_mode & 0o777 for path in (tokens, kubeconfig)] == [0o600, 0o600]
