@@ -1,0 +1,206 @@
+"""Controller: from changes in stores to keys in a queue to reconciles by a few workers.
+
+    controller = Controller("sidecarset", clock, [Watch(sets, to_self), Watch(pods, pod_to_sets)], reconcile, workers=3)
+    await controller.run()
+
+``reconcile(key)`` brings one object to what it should be, and returns when to look again. It may be called at any time
+and any number of times; for one key never twice at once. What it raises is logged with the key and tried again with
+back-off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from app.kube.clock import Clock
+from app.kube.errors import Conflict, KubeError
+from app.kube.objects import Object, ObjectMeta
+from app.kube.queue import QueueMetrics, QueueShutDown, RateLimits, WorkQueue
+from app.kube.resources import ObjectKey, Resource
+from app.kube.store import Change, Store, key_of
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a reconcile asks for: to be called again after so many seconds (zero: only when something changes)."""
+
+    requeue_after: float = 0.0
+    #: Call again with the key's growing back-off, without this counting as an error.
+    requeue: bool = False
+
+
+DONE = Result()
+
+Reconcile: TypeAlias = Callable[[ObjectKey], Awaitable[Result | None]]
+#: The objects to reconcile when something changes.
+Keys: TypeAlias = Callable[[Change[T]], Iterable[ObjectKey]]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(Generic[T]):
+    """Changes in ``store`` mean work on ``keys``; ``delay`` puts it off by so many seconds."""
+
+    store: Store[T]
+    keys: Keys[T]
+    delay: Callable[[Change[T], ObjectKey], float] | None = None
+
+
+def to_self(change: Change[Any]) -> Iterable[ObjectKey]:
+    """The changed object itself."""
+    return (key_of(change.object),)
+
+
+def to_controller(owner: Resource) -> Keys[Any]:
+    """The object's managing owner, if it is of that kind (any version); before and after the change."""
+
+    def keys(change: Change[Any]) -> Iterable[ObjectKey]:
+        found: dict[ObjectKey, None] = {}
+        for obj in (change.old, change.new):
+            metadata: ObjectMeta | None = obj.metadata if obj is not None else None
+            reference = metadata.controller if metadata is not None else None
+            if metadata is None or reference is None or (reference.kind, reference.group) != (owner.kind, owner.group):
+                continue
+            found[ObjectKey(metadata.namespace if owner.namespaced else "", reference.name)] = None
+        return found
+
+    return keys
+
+
+class ControllerMetrics(Protocol):
+    """Hooks for the ``controller_runtime_*`` metrics; ``result``: success, requeue, requeue_after or error."""
+
+    def reconciled(self, controller: str, result: str, seconds: float) -> None: ...
+    def active_workers(self, controller: str, workers: int) -> None: ...
+    def panicked(self, controller: str) -> None: ...
+
+
+class NoMetrics:
+    """Measures nothing."""
+
+    def reconciled(self, controller: str, result: str, seconds: float) -> None: ...
+    def active_workers(self, controller: str, workers: int) -> None: ...
+    def panicked(self, controller: str) -> None: ...
+
+
+class Controller:
+    """One kind's loop. ``queue`` is open to whoever else wants to have a key looked at."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        watches: Sequence[Watch[Any]],
+        reconcile: Reconcile,
+        *,
+        workers: int = 3,
+        sync_timeout: float = 120.0,
+        limits: RateLimits | None = None,
+        metrics: ControllerMetrics | None = None,
+        queue_metrics: QueueMetrics | None = None,
+    ) -> None:
+        self.name = name
+        self.workers = workers
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(name, clock, limits, queue_metrics)
+        self._clock = clock
+        self._watches = watches
+        self._reconcile = reconcile
+        self._sync_timeout = sync_timeout
+        self._metrics = metrics if metrics is not None else NoMetrics()
+        self._active = 0
+
+    async def run(self) -> None:
+        """Work until ``stop`` (what is ready is finished first) or until cancelled.
+
+        Raises ``TimeoutError`` if the stores are not filled in time: a controller must not act on half a picture.
+        """
+        await self._wait_until_ready()
+        subscriptions = [watch.store.subscribe(self._handler(watch)) for watch in self._watches]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(self.workers):
+                    tasks.create_task(self._work(), name=f"{self.name} worker {number}")
+        finally:
+            for unsubscribe in subscriptions:
+                unsubscribe()
+            self.queue.shut_down()
+
+    def stop(self) -> None:
+        """Take no more work; ``run`` returns when the rest is done."""
+        self.queue.shut_down()
+
+    async def _wait_until_ready(self) -> None:
+        async def all_ready() -> None:
+            for watch in self._watches:
+                await watch.store.wait_until_ready()
+
+        try:
+            await self._clock.wait_for(all_ready(), self._sync_timeout)
+        except TimeoutError:
+            message = f"controller {self.name}: its caches were not filled within {self._sync_timeout:.0f} s"
+            raise TimeoutError(message) from None
+
+    def _handler(self, watch: Watch[T]) -> Callable[[Change[T]], None]:
+        def handle(change: Change[T]) -> None:
+            try:
+                for key in watch.keys(change):
+                    self.queue.add_after(key, watch.delay(change, key) if watch.delay is not None else 0.0)
+            except Exception:
+                # A mistake over one object must not stop the reflector that brings all others.
+                self._metrics.panicked(self.name)
+                logger.exception("%s: cannot tell what a change of %s concerns", self.name, key_of(change.object))
+
+        return handle
+
+    async def _work(self) -> None:
+        while True:
+            try:
+                key = await self.queue.get()
+            except QueueShutDown:
+                return
+            self._active += 1
+            self._metrics.active_workers(self.name, self._active)
+            try:
+                await self._reconcile_one(key)
+            finally:
+                self.queue.done(key)
+                self._active -= 1
+                self._metrics.active_workers(self.name, self._active)
+
+    async def _reconcile_one(self, key: ObjectKey) -> None:
+        started = self._clock.monotonic()
+        try:
+            result = await self._reconcile(key) or DONE
+        except Exception as error:  # noqa: BLE001 - the loop outlives the key; _log says what happened
+            outcome = "error"
+            delay = self.queue.add_rate_limited(key)
+            self._log(key, error, delay)
+        else:
+            if result.requeue_after > 0:
+                outcome = "requeue_after"
+                self.queue.forget(key)
+                self.queue.add_after(key, result.requeue_after)
+            elif result.requeue:
+                outcome = "requeue"
+                self.queue.add_rate_limited(key)
+            else:
+                outcome = "success"
+                self.queue.forget(key)
+        self._metrics.reconciled(self.name, outcome, self._clock.monotonic() - started)
+
+    def _log(self, key: ObjectKey, error: Exception, delay: float) -> None:
+        """Conflicts are everyday; refusals need their message; only what is our mistake needs a stack trace."""
+        if isinstance(error, Conflict):
+            logger.info("%s: %s changed meanwhile, again in %.3f s: %s", self.name, key, delay, error)
+        elif isinstance(error, KubeError | TimeoutError):
+            logger.warning("%s: reconciling %s failed, again in %.3f s: %s", self.name, key, delay, error)
+        else:
+            self._metrics.panicked(self.name)
+            logger.error("%s: reconciling %s failed, again in %.3f s", self.name, key, delay, exc_info=error)

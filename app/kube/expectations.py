@@ -1,0 +1,184 @@
+"""Expectations: what our own writes will make the cache show, so that nobody decides on a cache that lags behind.
+
+A controller that has just created a Pod must not count its Pods again before the cache has that one, or it would create
+one too many. Three kinds (PM-95 to PM-100), in memory only: after a restart the first list is complete anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from app.kube.clock import Clock
+from app.kube.objects import Meta
+
+K = TypeVar("K", bound=Hashable)
+
+
+class ScaleAction(StrEnum):
+    """What is expected of an object."""
+
+    CREATE = "create"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Unsatisfied:
+    """Something expected is not seen yet. ``waited``: seconds since this was first noticed (PM-98)."""
+
+    waited: float
+    #: The names outstanding per action, or the resourceVersion outstanding; for messages.
+    outstanding: str
+
+    def remaining(self, timeout: float) -> float:
+        """Seconds left until it should be given up; zero when that time has come."""
+        return max(0.0, timeout - self.waited)
+
+
+class _Patience(Generic[K]):
+    """Since when each key is found unsatisfied."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since: dict[K, float] = {}
+
+    def waited(self, key: K) -> float:
+        now = self._clock.monotonic()
+        return now - self._since.setdefault(key, now)
+
+    def over(self, key: K) -> None:
+        self._since.pop(key, None)
+
+
+class ScaleExpectations(Generic[K]):
+    """PM-95: per workload the names of objects that are being created and deleted.
+
+    Expect before the request is sent; observe when the cache shows it, and also when the request failed.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._names: dict[K, dict[ScaleAction, set[str]]] = {}
+        self._patience: _Patience[K] = _Patience(clock)
+
+    def expect(self, key: K, action: ScaleAction, name: str) -> None:
+        """The object of that name is about to be created or deleted."""
+        self._names.setdefault(key, {}).setdefault(action, set()).add(name)
+
+    def observe(self, key: K, action: ScaleAction, name: str) -> None:
+        """It was, or will not be. Names nobody expects are ignored."""
+        actions = self._names.get(key)
+        if actions is None or action not in actions:
+            return
+        actions[action].discard(name)
+        if not actions[action]:
+            del actions[action]
+        if not actions:
+            self.forget(key)
+
+    def unsatisfied(self, key: K) -> Unsatisfied | None:
+        """What is outstanding, None when nothing is."""
+        actions = self._names.get(key)
+        if not actions:
+            self._patience.over(key)
+            return None
+        outstanding = "; ".join(f"{action} {', '.join(sorted(names))}" for action, names in sorted(actions.items()))
+        return Unsatisfied(self._patience.waited(key), outstanding)
+
+    def forget(self, key: K) -> None:
+        """The workload is gone, or its expectations are given up."""
+        self._names.pop(key, None)
+        self._patience.over(key)
+
+
+@dataclass(slots=True)
+class _Update:
+    revision: str
+    names: set[str] = field(default_factory=set)
+
+
+class UpdateExpectations(Generic[K]):
+    """PM-96: per workload the Pods that are being updated to one revision."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._updates: dict[K, _Update] = {}
+        self._patience: _Patience[K] = _Patience(clock)
+
+    def expect(self, key: K, revision: str, name: str) -> None:
+        """The Pod is about to be updated to the revision; what was expected of another revision is forgotten."""
+        update = self._updates.get(key)
+        if update is None or update.revision != revision:
+            update = self._updates[key] = _Update(revision)
+            self._patience.over(key)
+        update.names.add(name)
+
+    def observe(self, key: K, revision: str, name: str) -> None:
+        """The Pod shows the revision."""
+        update = self._updates.get(key)
+        if update is None or update.revision != revision:
+            return
+        update.names.discard(name)
+        if not update.names:
+            self.forget(key)
+
+    def unsatisfied(self, key: K, revision: str) -> Unsatisfied | None:
+        """The Pods that do not show this revision yet; a question about another revision is satisfied."""
+        update = self._updates.get(key)
+        if update is None or update.revision != revision:
+            self._patience.over(key)
+            return None
+        return Unsatisfied(self._patience.waited(key), f"{revision}: {', '.join(sorted(update.names))}")
+
+    def forget(self, key: K) -> None:
+        """The workload is gone, or its expectations are given up."""
+        self._updates.pop(key, None)
+        self._patience.over(key)
+
+
+class ResourceVersionExpectations:
+    """PM-97: per object (uid) the newest version a write of ours gave it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._versions: dict[str, str] = {}
+        self._patience: _Patience[str] = _Patience(clock)
+
+    def expect(self, written: Meta) -> None:
+        """The metadata of a write's answer; an older one than is expected already changes nothing."""
+        uid, version = written.uid or "", written.resource_version or ""
+        expected = self._versions.get(uid)
+        if expected is None or not is_at_least(expected, version):
+            self._versions[uid] = version
+
+    def observe(self, cached: Meta) -> None:
+        """The cache shows this."""
+        uid = cached.uid or ""
+        expected = self._versions.get(uid)
+        if expected is not None and is_at_least(cached.resource_version or "", expected):
+            self.forget(uid)
+
+    def unsatisfied(self, cached: Meta) -> Unsatisfied | None:
+        """Whether the cached object is older than what we wrote; one that is new enough counts as observed."""
+        self.observe(cached)
+        uid = cached.uid or ""
+        expected = self._versions.get(uid)
+        if expected is None:
+            return None
+        return Unsatisfied(self._patience.waited(uid), f"resourceVersion {expected}, have {cached.resource_version}")
+
+    def forget(self, uid: str) -> None:
+        """The object is gone, or its expectation is given up."""
+        self._versions.pop(uid, None)
+        self._patience.over(uid)
+
+
+def is_at_least(cached: str, expected: str) -> bool:
+    """PM-97: compared as unsigned integers; an expectation that is no number is met, a cached version that is none
+    is not."""
+    if not _is_number(expected):
+        return True
+    return _is_number(cached) and int(cached) >= int(expected)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -1,0 +1,275 @@
+"""Leases: leader election, so that of several replicas one does the work.
+
+The holder renews its Lease every ``retry_period``; who sees one not renewed for ``lease_duration`` (by its own
+monotonic clock: machines' clocks need not agree) takes it over. A holder that cannot renew for ``renew_deadline`` stops
+by itself, before anybody else may start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Any, Protocol
+
+from app.kube.client import Client
+from app.kube.clock import rfc3339_micro
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.objects import Lease, LeaseSpec, decode_lease
+from app.kube.resources import LEASES
+
+logger = logging.getLogger(__name__)
+
+#: A waiting candidate looks again after retry_period times 1 to this, so that candidates do not march in step.
+JITTER = 2.2
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """Seconds; each must be longer than the next."""
+
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.lease_duration > self.renew_deadline > self.retry_period > 0:
+            raise ValueError(
+                "leader election needs lease duration > renew deadline > retry period > 0, "
+                f"not {self.lease_duration} s, {self.renew_deadline} s and {self.retry_period} s"
+            )
+
+
+class LeaderMetrics(Protocol):
+    """Hooks for metrics; ``name`` is the lease's."""
+
+    def leader(self, name: str, leading: bool) -> None: ...
+    def slow_path(self, name: str) -> None: ...
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def leader(self, name: str, leading: bool) -> None: ...
+    def slow_path(self, name: str) -> None: ...
+
+
+class LeadershipLost(KubeError):
+    """The lease could not be renewed in time; somebody else may hold it now."""
+
+
+def identity(rng: Random) -> str:
+    """Who holds a lease: ``<hostname>_<uuid>`` (MGR-24)."""
+    return f"{socket.gethostname()}_{uuid.UUID(int=rng.getrandbits(128), version=4)}"
+
+
+class LeaderElector:
+    """One candidate for one Lease."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str,
+        namespace: str,
+        identity: str,
+        rng: Random,
+        times: LeaseTimes | None = None,
+        release: bool = True,
+        metrics: LeaderMetrics | None = None,
+    ) -> None:
+        self.name = name
+        self.namespace = namespace
+        self.identity = identity
+        self._client = client
+        self._clock = client.clock
+        self._rng = rng
+        self._times = times if times is not None else LeaseTimes()
+        self._release_on_exit = release
+        self._metrics = metrics if metrics is not None else NoMetrics()
+        self._leading = False
+        #: The lease as last seen or written, and since when (monotonic) it has looked like that.
+        self._observed: Lease | None = None
+        self._observed_at = 0.0
+        #: When (monotonic) the last write that succeeded was sent: the server may have got it no sooner.
+        self._renewed_at = 0.0
+
+    @property
+    def leading(self) -> bool:
+        """Whether this candidate holds the lease."""
+        return self._leading
+
+    @property
+    def leader(self) -> str:
+        """Who held the lease when it was last seen; empty: nobody."""
+        return (self._observed.spec.holder_identity or "") if self._observed is not None else ""
+
+    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+        """Wait for the lease, then run ``lead`` while renewing it.
+
+        Returns when ``lead`` does. Raises what ``lead`` raises, or ``LeadershipLost`` after having cancelled it.
+        However it ends (cancellation too), ``lead`` has ended first, and the lease is given back if that is wanted.
+        """
+        await self._acquire()
+        self._set_leading(True)
+        logger.info("lease %s/%s: %s leads", self.namespace, self.name, self.identity)
+        renewing = asyncio.create_task(self._renew(), name=f"lease {self.name}: renew")
+        work = asyncio.create_task(_as_coroutine(lead), name=f"lease {self.name}: lead")
+        try:
+            await asyncio.wait({renewing, work}, return_when=asyncio.FIRST_COMPLETED)
+            if not work.done():
+                raise LeadershipLost(
+                    f"lease {self.namespace}/{self.name} was not renewed for {self._times.renew_deadline:.0f} s"
+                ) from renewing.exception()
+            work.result()
+        finally:
+            # Renewal goes on while the work winds down: until then it is still done by us alone.
+            await _cancel(work)
+            lost = renewing.done()
+            await _cancel(renewing)
+            self._set_leading(False)
+            if self._release_on_exit and not lost:
+                await self._release()
+
+    def _set_leading(self, leading: bool) -> None:
+        self._leading = leading
+        self._metrics.leader(self.name, leading)
+
+    async def _acquire(self) -> None:
+        while not await self._try():
+            factor = 1 + self._rng.random() * (JITTER - 1)
+            await self._clock.sleep(self._times.retry_period * factor)
+
+    async def _renew(self) -> None:
+        """Renew until that fails for as long as the deadline (``TimeoutError``)."""
+        while True:
+            await self._clock.sleep(self._times.retry_period)
+            left = self._renewed_at + self._times.renew_deadline - self._clock.monotonic()
+            await self._clock.wait_for(self._renew_once(), left)
+
+    async def _renew_once(self) -> None:
+        while not await self._try():
+            await self._clock.sleep(self._times.retry_period)
+
+    async def _try(self) -> bool:
+        """Take or renew the lease; False if somebody else has it or the server cannot be asked."""
+        try:
+            return await self._clock.wait_for(self._take_or_renew(), self._times.renew_deadline / 2)
+        except (KubeError, TimeoutError) as error:
+            logger.warning(
+                "lease %s/%s: cannot be %s: %s",
+                self.namespace,
+                self.name,
+                "renewed" if self._leading else "taken",
+                error or "no answer in time",
+            )
+            return False
+
+    async def _take_or_renew(self) -> bool:
+        if self._leading and self._observed is not None and self.leader == self.identity and self._is_valid():
+            try:
+                await self._write(self._observed)  # the usual case costs one request
+            except (Conflict, NotFound):
+                self._metrics.slow_path(self.name)
+            else:
+                return True
+        try:
+            lease = await self._client.get(LEASES, self.name, self.namespace, decode=decode_lease)
+        except NotFound:
+            return await self._create()
+        self._observe(lease)
+        if self.leader not in ("", self.identity) and self._is_valid():
+            return False
+        try:
+            await self._write(lease)
+        except Conflict:
+            return False  # another candidate was faster
+        return True
+
+    def _observe(self, lease: Lease) -> None:
+        if self._observed is None or self._observed.spec != lease.spec:
+            if lease.spec.holder_identity and lease.spec.holder_identity != self.leader:
+                logger.info("lease %s/%s is held by %s", self.namespace, self.name, lease.spec.holder_identity)
+            self._observed_at = self._clock.monotonic()
+        self._observed = lease
+
+    def _is_valid(self) -> bool:
+        """Whether the observed holder may still rely on its lease."""
+        if self._observed is None:
+            return False
+        seconds = self._observed.spec.lease_duration_seconds or 0
+        return self._clock.monotonic() < self._observed_at + seconds
+
+    async def _create(self) -> bool:
+        now, sent = self._clock.now(), self._clock.monotonic()
+        body = {
+            "apiVersion": LEASES.api_version,
+            "kind": LEASES.kind,
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "spec": self._spec(now, now, 0),
+        }
+        try:
+            lease = await self._client.create(LEASES, body, self.namespace, decode=decode_lease)
+        except AlreadyExists:
+            return False
+        self._observe(lease)
+        self._renewed_at = sent
+        return True
+
+    async def _write(self, seen: Lease) -> None:
+        """Make the lease ours as of now. Raises ``Conflict`` if it is not as it was seen any more."""
+        now, sent = self._clock.now(), self._clock.monotonic()
+        spec: LeaseSpec = seen.spec
+        transitions = spec.lease_transitions or 0
+        if spec.holder_identity == self.identity:
+            body = self._spec(spec.acquire_time or now, now, transitions)
+        else:
+            body = self._spec(now, now, transitions + 1)
+        await self._patch(seen, body)
+        self._renewed_at = sent
+
+    async def _patch(self, seen: Lease, spec: dict[str, Any]) -> None:
+        # A patch leaves alone what others put on the Lease; the version makes it fail if they took it.
+        patch = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": spec}
+        lease = await self._client.patch(LEASES, self.name, patch, self.namespace, decode=decode_lease)
+        self._observe(lease)
+
+    def _spec(self, acquired: datetime, renewed: datetime, transitions: int) -> dict[str, Any]:
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._times.lease_duration)),
+            "acquireTime": rfc3339_micro(acquired),
+            "renewTime": rfc3339_micro(renewed),
+            "leaseTransitions": transitions,
+        }
+
+    async def _release(self) -> None:
+        """Let the next candidate start at once (MGR-124)."""
+        if self._observed is None or self.leader != self.identity:
+            return
+        now = rfc3339_micro(self._clock.now())
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now}
+        try:
+            await self._clock.wait_for(self._patch(self._observed, spec), self._times.renew_deadline / 2)
+        except (KubeError, TimeoutError) as error:
+            logger.warning(
+                "lease %s/%s could not be released, others wait for it to expire: %s",
+                self.namespace,
+                self.name,
+                error or "no answer in time",
+            )
+
+
+async def _as_coroutine(lead: Callable[[], Awaitable[None]]) -> None:
+    await lead()
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    """Cancel and wait for the end; its errors are the business of whoever asked for its result."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,214 @@
+"""Work queue: keys to look at, each at most once at a time, later where asked, ever later where it fails.
+
+A key added while it waits is not added twice; one added while it is worked on comes back when that work is done. So a
+burst of events about one object costs one reconcile, and no two workers ever hold the same key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, Protocol, TypeVar
+
+from app.kube.clock import Clock
+from app.kube.ratelimit import TokenBucket
+
+K = TypeVar("K", bound=Hashable)
+
+
+class QueueShutDown(Exception):
+    """The queue is shut down and empty: workers go home."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateLimits:
+    """How long a failing key waits: the longer of its own doubling delay and the wait for a token all keys share."""
+
+    base_delay: float = 0.005
+    max_delay: float = 1000.0
+    qps: float = 10.0
+    burst: int = 100
+
+
+class QueueMetrics(Protocol):
+    """Hooks for the ``workqueue_*`` metrics; ``name`` is the queue's."""
+
+    def depth(self, name: str, keys: int) -> None: ...
+    def added(self, name: str) -> None: ...
+    def retried(self, name: str) -> None: ...
+    def waited(self, name: str, seconds: float) -> None: ...
+    def worked(self, name: str, seconds: float) -> None: ...
+
+
+class NoMetrics:
+    """Measures nothing."""
+
+    def depth(self, name: str, keys: int) -> None: ...
+    def added(self, name: str) -> None: ...
+    def retried(self, name: str) -> None: ...
+    def waited(self, name: str, seconds: float) -> None: ...
+    def worked(self, name: str, seconds: float) -> None: ...
+
+
+class WorkQueue(Generic[K]):
+    """Keys in the order they were added. Each ``get`` is followed by one ``done`` for the same key."""
+
+    def __init__(
+        self, name: str, clock: Clock, limits: RateLimits | None = None, metrics: QueueMetrics | None = None
+    ) -> None:
+        self.name = name
+        self._clock = clock
+        self._limits = limits if limits is not None else RateLimits()
+        self._metrics = metrics if metrics is not None else NoMetrics()
+        self._bucket = TokenBucket(clock, qps=self._limits.qps, burst=self._limits.burst)
+        #: Keys that need work, with the time they were added: those in _ready, and those to come back when done.
+        self._dirty: dict[K, float] = {}
+        self._ready: deque[K] = deque()
+        #: Keys that are worked on, since when.
+        self._processing: dict[K, float] = {}
+        #: Keys to add later: the earliest time of each, and a heap that may hold outdated entries beside it.
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = count()
+        self._timer: asyncio.Task[None] | None = None
+        self._timer_at = 0.0
+        self._failures: dict[K, int] = {}
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._shut_down = False
+
+    # ---- adding
+
+    def add(self, key: K) -> None:
+        """The key needs work now."""
+        if self._shut_down or key in self._dirty:
+            return
+        self._dirty[key] = self._clock.monotonic()
+        self._metrics.added(self.name)
+        if key not in self._processing:
+            self._push(key)
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """The key needs work in so many seconds. Of several such times of one key the earliest counts."""
+        if self._shut_down:
+            return
+        if seconds <= 0:
+            self.add(key)
+            return
+        due = self._clock.monotonic() + seconds
+        if key in self._due and self._due[key] <= due:
+            return
+        self._due[key] = due
+        heapq.heappush(self._heap, (due, next(self._order), key))
+        self._set_timer()
+
+    def add_rate_limited(self, key: K) -> float:
+        """The key failed and needs another try; the seconds until then."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        self._metrics.retried(self.name)
+        limits = self._limits
+        # 2**60 times any base is past every sensible maximum; larger exponents only cost big integers.
+        own: float = min(limits.base_delay * 2 ** min(failures, 60), limits.max_delay)
+        delay = max(own, self._bucket.reserve())
+        self.add_after(key, delay)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """The key succeeded: its next failure starts with the shortest delay again."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        """How often the key failed in a row."""
+        return self._failures.get(key, 0)
+
+    # ---- working
+
+    async def get(self) -> K:
+        """Wait for a key and take it. Raises ``QueueShutDown`` when there will be no more."""
+        while not self._ready:
+            if self._shut_down:
+                raise QueueShutDown(self.name)
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    self._wake()  # the key this one was woken for goes to another
+                raise
+            finally:
+                if waiter in self._waiters:
+                    self._waiters.remove(waiter)
+        key = self._ready.popleft()
+        now = self._clock.monotonic()
+        self._processing[key] = now
+        self._metrics.waited(self.name, now - self._dirty.pop(key))
+        self._metrics.depth(self.name, len(self._ready))
+        return key
+
+    def done(self, key: K) -> None:
+        """The work on the key has ended, whatever came of it."""
+        self._metrics.worked(self.name, self._clock.monotonic() - self._processing.pop(key))
+        if key in self._dirty:
+            self._push(key)
+
+    def shut_down(self) -> None:
+        """Take no more keys and forget those for later; what is ready may still be taken."""
+        self._shut_down = True
+        self._due.clear()
+        self._heap.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiters:
+            self._wake()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    @property
+    def processing(self) -> dict[K, float]:
+        """Keys that are worked on now and since when (on the clock's monotonic scale)."""
+        return dict(self._processing)
+
+    # ---- how
+
+    def _push(self, key: K) -> None:
+        self._ready.append(key)
+        self._metrics.depth(self.name, len(self._ready))
+        self._wake()
+
+    def _wake(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    def _set_timer(self) -> None:
+        """One sleeping task until the earliest time; started anew only for an earlier one."""
+        if not self._heap:
+            return
+        due = self._heap[0][0]
+        if self._timer is not None and not self._timer.done():
+            if self._timer_at <= due:
+                return
+            self._timer.cancel()
+        self._timer_at = due
+        self._timer = asyncio.get_running_loop().create_task(self._add_due(due), name=f"queue {self.name}: timer")
+
+    async def _add_due(self, at: float) -> None:
+        await self._clock.sleep(at - self._clock.monotonic())
+        self._timer = None
+        now = self._clock.monotonic()
+        # Timers of the loop may fire a little early: what is due within a millisecond is due.
+        while self._heap and self._heap[0][0] <= now + 0.001:
+            due, _, key = heapq.heappop(self._heap)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self.add(key)
+        self._set_timer()
