@@ -1,0 +1,286 @@
+"""The Pod under admission: read like a Pod, changed by recorded JSON-Patch operations, each with the rule behind it.
+
+A draft is a copy-on-write view of the raw JSON object of one review. Steps change the draft, never the object, so
+fields newer than our models survive (PW-30) and the patch comes out of the plan instead of out of a comparison of two
+documents. Operations apply in the order they were recorded; a change that would change nothing records none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import orjson
+
+from app.kube.admission import Allowed, Denied, Patched, PatchOperation, Review
+from app.kube.patches import escape
+
+Container: TypeAlias = Mapping[str, Any]
+ContainerList: TypeAlias = Literal["containers", "initContainers"]
+
+_NOTHING: Mapping[str, Any] = {}
+
+
+class PodRefusedError(Exception):
+    """The Pod must not be created. The text is what the user reads: it names the object, the field and the way out."""
+
+    def __init__(self, message: str, code: int = 422) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code
+
+
+class PodDraft:
+    """A Pod with the changes recorded so far. ``namespace`` is the request's, used when the Pod names none (PW-6)."""
+
+    __slots__ = ("_metadata", "_operations", "_owned", "_spec", "namespace", "original")
+
+    def __init__(self, pod: Mapping[str, Any], namespace: str = "") -> None:
+        self.original = pod
+        self._metadata: Mapping[str, Any] = pod.get("metadata") or _NOTHING
+        self._spec: Mapping[str, Any] = pod.get("spec") or _NOTHING
+        self.namespace: str = self._metadata.get("namespace") or namespace or "default"
+        self._operations: list[PatchOperation] = []
+        #: The parts that are copies of ours by now: "metadata", "spec", "annotations" and names of lists in the spec.
+        self._owned: set[str] = set()
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """``metadata.name``, empty while the API server is still to generate it."""
+        return self._metadata.get("name") or ""
+
+    @property
+    def generate_name(self) -> str:
+        """``metadata.generateName``."""
+        return self._metadata.get("generateName") or ""
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """``metadata.labels``."""
+        return self._metadata.get("labels") or _NOTHING
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """``metadata.annotations``, changes included."""
+        return self._metadata.get("annotations") or _NOTHING
+
+    @property
+    def owner_references(self) -> Sequence[Mapping[str, Any]]:
+        """``metadata.ownerReferences``."""
+        return self._metadata.get("ownerReferences") or ()
+
+    @property
+    def containers(self) -> Sequence[Container]:
+        """``spec.containers``, changes included."""
+        return self._spec.get("containers") or ()
+
+    @property
+    def init_containers(self) -> Sequence[Container]:
+        """``spec.initContainers``, changes included."""
+        return self._spec.get("initContainers") or ()
+
+    @property
+    def volumes(self) -> Sequence[Mapping[str, Any]]:
+        """``spec.volumes``, changes included."""
+        return self._spec.get("volumes") or ()
+
+    @property
+    def image_pull_secrets(self) -> Sequence[Mapping[str, Any]]:
+        """``spec.imagePullSecrets``, changes included."""
+        return self._spec.get("imagePullSecrets") or ()
+
+    @property
+    def readiness_gates(self) -> Sequence[Mapping[str, Any]]:
+        """``spec.readinessGates``, changes included."""
+        return self._spec.get("readinessGates") or ()
+
+    @property
+    def active(self) -> bool:
+        """Whether it is neither finished nor being deleted."""
+        status = self.original.get("status") or _NOTHING
+        return status.get("phase") not in ("Succeeded", "Failed") and not self._metadata.get("deletionTimestamp")
+
+    @property
+    def display(self) -> str:
+        """The Pod as a message names it; the API server completes a generated name only after admission."""
+        return f"Pod {self.namespace}/{self.name or self.generate_name + '*'}"
+
+    # --- changing -----------------------------------------------------------------------------------------------------
+
+    def set_name(self, name: str, rule: str) -> None:
+        """Set ``metadata.name``, where the Pod came with ``generateName`` only."""
+        metadata = self._own_metadata()
+        self._record("replace" if "name" in metadata else "add", "/metadata/name", name, rule)
+        metadata["name"] = name
+
+    def set_annotations(self, annotations: Mapping[str, str], rule: str) -> None:
+        """Set these annotations; the others stay. One operation where the Pod has none yet."""
+        current = self.annotations
+        changed = {key: value for key, value in annotations.items() if current.get(key) != value}
+        if not changed:
+            return
+        metadata = self._own_metadata()
+        if not current:
+            metadata["annotations"] = changed
+            self._owned.add("annotations")
+            self._record("add", "/metadata/annotations", dict(changed), rule)
+            return
+        if "annotations" not in self._owned:
+            self._owned.add("annotations")
+            metadata["annotations"] = dict(current)
+        held = metadata["annotations"]
+        for key, value in changed.items():
+            self._record("replace" if key in held else "add", f"/metadata/annotations/{escape(key)}", value, rule)
+            held[key] = value
+
+    def insert_container(
+        self,
+        index: int,
+        container: Container,
+        rule: str,
+        *,
+        into: ContainerList = "containers",
+        rendered: orjson.Fragment | None = None,
+    ) -> None:
+        """Insert a container before position ``index``; an index past the end appends.
+
+        ``rendered`` is the same container serialised beforehand; it then goes into the patch as it is. The container is
+        shared, not copied: it must never be changed by anybody.
+        """
+        self._insert(into, index, container, rule, rendered)
+
+    def replace_container(
+        self,
+        index: int,
+        container: Container,
+        rule: str,
+        *,
+        into: ContainerList = "containers",
+        rendered: orjson.Fragment | None = None,
+    ) -> None:
+        """Put another container at position ``index``."""
+        items = self._own_list(into)
+        if items[index] != container:
+            items[index] = container
+            self._record("replace", f"/spec/{into}/{index}", container if rendered is None else rendered, rule)
+
+    def append_env(
+        self, index: int, entry: Mapping[str, Any], rule: str, *, into: ContainerList = "containers"
+    ) -> None:
+        """Append an environment variable to the container at position ``index``."""
+        items = self._own_list(into)
+        container = items[index]
+        env = container.get("env")
+        path = f"/spec/{into}/{index}/env"
+        if env:
+            self._record("add", f"{path}/-", entry, rule)
+            items[index] = {**container, "env": [*env, entry]}
+        else:
+            self._record("add", path, [entry], rule)
+            items[index] = {**container, "env": [entry]}
+
+    def add_volume(self, volume: Mapping[str, Any], rule: str, *, rendered: orjson.Fragment | None = None) -> None:
+        """Append a volume."""
+        self._insert("volumes", len(self.volumes), volume, rule, rendered)
+
+    def set_image_pull_secrets(self, secrets: Sequence[Mapping[str, Any]], rule: str) -> None:
+        """Make ``secrets`` the Pod's imagePullSecrets; what only follows the present ones is appended."""
+        present = self.image_pull_secrets
+        if list(secrets[: len(present)]) == list(present):
+            for secret in secrets[len(present) :]:
+                self._insert("imagePullSecrets", len(self.image_pull_secrets), secret, rule)
+            return
+        self._own_spec()["imagePullSecrets"] = list(secrets)
+        self._owned.add("imagePullSecrets")
+        self._record("replace", "/spec/imagePullSecrets", list(secrets), rule)
+
+    def add_readiness_gate(self, condition_type: str, rule: str) -> None:
+        """Append a readiness gate, unless the Pod has it."""
+        gates = self.readiness_gates
+        if all(gate.get("conditionType") != condition_type for gate in gates):
+            self._insert("readinessGates", len(gates), {"conditionType": condition_type}, rule)
+
+    # --- the outcome --------------------------------------------------------------------------------------------------
+
+    @property
+    def operations(self) -> tuple[PatchOperation, ...]:
+        """The changes so far, in an order in which they apply."""
+        return tuple(self._operations)
+
+    def decision(self) -> Allowed | Patched:
+        """Allowed without a patch if nothing changed (PW-6), else the patch."""
+        return Patched(tuple(self._operations)) if self._operations else Allowed()
+
+    # --- inside -------------------------------------------------------------------------------------------------------
+
+    def _record(self, op: Literal["add", "replace", "remove"], path: str, value: Any, rule: str) -> None:
+        self._operations.append(PatchOperation(op, path, value, rule))
+
+    def _own_metadata(self) -> dict[str, Any]:
+        if "metadata" not in self._owned:
+            self._owned.add("metadata")
+            if self.original.get("metadata") is None:
+                self._record("add", "/metadata", {}, "")
+            self._metadata = dict(self._metadata)
+        return self._metadata  # type: ignore[return-value]  # a dict from here on
+
+    def _own_spec(self) -> dict[str, Any]:
+        if "spec" not in self._owned:
+            self._owned.add("spec")
+            if self.original.get("spec") is None:
+                self._record("add", "/spec", {}, "")
+            self._spec = dict(self._spec)
+        return self._spec  # type: ignore[return-value]  # a dict from here on
+
+    def _own_list(self, field: str) -> list[Any]:
+        spec = self._own_spec()
+        if field not in self._owned:
+            self._owned.add(field)
+            spec[field] = list(spec.get(field) or ())
+        items: list[Any] = spec[field]
+        return items
+
+    def _insert(
+        self, field: str, index: int, value: Mapping[str, Any], rule: str, rendered: orjson.Fragment | None = None
+    ) -> None:
+        shown = value if rendered is None else rendered
+        absent = self._spec.get(field) is None
+        items = self._own_list(field)
+        if absent:
+            # "add" on a member that is null replaces it, and on one that is missing makes it.
+            self._record("add", f"/spec/{field}", [shown], rule)
+            items.append(value)
+        elif index >= len(items):
+            self._record("add", f"/spec/{field}/-", shown, rule)
+            items.append(value)
+        else:
+            self._record("add", f"/spec/{field}/{index}", shown, rule)
+            items.insert(index, value)
+
+
+class PodStep(Protocol):
+    """One step of Pod admission: looks at the draft, changes it, or refuses (by Denied or PodRefusedError).
+
+    ``name`` decides its place (see ``app.admission.pod``). A step that has to ask the API server returns an awaitable;
+    one that decides from what it holds returns at once, and costs no task switch.
+    """
+
+    @property
+    def name(self) -> str:
+        """Which step of the pipeline this is."""
+        ...
+
+    def __call__(self, draft: PodDraft, review: Review) -> Denied | Awaitable[Denied | None] | None:
+        """Take the step."""
+        ...
+
+
+def is_controlled_by_group(owner_references: Iterable[Mapping[str, Any]], group: str) -> bool:
+    """Whether the controller among these owner references is of API group ``group``, in any version (PM-115)."""
+    prefix = f"{group}/"
+    return any(
+        reference.get("controller") and str(reference.get("apiVersion")).startswith(prefix)
+        for reference in owner_references
+    )

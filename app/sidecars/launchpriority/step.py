@@ -1,0 +1,40 @@
+"""The launch priority step of Pod admission: the barrier env on every container, after sidecars were injected."""
+
+from __future__ import annotations
+
+from app.api import names
+from app.kube.admission import Denied, Review
+from app.pods.draft import PodDraft
+from app.pods.hashes import Random, random_suffix
+from app.sidecars.launchpriority.plan import barrier_env, generated_name, launch_priorities
+
+
+class LaunchPriorityStep:
+    """PW-11 … PW-15 on one Pod. ``random`` makes the ending of a generated name."""
+
+    name = "launch-priority"
+
+    __slots__ = ("_random",)
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def __call__(self, draft: PodDraft, review: Review) -> Denied | None:  # noqa: ARG002
+        """Append the barrier env where the containers have an order."""
+        containers = draft.containers
+        if len(containers) < 2:
+            return None
+        annotations = draft.annotations
+        if names.MIRROR_POD in annotations:  # PW-10
+            return None
+        priorities = launch_priorities(containers, annotations.get(names.CONTAINER_LAUNCH_PRIORITY))
+        if priorities is None:
+            return None
+        if not draft.name:
+            if not draft.generate_name:
+                return None  # the API server refuses a Pod without any name
+            # PM-144: the ConfigMap's name needs the Pod's.
+            draft.set_name(generated_name(draft.generate_name, random_suffix(self._random)), "PM-144")
+        for index, priority in enumerate(priorities):
+            draft.append_env(index, barrier_env(draft.name, priority), "PW-13")
+        return None
