@@ -1,0 +1,243 @@
+"""Conversion between the versions of a kind, without loss in either direction (MGR-50, D-1).
+
+A kind's own conversion functions may lose what the other version cannot say. Here the result is converted back at
+once; what came back different is noted in one reserved annotation of the result, and restored when the object returns
+to its former version. A note holds as long as nobody changed, in the meantime, what the field was shown as: an edit
+made in the other version always wins.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from app.api import names
+from app.api.jsonvalue import json_copy
+from app.api.kind import FieldPath, KindDefinition, Version
+from app.api.registry import KINDS, find_kind
+from app.kube.patches import same
+
+Json: TypeAlias = dict[str, Any]
+#: One change: where, what the field was shown as in the other version, what it really is. Absent keys: absent fields.
+_Change: TypeAlias = dict[str, Any]
+#: Changes that only make sense together, such as a field and the selector it became.
+_Group: TypeAlias = list[_Change]
+
+
+class ConversionError(ValueError):
+    """An object that cannot be converted; the text is the answer's message."""
+
+
+def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
+    """``obj`` (JSON, left alone) in the desired version.
+
+    Of the metadata only labels and annotations may differ. Raises :class:`ConversionError`.
+    """
+    kind, source, target = _versions(obj, desired_api_version)
+    given = _checked(obj)
+    notes = _take_notes(given, target)
+    if source is kind.hub or target is kind.hub:
+        return _step(given, source, target, notes)
+    # D-1: spokes only know the hub.
+    return convert(_step(given, source, kind.hub, []), desired_api_version)
+
+
+def _versions(obj: Mapping[str, Any], desired: str) -> tuple[KindDefinition, Version, Version]:
+    api_version, name = obj.get("apiVersion"), obj.get("kind")
+    if not isinstance(api_version, str) or not isinstance(name, str):
+        raise ConversionError("apiVersion and kind: are required and must be strings")
+    kind = find_kind(api_version, name)
+    source = kind.version(api_version) if kind is not None else None
+    if kind is None or source is None:
+        raise _unregistered(name, api_version)
+    target = kind.version(desired)
+    if target is None:
+        raise _unregistered(name, desired)
+    if target is source:
+        raise ConversionError(f"conversion is not allowed between same type *{source.name}.{kind.kind}")
+    return kind, source, target
+
+
+def _unregistered(kind: str, api_version: str) -> ConversionError:
+    served = [f"{known.group}/{version.name}" for known in KINDS if known.kind == kind for version in known.versions]
+    hint = f"; served are {', '.join(sorted(served))}" if served else ""
+    return ConversionError(f'no kind "{kind}" is registered for version "{api_version}"{hint}')
+
+
+def _checked(obj: Mapping[str, Any]) -> Json:
+    copied: Json = json_copy(dict(obj))
+    for field in ("metadata", "spec", "status"):
+        if not isinstance(copied.get(field, {}), dict | None):
+            raise ConversionError(f"{_called(obj)}: {field}: expected an object")
+    for field in ("labels", "annotations"):
+        if not isinstance((copied.get("metadata") or {}).get(field, {}), dict | None):
+            raise ConversionError(f"{_called(obj)}: metadata.{field}: expected an object")
+    return copied
+
+
+def _called(obj: Mapping[str, Any]) -> str:
+    metadata = obj.get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    place = f"{fields['namespace']}/" if fields.get("namespace") else ""
+    return f"{obj.get('kind')} {place}{fields.get('name') or '(no name)'}"
+
+
+def _step(given: Json, source: Version, target: Version, notes: list[_Group]) -> Json:
+    """From hub to spoke or back, with the notes applied and new ones taken."""
+    converted = _converted(given, source, target)
+    for group in notes:
+        _restore(converted, group)
+    lost = list(_lost(_converted(converted, target, source), given, source, target))
+    if lost:
+        annotations = converted.setdefault("metadata", {}).setdefault("annotations", {})
+        note = {"version": source.name, "changes": lost}
+        annotations[names.CONVERSION_DATA] = json.dumps(note, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+    return converted
+
+
+def _converted(obj: Json, source: Version, target: Version) -> Json:
+    function = source.to_hub or target.from_hub
+    assert function is not None  # noqa: S101  # one of the two is the hub, the other brings its functions
+    converted = function(json_copy(obj))
+    group = str(obj["apiVersion"]).rpartition("/")[0]
+    converted["apiVersion"] = f"{group}/{target.name}"
+    return converted
+
+
+# --- Notes
+
+
+def _take_notes(obj: Json, target: Version) -> list[_Group]:
+    """The notes in ``obj`` that are about the target version; the annotation is taken out in any case."""
+    metadata = obj.get("metadata") or {}
+    text = (metadata.get("annotations") or {}).pop(names.CONVERSION_DATA, None)
+    if text is None:
+        return []
+    if not metadata["annotations"]:
+        del metadata["annotations"]
+    try:
+        note = json.loads(text)
+        return [list(map(_change, group)) for group in note["changes"]] if note["version"] == target.name else []
+    except (TypeError, ValueError, KeyError):
+        # Somebody wrote into the reserved annotation: it holds no notes of ours.
+        return []
+
+
+def _change(raw: Mapping[str, Any]) -> _Change:
+    if not raw["path"] or not all(_is_step(step) for step in raw["path"]):
+        raise ValueError("not a path")
+    return dict(raw)
+
+
+def _is_step(step: Any) -> bool:
+    return isinstance(step, str) or (isinstance(step, dict) and isinstance(step.get("name"), str))
+
+
+def _restore(obj: Json, group: _Group) -> None:
+    """Apply a group of changes, if every field still is what it was shown as."""
+    if all(_same(_get(obj, change["path"]), change.get("shown", _ABSENT)) for change in group):
+        for change in group:
+            _set(obj, change["path"], change.get("value", _ABSENT))
+
+
+def _lost(back: Json, original: Json, source: Version, target: Version) -> Iterator[_Group]:
+    """What differs between the original and what came back, linked fields in one group."""
+    linked = (source if source.linked else target).linked
+    for paths in linked:
+        pairs = [(path, _get(back, path), _get(original, path)) for path in paths]
+        if not all(_same(shown, value) for _, shown, value in pairs):
+            yield [_noted(path, shown, value) for path, shown, value in pairs]
+    alone = frozenset(path for paths in linked for path in paths)
+    for path, shown, value in _differences(back, original, (), alone):
+        if path != ("apiVersion",):
+            yield [_noted(path, shown, value)]
+
+
+def _noted(path: FieldPath, shown: Any, value: Any) -> _Change:
+    change: _Change = {"path": [{"name": step.name} if isinstance(step, _Named) else step for step in path]}
+    if shown is not _ABSENT:
+        change["shown"] = shown
+    if value is not _ABSENT:
+        change["value"] = value
+    return change
+
+
+# --- JSON values by path
+
+
+class _Absent:
+    """What a missing field is."""
+
+
+_ABSENT: Final = _Absent()
+
+
+class _Named(str):
+    """One item of a list of named objects."""
+
+    __slots__ = ()
+
+    @property
+    def name(self) -> str:
+        """The item's name."""
+        return str(self)
+
+
+def _same(one: Any, other: Any) -> bool:
+    return one is other or (one is not _ABSENT and other is not _ABSENT and same(one, other))
+
+
+def _differences(
+    back: Any, original: Any, path: FieldPath, skipped: frozenset[FieldPath]
+) -> Iterator[tuple[FieldPath, Any, Any]]:
+    if path in skipped or _same(back, original):
+        return
+    if isinstance(back, dict) and isinstance(original, dict):
+        for key in sorted(back.keys() | original.keys()):
+            yield from _differences(back.get(key, _ABSENT), original.get(key, _ABSENT), (*path, key), skipped)
+        return
+    order = _named(back)
+    if order and order == _named(original):
+        for name, before, after in zip(order, back, original, strict=True):
+            yield from _differences(before, after, (*path, _Named(name)), skipped)
+        return
+    if not (isinstance(original, dict) and any(other[: len(path)] == path for other in skipped)):
+        yield path, back, original
+        return
+    # An object that came back absent but holds a linked field: the rest of it is noted on its own.
+    rest = {key: value for key, value in original.items() if (*path, key) not in skipped}
+    if rest or not original:
+        yield path, back, rest
+
+
+def _named(value: Any) -> list[str]:
+    """The names of a list of objects with one name each; empty where it is none."""
+    items = value if isinstance(value, list) else []
+    found = [item["name"] for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)]
+    return found if len(set(found)) == len(items) else []
+
+
+def _get(value: Any, path: Any) -> Any:
+    for step in path:
+        if isinstance(step, _Named | dict):
+            name = step.name if isinstance(step, _Named) else step["name"]
+            items = value if isinstance(value, list) else []
+            value = next((item for item in items if isinstance(item, dict) and item.get("name") == name), _ABSENT)
+        else:
+            value = value.get(step, _ABSENT) if isinstance(value, dict) else _ABSENT
+    return value
+
+
+def _set(value: Json, path: list[Any], new: Any) -> None:
+    *parents, last = path
+    for step in parents:
+        if isinstance(step, str) and isinstance(value, dict) and new is not _ABSENT:
+            value.setdefault(step, {})
+        value = _get(value, [step])
+    if not isinstance(value, dict):
+        return
+    if new is not _ABSENT:
+        value[last] = new
+    else:
+        value.pop(last, None)

@@ -1,0 +1,116 @@
+"""A kind as its CustomResourceDefinition describes it: names, scope, versions, columns, and how versions convert.
+
+Declared once per kind, beside its models; the CRD, the conversion webhook, the client's endpoints and the reference
+page are derived from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, TypeAlias
+
+from app.api.model import KubeObject
+from app.api.schema import Schema, structural_schema
+from app.kube.resources import Resource
+
+#: Turns the JSON object of one version into that of another: may lose what the other cannot say (see
+#: app.api.conversion, which remembers it). Gets a copy it may change; apiVersion and kind are set by the caller.
+Convert: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+
+#: Where a field is: the keys from the root.
+FieldPath: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PrinterColumn:
+    """One column of ``kubectl get``."""
+
+    name: str
+    type: Literal["integer", "number", "string", "boolean", "date"]
+    json_path: str
+    description: str = ""
+    format: str = ""
+    #: 0 is shown always, larger with ``-o wide``.
+    priority: int = 0
+
+
+AGE = PrinterColumn(
+    "AGE", "date", ".metadata.creationTimestamp", "When the object was created, as the time that has passed since."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Where the scale subresource reads and writes."""
+
+    spec_replicas: str = ".spec.replicas"
+    status_replicas: str = ".status.replicas"
+    label_selector: str = ""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One served version of a kind."""
+
+    name: str
+    model: type[KubeObject]
+    columns: tuple[PrinterColumn, ...] = (AGE,)
+    status: bool = True
+    scale: Scale | None = None
+    #: To the hub version and back; None for the hub itself.
+    to_hub: Convert | None = None
+    from_hub: Convert | None = None
+    #: Fields of this version or the hub that say one thing together: conversion restores all of them or none.
+    linked: tuple[tuple[FieldPath, ...], ...] = ()
+
+    @cached_property
+    def schema(self) -> Schema:
+        """The structural schema of this version."""
+        return structural_schema(self.model)
+
+
+@dataclass(frozen=True, slots=True)
+class KindDefinition:
+    """One kind. ``versions`` begins with the hub: the version that is stored and that all others convert through."""
+
+    group: str
+    kind: str
+    plural: str
+    versions: tuple[Version, ...]
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+    @property
+    def singular(self) -> str:
+        """The kind in lower case, as the API has it for every kind of ours."""
+        return self.kind.lower()
+
+    @property
+    def crd_name(self) -> str:
+        """The name of the CustomResourceDefinition."""
+        return f"{self.plural}.{self.group}"
+
+    @property
+    def hub(self) -> Version:
+        """The stored version."""
+        return self.versions[0]
+
+    @property
+    def by_version(self) -> Mapping[str, Version]:
+        """The versions by name."""
+        return {version.name: version for version in self.versions}
+
+    def version(self, api_version: str) -> Version | None:
+        """The version an ``apiVersion`` names, if it is one of this kind."""
+        group, _, name = api_version.rpartition("/")
+        return self.by_version.get(name) if group == self.group else None
+
+    def resource(self, version: str = "") -> Resource:
+        """Where the kind is served, in the stored version unless another is named."""
+        name = version or self.hub.name
+        if name not in self.by_version:
+            raise ValueError(f"{self.kind}: version {name!r} is not served; served are {', '.join(self.by_version)}")
+        return Resource(self.group, name, self.plural, self.kind, self.namespaced)

@@ -1,0 +1,16 @@
+"""All kinds there are. What concerns every kind (CRDs, conversion, endpoints, reference pages) starts from here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api.kind import KindDefinition
+from app.api.sidecarset import SIDECAR_SET
+
+KINDS: Final[tuple[KindDefinition, ...]] = (SIDECAR_SET,)
+
+
+def find_kind(api_version: str, kind: str) -> KindDefinition | None:
+    """The kind of this name in the group of ``api_version``, whatever the version."""
+    group = api_version.rpartition("/")[0]
+    return next((known for known in KINDS if known.kind == kind and known.group == group), None)

@@ -1,0 +1,178 @@
+"""The OpenAPI v3 schema of a model, in the structural form a CustomResourceDefinition needs.
+
+What the type says becomes the schema; what it cannot say (formats, enumerations, defaults that the API server itself
+fills in) stands beside it as :class:`Keywords`. Descriptions are the docstrings of classes and fields.
+
+Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+
+from app.api.model import ApiModel, KubeObject
+
+Schema: TypeAlias = dict[str, Any]
+
+PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+LIST_TYPE: Final = "x-kubernetes-list-type"
+LIST_MAP_KEYS: Final = "x-kubernetes-list-map-keys"
+MAP_TYPE: Final = "x-kubernetes-map-type"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keywords:
+    """Schema keywords added to those that follow from a type; a value of None takes one away."""
+
+    values: Mapping[str, Any]
+
+
+def enum(*values: str) -> Keywords:
+    """Only these texts. The API server itself refuses others."""
+    return Keywords({"enum": list(values)})
+
+
+def schema_default(value: Any) -> Keywords:
+    """What the API server fills in where the field is missing, before any webhook sees the object."""
+    return Keywords({"default": value})
+
+
+_LABEL_SELECTOR: Final[Schema] = {
+    "properties": {
+        "matchExpressions": {
+            "description": "Requirements on label keys, all of which must hold.",
+            "items": {
+                "description": "A key, an operator, and values that relate them.",
+                "properties": {
+                    "key": {"description": "The label key the requirement applies to.", "type": "string"},
+                    "operator": {"description": "In, NotIn, Exists or DoesNotExist.", "type": "string"},
+                    "values": {
+                        "description": "With In and NotIn at least one value, with Exists and DoesNotExist none.",
+                        "items": {"type": "string"},
+                        "type": "array",
+                        LIST_TYPE: "atomic",
+                    },
+                },
+                "required": ["key", "operator"],
+                "type": "object",
+            },
+            "type": "array",
+            LIST_TYPE: "atomic",
+        },
+        "matchLabels": {
+            "additionalProperties": {"type": "string"},
+            "description": "Labels that must be there with exactly these values.",
+            "type": "object",
+        },
+    },
+    "type": "object",
+    MAP_TYPE: "atomic",
+    PRESERVE: None,
+}
+
+Int32: TypeAlias = Annotated[int, Keywords({"format": "int32"})]
+Int64: TypeAlias = Annotated[int, Keywords({"format": "int64"})]
+IntOrString: TypeAlias = Annotated[
+    int | str, Keywords({"anyOf": [{"type": "integer"}, {"type": "string"}], INT_OR_STRING: True})
+]
+#: A LabelSelector in its JSON form, as app.kube.selectors compiles it.
+LabelSelector: TypeAlias = Annotated[dict[str, Any], Keywords(_LABEL_SELECTOR)]
+#: An object whose fields the schema does not name.
+RawObject: TypeAlias = dict[str, Any]
+
+
+def structural_schema(model: type[KubeObject]) -> Schema:
+    """The ``openAPIV3Schema`` of one version of a kind."""
+    schema = _model(model)
+    properties = schema["properties"]
+    properties["apiVersion"] = {"description": "Group and version of this representation.", "type": "string"}
+    properties["kind"] = {"description": "The kind of object this is.", "type": "string"}
+    properties["metadata"] = {"type": "object"}
+    return schema
+
+
+def _model(model: type[ApiModel]) -> Schema:
+    properties = {field.alias or name: _field(field) for name, field in model.model_fields.items()}
+    schema: Schema = {
+        "description": _prose(inspect.getdoc(model) or ""),
+        "properties": dict(sorted(properties.items())),
+    }
+    required = sorted(
+        field.alias or name
+        for name, field in model.model_fields.items()
+        if field.is_required() or name in model.always_serialised
+    )
+    if required:
+        schema["required"] = required
+    schema["type"] = "object"
+    return _with(schema, model.schema_keywords)
+
+
+def _field(field: FieldInfo) -> Schema:
+    schema = _type(field.annotation)
+    for hint in field.metadata:
+        if isinstance(hint, Keywords):
+            schema = _with(schema, hint.values)
+    if field.description:
+        # The field says more about this use than the class it is made of.
+        schema = {**schema, "description": _prose(field.description)}
+    return dict(sorted(schema.items()))
+
+
+def _type(annotation: Any) -> Schema:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        schema = _type(arguments[0])
+        for hint in arguments[1:]:
+            if isinstance(hint, Keywords):
+                schema = _with(schema, hint.values)
+        return schema
+    if origin in (Union, types.UnionType):
+        return _union([argument for argument in arguments if argument is not types.NoneType])
+    if origin is list:
+        return {"items": _type(arguments[0]), "type": "array"}
+    if origin is dict:
+        # An object of anything is an object whose fields are all kept.
+        fields = {PRESERVE: True} if arguments[1] is Any else {"additionalProperties": _type(arguments[1])}
+        return {**fields, "type": "object"}
+    if origin is Literal:
+        return {"enum": list(arguments), "type": "string"}
+    if inspect.isclass(annotation) and issubclass(annotation, ApiModel):
+        return _model(annotation)
+    return dict(_SIMPLE[annotation])
+
+
+_SIMPLE: Final[Mapping[Any, Schema]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    bool: {"type": "boolean"},
+    float: {"type": "number"},
+    Any: {PRESERVE: True},
+}
+
+
+def _union(arguments: list[Any]) -> Schema:
+    if len(arguments) == 1:
+        return _type(arguments[0])
+    if set(arguments) == {int, str}:
+        # IntOrString's keywords say the rest: the type itself must not be named.
+        return {}
+    raise TypeError(f"a structural schema cannot express the union of {arguments}")
+
+
+def _with(schema: Schema, keywords: Mapping[str, Any]) -> Schema:
+    merged = {**schema, **keywords}
+    return {key: value for key, value in sorted(merged.items()) if value is not None}
+
+
+def _prose(text: str) -> str:
+    """Source lines joined to paragraphs, code marks as a terminal reads them."""
+    paragraphs = inspect.cleandoc(text).replace("``", "`").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)

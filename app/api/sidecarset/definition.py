@@ -1,0 +1,33 @@
+"""SidecarSet as a kind: its names, versions, columns and conversions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
+from app.api.sidecarset.conversion import to_v1alpha1, to_v1beta1
+from app.api.sidecarset.types import SidecarSet, SidecarSetV1Alpha1
+
+_COLUMNS: Final = (
+    PrinterColumn("MATCHED", "integer", ".status.matchedPods", "Pods that match and carry the sidecars."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedPods", "Those of them whose sidecars are up to date."),
+    PrinterColumn("READY", "integer", ".status.readyPods", "Those of them that are ready."),
+    AGE,
+)
+
+_LINKED: Final = (
+    (("spec", "namespace"), ("spec", "namespaceSelector")),
+    (("metadata", "labels", names.SIDECARSET_CUSTOM_VERSION), ("spec", "customVersion")),
+)
+
+SIDECAR_SET: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="SidecarSet",
+    plural="sidecarsets",
+    namespaced=False,
+    versions=(
+        Version(names.V1BETA1, SidecarSet, _COLUMNS),
+        Version(names.V1ALPHA1, SidecarSetV1Alpha1, _COLUMNS, to_hub=to_v1beta1, from_hub=to_v1alpha1, linked=_LINKED),
+    ),
+)

@@ -1,0 +1,62 @@
+"""Image references: their parts and their full names.
+
+Follows the grammar of https://github.com/distribution/reference. Short names are completed as the container runtimes do
+it: ``busybox`` is ``docker.io/library/busybox``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_HOST_LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
+_DOMAIN = rf"(?:{_HOST_LABEL}(?:\.{_HOST_LABEL})*|\[[a-fA-F0-9:]+\])(?::[0-9]+)?"
+_REFERENCE = re.compile(
+    rf"(?P<name>(?:{_DOMAIN}/)?{_PART}(?:/{_PART})*)"
+    r"(?::(?P<tag>\w[\w.-]{0,127}))?"
+    r"(?:@(?P<digest>[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}))?",
+    re.ASCII,
+)
+_BARE_ID = re.compile(r"(?:sha256:)?[a-f0-9]{64}")
+# A node's status writes how the image was pulled in front of it on some runtimes.
+_TRANSPORTS = ("docker-pullable://", "docker://")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageReference:
+    """``repository`` with its registry, ``tag`` and ``digest``; the last two are '' when the reference has none."""
+
+    repository: str
+    tag: str = ""
+    digest: str = ""
+
+    @property
+    def full_name(self) -> str:
+        """The reference as a container runtime reports it; without tag and digest, tag ``latest`` stands in."""
+        if self.digest:
+            return f"{self.repository}{':' + self.tag if self.tag else ''}@{self.digest}"
+        return f"{self.repository}:{self.tag or 'latest'}"
+
+
+@lru_cache(maxsize=4096)
+def parse_image(text: str) -> ImageReference | None:
+    """The parts of an image reference, or None if it is none (as a bare ``sha256:…`` in a status)."""
+    for transport in _TRANSPORTS:
+        text = text.removeprefix(transport)
+    found = _REFERENCE.fullmatch(text)
+    if found is None or _BARE_ID.fullmatch(text):
+        return None
+    return ImageReference(_complete(found["name"]), found["tag"] or "", found["digest"] or "")
+
+
+def _complete(name: str) -> str:
+    domain, slash, rest = name.partition("/")
+    if not slash or not (set(domain) & set(".:") or domain == "localhost" or domain != domain.lower()):
+        domain, rest = "docker.io", name
+    if domain == "index.docker.io":
+        domain = "docker.io"
+    if domain == "docker.io" and "/" not in rest:
+        rest = f"library/{rest}"
+    return f"{domain}/{rest}"
