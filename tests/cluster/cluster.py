@@ -220,8 +220,8 @@ def take_down() -> list[str]:
         run = Run.named(RUN_NAME)
         if run is None:
             return []
-        if not run.detached and not run.is_stale():
-            raise ClusterError(f"the running cluster belongs to process {run.owner} and ends with it")
+        if run.owner is not None and not run.is_stale():
+            raise ClusterError(f"the cluster belongs to process {run.owner.pid}, which is at work, and ends with it")
         before = run.before
         run.destroy()
     return left_over(before)

@@ -40,7 +40,7 @@ def control_plane() -> Iterator[ControlPlane]:
 def cluster() -> Iterator[Cluster]:
     """Three nodes with real containers: those of `make cluster` if it is up (and stays up), else private ones."""
     running = Cluster.running()
-    if running is not None and running.nodes:
+    if running is not None and running.nodes and running.run.owner is None:
         yield running
         return
     with Cluster() as started:

@@ -37,7 +37,7 @@ def ensure() -> None:
         if not target.is_dir():
             _unpack_into(target)
         if shutil.which("iptables", path=search_path()) is None:
-            _apt("install", "--yes", "--no-install-recommends", "iptables")
+            _fetch("install", "--yes", "--no-install-recommends", "iptables")
 
 
 def program(name: str) -> Path:
@@ -77,18 +77,22 @@ def _unpack_into(target: Path) -> None:
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     with tempfile.TemporaryDirectory(dir=target.parent) as downloads:
-        try:
-            _apt("download", *_PROGRAMS, folder=downloads)
-        except ClusterError:
-            # A fresh machine has no package lists, or old ones that name files no longer served.
-            _apt("update")
-            _apt("download", *_PROGRAMS, folder=downloads)
+        _fetch("download", *_PROGRAMS, folder=downloads)
         for package in sorted(Path(downloads).glob("*.deb")):
             subprocess.run(["dpkg-deb", "--extract", str(package), str(unfinished)], check=True)
     missing = [path for path in _PROGRAMS.values() if not (unfinished / path).exists()]
     if missing:
         raise ClusterError(f"Debian's packages no longer have {', '.join(missing)}: correct tests/cluster/packages.py")
     unfinished.rename(target)
+
+
+def _fetch(*arguments: str, folder: str | None = None) -> None:
+    try:
+        _apt(*arguments, folder=folder)
+    except ClusterError:
+        # A fresh machine has no package lists, or old ones that name files no longer served.
+        _apt("update")
+        _apt(*arguments, folder=folder)
 
 
 def _apt(*arguments: str, folder: str | None = None) -> None:

@@ -49,9 +49,9 @@ class Run:
             target = runs_dir() / (name or f"control-plane-{run.directory.name.removeprefix('.new-')}")
             if target.exists():
                 shutil.rmtree(run.directory)
-                raise ClusterError(
-                    f"a cluster is already running in {target}; end it with: python -m tests.cluster down"
-                )
+                other = cls.load(target).owner
+                way_out = f"process {other.pid} has it" if other else "end it with: python -m tests.cluster down"
+                raise ClusterError(f"a cluster is already running in {target}; {way_out}")
             run.directory = run.directory.rename(target)
             return run
 

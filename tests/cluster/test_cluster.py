@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.cluster import Cluster, left_over, take_down
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import LOOPBACK, ControlPlane
 from tests.cluster.credentials import Identity
 from tests.cluster.errors import ClusterError
 from tests.cluster.paths import SOURCE
@@ -83,11 +84,53 @@ def test_identities_flags_and_audit_log_are_as_asked_for() -> None:
             private.kubeconfig_for("john")
 
 
+def _see_a_webhook_called(control_plane: ControlPlane, name: str) -> None:
+    """Register a webhook with a loopback URL and wait until the API server connects to it."""
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        webhook = {
+            "name": "configmaps.example.com",
+            "clientConfig": {"url": f"https://{LOOPBACK}:{listener.getsockname()[1]}/validate"},
+            "rules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+            ],
+            "objectSelector": {"matchLabels": {"ask": name}},
+            "failurePolicy": "Ignore",
+            "timeoutSeconds": 1,
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        }
+        kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
+        path = f"/apis/{kind['apiVersion']}/validatingwebhookconfigurations"
+        assert (
+            control_plane.request("POST", path, {**kind, "metadata": {"name": name}, "webhooks": [webhook]})[0] == 201
+        )
+        listener.setblocking(False)
+        asked = {"metadata": {"generateName": "asked-", "labels": {"ask": name}}}
+
+        def called() -> bool:
+            # The API server reads a new configuration a moment later.
+            assert control_plane.request("POST", "/api/v1/namespaces/default/configmaps", asked)[0] == 201
+            try:
+                listener.accept()[0].close()
+            except BlockingIOError:
+                return False
+            return True
+
+        wait_until(called, "the API server calls the webhook", deadline=20)
+        control_plane.request("DELETE", f"{path}/{name}")
+        control_plane.request("DELETE", f"/api/v1/namespaces/default/configmaps?labelSelector=ask={name}")
+
+
+@pytest.mark.controlplane
+def test_a_webhook_is_registered_by_a_loopback_url(control_plane: ControlPlane) -> None:
+    _see_a_webhook_called(control_plane, "without-nodes")
+
+
 @pytest.mark.controlplane
 def test_a_killed_owner_leaves_no_process_and_the_next_start_removes_its_folder() -> None:
     code = (
         "import sys, time\n"
-        "from tests.cluster.controlplane import ControlPlane\n"
+        "from tests.cluster.controlplane import LOOPBACK, ControlPlane\n"
         "started = ControlPlane(controller_manager=False)\n"
         "started.start()\n"
         "print(started.directory, flush=True)\n"
@@ -182,6 +225,11 @@ def test_three_nodes_are_ready_in_three_zones(cluster: Cluster) -> None:
     nodes = json.loads(cluster.kubectl("get", "nodes", "--output=json").stdout)["items"]
     zones = {node["metadata"]["name"]: node["metadata"]["labels"]["topology.kubernetes.io/zone"] for node in nodes}
     assert zones == {"node-0": "zone-a", "node-1": "zone-b", "node-2": "zone-c"}
+
+
+@pytest.mark.cluster
+def test_a_webhook_is_registered_by_a_loopback_url_with_nodes_too(cluster: Cluster) -> None:
+    _see_a_webhook_called(cluster.control_plane, "with-nodes")
 
 
 @pytest.mark.cluster
