@@ -36,5 +36,5 @@ class LaunchPriorityStep:
             # PM-144: the ConfigMap's name needs the Pod's.
             draft.set_name(generated_name(draft.generate_name, random_suffix(self._random)), "PM-144")
         for index, priority in enumerate(priorities):
-            draft.append_env(index, barrier_env(draft.name, priority), "PW-13")
+            draft.append_env(index, barrier_env(draft.name, priority), "PM-142")
         return None

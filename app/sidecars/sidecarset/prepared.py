@@ -1,0 +1,368 @@
+"""What a SidecarSet injects, worked out once per change of the set so that a review only matches and copies.
+
+Built from the JSON of a defaulted v1beta1 SidecarSet, or of a ControllerRevision of one. A container that needs
+nothing of the Pod (no shared mounts, no transferred env, no computed resources) is serialised here and goes into
+patches as bytes. Prepared objects are shared by all reviews and never changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from app.api import names
+from app.kube.objects import ControllerRevision
+from app.kube.selectors import Selector, SelectorError, compile_selector
+from app.sidecars.sidecarset.annotations import RecordEntry, record_entry
+from app.sidecars.sidecarset.hashing import sidecarset_hashes
+from app.sidecars.sidecarset.hot_upgrade import twins
+from app.sidecars.sidecarset.pod_metadata import MetadataPatch
+from app.sidecars.sidecarset.resources_policy import ResourcesPolicy, ResourcesPolicyError, compile_policy
+from app.sidecars.sidecarset.revision_choice import RevisionChoice, revision_choice
+
+_INJECTED_ENV: Mapping[str, str] = {"name": names.ENV_IS_INJECTED, "value": "true"}
+
+#: The fields a sidecar has beyond a core Container; a Pod must not get them.
+_EXTENSIONS = frozenset(
+    {
+        "podInjectPolicy",
+        "upgradeStrategy",
+        "shareVolumePolicy",
+        "shareVolumeDevicePolicy",
+        "transferEnv",
+        "resourcesPolicy",
+    }
+)
+_SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+class UnusableSidecarSetError(ValueError):
+    """A SidecarSet (or a revision of one) that cannot be injected as it stands; says which field and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnvTransfer:
+    """SS-47: copy ``names`` (sorted) from an app container: ``container``, or the one a label or annotation names."""
+
+    names: tuple[str, ...]
+    container: str = ""
+    #: "labels" or "annotations" and the key, where the container's name comes from the Pod.
+    source: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarContainer:
+    """A container as it enters a Pod. ``rendered`` is it in JSON, where it is the same for every Pod."""
+
+    name: str
+    body: Mapping[str, Any]
+    before: bool
+    #: What a patch operation for it is traced back to: the rule and the SidecarSet.
+    rule: str
+    rendered: orjson.Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSidecar:
+    """One entry of ``spec.containers`` or ``spec.initContainers``. ``base`` is the core container with IS_INJECTED."""
+
+    name: str
+    base: Mapping[str, Any]
+    before: bool
+    rule: str
+    #: SS-78: the image of the idle twin; None for a sidecar that is not hot-upgradable.
+    empty_image: str | None
+    share_volumes: bool
+    share_devices: bool
+    transfers: tuple[EnvTransfer, ...]
+    resources: ResourcesPolicy | None
+    #: What enters the Pod (one container, or the twins) if that is the same for every Pod, else empty.
+    ready: tuple[SidecarContainer, ...]
+
+    def containers(self, body: Mapping[str, Any]) -> tuple[SidecarContainer, ...]:
+        """What enters the Pod, given the base as rendered for it."""
+        if self.empty_image is None:
+            return (SidecarContainer(self.name, body, self.before, self.rule),)
+        return tuple(
+            SidecarContainer(twin["name"], twin, self.before, self.rule) for twin in twins(body, self.empty_image)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedContent:
+    """What a set injects: its current spec, or a recorded revision of it (SS-69)."""
+
+    set_name: str
+    containers: tuple[PreparedSidecar, ...]
+    init_containers: tuple[PreparedSidecar, ...]
+    #: SS-48: the volumes its sidecars use, in order of use, and each in JSON.
+    volumes: tuple[tuple[Mapping[str, Any], orjson.Fragment], ...]
+    image_pull_secrets: tuple[Mapping[str, Any], ...]
+    metadata: tuple[MetadataPatch, ...]
+    #: Names of the Pod's containers and init containers this leads to, twins by their own names.
+    names: frozenset[str]
+    init_names: frozenset[str]
+    #: SS-61: all of them and, for twins, the name the set gives both; no resources policy counts these as targets.
+    all_names: frozenset[str]
+    #: SS-80: hot-upgradable sidecars, by the set's name for them.
+    hot: tuple[str, ...]
+    #: SS-57: the set's entries in the two hash annotations.
+    hash_entry: RecordEntry
+    hash_without_image_entry: RecordEntry
+
+    @property
+    def injects(self) -> bool:
+        """Whether there is any sidecar in it."""
+        return bool(self.containers or self.init_containers)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSet:
+    """A SidecarSet ready to be matched and injected."""
+
+    name: str
+    uid: str
+    #: None selects nothing (SS-35).
+    selector: Selector | None
+    #: None selects every namespace.
+    namespace_selector: Selector | None
+    #: SS-36: namespaces it is filed under; empty means all.
+    namespaces: tuple[str, ...]
+    #: False where the namespace's name decides alone, so that its labels need not be known.
+    needs_namespace_labels: bool
+    #: SS-38, SS-39: injection-paused, or being deleted.
+    dormant: bool
+    #: SS-77: the base this canary replaces, or "".
+    canary_of: str
+    #: SS-68: None injects the current spec.
+    revision: RevisionChoice | None
+    content: PreparedContent
+
+
+def prepare(obj: Mapping[str, Any]) -> PreparedSet:
+    """The prepared form of a SidecarSet in its defaulted v1beta1 JSON.
+
+    Raises UnusableSidecarSetError naming the field.
+    """
+    metadata = _mapping(obj, "metadata")
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        raise UnusableSidecarSetError("SidecarSet: metadata.name is required")
+    try:
+        return _prepare(name, metadata, obj)
+    except (UnusableSidecarSetError, SelectorError, ResourcesPolicyError) as error:
+        raise UnusableSidecarSetError(f"SidecarSet {name}: {error}") from error
+
+
+def _prepare(name: str, metadata: Mapping[str, Any], obj: Mapping[str, Any]) -> PreparedSet:
+    spec = _mapping(obj, "spec")
+    annotations = _mapping(metadata, "annotations", "metadata.")
+    injection = _mapping(spec, "injectionStrategy", "spec.")
+    namespace_selector = _selector(spec, "namespaceSelector")
+    namespaces = _namespaces(namespace_selector)
+    selector = _selector(spec, "selector")
+    latest_revision = _mapping(obj, "status").get("latestRevision") or ""
+    hashes = (annotations.get(names.SIDECARSET_HASH), annotations.get(names.SIDECARSET_HASH_WITHOUT_IMAGE))
+    return PreparedSet(
+        name=name,
+        uid=metadata.get("uid") or "",
+        selector=None if selector is None or selector.empty else selector,
+        namespace_selector=namespace_selector,
+        namespaces=namespaces,
+        needs_namespace_labels=namespace_selector is not None
+        and not (namespaces and len(namespace_selector.requirements) == 1),
+        dormant=bool(injection.get("paused")) or bool(metadata.get("deletionTimestamp")),
+        canary_of=_canary_of(annotations),
+        revision=revision_choice(injection.get("revision"), _mapping(spec, "updateStrategy", "spec.")),
+        content=_content(name, spec, hashes, latest_revision),
+    )
+
+
+def prepare_revision(set_name: str, revision: ControllerRevision) -> PreparedContent:
+    """What a recorded revision of a set injects (SS-69).
+
+    Raises UnusableSidecarSetError naming the revision and the field.
+    """
+    metadata = revision.metadata
+    hashes = tuple(
+        metadata.annotations.get(key) for key in (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
+    )
+    try:
+        data = orjson.loads(bytes(revision.data))
+        spec = _mapping(data, "spec", "data.") if isinstance(data, dict) else {}
+        return _content(set_name, spec, hashes, metadata.name)
+    except (UnusableSidecarSetError, ResourcesPolicyError) as error:
+        raise UnusableSidecarSetError(f"SidecarSet {set_name}: ControllerRevision {metadata.name}: {error}") from error
+
+
+def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, ...], revision: str) -> PreparedContent:
+    raw = _objects(spec, "containers", named=True)
+    raw_init = _objects(spec, "initContainers", named=True)
+    containers = tuple(_sidecar(container, set_name, init=False) for container in raw)
+    init_containers = tuple(_sidecar(container, set_name, init=True) for container in raw_init)
+    if hashes[0] is None or hashes[1] is None:
+        # SS-69: recomputed where the annotations are missing.
+        computed = sidecarset_hashes(
+            [dict(container) for container in raw], [dict(container) for container in raw_init]
+        )
+        hashes = (hashes[0] or computed[0], hashes[1] or computed[1])
+    # SS-58
+    listed = sorted({c["name"] for c in raw} | {c["name"] for c in raw_init if c.get("restartPolicy") == "Always"})
+    container_names = _names(containers)
+    init_names = _names(init_containers)
+    _refuse_duplicates((*container_names, *init_names))
+    return PreparedContent(
+        set_name=set_name,
+        containers=containers,
+        init_containers=init_containers,
+        volumes=tuple((volume, orjson.Fragment(orjson.dumps(volume))) for volume in _used_volumes(spec, raw_init, raw)),
+        image_pull_secrets=tuple(_objects(spec, "imagePullSecrets")),
+        metadata=tuple(_metadata_patch(entry, set_name) for entry in _objects(spec, "patchPodMetadata")),
+        names=frozenset(container_names),
+        init_names=frozenset(init_names),
+        all_names=frozenset((*container_names, *init_names, *(container["name"] for container in (*raw, *raw_init)))),
+        hot=tuple(sidecar.name for sidecar in (*init_containers, *containers) if sidecar.empty_image is not None),
+        hash_entry=record_entry(set_name, hashes[0] or "", listed, revision),
+        hash_without_image_entry=record_entry(set_name, hashes[1] or "", listed, ""),
+    )
+
+
+def _sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) -> PreparedSidecar:
+    name: str = container["name"]
+    field = f"spec.{'initContainers' if init else 'containers'}[{name}]"
+    policy = container.get("podInjectPolicy")
+    upgrade = _mapping(container, "upgradeStrategy", f"{field}.")
+    # HotUpgrade means nothing on an init container that does not keep running (SS-34 as corrected).
+    hot = upgrade.get("upgradeType") == "HotUpgrade" and (not init or container.get("restartPolicy") == "Always")
+    base = {key: value for key, value in container.items() if key not in _EXTENSIONS}
+    base["env"] = [*_objects(container, "env", field), _INJECTED_ENV]
+    share_volumes = _mapping(container, "shareVolumePolicy", f"{field}.").get("type") == "enabled"
+    share_devices = _mapping(container, "shareVolumeDevicePolicy", f"{field}.").get("type") == "enabled"
+    transfers = tuple(_transfer(entry) for entry in _objects(container, "transferEnv", field))
+    resources = container.get("resourcesPolicy")
+    sidecar = PreparedSidecar(
+        name=name,
+        base=base,
+        # SS-42, SS-44: an empty policy means behind; the defaults were filled in when the set was written.
+        before=policy == "BeforeAppContainer",
+        rule=f"{'SS-44' if init else 'SS-45' if hot else 'SS-42'} SidecarSet {set_name}",
+        empty_image=(upgrade.get("hotUpgradeEmptyImage") or "") if hot else None,
+        share_volumes=share_volumes,
+        share_devices=share_devices,
+        transfers=tuple(transfer for transfer in transfers if transfer.names),
+        resources=compile_policy(resources) if resources is not None else None,
+        ready=(),
+    )
+    if share_volumes or share_devices or sidecar.transfers or sidecar.resources is not None:
+        return sidecar
+    return _with_ready(sidecar)
+
+
+def _with_ready(sidecar: PreparedSidecar) -> PreparedSidecar:
+    ready = tuple(
+        SidecarContainer(c.name, c.body, c.before, c.rule, orjson.Fragment(orjson.dumps(c.body)))
+        for c in sidecar.containers(sidecar.base)
+    )
+    return PreparedSidecar(
+        sidecar.name, sidecar.base, sidecar.before, sidecar.rule, sidecar.empty_image, False, False, (), None, ready
+    )
+
+
+def _transfer(entry: Mapping[str, Any]) -> EnvTransfer:
+    wanted = tuple(sorted({entry.get("envName"), *(entry.get("envNames") or ())} - {None, ""}))
+    field_ref = (entry.get("sourceContainerNameFrom") or {}).get("fieldRef")
+    if not field_ref:  # SS-9: a sourceContainerNameFrom without fieldRef counts as absent
+        return EnvTransfer(wanted, container=entry.get("sourceContainerName") or "")
+    found = _SUBSCRIPTED.fullmatch(field_ref.get("fieldPath") or "")
+    # SS-22: nothing else is admitted; a path of another form finds nothing.
+    return EnvTransfer(wanted, source=(found[1], found[2])) if found else EnvTransfer(())
+
+
+def _metadata_patch(entry: Mapping[str, Any], set_name: str) -> MetadataPatch:
+    annotations = _mapping(entry, "annotations", "spec.patchPodMetadata.")
+    for key, value in annotations.items():
+        if not isinstance(value, str):
+            raise UnusableSidecarSetError(f"spec.patchPodMetadata.annotations[{key}]: expected a string")
+    return MetadataPatch(set_name, entry.get("patchPolicy") or "Retain", tuple(sorted(annotations.items())))
+
+
+def _used_volumes(
+    spec: Mapping[str, Any], init_containers: Iterable[Mapping[str, Any]], containers: Iterable[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """SS-48: the set's volumes its sidecars mount, in order of use; the others never reach a Pod."""
+    pool = {volume.get("name"): volume for volume in _objects(spec, "volumes")}
+    used: dict[str, Mapping[str, Any]] = {}
+    for container in (*init_containers, *containers):
+        for mount in (*_objects(container, "volumeMounts"), *_objects(container, "volumeDevices")):
+            volume = pool.get(mount.get("name"))
+            if volume is not None:
+                used[volume["name"]] = volume
+    return list(used.values())
+
+
+def _names(sidecars: Iterable[PreparedSidecar]) -> list[str]:
+    return [
+        name
+        for sidecar in sidecars
+        for name in ([sidecar.name] if sidecar.empty_image is None else [f"{sidecar.name}-1", f"{sidecar.name}-2"])
+    ]
+
+
+def _refuse_duplicates(taken: Sequence[str]) -> None:
+    if len(set(taken)) != len(taken):
+        twice = sorted({name for name in taken if taken.count(name) > 1})
+        raise UnusableSidecarSetError(f"spec: container name {twice[0]} is used twice; rename one of the two")
+
+
+def _namespaces(selector: Selector | None) -> tuple[str, ...]:
+    """SS-36: the namespaces a selector names by their own label."""
+    if selector is None:
+        return ()
+    named = [r for r in selector.requirements if r.key == names.NAMESPACE_NAME and r.operator == "In"]
+    # matchLabels is a comparison with one value and wins over an In with several.
+    return min((requirement.values for requirement in named), key=len, default=())
+
+
+def _canary_of(annotations: Mapping[str, str]) -> str:
+    return annotations.get(names.SIDECARSET_BASE, "") if annotations.get(names.SIDECARSET_CANARY) == "true" else ""
+
+
+def _selector(spec: Mapping[str, Any], field: str) -> Selector | None:
+    value = spec.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise UnusableSidecarSetError(f"spec.{field}: expected an object")
+    try:
+        return compile_selector(value)
+    except SelectorError as error:
+        raise UnusableSidecarSetError(f"spec.{field}: {error}") from error
+
+
+def _mapping(holder: Mapping[str, Any], field: str, prefix: str = "") -> Mapping[str, Any]:
+    value = holder.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise UnusableSidecarSetError(f"{prefix}{field}: expected an object")
+    return value
+
+
+def _objects(
+    holder: Mapping[str, Any], field: str, parent: str = "spec", *, named: bool = False
+) -> Sequence[Mapping[str, Any]]:
+    value = holder.get(field)
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise UnusableSidecarSetError(f"{parent}.{field}: expected a list")
+    for index, item in enumerate(value):
+        if not isinstance(item, Mapping):
+            raise UnusableSidecarSetError(f"{parent}.{field}[{index}]: expected an object")
+        if named and not isinstance(item.get("name"), str):
+            raise UnusableSidecarSetError(f"{parent}.{field}[{index}].name: expected a string")
+    return value

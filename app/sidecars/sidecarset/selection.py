@@ -1,0 +1,198 @@
+"""Which SidecarSets apply to a Pod: an index of prepared sets that looks at the few whose labels can match.
+
+Each set is filed under the namespaces it names (SS-36) and, within them, under one label its selector requires: of
+several the one that tells the sets apart best. A thousand sets of which one matches so cost about as much as one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from app.kube.selectors import Operator, Selector
+from app.sidecars.sidecarset.prepared import PreparedSet, UnusableSidecarSetError, prepare
+
+#: A label with its value, or a key alone for "exists".
+_Term: TypeAlias = "tuple[str, str] | str"
+
+
+def _terms(selector: Selector) -> list[tuple[_Term, ...]]:
+    """For each requirement that can be looked up: the terms of which a matching Pod has at least one."""
+    choices: list[tuple[_Term, ...]] = []
+    for requirement in selector.requirements:
+        if requirement.operator is Operator.IN:
+            choices.append(tuple((requirement.key, value) for value in requirement.values))
+        elif requirement.operator is Operator.EXISTS:
+            choices.append((requirement.key,))
+    return choices
+
+
+class _Group:
+    """The sets of one namespace, or of all: found by label."""
+
+    __slots__ = ("_by_term", "_load", "_others", "_terms")
+
+    def __init__(self) -> None:
+        self._by_term: dict[_Term, dict[str, PreparedSet]] = {}
+        #: Sets whose selector says only what a Pod must not have.
+        self._others: dict[str, PreparedSet] = {}
+        self._terms: dict[str, tuple[_Term, ...]] = {}
+        #: How many sets require each term: the rarest is the one to file under.
+        self._load: Counter[_Term] = Counter()
+
+    def add(self, prepared: PreparedSet, selector: Selector) -> None:
+        choices = _terms(selector)
+        for choice in choices:
+            self._load.update(choice)
+        terms = min(choices, key=lambda choice: sum(self._load[term] for term in choice), default=())
+        self._terms[prepared.name] = terms
+        if not terms:
+            self._others[prepared.name] = prepared
+        for term in terms:
+            self._by_term.setdefault(term, {})[prepared.name] = prepared
+
+    def remove(self, name: str, selector: Selector) -> None:
+        for choice in _terms(selector):
+            self._load.subtract(choice)
+        self._load += Counter()  # drops the zeroes
+        self._others.pop(name, None)
+        for term in self._terms.pop(name):
+            sets = self._by_term[term]
+            del sets[name]
+            if not sets:
+                del self._by_term[term]
+
+    @property
+    def empty(self) -> bool:
+        return not self._terms
+
+    def matching(self, labels: Mapping[str, str]) -> list[PreparedSet]:
+        """The sets whose selector matches, ordered by name (SS-37)."""
+        found = list(self._others.values()) if self._others else []
+        by_term = self._by_term
+        for pair in labels.items():
+            sets = by_term.get(pair)
+            if sets is not None:
+                found += sets.values()
+            sets = by_term.get(pair[0])
+            if sets is not None:
+                found += sets.values()
+        matching = [prepared for prepared in found if prepared.selector.matches(labels)]  # type: ignore[union-attr]
+        if len(matching) > 1:
+            matching.sort(key=lambda prepared: prepared.name)
+        return matching
+
+
+class SidecarSetIndex:
+    """All SidecarSets, prepared; changed one at a time by whoever watches them."""
+
+    def __init__(self) -> None:
+        self._sets: dict[str, PreparedSet] = {}
+        self._seen: dict[str, tuple[object, ...]] = {}
+        self._by_namespace: dict[str, _Group] = {}
+        self._everywhere = _Group()
+        self._unusable: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._sets)
+
+    @property
+    def unusable(self) -> Mapping[str, str]:
+        """Sets that cannot be injected as they stand (name → why). They match no Pod."""
+        return self._unusable
+
+    def get(self, name: str) -> PreparedSet | None:
+        """The prepared set of this name."""
+        return self._sets.get(name)
+
+    def update(self, obj: Mapping[str, Any]) -> PreparedSet | None:
+        """Take over a new or changed set (defaulted v1beta1 JSON). None, and an entry in ``unusable``, if it cannot be.
+
+        A set that was usable before and is not any more stops matching: what it injected last is not what it says now.
+        """
+        name = (obj.get("metadata") or {}).get("name") or ""
+        fingerprint = _fingerprint(obj)
+        known = self._sets.get(name)
+        if known is not None and fingerprint is not None and self._seen.get(name) == fingerprint:
+            return known  # only its status counts moved
+        self.remove(name)
+        try:
+            prepared = prepare(obj)
+        except UnusableSidecarSetError as error:
+            self._unusable[name] = str(error)
+            return None
+        self._sets[name] = prepared
+        if fingerprint is not None:
+            self._seen[name] = fingerprint
+        if not prepared.dormant and prepared.selector is not None:
+            for group in self._groups(prepared):
+                group.add(prepared, prepared.selector)
+        return prepared
+
+    def remove(self, name: str) -> None:
+        """Forget a set; unknown names are fine."""
+        self._seen.pop(name, None)
+        self._unusable.pop(name, None)
+        prepared = self._sets.pop(name, None)
+        if prepared is None or prepared.dormant or prepared.selector is None:
+            return
+        for group in self._groups(prepared):
+            group.remove(name, prepared.selector)
+        for namespace in prepared.namespaces:
+            if self._by_namespace[namespace].empty:
+                del self._by_namespace[namespace]
+
+    def replace(self, objects: Iterable[Mapping[str, Any]]) -> None:
+        """Take over exactly these sets, as after a list."""
+        given = {(obj.get("metadata") or {}).get("name") or "": obj for obj in objects}
+        for name in [*self._sets, *self._unusable]:
+            if name not in given:
+                self.remove(name)
+        for obj in given.values():
+            self.update(obj)
+
+    def candidates(self, namespace: str, labels: Mapping[str, str]) -> list[PreparedSet]:
+        """The sets whose selector matches ``labels``: those filed under the namespace, then the others (SS-36, SS-37).
+
+        Paused sets and sets being deleted are not among them. Whether the namespace's labels match is still to be seen.
+        """
+        group = self._by_namespace.get(namespace)
+        everywhere = self._everywhere.matching(labels)
+        return group.matching(labels) + everywhere if group is not None else everywhere
+
+    def _groups(self, prepared: PreparedSet) -> list[_Group]:
+        if not prepared.namespaces:
+            return [self._everywhere]
+        return [self._by_namespace.setdefault(namespace, _Group()) for namespace in set(prepared.namespaces)]
+
+
+def need_namespace_labels(candidates: Iterable[PreparedSet]) -> bool:
+    """Whether the namespace's labels decide about any of the candidates."""
+    return any(prepared.needs_namespace_labels for prepared in candidates)
+
+
+def in_scope(candidates: Iterable[PreparedSet], namespace_labels: Mapping[str, str] | None) -> list[PreparedSet]:
+    """The candidates whose namespaceSelector matches these labels; None: the namespace is not known (SS-35)."""
+    return [
+        prepared
+        for prepared in candidates
+        if not prepared.needs_namespace_labels
+        or (namespace_labels is not None and prepared.namespace_selector.matches(namespace_labels))  # type: ignore[union-attr]
+    ]
+
+
+def replaced_bases(sets: Iterable[PreparedSet]) -> frozenset[str]:
+    """SS-77: names of the sets that a canary among these stands in for."""
+    return frozenset(prepared.canary_of for prepared in sets if prepared.canary_of)
+
+
+def _fingerprint(obj: Mapping[str, Any]) -> tuple[object, ...] | None:
+    """What injection depends on. None where there is no generation to tell one spec from the next (sets from files)."""
+    metadata = obj.get("metadata") or {}
+    generation = metadata.get("generation")
+    if not generation:
+        return None
+    annotations = metadata.get("annotations") or {}
+    latest = (obj.get("status") or {}).get("latestRevision")
+    return metadata.get("uid"), generation, dict(annotations), metadata.get("deletionTimestamp"), latest

@@ -1,0 +1,178 @@
+"""The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject.
+
+The shell around the pure parts of this package. It answers from caches; only a namespace or a revision that the
+caches do not have yet is asked of the API server before the Pod is let through without its sidecars (SS-39) or
+refused (SS-68).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from app.api import names
+from app.kube.admission import Denied, Review
+from app.kube.clock import Clock
+from app.kube.objects import ControllerRevision
+from app.pods.draft import PodDraft, PodRefusedError
+from app.sidecars.sidecarset.annotations import timestamp
+from app.sidecars.sidecarset.injection import inject, plan_injection
+from app.sidecars.sidecarset.prepared import PreparedContent, PreparedSet, UnusableSidecarSetError, prepare_revision
+from app.sidecars.sidecarset.refusal import InjectionRefusedError
+from app.sidecars.sidecarset.revision_choice import RevisionChoice, recorded_revision, takes_recorded
+from app.sidecars.sidecarset.selection import SidecarSetIndex, in_scope, need_namespace_labels, replaced_bases
+
+logger = logging.getLogger(__name__)
+
+
+class Lookups(Protocol):
+    """What the step asks of the cluster. The first two answer from caches, the others from the API server itself."""
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a namespace, or None if it is not in the cache."""
+        ...
+
+    def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
+        """Cached ControllerRevisions of the manager's namespace that may be of this set."""
+        ...
+
+    async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a namespace, or None if there is none or it cannot be read (SS-35)."""
+        ...
+
+    async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
+        """ControllerRevisions labelled with this set, read now; none if they cannot be read."""
+        ...
+
+
+class RefusalReport(Protocol):
+    """Told of each Pod refused because of a SidecarSet (SS-120), to write a Warning event on the set."""
+
+    def __call__(self, set_name: str, message: str) -> None:
+        """Report it; must not block."""
+        ...
+
+
+class SidecarSetStep:
+    """SS-41 on one Pod. Holds no state beside the revisions it has prepared."""
+
+    name = "sidecarset"
+
+    def __init__(
+        self,
+        index: SidecarSetIndex,
+        lookups: Lookups,
+        clock: Clock,
+        random: Callable[[], float],
+        *,
+        sort_by_name: bool = False,
+        report: RefusalReport | None = None,
+    ) -> None:
+        self._index = index
+        self._lookups = lookups
+        self._clock = clock
+        self._random = random
+        self._sort_by_name = sort_by_name
+        self._report = report
+        #: Set → the version of the revision it names and what that injects.
+        self._prepared_revisions: dict[str, tuple[tuple[str, str], PreparedContent]] = {}
+
+    def __call__(self, draft: PodDraft, review: Review) -> Denied | Awaitable[Denied | None] | None:
+        """Inject what applies; an awaitable only where the caches are behind."""
+        # SS-40, PW-10: finished Pods get nothing, and of a static Pod the kubelet runs the manifest, not this object.
+        if not draft.active or names.MIRROR_POD in draft.annotations:
+            return None
+        candidates = self._index.candidates(draft.namespace, draft.labels)
+        if not candidates:
+            return None
+        namespace_labels = None
+        if need_namespace_labels(candidates):
+            namespace_labels = self._lookups.namespace_labels(draft.namespace)
+            if namespace_labels is None:
+                return self._with_live_namespace(candidates, draft, review)
+        return self._inject(in_scope(candidates, namespace_labels), draft, review)
+
+    async def _with_live_namespace(
+        self, candidates: Sequence[PreparedSet], draft: PodDraft, review: Review
+    ) -> Denied | None:
+        # SS-39: created a moment before its Pod.
+        namespace_labels = await self._lookups.live_namespace_labels(draft.namespace)
+        outcome = self._inject(in_scope(candidates, namespace_labels), draft, review)
+        return outcome if outcome is None or isinstance(outcome, Denied) else await outcome
+
+    def _inject(
+        self, sets: Sequence[PreparedSet], draft: PodDraft, review: Review
+    ) -> Denied | Awaitable[Denied | None] | None:
+        if not sets:
+            return None
+        # SS-68: resolved even where the current spec is injected in the end, so that a missing one shows at once.
+        recorded = {
+            s.name: recorded_revision(s.name, s.revision, self._lookups.revisions(s.name))
+            for s in sets
+            if s.revision is not None
+        }
+        if None in recorded.values():
+            return self._with_live_revisions(sets, draft, review)
+        return self._finish(sets, recorded, draft, review)
+
+    async def _with_live_revisions(self, sets: Sequence[PreparedSet], draft: PodDraft, review: Review) -> Denied | None:
+        recorded = {
+            s.name: recorded_revision(s.name, s.revision, await self._lookups.live_revisions(s.name))
+            for s in sets
+            if s.revision is not None
+        }
+        return self._finish(sets, recorded, draft, review)
+
+    def _finish(
+        self,
+        sets: Sequence[PreparedSet],
+        recorded: Mapping[str, ControllerRevision | None],
+        draft: PodDraft,
+        review: Review,
+    ) -> Denied | None:
+        try:
+            contents = [
+                s.content if s.revision is None else self._chosen(s, s.revision, recorded[s.name], draft.labels)
+                for s in sets
+            ]
+            replaced = replaced_bases(sets)
+            if replaced:
+                contents = [content for content in contents if content.set_name not in replaced]
+            now = timestamp(self._clock.now())
+            inject(plan_injection(draft, contents, now, sort_by_name=self._sort_by_name), draft)
+        except PodRefusedError as error:
+            logger.warning("%s refused: %s", draft.display, error)
+            # A dry run leaves no trace.
+            if isinstance(error, InjectionRefusedError) and self._report is not None and not review.dry_run:
+                for set_name in error.sets:
+                    self._report(set_name, f"{draft.display} refused: {error}")
+            return Denied(error.message, code=error.code)
+        return None
+
+    def _chosen(
+        self,
+        prepared: PreparedSet,
+        choice: RevisionChoice,
+        revision: ControllerRevision | None,
+        labels: Mapping[str, str],
+    ) -> PreparedContent:
+        """SS-70: the current spec, or what the recorded revision says, prepared once per version of the revision."""
+        if revision is None:
+            raise InjectionRefusedError(
+                f"SidecarSet {prepared.name}: {choice.field}: ControllerRevision not found; Pods it matches cannot be "
+                f"created until the field names an existing revision or is removed",
+                prepared.name,
+            )
+        if not takes_recorded(choice, labels, self._random):
+            return prepared.content
+        version = (revision.metadata.name, revision.metadata.resource_version)
+        known = self._prepared_revisions.get(prepared.name)
+        if known is not None and known[0] == version:
+            return known[1]
+        try:
+            content = prepare_revision(prepared.name, revision)
+        except UnusableSidecarSetError as error:
+            raise InjectionRefusedError(str(error), prepared.name) from error
+        self._prepared_revisions[prepared.name] = (version, content)
+        return content
