@@ -62,7 +62,7 @@ def _compiled(expressions: Mapping[str, str]) -> dict[str, Expression]:
     return {name: compile_expression(expressions[name], name) for name in RESOURCES if expressions.get(name)}
 
 
-def target_containers(
+def targets(
     policy: ResourcesPolicy,
     init_containers: Iterable[Mapping[str, Any]],
     containers: Iterable[Mapping[str, Any]],
@@ -85,12 +85,12 @@ def target_containers(
     return counted
 
 
-def evaluate(policy: ResourcesPolicy, targets: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+def evaluate(policy: ResourcesPolicy, counted: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
     """SS-60: the sidecar's whole ``resources``, given the containers that count.
 
     Raises :class:`ResourcesPolicyError` where an expression has no usable value for them.
     """
-    resources = [target.get("resources") or {} for target in targets]
+    resources = [target.get("resources") or {} for target in counted]
     limits: dict[str, Quantity] = {}
     for name, expression in policy.limits.items():
         aggregate = _aggregate(policy, resources, "limits", name)

@@ -11,7 +11,7 @@ from app.sidecars.sidecarset.resources_policy import (
     compile_policy,
     evaluate,
     policy_errors,
-    target_containers,
+    targets,
 )
 
 AT = Path("spec").child("containers").index(0).child("resourcesPolicy")
@@ -31,7 +31,7 @@ def container(
 
 def result(source: dict[str, Any], *containers: dict[str, Any]) -> dict[str, dict[str, str]]:
     compiled = compile_policy(source)
-    return evaluate(compiled, target_containers(compiled, [], containers, ()))
+    return evaluate(compiled, targets(compiled, [], containers, ()))
 
 
 TWO = (container("a", {"cpu": "200m"}, {"cpu": "50m"}), container("b", {"cpu": "400m"}, {"cpu": "100m"}))
@@ -134,14 +134,14 @@ def test_targets_are_running_init_containers_then_containers_that_no_set_brings(
         {"name": "mesh", "restartPolicy": "Always"},
     ]
     containers = [{"name": "main"}, {"name": "shipper"}]
-    found = target_containers(compiled, inits, containers, {"shipper", "mesh"})
+    found = targets(compiled, inits, containers, {"shipper", "mesh"})
     assert [target["name"] for target in found] == ["proxy", "main"]
 
 
 @pytest.mark.behaviour("SS-61", "SS-122")
 def test_the_pattern_is_searched_for_anywhere_in_the_name() -> None:
     compiled = compile_policy(policy(regex="ai", limits={}))
-    assert target_containers(compiled, [], [{"name": "main"}, {"name": "log"}], ()) == [{"name": "main"}]
+    assert targets(compiled, [], [{"name": "main"}, {"name": "log"}], ()) == [{"name": "main"}]
 
 
 @pytest.mark.behaviour("SS-61")
@@ -149,7 +149,7 @@ def test_the_pattern_is_searched_for_anywhere_in_the_name() -> None:
 def test_a_pod_without_a_target_is_refused(regex: str, injected: tuple[str, ...]) -> None:
     compiled = compile_policy(policy(regex=regex, limits={}))
     with pytest.raises(ResourcesPolicyError) as caught:
-        target_containers(compiled, [], [{"name": "main"}], injected)
+        targets(compiled, [], [{"name": "main"}], injected)
     assert str(caught.value) == f'no containers match the regex pattern "{regex}"'
 
 
