@@ -1,0 +1,243 @@
+"""What holds for every answer: it is the reference's, its patch applies, and the patch touches only what its rules may.
+
+A second pass over the result changes nothing (D-21), save where the reference says why it may.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import jsonpatch
+import jsonpointer
+
+from tests.property.branches import Branches
+from tests.property.case import Case, Json
+from tests.property.oracle import Expected, expected
+from tests.property.product import Answer, answer
+
+#: Rule → what it may change: (pattern of the operation's path, pattern of the pointers that differ afterwards).
+#: In the second, list items stand by name, and words in braces for names the case's sets bring.
+ALLOWED: dict[str, tuple[str, str]] = {
+    "SS-42": (r"/spec/containers/(\d+|-)", r"/spec/containers/{container}(/.*)?"),
+    "SS-44": (r"/spec/initContainers(/(\d+|-))?", r"/spec/initContainers/{init}(/.*)?"),
+    "SS-45": (r"/spec/containers/(\d+|-)", r"/spec/containers/{twin}(/.*)?"),
+    "SS-48": (r"/spec/volumes(/-)?", r"/spec/volumes/{volume}"),
+    "SS-52": (r"/spec/imagePullSecrets(/-)?", r"/spec/imagePullSecrets/.*"),
+    "SS-53": (r"/metadata/annotations(/.+)?", r"/metadata/annotations/{patched}"),
+    "SS-56": (r"/metadata/annotations(/.+)?", r"/metadata/annotations/kruise\.io~1sidecarset-injected-list"),
+    "SS-57": (
+        r"/metadata/annotations(/.+)?",
+        r"/metadata/annotations/kruise\.io~1sidecarset-hash(-without-image)?",
+    ),
+    "SS-79": (
+        r"/metadata/annotations(/.+)?",
+        r"/metadata/annotations/(version(alt)?\.sidecarset\.kruise\.io~1{twin}"
+        r"|kruise\.io~1sidecarset-working-hotupgrade-container)",
+    ),
+    "PM-142": (r"/spec/containers/\d+/env(/-)?", r"/spec/containers/[^/]+/env/(KRUISE_CONTAINER_BARRIER|\d+)"),
+    "PM-144": (r"/metadata/name", r"/metadata/name"),
+    "PM-176": (r"/spec/readinessGates(/-)?", r"/spec/readinessGates/.*"),
+}
+
+#: Where empty and absent mean the same to Kubernetes.
+EMPTY_IS_ABSENT = {
+    *("annotations", "env", "volumeMounts", "volumeDevices", "resources", "limits", "requests"),
+    *("initContainers", "volumes", "imagePullSecrets", "creationTimestamp"),
+}
+
+
+@dataclass
+class Outcome:
+    """One case judged: what it reached and what is wrong with the answer."""
+
+    case: Case
+    expected: Expected
+    answer: Answer
+    problems: list[str] = field(default_factory=list)
+    result: Json | None = None
+
+    def report(self) -> str:
+        """For a reader: the command to repeat it, what is wrong, the world, what was expected and what came."""
+        parts = [
+            f"FAILED  python -m tests.property --case {self.case.seed}",
+            *(f"  - {problem}" for problem in self.problems),
+            "case:",
+            self.case.text(),
+            "expected:",
+            json.dumps(self.expected.pod, indent=1) if self.expected.pod else f"refused by {self.expected.refused}",
+            "got:",
+            json.dumps(self.result, indent=1) if self.answer.refused is None else f"refused: {self.answer.refused}",
+            "operations:",
+            *(json.dumps(o) for o in self.answer.operations),
+        ]
+        return "\n".join(parts)
+
+
+def judge(case: Case) -> Outcome:
+    """Ask the product and the reference, and compare."""
+    given = copy.deepcopy(case.pod)
+    outcome = Outcome(case, expected(case), answer(case))
+    if case.pod != given:
+        outcome.problems.append("the Pod of the request was changed in place")
+        case.pod = given
+    outcome.problems += _first_pass(case, outcome)
+    if outcome.result is not None and not outcome.problems:
+        outcome.problems += _second_pass(case, outcome)
+    return outcome
+
+
+def _first_pass(case: Case, outcome: Outcome) -> Iterator[str]:
+    wanted, got = outcome.expected, outcome.answer
+    if got.refused is not None:
+        if wanted.pod is not None:
+            yield f"refused, though no rule refuses it: {got.refused}"
+        elif not re.search("|".join(map(re.escape, _names_to_tell(case))), got.refused):
+            yield f"the refusal names neither the Pod, a set nor a container: {got.refused!r}"
+        return
+    outcome.result, problem = applied(case.pod, got.operations)
+    if problem:
+        yield problem
+        return
+    if wanted.pod is None:
+        yield f"admitted, though {wanted.refused}"
+    elif normal(outcome.result) != normal(wanted.pod):
+        yield f"another Pod than expected, at {', '.join(sorted(changed(normal(wanted.pod), normal(outcome.result)))[:10])}"
+    yield from outside_of_rules(case, got, outcome.result)
+
+
+def _second_pass(case: Case, outcome: Outcome) -> Iterator[str]:
+    assert outcome.result is not None
+    again = replace(case, pod=outcome.result)
+    wanted, got = expected(again), answer(again)
+    if got.refused is not None:
+        if wanted.pod is not None:
+            yield f"D-21: the second pass refuses: {got.refused}"
+        elif not outcome.expected.unrepeatable:
+            yield f"D-21: the rules refuse their own result: {wanted.refused}"
+        return
+    result, problem = applied(again.pod, got.operations)
+    if problem:
+        yield f"second pass: {problem}"
+    elif wanted.pod is None or normal(result) != normal(wanted.pod):
+        yield "D-21: the second pass gives another Pod than the reference's second pass"
+    elif got.operations and not outcome.expected.unrepeatable:
+        paths = [o["path"] for o in got.operations]
+        yield f"D-21: the second pass changes {', '.join(paths)}"
+
+
+def _names_to_tell(case: Case) -> list[str]:
+    """What a refusal may name: the Pod, a set, one of the Pod's containers."""
+    metadata = case.pod["metadata"]
+    pod = [n for n in (metadata.get("name"), metadata.get("generateName")) if n]
+    containers = [c["name"] for c in case.pod["spec"]["containers"]]
+    return [*pod, *(s["metadata"]["name"] for s in case.sets), *containers]
+
+
+def applied(pod: Json, operations: list[Json]) -> tuple[Json | None, str]:
+    """The Pod with the patch applied, or why it does not apply."""
+    try:
+        result: Json = jsonpatch.JsonPatch(operations).apply(copy.deepcopy(pod))
+    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
+        return None, f"the patch does not apply: {error}"
+    return result, ""
+
+
+def normal(value: Any) -> Any:
+    """Without what means nothing: nulls, and empty lists and maps where Kubernetes drops them."""
+    if isinstance(value, dict):
+        inner = {k: normal(v) for k, v in value.items() if v is not None and k != "fieldOfTheFuture"}
+        kept = {k: v for k, v in inner.items() if not (k in EMPTY_IS_ABSENT and v in ({}, []))}
+        return {**kept, **({"fieldOfTheFuture": value["fieldOfTheFuture"]} if "fieldOfTheFuture" in value else {})}
+    return [normal(v) for v in value] if isinstance(value, list) else value
+
+
+def changed(before: Any, after: Any, path: str = "") -> set[str]:
+    """The pointers at which two documents differ; items of lists with unique names stand by their name."""
+    if before == after and type(before) is type(after):
+        return set()
+    if isinstance(after, dict) and (before is None or isinstance(before, dict)):
+        before = before or {}
+        found = set()
+        for key in set(before) | set(after):
+            here = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
+            if key not in before and not isinstance(after.get(key), (dict, list)):
+                found.add(here)
+            elif key not in after:
+                found.add(here)
+            else:
+                found |= changed(before.get(key), after[key], here) or ({here} if key not in before else set())
+        return found
+    if isinstance(after, list) and (before is None or isinstance(before, list)):
+        return _changed_list(before or [], after, path)
+    return {path}
+
+
+def _changed_list(before: list[Any], after: list[Any], path: str) -> set[str]:
+    keyed = all(_unique_names(items) for items in (before, after))
+    if not keyed:
+        found = {f"{path}/{i}" for i in range(min(len(before), len(after))) if before[i] != after[i]}
+        return found | {f"{path}/{i}" for i in range(min(len(before), len(after)), max(len(before), len(after)))}
+    old, new = {i["name"]: i for i in before}, {i["name"]: i for i in after}
+    found = set()
+    for name in set(old) | set(new):
+        if name not in old or name not in new:
+            found.add(f"{path}/{name}")
+        else:
+            found |= changed(old[name], new[name], f"{path}/{name}")
+    if [n for n in old if n in new] != [n for n in new if n in old]:
+        found.add(f"{path}#order")
+    return found
+
+
+def _unique_names(items: list[Any]) -> bool:
+    if not all(isinstance(i, dict) and "name" in i for i in items):
+        return False
+    return len({i["name"] for i in items}) == len(items)
+
+
+def outside_of_rules(case: Case, got: Answer, result: Json | None) -> Iterator[str]:
+    """Operations that name no rule or the wrong place, and changes no named rule may make."""
+    words = _words(case)
+    patterns = []
+    for operation, rule in zip(got.operations, got.rules, strict=True):
+        ids = [word for word in rule.split() if re.fullmatch(r"[A-Z]+-[0-9]+", word)]
+        unknown = [i for i in ids if i not in ALLOWED]
+        if not ids or unknown:
+            yield f"operation at {operation['path']} names {unknown or 'no rule'} ({rule!r})"
+            continue
+        if not any(re.fullmatch(ALLOWED[i][0], operation["path"]) for i in ids):
+            yield f"rule {rule} may not write to {operation['path']}"
+        patterns += [ALLOWED[i][1].format(**words) for i in ids]
+    allowed = [re.compile(p) for p in dict.fromkeys(patterns)]
+    for pointer in sorted(changed(case.pod, result)):
+        if not any(p.fullmatch(pointer) for p in allowed):
+            yield f"{pointer} changed, which no rule named by the patch may do"
+
+
+def _words(case: Case) -> dict[str, str]:
+    """The names the sets and their revisions bring, as alternatives for the patterns."""
+    specs = [s["spec"] for s in case.sets] + [r["data"]["spec"] for r in case.revisions]
+    containers = [c for s in specs for c in s.get("containers") or []]
+    hot = [c for c in containers if (c.get("upgradeStrategy") or {}).get("upgradeType") == "HotUpgrade"]
+    patches = [e for s in specs for e in s.get("patchPodMetadata") or []]
+    return {
+        "container": _any(c["name"] for c in containers if c not in hot),
+        "init": _any(c["name"] for s in specs for c in s.get("initContainers") or []),
+        "twin": _any(f"{c['name']}-{n}" for c in hot for n in (1, 2)),
+        "volume": _any(v["name"] for s in specs for v in s.get("volumes") or []),
+        "patched": _any(k.replace("/", "~1") for e in patches for k in e["annotations"]),
+    }
+
+
+def _any(names: Iterable[str]) -> str:
+    return f"({'|'.join(sorted(map(re.escape, set(names))) or ['(?!)'])})"
+
+
+def counted(outcome: Outcome) -> Branches:
+    """Each branch once per case."""
+    return Branches(dict.fromkeys(outcome.expected.branches, 1))

@@ -1,0 +1,124 @@
+"""The product's ``/mutate-pod`` on one case: the steps wired by hand, with a fixed clock, fixed random numbers and names."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import orjson
+
+from app.admission.pod import pod_handler
+from app.kube.admission import Decision, Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
+from app.kube.clock import SystemClock
+from app.kube.objects import ControllerRevision, decode_controller_revision
+from app.pods.readiness import ReadinessGateStep
+from app.sidecars.launchpriority.step import LaunchPriorityStep
+from app.sidecars.sidecarset.selection import SidecarSetIndex
+from app.sidecars.sidecarset.step import SidecarSetStep
+from tests.property.case import MANAGER_NAMESPACE, NAME_SUFFIX, NOW, Case, Json
+from tests.property.oracle_hash import ALPHABET
+
+POD = GroupVersionKind("", "v1", "Pod")
+PODS = GroupVersionResource("", "v1", "pods")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the product decided: a refusal, or operations with the rule of each (none: allowed as it is)."""
+
+    refused: str | None = None
+    operations: list[Json] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+
+
+def answer(case: Case) -> Answer:
+    """The decision on this case's Pod."""
+    decide = pod_handler(
+        (
+            ReadinessGateStep(every_pod=case.readiness_gate_for_all),
+            SidecarSetStep(
+                _index(case), _Lookups(case), _FixedClock(), lambda: case.draw, sort_by_name=case.sort_by_name
+            ),
+            LaunchPriorityStep(_FixedNames()),
+        )
+    ).decide
+    metadata = case.pod["metadata"]
+    review = Review(
+        uid=f"review-{case.seed}",
+        operation=Operation.CREATE,
+        kind=POD,
+        resource=PODS,
+        name=metadata.get("name") or "",
+        namespace=case.request_namespace,
+        dry_run=case.dry_run,
+        object=case.pod,
+    )
+    decision = decide(review)
+    if isinstance(decision, Awaitable):
+        decision = asyncio.run(_finish(decision))
+    if isinstance(decision, Denied):
+        return Answer(refused=decision.message)
+    if not isinstance(decision, Patched):
+        return Answer()
+    # Through the bytes: what a patch shares with prepared sets must not be shared with the result.
+    operations = orjson.loads(orjson.dumps([o.as_json() for o in decision.operations]))
+    return Answer(operations=operations, rules=[o.rule for o in decision.operations])
+
+
+async def _finish(decision: Awaitable[Decision]) -> Decision:
+    return await decision
+
+
+def _index(case: Case) -> SidecarSetIndex:
+    index = SidecarSetIndex()
+    index.replace(case.sets)
+    if index.unusable:
+        raise AssertionError(f"case {case.seed}: sets the product cannot use: {dict(index.unusable)}")
+    return index
+
+
+class _Lookups:
+    """Caches that know everything in even cases; in odd ones only the API server does."""
+
+    def __init__(self, case: Case) -> None:
+        self._stale = case.seed % 2 == 1
+        self._labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in case.namespaces}
+        self._revisions: dict[str, list[ControllerRevision]] = {}
+        for raw in case.revisions:
+            if raw["metadata"]["namespace"] == MANAGER_NAMESPACE:
+                name = raw["metadata"]["labels"]["kruise.io/sidecarset-name"]
+                self._revisions.setdefault(name, []).append(decode_controller_revision(json.dumps(raw).encode()))
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        return None if self._stale else self._labels.get(namespace)
+
+    def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
+        return () if self._stale else self._revisions.get(set_name, ())
+
+    async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        return self._labels.get(namespace)
+
+    async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
+        return self._revisions.get(set_name, ())
+
+
+class _FixedClock(SystemClock):
+    """It is always the moment the reference writes."""
+
+    def now(self) -> datetime:
+        return datetime.fromisoformat(NOW)
+
+
+class _FixedNames:
+    """Draws the characters of ``NAME_SUFFIX``, one after the other."""
+
+    def __init__(self) -> None:
+        self._drawn = 0
+
+    def choice(self, seq: Sequence[str], /) -> str:
+        assert "".join(seq) == ALPHABET
+        self._drawn += 1
+        return NAME_SUFFIX[(self._drawn - 1) % len(NAME_SUFFIX)]
