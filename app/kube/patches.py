@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jsonpatch
-import jsonpointer
 
 from app.kube.admission import PatchOperation
 
@@ -73,7 +72,7 @@ def apply(operations: Iterable[PatchOperation | Mapping[str, Any]], document: An
     try:
         # What a patch adds becomes part of the document, so it must not be shared with the patch.
         return jsonpatch.JsonPatch(copy.deepcopy(raw)).apply(document)
-    except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException) as error:
+    except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise PatchError(f"JSON patch does not apply: {error}") from error
 
 
