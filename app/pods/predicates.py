@@ -1,0 +1,28 @@
+"""What is said of a Pod: active, ready, running (PM-113). Pure."""
+
+from __future__ import annotations
+
+from app.kube.objects import Pod
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+def is_condition_true(pod: Pod, type_: str) -> bool:
+    """Whether the condition is there with status True."""
+    found = pod.condition(type_)
+    return found is not None and found.status == "True"
+
+
+def is_active(pod: Pod) -> bool:
+    """PM-113: neither finished nor being deleted."""
+    return pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None
+
+
+def is_ready(pod: Pod) -> bool:
+    """PM-113: condition Ready is True."""
+    return is_condition_true(pod, "Ready")
+
+
+def is_running_and_ready(pod: Pod) -> bool:
+    """PM-113: phase Running and ready."""
+    return pod.status.phase == "Running" and is_ready(pod)

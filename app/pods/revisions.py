@@ -1,0 +1,139 @@
+"""Revision history, kept in ControllerRevisions: what a changed template means for it, and what may be forgotten.
+
+Pure: a revision is seen as :class:`Revision`, what should be written comes back as a value. Rules PM-81 … PM-93.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import TypeAlias
+
+from app.pods.hashes import fnv32, safe_encode
+
+NAME_LIMIT = 223
+"""PM-83: room for the longest hash within the 253 characters of a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """What the plans need of one ControllerRevision.
+
+    ``data`` is its content as Go writes it: compact, keys sorted (PM-84).
+    """
+
+    name: str
+    number: int
+    data: bytes
+    created: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    controller_uid: str = ""
+    deleting: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """PM-88: the newest revision has this content already."""
+
+    revision: Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Renumber:
+    """PM-89: an older revision has this content (a rollback); it becomes the newest by taking ``number``."""
+
+    revision: Revision
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """PM-90: nothing recorded has this content. ``label_hash`` keeps the first hash though a clash changes the name."""
+
+    name: str
+    label_hash: str
+    number: int
+    collision_count: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """The name is taken by the same content: that revision is used, under ``number``, and adopted if it is not ours."""
+
+    revision: Revision
+    number: int
+
+
+RevisionPlan: TypeAlias = Unchanged | Renumber | Create
+
+
+def revision_hash(data: bytes, collision_count: int | None) -> str:
+    """PM-82: FNV-1 of the data and the decimal collision count, in the alphabet without vowels."""
+    salt = b"" if collision_count is None else str(collision_count).encode()
+    return safe_encode(str(fnv32(data + salt)))
+
+
+def revision_name(workload: str, digest: str) -> str:
+    """PM-83: the workload's name, cut, and the hash."""
+    return f"{workload[:NAME_LIMIT]}-{digest}"
+
+
+def in_order(revisions: Iterable[Revision]) -> list[Revision]:
+    """PM-86: oldest first, by number, then creation time, then name."""
+    return sorted(revisions, key=lambda revision: (revision.number, revision.created, revision.name))
+
+
+def next_number(ordered: Sequence[Revision]) -> int:
+    """PM-86: one more than the newest, or 1."""
+    return ordered[-1].number + 1 if ordered else 1
+
+
+def of_owner(revisions: Iterable[Revision], owner_uid: str) -> list[Revision]:
+    """PM-85: those nobody controls and those the workload with this uid controls."""
+    return [revision for revision in revisions if revision.controller_uid in ("", owner_uid)]
+
+
+def plan_revision(workload: str, data: bytes, ordered: Sequence[Revision], collision_count: int) -> RevisionPlan:
+    """What recording ``data`` takes, given the revisions of this workload, oldest first.
+
+    A revision that is being deleted is not relied on: it will be gone before a Pod could ask for it.
+    """
+    standing = [revision for revision in ordered if not revision.deleting]
+    equal = [revision for revision in standing if revision.data == data]
+    number = next_number(ordered)
+    if not equal:
+        digest = revision_hash(data, collision_count)
+        return Create(revision_name(workload, digest), digest, number, collision_count, data)
+    newest = equal[-1]
+    if newest is standing[-1] and newest.number == ordered[-1].number:
+        return Unchanged(newest)
+    return Renumber(newest, number)
+
+
+def after_clash(workload: str, create: Create, existing: Revision) -> Reuse | Create:
+    """PM-90: the API server says the name exists. With the same content it is used, else the next name is tried.
+
+    A revision left behind by a deleted workload of the same name would be collected together with its old owner, so
+    whoever uses it has to take it over (SS-121). One that is being deleted cannot be kept: another name is taken.
+    """
+    if existing.data == create.data and not existing.deleting:
+        return Reuse(existing, max(existing.number, create.number))
+    count = create.collision_count + 1
+    return replace(create, name=revision_name(workload, revision_hash(create.data, count)), collision_count=count)
+
+
+def oldest_unused(ordered: Sequence[Revision], in_use: Collection[str], surplus: int) -> tuple[Revision, ...]:
+    """The first ``surplus`` revisions whose names are not in use, oldest first; fewer if there are no more."""
+    unused = (revision for revision in ordered if revision.name not in in_use and not revision.deleting)
+    return tuple(islice(unused, max(0, surplus)))
+
+
+def surplus_of_workload(ordered: Sequence[Revision], in_use: Collection[str], limit: int) -> tuple[Revision, ...]:
+    """PM-93: revisions in use do not count; of the others the newest ``limit`` stay and the rest go, oldest first."""
+    unused = sum(1 for revision in ordered if revision.name not in in_use and not revision.deleting)
+    return oldest_unused(ordered, in_use, unused - limit)

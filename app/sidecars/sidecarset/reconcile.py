@@ -1,0 +1,229 @@
+"""The SidecarSet controller: records revisions and keeps the status true. What it decides is in the pure modules.
+
+A pass of one set records its content as a ControllerRevision, judges the Pods that changed since the last pass, writes
+the status where a number differs, and deletes surplus revisions. Rules SS-73 … SS-76, SS-86, SS-88, SS-89.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.api import names
+from app.api.sidecarset import SIDECAR_SET, SidecarSet
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.expectations import is_at_least
+from app.kube.objects import ControllerRevision, Namespace, ObjectMeta, Pod, Struct, decoder
+from app.kube.resources import ObjectKey
+from app.kube.selectors import EVERYTHING, SelectorError
+from app.kube.store import Change, Store, key_of
+from app.sidecars.sidecarset.record import Recorded, RevisionRecorder, by_recorded_set
+from app.sidecars.sidecarset.status import Counts, PodTally, SetView, injected_sets, pod_facts, set_view, status_patch
+
+logger = logging.getLogger(__name__)
+
+INJECTED_BY = "sidecarset"
+"""The index of Pods by the sets they were injected by."""
+SPACING = 0.1
+"""Seconds between two passes that only Pods ask for: what comes meanwhile is counted together."""
+RECOUNT = 600.0
+"""SS-88: every so many seconds all Pods of a set are judged anew, should an event ever have been missed."""
+BATCH = 200
+"""Pods judged before others get their turn."""
+ATTEMPTS = 4
+CONFLICT_BACKOFF = 0.01
+
+_SIDECARSETS = SIDECAR_SET.resource()
+
+
+class _Written(Struct, frozen=True):
+    """What is read of the answer to a write."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_decode_written = decoder(_Written)
+
+
+def by_injecting_set(pod: Pod) -> Iterable[str]:
+    """The index function of :data:`INJECTED_BY`."""
+    return injected_sets(pod.metadata.annotations)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads. The Pods have index :data:`INJECTED_BY`; the revisions are those of the manager's
+    namespace, with index :data:`app.sidecars.sidecarset.record.RECORDED_SET`."""
+
+    sets: Store[SidecarSet]
+    pods: Store[Pod]
+    namespaces: Store[Namespace]
+    revisions: Store[ControllerRevision]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of one set between passes; all of it can be worked out anew."""
+
+    uid: str
+    tally: PodTally = field(default_factory=PodTally)
+    view: SetView | None = None
+    view_key: tuple[int, str | None] = (0, None)
+    #: Pods to judge again.
+    dirty: set[ObjectKey] = field(default_factory=set)
+    last_pass: float = 0.0
+    recount_at: float = 0.0
+    #: The status as we wrote it last, which the cache may not show yet.
+    status: Mapping[str, Any] = field(default_factory=dict)
+    status_version: str = ""
+
+
+class SidecarSetReconciler:
+    """Keeps revisions and status of all sets. ``namespace`` is the manager's own, where revisions live."""
+
+    def __init__(self, client: Client, caches: Caches, namespace: str) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._recorder = RevisionRecorder(client, caches.revisions, namespace)
+        self._states: dict[str, _State] = {}
+
+    # ---- what changes concern
+
+    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """SS-86, SS-88: the sets that injected the Pod, before or after the change; notes the Pod as to be judged."""
+        concerned: dict[str, None] = {}
+        for pod in (change.old, change.new):
+            if pod is not None:
+                concerned.update(dict.fromkeys(injected_sets(pod.metadata.annotations)))
+        for name in concerned:
+            state = self._states.get(name)
+            if state is not None:
+                state.dirty.add(key_of(change.object))
+        return [ObjectKey("", name) for name in concerned if self._caches.sets.get(name) is not None]
+
+    def of_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:
+        """SS-88: the sets that choose namespaces by label and have Pods in this one, when its labels change."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
+            return []
+        namespace = change.object.metadata.name
+        concerned = []
+        for name, state in self._states.items():
+            if state.view is not None and state.view.namespaces is not None:
+                within = {key for key in state.tally.pods if key.namespace == namespace}
+                if within:
+                    state.dirty |= within
+                    concerned.append(ObjectKey("", name))
+        return concerned
+
+    def of_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
+        """The set a revision records: one that is deleted or changed by hand is put right."""
+        self._recorder.seen(change)
+        return [ObjectKey("", name) for name in by_recorded_set(change.object)]
+
+    def spacing(self, _change: Change[Any], key: ObjectKey) -> float:
+        """How long a pass that only a Pod asks for is put off, so that a burst of events costs few passes."""
+        state = self._states.get(key.name)
+        return 0.0 if state is None else state.last_pass + SPACING - self._clock.monotonic()
+
+    # ---- one pass
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring one set's revisions and status up to date."""
+        owner = self._caches.sets.by_key(key)
+        if owner is None or owner.deleting:
+            # SS-104: Pods keep their sidecars; the revisions are collected with their owner.
+            gone = self._states.pop(key.name, None)
+            if gone is not None:
+                self._recorder.forget(gone.uid)
+            return None
+        state = self._states.get(key.name)
+        if state is None or state.uid != owner.metadata.uid:
+            state = self._states[key.name] = _State(owner.metadata.uid)
+        state.last_pass = self._clock.monotonic()
+        present = _present_status(owner, state)
+        recorded = Recorded(present.get("latestRevision") or "", present.get("collisionCount") or 0)
+        failure: KubeError | None = None
+        try:
+            recorded = await self._recorder.record(owner, recorded.collision_count)
+        except KubeError as error:
+            # Counting does not depend on being allowed to write revisions.
+            failure = error
+        await self._write_status(owner, state, await self._count(owner, state), recorded)
+        if failure is not None:
+            raise failure
+        await self._recorder.truncate(owner, recorded.latest, state.tally.revisions)
+        return Result(requeue_after=max(0.001, state.recount_at - self._clock.monotonic()))
+
+    async def _count(self, owner: SidecarSet, state: _State) -> Counts:
+        """Judge the Pods that changed; all of them if the set itself did, or if it is time for that."""
+        metadata = owner.metadata
+        view_key = (metadata.generation, metadata.annotations.get(names.SIDECARSET_HASH))
+        now = self._clock.monotonic()
+        if state.view is None or state.view_key != view_key or now >= state.recount_at:
+            state.view, state.view_key, state.recount_at = _view(owner), view_key, now + RECOUNT
+            state.tally.clear()
+            state.dirty = {key_of(pod) for pod in self._caches.pods.by_index(INJECTED_BY, owner.name)}
+        judged = 0
+        while state.dirty:
+            self._judge(state.view, state.tally, state.dirty.pop())
+            judged += 1
+            if judged % BATCH == 0:
+                await self._clock.sleep(0)
+        return state.tally.counts
+
+    def _judge(self, view: SetView, tally: PodTally, key: ObjectKey) -> None:
+        pod = self._caches.pods.by_key(key)
+        if pod is None or view.name not in injected_sets(pod.metadata.annotations):
+            tally.forget(key)
+            return
+        namespace = self._caches.namespaces.get(key.namespace)
+        tally.observe(key, pod_facts(view, pod, namespace.metadata.labels if namespace is not None else None))
+
+    async def _write_status(self, owner: SidecarSet, state: _State, counts: Counts, recorded: Recorded) -> None:
+        """SS-89: one merge patch with what differs; after a conflict again, on the status as it then is."""
+        present = _present_status(owner, state)
+        for attempt in range(ATTEMPTS):
+            patch = status_patch(present, counts, owner.metadata.generation, recorded.latest, recorded.collision_count)
+            if not patch:
+                return
+            # The uid is a precondition: never the status of another set of the same name.
+            body = {"metadata": {"uid": owner.metadata.uid}, "status": patch}
+            try:
+                written = await self._client.patch(
+                    _SIDECARSETS, owner.name, body, subresource="status", decode=_decode_written
+                )
+            except NotFound:
+                return
+            except Conflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                await self._clock.sleep(CONFLICT_BACKOFF * 5**attempt)
+                live = await self._client.get(_SIDECARSETS, owner.name)
+                if live["metadata"]["uid"] != owner.metadata.uid:
+                    return
+                present = live.get("status") or {}
+            else:
+                state.status, state.status_version = {**present, **patch}, written.metadata.resource_version
+                return
+
+
+def _present_status(owner: SidecarSet, state: _State) -> Mapping[str, Any]:
+    """The newest status known: that of the cache, or what we wrote if the cache is not there yet."""
+    if state.status_version and not is_at_least(owner.metadata.resource_version, state.status_version):
+        return state.status
+    return owner.status.to_dict() if owner.status is not None else {}
+
+
+def _view(owner: SidecarSet) -> SetView:
+    try:
+        return set_view(owner)
+    except SelectorError as error:
+        # Written past admission. It matches nothing, as for the injection of new Pods.
+        logger.warning("SidecarSet %s: matches no Pod, its selector cannot be read: %s", owner.name, error)
+        return SetView(owner.name, "", EVERYTHING, None, frozenset())

@@ -1,0 +1,26 @@
+"""SS-120: a Pod that a SidecarSet keeps from being created is told on the set too, where its author looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from app.api.sidecarset import SIDECAR_SET
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Object
+
+REASON: Final = "FailedInjectPod"
+
+
+def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | None]) -> Callable[[str, str], None]:
+    """A report of refusals (set name, message) that writes Warning events; ``find_set`` looks into a cache.
+
+    It neither waits nor fails, and many refusals of one set become few events.
+    """
+
+    def report(set_name: str, message: str) -> None:
+        found = find_set(set_name)
+        if found is not None:
+            recorder.event(reference(SIDECAR_SET.resource(), found), "Warning", REASON, message)
+
+    return report

@@ -1,0 +1,148 @@
+"""The ControllerRevisions of a SidecarSet: what is recorded, under which name, and which ones may go.
+
+Pure; the general rules are in :mod:`app.pods.revisions`, those of this kind are SS-73 … SS-76 and SS-121.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from app.api import names
+from app.api.gojson import GoTypeError, dumps_go, go_value, list_of
+from app.api.sidecarset import SIDECAR_SET, SidecarSet, SidecarSetSpec
+from app.kube.objects import ControllerRevision
+from app.kube.resources import CONTROLLERREVISIONS
+from app.pods.revisions import Create, Revision, oldest_unused
+from app.sidecars.sidecarset.hashing import SIDECAR_CONTAINER
+
+DEFAULT_HISTORY_LIMIT = 10
+_CONTAINERS = list_of(SIDECAR_CONTAINER)
+_RECORDED_FIELDS = ("containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes")
+
+
+def snapshot(spec: SidecarSetSpec) -> bytes:
+    """SS-73: the content a revision of this spec records, byte for byte as OpenKruise writes it.
+
+    Containers are printed as Go prints them; the rest stands as admission has completed it. What Go could not read
+    (written past admission) has no form to agree with and stands as it came.
+    """
+    given = spec.to_dict()
+    # Nothing and an empty list are the same to Go: null.
+    content: dict[str, Any] = {field: given.get(field) or None for field in _RECORDED_FIELDS}
+    for field in ("containers", "initContainers"):
+        try:
+            content[field] = go_value(_CONTAINERS, content[field], f"spec.{field}")
+        except GoTypeError:
+            continue
+    return dumps_go({"spec": {"$patch": "replace", **content}}, sort_keys=True).encode()
+
+
+def revision_of(stored: ControllerRevision) -> Revision:
+    """A stored ControllerRevision as the plans see it; its data in the form :func:`snapshot` has (PM-87)."""
+    metadata = stored.metadata
+    controller = metadata.controller
+    return Revision(
+        name=metadata.name,
+        number=stored.revision,
+        data=dumps_go(orjson.loads(bytes(stored.data)), sort_keys=True).encode(),
+        created=metadata.creation_timestamp.isoformat() if metadata.creation_timestamp else "",
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        controller_uid=controller.uid if controller else "",
+        deleting=metadata.deletion_timestamp is not None,
+        labels=metadata.labels,
+        annotations=metadata.annotations,
+    )
+
+
+def owner_reference(owner: SidecarSet) -> dict[str, Any]:
+    """The controller reference that ties a revision to its set."""
+    return {
+        "apiVersion": SIDECAR_SET.resource().api_version,
+        "kind": SIDECAR_SET.kind,
+        "name": owner.name,
+        "uid": owner.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def revision_labels(owner: SidecarSet, label_hash: str) -> dict[str, str]:
+    """SS-73: the set's labels, the hash, the set's name and, if it has one, its custom version (which wins, SS-B)."""
+    labels = {
+        **owner.metadata.labels,
+        names.CONTROLLER_HASH: label_hash,
+        names.SIDECARSET_NAME: owner.name,
+    }
+    if owner.spec.custom_version:
+        labels[names.SIDECARSET_CUSTOM_VERSION] = owner.spec.custom_version
+    return labels
+
+
+def revision_object(owner: SidecarSet, namespace: str, create: Create) -> dict[str, Any]:
+    """SS-73: the ControllerRevision to create."""
+    return {
+        "apiVersion": CONTROLLERREVISIONS.api_version,
+        "kind": CONTROLLERREVISIONS.kind,
+        "metadata": {
+            "name": create.name,
+            "namespace": namespace,
+            "labels": revision_labels(owner, create.label_hash),
+            "annotations": dict(owner.metadata.annotations),
+            "ownerReferences": [owner_reference(owner)],
+        },
+        "data": orjson.Fragment(create.data),
+        "revision": create.number,
+    }
+
+
+def revision_patch(owner: SidecarSet, revision: Revision, number: int) -> dict[str, Any] | None:
+    """What to change on the revision in use, as one merge patch; None if nothing.
+
+    SS-75: its number, and its custom version where the set has one. SS-121: a revision nobody owns, or that a deleted
+    set of this name left behind, becomes ours, or it would be collected while Pods are made from it.
+    """
+    metadata: dict[str, Any] = {}
+    if revision.controller_uid != owner.metadata.uid:
+        metadata["ownerReferences"] = [owner_reference(owner)]
+        if revision.labels.get(names.SIDECARSET_NAME) != owner.name:
+            metadata["labels"] = {names.SIDECARSET_NAME: owner.name}
+    version = owner.spec.custom_version
+    if version and revision.labels.get(names.SIDECARSET_CUSTOM_VERSION) != version:
+        metadata.setdefault("labels", {})[names.SIDECARSET_CUSTOM_VERSION] = version
+    patch: dict[str, Any] = {"revision": number} if number != revision.number else {}
+    if metadata or patch:
+        # The uid is a precondition: never another revision of the same name.
+        patch["metadata"] = {**metadata, "uid": revision.uid}
+    return patch or None
+
+
+def names_in_use(
+    owner: SidecarSet, latest: str, ordered: Sequence[Revision], in_pods: Collection[str]
+) -> frozenset[str]:
+    """SS-76, SS-120: the latest, those that Pods name, and what new Pods are to get."""
+    wanted = {latest, *in_pods}
+    choice = owner.spec.injection_strategy.revision
+    if choice is not None and choice.revision_name:
+        wanted.add(choice.revision_name)
+    if choice is not None and choice.custom_version:
+        tagged = [r for r in ordered if _custom_version(r.labels) == choice.custom_version]
+        wanted.update(revision.name for revision in tagged[-1:])
+    return frozenset(wanted)
+
+
+def surplus_revisions(
+    owner: SidecarSet, latest: str, ordered: Sequence[Revision], in_pods: Collection[str]
+) -> tuple[Revision, ...]:
+    """SS-76: the revisions to delete, oldest first; fewer than the limit asks for where too many are in use."""
+    limit = owner.spec.revision_history_limit
+    kept = max(1, DEFAULT_HISTORY_LIMIT if limit is None else limit)
+    standing = sum(1 for revision in ordered if not revision.deleting)
+    return oldest_unused(ordered, names_in_use(owner, latest, ordered, in_pods), standing - kept)
+
+
+def _custom_version(labels: Mapping[str, str]) -> str:
+    return labels.get(names.SIDECARSET_CUSTOM_VERSION, "")
