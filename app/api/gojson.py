@@ -29,9 +29,15 @@ class GoTypeError(ValueError):
 
 
 def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
-    """``value`` as ``json.Marshal`` prints it. Objects keep their order (a struct) unless ``sort_keys`` (a map)."""
+    """``value`` as ``json.Marshal`` prints it. Objects keep their order (a struct) unless ``sort_keys`` (a map).
+
+    Raises TypeError or ValueError for what JSON cannot say, or what is nested deeper than any API server accepts.
+    """
     pieces: list[str] = []
-    _write(value, sort_keys, pieces.append)
+    try:
+        _write(value, sort_keys, pieces.append)
+    except RecursionError:
+        raise ValueError("value is nested too deep to be written as JSON") from None
     text = "".join(pieces)
     for char, escaped in _ESCAPES:
         # Outside of strings none of these can occur, so they can be replaced in the finished text.

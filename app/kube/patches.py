@@ -74,6 +74,8 @@ def apply(operations: Iterable[PatchOperation | Mapping[str, Any]], document: An
         return jsonpatch.JsonPatch(copy.deepcopy(raw)).apply(document)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise PatchError(f"JSON patch does not apply: {error}") from error
+    except RecursionError:
+        raise PatchError("document is nested too deep to be patched") from None
 
 
 def diff(old: Any, new: Any, *, path: str = "", rule: str = "") -> list[PatchOperation]:

@@ -102,6 +102,14 @@ def test_what_json_cannot_say_is_refused(value: Any) -> None:
         dumps_go(value)
 
 
+def test_a_value_nested_without_end_is_refused() -> None:
+    value: Any = []
+    for _ in range(5000):
+        value = [value]
+    with pytest.raises(ValueError, match="nested too deep"):
+        dumps_go(value)
+
+
 @pytest.mark.parametrize(
     ("container", "message"),
     [
