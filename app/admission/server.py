@@ -23,6 +23,7 @@ from app.admission.conversion import Convert
 from app.admission.metrics import AdmissionMetrics, PathStats
 from app.admission.registry import Registry, Route
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Review
+from app.kube.errors import KubeError
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,8 @@ class AdmissionApp(FastAPI):
     def __init__(self) -> None:
         super().__init__(title="pykruise", docs_url=None, redoc_url=None, openapi_url=None)
         self.starting = ""
+        #: While stopping, answers ask the client to come back on a new connection, which another replica will take.
+        self.draining = False
         self._endpoints: dict[str, _Endpoint] = {}
         self._unknown: _Endpoint | None = None
 
@@ -88,8 +91,8 @@ def create_app(registry: Registry, convert: Convert, metrics: AdmissionMetrics) 
         for alias, target in registry.aliases.items():
             if target == path:
                 app.serve(alias, endpoint)
-    app.serve("/convert", ConvertEndpoint(convert, metrics.path("/convert")))
-    app.serve_unknown(UnknownPathEndpoint(tuple(registry.routes), metrics.path("unknown")))
+    app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert")))
+    app.serve_unknown(UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown")))
     return app
 
 
@@ -108,7 +111,8 @@ class _PostEndpoint:
 
     max_body_bytes = envelope.MAX_BODY_BYTES
 
-    def __init__(self, stats: PathStats) -> None:
+    def __init__(self, app: AdmissionApp, stats: PathStats) -> None:
+        self._app = app
         self._stats = stats
 
     async def answer(self, request: _Request) -> _Answer:
@@ -136,13 +140,10 @@ class _PostEndpoint:
         finally:
             stats.in_flight -= 1
         stats.finished(status, time.perf_counter() - started)
-        await send(
-            {
-                "type": "http.response.start",
-                "status": status,
-                "headers": [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(payload))],
-            }
-        )
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(payload))]
+        if self._app.draining:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": payload})
 
     async def _respond(self, scope: Scope, receive: Receive) -> _Answer:
@@ -193,8 +194,7 @@ class ReviewEndpoint(_PostEndpoint):
     """Answers the AdmissionReviews of one path."""
 
     def __init__(self, app: AdmissionApp, route: Route, stats: PathStats) -> None:
-        super().__init__(stats)
-        self._app = app
+        super().__init__(app, stats)
         self._route = route
 
     async def answer(self, request: _Request) -> _Answer:
@@ -232,6 +232,11 @@ class ReviewEndpoint(_PostEndpoint):
             message = f"{handler.webhook.name} could not decide about {_named(review)} within {limit:g} s"
             logger.error(message)  # noqa: TRY400 - where it waited says nothing
             return Denied(message, code=504), "error"
+        except KubeError as error:
+            # MGR-45: an internal failure is 500. What the API server said is enough to know.
+            message = f"{handler.webhook.name} could not decide about {_named(review)}: {error}"
+            logger.error(message)  # noqa: TRY400
+            return Denied(message, code=500), "error"
         except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
             return self._failed(handler, review, error), "error"
         if isinstance(decision, Denied):
@@ -266,8 +271,8 @@ class ReviewEndpoint(_PostEndpoint):
 class UnknownPathEndpoint(_PostEndpoint):
     """Answers reviews sent to a path nobody serves: an old configuration, or a gate that was turned off (MGR-43)."""
 
-    def __init__(self, served: tuple[str, ...], stats: PathStats) -> None:
-        super().__init__(stats)
+    def __init__(self, app: AdmissionApp, served: tuple[str, ...], stats: PathStats) -> None:
+        super().__init__(app, stats)
         self._served = ", ".join(sorted(served))
 
     async def answer(self, request: _Request) -> _Answer:
@@ -282,8 +287,8 @@ class ConvertEndpoint(_PostEndpoint):
 
     max_body_bytes = conversion.MAX_BODY_BYTES
 
-    def __init__(self, convert: Convert, stats: PathStats) -> None:
-        super().__init__(stats)
+    def __init__(self, app: AdmissionApp, convert: Convert, stats: PathStats) -> None:
+        super().__init__(app, stats)
         self._convert = convert
 
     async def answer(self, request: _Request) -> _Answer:

@@ -1,0 +1,143 @@
+"""What an operator may decide about admission, as data: ``policies/webhooks.yaml``.
+
+    excludedNamespaces: [monitoring]        # for every Pod webhook
+    webhooks:
+      mpod.kb.io:
+        failurePolicy: Ignore               # Fail or Ignore
+        timeoutSeconds: 5                   # 1 to 30
+        excludedNamespaces: [batch]         # for this webhook alone
+
+What a webhook intercepts stands in code. kube-system, kube-public and the manager's own namespace stay excluded from
+Pod webhooks whatever this file says, so the service can never lock itself out (D-8).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from app.api import names
+from app.kube.admission import Handler, Webhook
+
+FILE_NAME: Final = "webhooks.yaml"
+ALWAYS_EXCLUDED: Final = ("kube-system", "kube-public")
+
+NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)]
+
+
+class PolicyError(ValueError):
+    """The file cannot be used; the message names file, field and way out."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
+
+
+class WebhookPolicy(_Model):
+    """Overrides of one webhook; what is absent stays as declared."""
+
+    failure_policy: Literal["Fail", "Ignore"] | None = None
+    timeout_seconds: Annotated[int, Field(ge=1, le=30)] | None = None
+    excluded_namespaces: list[NamespaceName] = []
+
+
+class WebhookPolicies(_Model):
+    """The whole file."""
+
+    excluded_namespaces: list[NamespaceName] = []
+    webhooks: dict[str, WebhookPolicy] = {}
+
+
+def load_policies(path: Path) -> WebhookPolicies:
+    """The policies in a file, or in ``webhooks.yaml`` of a folder that may lack it. Raises PolicyError."""
+    if path.is_dir():
+        path = path / FILE_NAME
+        if not path.exists():
+            return WebhookPolicies()
+    try:
+        document = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise PolicyError(f"{path}: is not UTF-8 at byte {error.start}") from None
+    except yaml.MarkedYAMLError as error:
+        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+        raise PolicyError(f"{path}{line}: is not YAML: {error.problem}") from None
+    try:
+        return WebhookPolicies.model_validate({} if document is None else document)
+    except ValidationError as error:
+        found = "; ".join(_described(detail) for detail in error.errors())
+        raise PolicyError(f"{path}: {found}") from None
+
+
+def _described(detail: Mapping[str, Any]) -> str:
+    field = ".".join(str(part) for part in detail["loc"]) or "document"
+    if detail["type"] == "extra_forbidden":
+        return f"{field}: unknown field"
+    return f"{field}: {detail['msg']}, got {detail['input']!r:.100}"
+
+
+def apply_policies(webhooks: Iterable[Webhook], policies: WebhookPolicies, own_namespace: str) -> tuple[Webhook, ...]:
+    """The declarations as an operator wants them. Raises PolicyError for a webhook nobody declared."""
+    declared = tuple(webhooks)
+    known = {webhook.name for webhook in declared}
+    for name in policies.webhooks:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            raise PolicyError(f"webhooks.{name}: no webhook has this name{hint}; known are {', '.join(sorted(known))}")
+    return tuple(_overridden(webhook, policies, own_namespace) for webhook in declared)
+
+
+def apply_to_handlers(
+    handlers: Iterable[Handler], policies: WebhookPolicies, own_namespace: str
+) -> tuple[Handler, ...]:
+    """The same for declarations joined with their functions."""
+    given = tuple(handlers)
+    webhooks = apply_policies((handler.webhook for handler in given), policies, own_namespace)
+    return tuple(Handler(webhook, handler.decide) for webhook, handler in zip(webhooks, given, strict=True))
+
+
+def _overridden(webhook: Webhook, policies: WebhookPolicies, own_namespace: str) -> Webhook:
+    policy = policies.webhooks.get(webhook.name, WebhookPolicy())
+    excluded = list(policy.excluded_namespaces)
+    if _concerns_pods(webhook):
+        # MGR-94, D-8: a stopped manager must be able to start again.
+        excluded = [*ALWAYS_EXCLUDED, own_namespace, *policies.excluded_namespaces, *excluded]
+    return dataclasses.replace(
+        webhook,
+        failure_policy=policy.failure_policy or webhook.failure_policy,
+        timeout_seconds=policy.timeout_seconds or webhook.timeout_seconds,
+        namespace_selector=without_namespaces(webhook.namespace_selector, excluded),
+    )
+
+
+def _concerns_pods(webhook: Webhook) -> bool:
+    return any(
+        "" in rule.groups and any(resource.partition("/")[0] == "pods" for resource in rule.resources)
+        for rule in webhook.rules
+    )
+
+
+def without_namespaces(selector: Mapping[str, Any] | None, excluded: Iterable[str]) -> Mapping[str, Any] | None:
+    """A namespace selector that also leaves out these namespaces, by one expression on their name."""
+    wanted = list(dict.fromkeys(excluded))
+    if not wanted:
+        return selector
+    merged = dict(selector or {})
+    expressions: list[Mapping[str, Any]] = []
+    for expression in merged.get("matchExpressions") or ():
+        if expression.get("key") == names.NAMESPACE_NAME and expression.get("operator") == "NotIn":
+            wanted = list(dict.fromkeys([*expression.get("values", ()), *wanted]))
+        else:
+            expressions.append(expression)
+    expressions.append({"key": names.NAMESPACE_NAME, "operator": "NotIn", "values": wanted})
+    merged["matchExpressions"] = expressions
+    return merged

@@ -1,0 +1,81 @@
+"""RBAC derived from what handlers, controllers and the manager say they read and write. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from app.kube.admission import PolicyRule
+
+CLUSTER_ROLE: Final = "kruise-manager-role"
+NAMESPACED_ROLE: Final = "kruise-manager-namespaced-role"
+SERVICE_ACCOUNT: Final = "kruise-manager"
+
+_VERB_ORDER: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+
+def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
+    """The fewest, sorted RBAC rules that grant exactly what these grant."""
+    verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    for rule in rules:
+        for group in rule.groups:
+            for resource in rule.resources:
+                verbs.setdefault((group, resource, tuple(sorted(rule.names))), set()).update(rule.verbs)
+    # "create" cannot be limited to names; what is granted without names need not be granted with them.
+    for (group, resource, names), held in list(verbs.items()):
+        if names:
+            held -= verbs.get((group, resource, ()), set())
+    resources: dict[tuple[str, tuple[str, ...], tuple[str, ...]], set[str]] = {}
+    for (group, resource, names), held in verbs.items():
+        if held:
+            resources.setdefault((group, tuple(sorted(held, key=_verb_key)), names), set()).add(resource)
+    return [
+        {
+            "apiGroups": [group],
+            "resources": sorted(plurals),
+            **({"resourceNames": list(names)} if names else {}),
+            "verbs": list(held),
+        }
+        for (group, held, names), plurals in sorted(
+            resources.items(), key=lambda item: (item[0][0], sorted(item[1]), item[0][2])
+        )
+    ]
+
+
+def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
+    """Namespace, ServiceAccount, roles and bindings for the manager."""
+    given = tuple(rules)
+    subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
+    # PW-3, MGR-94: the label keeps Pod webhooks away from the manager's own namespace.
+    labels = {"control-plane": "openkruise"}
+    return [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}},
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace}},
+        _role("ClusterRole", CLUSTER_ROLE, "", (rule for rule in given if not rule.own_namespace)),
+        _binding("ClusterRoleBinding", "ClusterRole", CLUSTER_ROLE, "", subject),
+        _role("Role", NAMESPACED_ROLE, namespace, (rule for rule in given if rule.own_namespace)),
+        _binding("RoleBinding", "Role", NAMESPACED_ROLE, namespace, subject),
+    ]
+
+
+def _role(kind: str, name: str, namespace: str, rules: Iterable[PolicyRule]) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "rules": merged(rules),
+    }
+
+
+def _binding(kind: str, role_kind: str, role: str, namespace: str, subject: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": role + "binding", **({"namespace": namespace} if namespace else {})},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role},
+        "subjects": [dict(subject)],
+    }
+
+
+def _verb_key(verb: str) -> int:
+    return _VERB_ORDER.index(verb) if verb in _VERB_ORDER else len(_VERB_ORDER)

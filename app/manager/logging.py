@@ -1,0 +1,163 @@
+"""Structured logs, as text or JSON lines, that cost little on the way of a review.
+
+A line is formatted at once but written together with others: after a few milliseconds, or at once from WARNING on. What
+a caller passes as ``extra`` becomes fields of the line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Iterable
+from typing import Any, Final, TextIO
+
+import orjson
+
+_FLUSH_SECONDS: Final = 0.05
+#: The attributes every record has; all others came as ``extra``.
+_STANDARD: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+
+
+def level_for(verbosity: int) -> int:
+    """The logging level for ``--v``: below 5 what happened, from 5 on every decision."""
+    return logging.DEBUG if verbosity >= 5 else logging.INFO
+
+
+def configure(style: str, level: int, stream: TextIO | None = None) -> None:
+    """Send all logs to ``stream`` (standard error if not given); ``style`` is text or json."""
+    handler = LineHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level)
+    # Nobody reads which thread or process a line came from, and finding the caller costs more than the line.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging._srcfile = None
+    for chatty in ("uvicorn", "uvicorn.error", "asyncio", "aiohttp"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.captureWarnings(capture=True)
+
+
+class LineHandler(logging.Handler):
+    """Collects formatted lines and writes them in one go."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: list[str] = []
+        self._scheduled = False
+        atexit.register(self.flush)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one record."""
+        try:
+            self._lines.append(self.format(record))
+        except Exception:  # noqa: BLE001 - a log line must never be what breaks the service
+            self.handleError(record)
+            return
+        if record.levelno >= logging.WARNING:
+            self.flush()
+        elif not self._scheduled:
+            try:
+                asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
+                self._scheduled = True
+            except RuntimeError:  # no loop: nothing is in a hurry
+                self.flush()
+
+    def flush(self) -> None:
+        """Write what was collected."""
+        self._scheduled = False
+        lines, self._lines = self._lines, []
+        if not lines:
+            return
+        try:
+            self._stream.write("\n".join(lines) + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):  # standard error is gone: there is nobody left to tell
+            return
+
+
+class _Clock:
+    """Timestamps; the part down to the second is made once a second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._text = ""
+
+    def text(self, created: float) -> str:
+        second = int(created)
+        if second != self._second:
+            self._second = second
+            self._text = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._text}.{int((created - second) * 1000):03d}Z"
+
+
+class TextFormatter(logging.Formatter):
+    """``2026-01-02T03:04:05.678Z INFO app.module: message key=value``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock = _Clock()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, followed by the stack where an exception was passed."""
+        line = f"{self._clock.text(record.created)} {record.levelname} {record.name}: {_one_line(record.getMessage())}"
+        fields = " ".join(f"{key}={_quoted(value)}" for key, value in _extra(record))
+        if fields:
+            line = f"{line} {fields}"
+        return f"{line}\n{_stack(record)}" if record.exc_info else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: ts, level, logger, msg, the extra fields, and stack where an exception was passed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._clock = _Clock()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line."""
+        line: dict[str, Any] = {
+            "ts": self._clock.text(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "msg": _printable(record.getMessage()),
+        }
+        line.update(
+            (key, value if isinstance(value, int | float) else _printable(str(value))) for key, value in _extra(record)
+        )
+        if record.exc_info:
+            line["stack"] = _printable(_stack(record))
+        return orjson.dumps(line).decode()
+
+
+def _extra(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:
+    if len(record.__dict__) <= len(_STANDARD) - 3:  # the usual line has none
+        return ()
+    return [(key, value) for key, value in record.__dict__.items() if key not in _STANDARD]
+
+
+def _stack(record: logging.LogRecord) -> str:
+    return "".join(traceback.format_exception(*record.exc_info)).rstrip() if record.exc_info else ""
+
+
+def _one_line(text: str) -> str:
+    """A message may quote what a user sent: no line breaks, nothing a terminal would obey."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def _quoted(value: object) -> str:
+    text = _one_line(str(value))
+    return f'"{text}"' if " " in text or not text else text
+
+
+def _printable(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")

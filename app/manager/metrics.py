@@ -1,0 +1,172 @@
+"""The manager's metrics: one registry, and the hooks through which the toolkit counts into it (MGR-25)."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import generate_latest
+
+from app.admission.metrics import AdmissionMetrics
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class ManagerMetrics:
+    """Everything a manager process counts."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self.admission = AdmissionMetrics()
+        self.registry.register(self.admission)
+        self.reflectors = ReflectorCounters(self.registry)
+        self.controllers = ControllerCounters(self.registry)
+        self.queues = QueueCounters(self.registry)
+        self.is_leader = Gauge(
+            "kruise_manager_is_leader", "1 while this process holds the Lease.", registry=self.registry
+        )
+        self._responses = Counter(
+            "rest_client_requests",
+            "Answers of the API server by code, method and host.",
+            ["code", "method", "host"],
+            registry=self.registry,
+        )
+        self.certificate_expiry = Gauge(
+            "kruise_serving_certificate_expiry_timestamp_seconds",
+            "When the serving certificate ends.",
+            registry=self.registry,
+        )
+        self.certificate_reads = Counter(
+            "certwatcher_read_certificate", "Serving certificates taken into use.", registry=self.registry
+        )
+        self.certificate_errors = Counter(
+            "certwatcher_read_certificate_errors",
+            "Serving certificates that could not be used.",
+            registry=self.registry,
+        )
+        self.registration_repairs = Counter(
+            "kruise_registration_repairs",
+            "Webhook configurations and CRD conversions that were not as they must be, and were repaired.",
+            ["object"],
+            registry=self.registry,
+        )
+        self.registration_failures = Counter(
+            "kruise_registration_failures", "Attempts to register webhooks that failed.", registry=self.registry
+        )
+
+    def responded(self, code: str, method: str, host: str) -> None:
+        """One answer of the API server (the transport's hook)."""
+        self._responses.labels(code, method, host).inc()
+
+    def exposition(self) -> bytes:
+        """The text Prometheus scrapes."""
+        return generate_latest(self.registry)
+
+
+class ReflectorCounters:
+    """What reflectors report."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._lists = Counter("kruise_reflector_lists", "Full lists of a kind.", ["kind"], registry=registry)
+        self._events = Counter("kruise_reflector_events", "Watch events of a kind.", ["kind"], registry=registry)
+        self._troubles = Counter(
+            "kruise_reflector_troubles", "Lists, watches and objects that failed.", ["kind", "what"], registry=registry
+        )
+
+    def listed(self, kind: str, objects: int) -> None:  # noqa: ARG002 - the store's size tells
+        """A kind was listed."""
+        self._lists.labels(kind).inc()
+
+    def events(self, kind: str, count: int) -> None:
+        """Events of a kind came."""
+        self._events.labels(kind).inc(count)
+
+    def trouble(self, kind: str, what: str) -> None:
+        """Something failed."""
+        self._troubles.labels(kind, str(what)).inc()
+
+
+class ControllerCounters:
+    """What controllers report."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._total = Counter(
+            "controller_runtime_reconcile", "Reconciles by result.", ["controller", "result"], registry=registry
+        )
+        self._errors = Counter(
+            "controller_runtime_reconcile_errors", "Reconciles that failed.", ["controller"], registry=registry
+        )
+        self._panics = Counter(
+            "controller_runtime_reconcile_panics",
+            "Reconciles that failed unexpectedly.",
+            ["controller"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "controller_runtime_reconcile_time_seconds", "Time per reconcile.", ["controller"], registry=registry
+        )
+        self._active = Gauge(
+            "controller_runtime_active_workers", "Workers that reconcile now.", ["controller"], registry=registry
+        )
+        self._workers = Gauge(
+            "controller_runtime_max_concurrent_reconciles", "Workers there are.", ["controller"], registry=registry
+        )
+
+    def registered(self, controller: str, workers: int) -> None:
+        """A controller will run: all its series exist from the start."""
+        for result in ("error", "requeue", "requeue_after", "success"):
+            self._total.labels(controller, result)
+        self._errors.labels(controller)
+        self._panics.labels(controller)
+        self._active.labels(controller)
+        self._workers.labels(controller).set(workers)
+
+    def reconciled(self, controller: str, result: str, seconds: float) -> None:
+        """One reconcile ended."""
+        self._total.labels(controller, result).inc()
+        if result == "error":
+            self._errors.labels(controller).inc()
+        self._seconds.labels(controller).observe(seconds)
+
+    def active_workers(self, controller: str, workers: int) -> None:
+        """So many workers are at it."""
+        self._active.labels(controller).set(workers)
+
+    def panicked(self, controller: str) -> None:
+        """A mistake of ours."""
+        self._panics.labels(controller).inc()
+
+
+class QueueCounters:
+    """What work queues report."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._depth = Gauge("workqueue_depth", "Keys waiting.", ["name"], registry=registry)
+        self._adds = Counter("workqueue_adds", "Keys added.", ["name"], registry=registry)
+        self._retries = Counter("workqueue_retries", "Keys added again after a failure.", ["name"], registry=registry)
+        self._waited = Histogram(
+            "workqueue_queue_duration_seconds", "How long a key waits.", ["name"], registry=registry
+        )
+        self._worked = Histogram(
+            "workqueue_work_duration_seconds", "How long a key is worked on.", ["name"], registry=registry
+        )
+
+    def depth(self, name: str, keys: int) -> None:
+        """So many keys wait."""
+        self._depth.labels(name).set(keys)
+
+    def added(self, name: str) -> None:
+        """A key was added."""
+        self._adds.labels(name).inc()
+
+    def retried(self, name: str) -> None:
+        """A key was added again."""
+        self._retries.labels(name).inc()
+
+    def waited(self, name: str, seconds: float) -> None:
+        """A key was taken."""
+        self._waited.labels(name).observe(seconds)
+
+    def worked(self, name: str, seconds: float) -> None:
+        """A key is done."""
+        self._worked.labels(name).observe(seconds)

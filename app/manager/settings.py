@@ -1,0 +1,99 @@
+"""What one manager process was told: flags and environment, checked and typed. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint
+from app.api import names
+from app.manager.flags import Flags
+from app.manager.gates import FeatureGateError, FeatureGates, parse_gates
+from app.manager.serving import StartError
+
+DEFAULT_RENEW_BEFORE: Final = timedelta(days=180)
+_DAYS: Final = {"d": 1, "m": 30, "y": 365}
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that is decided before the manager starts."""
+
+    flags: Flags
+    gates: FeatureGates
+    own_namespace: str
+    webhook_host: str
+    webhook_port: int
+    service_name: str
+    secret_name: str
+    #: Where certificates are kept instead of in the Secret (WEBHOOK_CERT_WRITER=fs); None: in the Secret.
+    certificate_folder: Path | None
+    renew_before: timedelta
+    policies: Path | None
+
+    @property
+    def certificate_hosts(self) -> tuple[str, ...]:
+        """The names the API server will reach us by (MGR-30)."""
+        return (self.webhook_host or f"{self.service_name}.{self.own_namespace}.svc",)
+
+    @property
+    def bind_host(self) -> str:
+        """Where the admission service listens: loopback if it is registered at a loopback name, else everywhere."""
+        if self.webhook_host in _LOOPBACK:
+            return "127.0.0.1" if self.webhook_host == "localhost" else self.webhook_host
+        return ""
+
+    def endpoint(self, port: int) -> Endpoint:
+        """How the API server reaches the port we listen on (MGR-42)."""
+        if self.webhook_host:
+            return UrlEndpoint(self.webhook_host, port)
+        return ServiceEndpoint(self.service_name, self.own_namespace)
+
+
+def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
+    """The settings of a start; a flag beats the variable of the same meaning. Raises StartError."""
+    try:
+        gates = parse_gates(flags.text("feature-gates"), environ.get("CUSTOM_RESOURCE_ENABLE", ""))
+    except FeatureGateError as error:
+        raise StartError(str(error)) from None
+    writer = environ.get("WEBHOOK_CERT_WRITER", "")
+    if writer not in ("", "secret", "fs"):
+        raise StartError(f"WEBHOOK_CERT_WRITER: expected secret or fs, got {writer!r}")
+    folder = environ.get("WEBHOOK_CERT_DIR") or "/tmp/kruise-webhook-certs"  # noqa: S108 - OpenKruise's default
+    policies = flags.text("policies")
+    if policies and not Path(policies).exists():
+        raise StartError(f"--policies: {policies} does not exist")
+    return Settings(
+        flags=flags,
+        gates=gates,
+        own_namespace=environ.get("POD_NAMESPACE") or names.MANAGER_NAMESPACE,
+        webhook_host=flags.text("webhook-host") or environ.get("WEBHOOK_HOST", ""),
+        webhook_port=_port(flags, environ),
+        service_name=environ.get("SERVICE_NAME") or "kruise-webhook-service",
+        secret_name=environ.get("SECRET_NAME") or "kruise-webhook-certs",
+        certificate_folder=Path(folder) if writer == "fs" else None,
+        renew_before=renew_before(environ.get("CERTS_RENEW_BEFORE", "")),
+        policies=Path(policies) if policies else None,
+    )
+
+
+def renew_before(text: str) -> timedelta:
+    """``CERTS_RENEW_BEFORE``: a number and d, m (30 days) or y (365 days); anything else means 180 days."""
+    match = re.fullmatch(r"(\d+)([dmy])", text.strip())
+    if match is None or int(match[1]) == 0:
+        return DEFAULT_RENEW_BEFORE
+    return timedelta(days=int(match[1]) * _DAYS[match[2]])
+
+
+def _port(flags: Flags, environ: Mapping[str, str]) -> int:
+    text = environ.get("WEBHOOK_PORT", "")
+    if "webhook-port" in flags.given or not text:
+        return flags.integer("webhook-port")
+    if not text.isdigit() or int(text) > 65535:
+        raise StartError(f"WEBHOOK_PORT: expected a port, 0 to 65535, got {text!r}")
+    return int(text)
