@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 POLICIES ?= policies/samples
 PORT   ?= 9443
+COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --no-emit-index-url --no-emit-trusted-host \
+           --no-emit-find-links --strip-extras
 
 .DEFAULT_GOAL := help
 .PHONY: help venv serve test lint format types contracts generate check-generated behaviours cluster cluster-down \
@@ -15,10 +17,10 @@ help: ## List the commands
 
 venv: $(STAMP) ## Set up .venv with the locked dependencies and the command `pykruise`
 
-$(STAMP): requirements.lock pyproject.toml
+$(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pykruise needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) -V 2>&1`. Name one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -69,8 +71,9 @@ property: venv ## 100,000 random Pods and SidecarSets; resumable
 bench: venv ## Measure; the figures are kept in bench/RESULTS.md
 	$(BIN)/python -m bench
 
-lock: venv ## Resolve the dependencies anew into requirements.lock
-	$(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --strip-extras --extra dev --output-file requirements.lock pyproject.toml
+lock: ## Resolve the dependencies anew into the lock files
+	$(BIN)/pip-compile $(COMPILE) --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile $(COMPILE) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
