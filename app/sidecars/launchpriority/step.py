@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.api import names
 from app.kube.admission import Denied, Review
-from app.pods.draft import PodDraft
+from app.pods.draft import PodDraft, PodRefusedError
 from app.pods.hashes import Random, random_suffix
 from app.sidecars.launchpriority.plan import barrier_env, generated_name, launch_priorities
 
@@ -27,7 +27,10 @@ class LaunchPriorityStep:
         annotations = draft.annotations
         if names.MIRROR_POD in annotations:  # PW-10
             return None
-        priorities = launch_priorities(containers, annotations.get(names.CONTAINER_LAUNCH_PRIORITY))
+        try:
+            priorities = launch_priorities(containers, annotations.get(names.CONTAINER_LAUNCH_PRIORITY))
+        except PodRefusedError as error:
+            raise PodRefusedError(f"{draft.display}: {error.message}", error.code) from error
         if priorities is None:
             return None
         if not draft.name:

@@ -9,14 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from app.api import names
 from app.pods.draft import Container, ContainerList, PodDraft
 from app.sidecars.sidecarset.annotations import hash_record, injected_list, kept_members
 from app.sidecars.sidecarset.hot_upgrade import version_annotations
 from app.sidecars.sidecarset.pod_metadata import MetadataPatchError, patched_annotations
-from app.sidecars.sidecarset.prepared import PreparedContent, SidecarContainer
+from app.sidecars.sidecarset.prepared import PreparedContent, PreparedVolume, SidecarContainer
 from app.sidecars.sidecarset.refusal import InjectionRefusedError
 from app.sidecars.sidecarset.resources_policy import ResourcesPolicy, ResourcesPolicyError, evaluate, targets
 from app.sidecars.sidecarset.sharing import SharingSource, rendered
@@ -35,11 +33,12 @@ class Placement:
 class InjectionPlan:
     """Everything the applied sets change in one Pod. Placements are to be carried out in order."""
 
-    #: SS-53: annotations from patchPodMetadata; these alone if no set has a sidecar.
+    #: SS-53: annotations from patchPodMetadata and the sets that have one; these alone if no set has a sidecar.
     metadata: Mapping[str, str]
+    patching: tuple[str, ...] = ()
     init_containers: tuple[Placement, ...] = ()
     containers: tuple[Placement, ...] = ()
-    volumes: tuple[tuple[Mapping[str, Any], orjson.Fragment], ...] = ()
+    volumes: tuple[PreparedVolume, ...] = ()
     #: All imagePullSecrets of the Pod, or None if they stay as they are.
     image_pull_secrets: tuple[Mapping[str, Any], ...] | None = None
     #: SS-56, SS-57, and SS-79 if ``hot``: some sidecar is hot-upgradable.
@@ -60,9 +59,10 @@ def plan_injection(
         metadata = patched_annotations(annotations, (patch for content in contents for patch in content.metadata))
     except MetadataPatchError as error:
         raise InjectionRefusedError(f"{pod.display}: {error}", error.set_name) from error
+    patching = tuple(content.set_name for content in contents if content.metadata)
     injecting = [content for content in contents if content.injects]
     if not injecting:
-        return InjectionPlan(metadata)
+        return InjectionPlan(metadata, patching)
     _refuse_clashes(pod, injecting)
     if metadata:
         annotations = {**annotations, **metadata}
@@ -73,6 +73,7 @@ def plan_injection(
         containers.sort(key=_name)
     return InjectionPlan(
         metadata=metadata,
+        patching=patching,
         init_containers=_placements(pod.init_containers, init_containers),
         containers=_placements(pod.containers, containers),
         volumes=_new_volumes(pod.volumes, injecting),
@@ -85,13 +86,13 @@ def plan_injection(
 def inject(plan: InjectionPlan, draft: PodDraft) -> None:
     """Write the plan into the draft."""
     if plan.metadata:
-        draft.set_annotations(plan.metadata, "SS-53")
+        draft.set_annotations(plan.metadata, f"SS-53 SidecarSet {', '.join(plan.patching)}")
     if plan.annotations is None:
         return
     _place(draft, plan.init_containers, "initContainers")
     _place(draft, plan.containers, "containers")
-    for volume, shown in plan.volumes:
-        draft.add_volume(volume, "SS-48", rendered=shown)
+    for volume in plan.volumes:
+        draft.add_volume(volume.body, volume.rule, rendered=volume.rendered)
     if plan.image_pull_secrets is not None:
         draft.set_image_pull_secrets(plan.image_pull_secrets, "SS-52")
     draft.set_annotations(plan.annotations, "SS-56 SS-57 SS-79" if plan.hot else "SS-56 SS-57")
@@ -150,16 +151,15 @@ def _placements(present: Sequence[Container], sidecars: Sequence[SidecarContaine
 
 def _new_volumes(
     present: Sequence[Mapping[str, Any]], contents: Iterable[PreparedContent]
-) -> tuple[tuple[Mapping[str, Any], orjson.Fragment], ...]:
+) -> tuple[PreparedVolume, ...]:
     """SS-48: volumes the sidecars use; of equal names the Pod's wins, then the first set's."""
     taken = {volume.get("name") for volume in present}
     new = []
     for content in contents:
-        for prepared in content.volumes:
-            name = prepared[0]["name"]
-            if name not in taken:
-                taken.add(name)
-                new.append(prepared)
+        for volume in content.volumes:
+            if volume.name not in taken:
+                taken.add(volume.name)
+                new.append(volume)
     return tuple(new)
 
 
@@ -173,7 +173,8 @@ def _secrets(
     for content in contents:
         for secret in content.image_pull_secrets:
             merged.setdefault(secret.get("name"), secret)
-    return tuple(merged.values()) if len(merged) != len(present) else None
+    # Not by their number: one that is dropped and one that is added would cancel out.
+    return tuple(merged.values()) if list(merged.values()) != list(present) else None
 
 
 def _records(
@@ -201,9 +202,15 @@ def _records(
 
 
 def _resources(
-    pod: PodDraft, policy: ResourcesPolicy, contents: Sequence[PreparedContent], set_name: str, where: str
+    pod: PodDraft,
+    policy: ResourcesPolicy | ResourcesPolicyError,
+    contents: Sequence[PreparedContent],
+    set_name: str,
+    where: str,
 ) -> Mapping[str, Any]:
     """SS-60, SS-61: worked out from the Pod's own containers; those of any applied set never count."""
+    if isinstance(policy, ResourcesPolicyError):
+        raise InjectionRefusedError(f"{pod.display}: {where}: {policy}", set_name)
     injected = frozenset[str]().union(*(content.all_names for content in contents))
     try:
         counted = targets(policy, pod.init_containers, pod.containers, injected)

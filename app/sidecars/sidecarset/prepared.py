@@ -67,6 +67,16 @@ class SidecarContainer:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedVolume:
+    """A volume of the set that its sidecars use. ``rendered`` is it in JSON."""
+
+    name: str
+    body: Mapping[str, Any]
+    rule: str
+    rendered: orjson.Fragment
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedSidecar:
     """One entry of ``spec.containers`` or ``spec.initContainers``. ``base`` is the core container with IS_INJECTED."""
 
@@ -79,7 +89,8 @@ class PreparedSidecar:
     share_volumes: bool
     share_devices: bool
     transfers: tuple[EnvTransfer, ...]
-    resources: ResourcesPolicy | None
+    #: What cannot be compiled refuses the Pods it would enter: without their sidecars they must not start (SS-67).
+    resources: ResourcesPolicy | ResourcesPolicyError | None
     #: What enters the Pod (one container, or the twins) if that is the same for every Pod, else empty.
     ready: tuple[SidecarContainer, ...]
 
@@ -99,8 +110,8 @@ class PreparedContent:
     set_name: str
     containers: tuple[PreparedSidecar, ...]
     init_containers: tuple[PreparedSidecar, ...]
-    #: SS-48: the volumes its sidecars use, in order of use, and each in JSON.
-    volumes: tuple[tuple[Mapping[str, Any], orjson.Fragment], ...]
+    #: SS-48: the volumes its sidecars use, in order of use.
+    volumes: tuple[PreparedVolume, ...]
     image_pull_secrets: tuple[Mapping[str, Any], ...]
     metadata: tuple[MetadataPatch, ...]
     #: Names of the Pod's containers and init containers this leads to, twins by their own names.
@@ -154,7 +165,7 @@ def prepare(obj: Mapping[str, Any]) -> PreparedSet:
         raise UnusableSidecarSetError("SidecarSet: metadata.name is required")
     try:
         return _prepare(name, metadata, obj)
-    except (UnusableSidecarSetError, SelectorError, ResourcesPolicyError) as error:
+    except (UnusableSidecarSetError, SelectorError) as error:
         raise UnusableSidecarSetError(f"SidecarSet {name}: {error}") from error
 
 
@@ -195,7 +206,7 @@ def prepare_revision(set_name: str, revision: ControllerRevision) -> PreparedCon
         data = orjson.loads(bytes(revision.data))
         spec = _mapping(data, "spec", "data.") if isinstance(data, dict) else {}
         return _content(set_name, spec, hashes, metadata.name)
-    except (UnusableSidecarSetError, ResourcesPolicyError) as error:
+    except UnusableSidecarSetError as error:
         raise UnusableSidecarSetError(f"SidecarSet {set_name}: ControllerRevision {metadata.name}: {error}") from error
 
 
@@ -206,9 +217,8 @@ def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, .
     init_containers = tuple(_sidecar(container, set_name, init=True) for container in raw_init)
     if hashes[0] is None or hashes[1] is None:
         # SS-69: recomputed where the annotations are missing.
-        computed = sidecarset_hashes(
-            [dict(container) for container in raw], [dict(container) for container in raw_init]
-        )
+        # SS-12: a list that is not there hashes as null, not as an empty one.
+        computed = sidecarset_hashes(*(spec.get(field) for field in ("containers", "initContainers")))
         hashes = (hashes[0] or computed[0], hashes[1] or computed[1])
     # SS-58
     listed = sorted({c["name"] for c in raw} | {c["name"] for c in raw_init if c.get("restartPolicy") == "Always"})
@@ -219,7 +229,10 @@ def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, .
         set_name=set_name,
         containers=containers,
         init_containers=init_containers,
-        volumes=tuple((volume, orjson.Fragment(orjson.dumps(volume))) for volume in _used_volumes(spec, raw_init, raw)),
+        volumes=tuple(
+            PreparedVolume(name, volume, f"SS-48 SidecarSet {set_name}", orjson.Fragment(orjson.dumps(volume)))
+            for name, volume in _used_volumes(spec, raw_init, raw).items()
+        ),
         image_pull_secrets=tuple(_objects(spec, "imagePullSecrets")),
         metadata=tuple(_metadata_patch(entry, set_name) for entry in _objects(spec, "patchPodMetadata")),
         names=frozenset(container_names),
@@ -254,12 +267,19 @@ def _sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) -> Prep
         share_volumes=share_volumes,
         share_devices=share_devices,
         transfers=tuple(transfer for transfer in transfers if transfer.names),
-        resources=compile_policy(resources) if resources is not None else None,
+        resources=_policy(resources) if resources is not None else None,
         ready=(),
     )
     if share_volumes or share_devices or sidecar.transfers or sidecar.resources is not None:
         return sidecar
     return _with_ready(sidecar)
+
+
+def _policy(policy: Mapping[str, Any]) -> ResourcesPolicy | ResourcesPolicyError:
+    try:
+        return compile_policy(policy)
+    except ResourcesPolicyError as error:
+        return error
 
 
 def _with_ready(sidecar: PreparedSidecar) -> PreparedSidecar:
@@ -292,7 +312,7 @@ def _metadata_patch(entry: Mapping[str, Any], set_name: str) -> MetadataPatch:
 
 def _used_volumes(
     spec: Mapping[str, Any], init_containers: Iterable[Mapping[str, Any]], containers: Iterable[Mapping[str, Any]]
-) -> list[Mapping[str, Any]]:
+) -> dict[str, Mapping[str, Any]]:
     """SS-48: the set's volumes its sidecars mount, in order of use; the others never reach a Pod."""
     pool = {volume.get("name"): volume for volume in _objects(spec, "volumes")}
     used: dict[str, Mapping[str, Any]] = {}
@@ -301,7 +321,7 @@ def _used_volumes(
             volume = pool.get(mount.get("name"))
             if volume is not None:
                 used[volume["name"]] = volume
-    return list(used.values())
+    return used
 
 
 def _names(sidecars: Iterable[PreparedSidecar]) -> list[str]:
