@@ -9,13 +9,25 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from app.api.jsonvalue import json_copy
+from app.api.kind import KindDefinition, Version
 from app.api.schema import INT_OR_STRING, PRESERVE, Schema
-from app.kube.fielderrors import FieldError, Path, invalid, not_supported, required, type_invalid
+from app.kube.fielderrors import FieldError, Path, aggregate, invalid, not_supported, required, type_invalid
+from app.kube.gotext import quote
 
 _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": float}
 _RANGES: Final = {"int32": 31, "int64": 63}
 #: Handled by the API server's own code for every kind, not by the kind's schema.
 _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def invalid_message(kind: KindDefinition, version: Version, obj: Mapping[str, Any]) -> str:
+    """The API server's refusal of an object its kind's schema does not allow; "" if it does."""
+    errors = validate(version.schema, obj)
+    if not errors:
+        return ""
+    metadata = obj.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return f"{kind.kind}.{kind.group} {quote(str(name or ''))} is invalid: {aggregate(errors)}"
 
 
 def with_defaults(schema: Schema, value: Any) -> Any:

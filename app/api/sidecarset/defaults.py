@@ -1,0 +1,92 @@
+"""What a SidecarSet means where it says nothing (SS-5 … SS-7). Pure; the same in both versions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.api.core_defaults import default_container, default_field_ref, default_volume, objects
+from app.api.jsonvalue import json_copy
+from app.api.sidecarset.types import (
+    AFTER_APP_CONTAINER,
+    ALWAYS,
+    BEFORE_APP_CONTAINER,
+    COLD_UPGRADE,
+    MATCH_ALL_NAMES,
+    RETAIN,
+    ROLLING_UPDATE,
+    SHARE_DISABLED,
+)
+
+REVISION_HISTORY_LIMIT: Final = 10
+MAX_UNAVAILABLE: Final = 1
+
+
+def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The SidecarSet (JSON of either version) with every default filled in, as a copy. Doing it twice changes nothing.
+
+    What has another type than the schema says is left alone, for validation to name.
+    """
+    defaulted: dict[str, Any] = json_copy(dict(obj))
+    spec = _part(defaulted, "spec")
+    if spec is None:
+        return defaulted
+    for container in objects(spec.get("initContainers")):
+        _default_sidecar(container, AFTER_APP_CONTAINER)
+    for container in objects(spec.get("containers")):
+        _default_sidecar(container, BEFORE_APP_CONTAINER)
+    for volume in objects(spec.get("volumes")):
+        default_volume(volume)
+    _default_strategies(spec)
+    return defaulted
+
+
+def _default_strategies(spec: dict[str, Any]) -> None:
+    update = _part(spec, "updateStrategy")
+    if update is not None:
+        _default(update, "type", ROLLING_UPDATE)
+        if update.get("maxUnavailable") is None:
+            update["maxUnavailable"] = MAX_UNAVAILABLE
+        if update.get("partition") is None:
+            update["partition"] = 0
+    injection = _part(spec, "injectionStrategy")
+    revision = injection.get("revision") if injection is not None else None
+    if isinstance(revision, dict):
+        _default(revision, "policy", ALWAYS)
+    if spec.get("revisionHistoryLimit") is None:
+        spec["revisionHistoryLimit"] = REVISION_HISTORY_LIMIT
+    for patch in objects(spec.get("patchPodMetadata")):
+        _default(patch, "patchPolicy", RETAIN)
+
+
+def _default_sidecar(container: dict[str, Any], position: str) -> None:
+    _part(container, "resources")
+    default_container(container)
+    _default(container, "podInjectPolicy", position)
+    upgrade, sharing = _part(container, "upgradeStrategy"), _part(container, "shareVolumePolicy")
+    if upgrade is not None:
+        _default(upgrade, "upgradeType", COLD_UPGRADE)
+    if sharing is not None:
+        _default(sharing, "type", SHARE_DISABLED)
+    policy = container.get("resourcesPolicy")
+    if isinstance(policy, dict):
+        # SS-23: an empty pattern is the default one too, and is so before hashes are made of it.
+        _default(policy, "targetContainersNameRegex", MATCH_ALL_NAMES)
+    for transfer in objects(container.get("transferEnv")):
+        source = transfer.get("sourceContainerNameFrom")
+        # SS-9: without fieldRef it names no source; there is nothing to default.
+        reference = source.get("fieldRef") if isinstance(source, dict) else None
+        default_field_ref(reference if isinstance(reference, dict) else None)
+
+
+def _default(target: dict[str, Any], key: str, value: str) -> None:
+    if target.get(key) in (None, ""):
+        target[key] = value
+
+
+def _part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
+    """The object at ``key``, made if missing; None where something else stands there."""
+    if parent.get(key) is None:
+        parent[key] = {}
+    part = parent[key]
+    return part if isinstance(part, dict) else None

@@ -1,0 +1,270 @@
+"""The two webhooks of SidecarSet: fill in what is left out, refuse what cannot work (sheet 05 A2, A3, SS-108).
+
+Both versions are judged alike: an older one is converted first, and patched in its own terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+
+from app.api import names, structural
+from app.api.conversion import ConversionError, convert
+from app.api.core_validation import LONGEST_GRACE_PERIOD_SECONDS, pod_errors, unknown_fields
+from app.api.gojson import GoTypeError
+from app.api.kind import Version
+from app.api.model import ObjectMeta
+from app.api.sidecarset import SIDECAR_SET, SidecarSet
+from app.api.sidecarset.defaults import with_defaults
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    Handler,
+    Operation,
+    Patched,
+    PolicyRule,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.fielderrors import ErrorType, FieldError, aggregate
+from app.kube.objects import ControllerRevision
+from app.kube.patches import diff
+from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
+from app.sidecars.sidecarset import whitelist
+from app.sidecars.sidecarset.conflicts import canary_errors, conflict_errors, update_errors
+from app.sidecars.sidecarset.hashing import SIDECAR_CONTAINER, sidecarset_hashes
+from app.sidecars.sidecarset.revision_choice import recorded_revision, revision_choice
+from app.sidecars.sidecarset.stricter import stricter_errors
+from app.sidecars.sidecarset.validation import SPEC, Facts, asks_for_revision, set_errors
+
+_RULE: Final = Rule(
+    (Operation.CREATE, Operation.UPDATE),
+    (names.APPS_GROUP,),
+    (names.V1ALPHA1, names.V1BETA1),
+    (SIDECAR_SET.plural,),
+)
+MUTATE: Final = Webhook(
+    name="msidecarset.kb.io",
+    path="/mutate-apps-kruise-io-sidecarset",
+    mutating=True,
+    rules=(_RULE,),
+    summary="Fills in the defaults of a SidecarSet and computes its hashes",
+)
+VALIDATE: Final = Webhook(
+    name="vsidecarset.kb.io",
+    path="/validate-apps-kruise-io-sidecarset",
+    mutating=False,
+    rules=(_RULE,),
+    summary="Refuses SidecarSets that cannot work, alone or beside others",
+    permissions=(
+        PolicyRule(("get", "list", "watch"), (names.APPS_GROUP,), (SIDECAR_SET.plural,)),
+        PolicyRule(("get", "list"), ("apps",), ("controllerrevisions",), own_namespace=True),
+        PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
+        MAY_CHECK_TEMPLATES,
+    ),
+)
+WEBHOOKS: Final = (MUTATE, VALIDATE)
+
+
+class SidecarSetLookups(Protocol):
+    """What validation asks. Whoever has no cluster answers from files; see :mod:`.admission_lookups`."""
+
+    #: The gate SidecarSetPatchPodMetadataDefaultsAllowed.
+    defaults_allowed: bool
+
+    def sidecarsets(self) -> Iterable[SidecarSet]:
+        """All SidecarSets, as far as known."""
+        ...
+
+    async def revision(self, name: str) -> ControllerRevision | None:
+        """The ControllerRevision of this name in the manager's namespace."""
+        ...
+
+    async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
+        """The ControllerRevisions there that are labelled with this set."""
+        ...
+
+    async def whitelist(self) -> str | None:
+        """The whitelist of patchPodMetadata as the ConfigMap has it; None without one."""
+        ...
+
+    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:
+        """What an API server says about a Pod template (paths from ``spec.`` on); None where none can be asked."""
+        ...
+
+
+def handlers(lookups: SidecarSetLookups) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    return (Handler(MUTATE, mutate), Handler(VALIDATE, partial(validate, lookups)))
+
+
+def mutate(review: Review) -> Decision:
+    """Defaults (SS-5 … SS-7), then the hashes of what stands there now (SS-8)."""
+    given = review.object or {}
+    version = _version(given)
+    if isinstance(version, Denied):
+        return version
+    # What else the schema forbids is said by the API server itself, after this.
+    if mistyped := [e for e in structural.validate(version.schema, given) if e.type is ErrorType.TYPE_INVALID]:
+        return Denied(aggregate(mistyped), code=400)
+    defaulted = with_defaults(given)
+    try:
+        hashed = _with_hashes(defaulted)
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    operations = (*diff(given, defaulted, rule="SS-5"), *diff(defaulted, hashed, rule="SS-8"))
+    return Patched(operations) if operations else Allowed()
+
+
+def _with_hashes(defaulted: Mapping[str, Any]) -> dict[str, Any]:
+    spec, metadata = defaulted.get("spec") or {}, defaulted.get("metadata") or {}
+    hashes = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))
+    annotations = {
+        **(metadata.get("annotations") or {}),
+        names.SIDECARSET_HASH: hashes.hash,
+        names.SIDECARSET_HASH_WITHOUT_IMAGE: hashes.without_image,
+    }
+    return {**defaulted, "metadata": {**metadata, "annotations": annotations}}
+
+
+def _version(given: Mapping[str, Any]) -> Version | Denied:
+    """The version the object is written in; a refusal if it is no SidecarSet, or its metadata is none."""
+    if not given:
+        return Denied("request.object: is required", code=400)
+    version = SIDECAR_SET.version(str(given.get("apiVersion")))
+    if version is None or given.get("kind") != SIDECAR_SET.kind:
+        served = " or ".join(f"{SIDECAR_SET.group}/{known.name}" for known in SIDECAR_SET.versions)
+        found = f"{given.get('kind')} of {given.get('apiVersion')}"
+        return Denied(f"request.object: expected a SidecarSet of {served}, got {found}", code=400)
+    try:
+        ObjectMeta.model_validate(given.get("metadata") or {})
+    except ValidationError as error:
+        return Denied(_unreadable(error, "metadata"), code=400)
+    return version
+
+
+async def validate(lookups: SidecarSetLookups, review: Review) -> Decision:
+    """Every rule of SS-16 … SS-34; all mistakes are reported together."""
+    given = review.object or {}
+    version = _version(given)
+    if isinstance(version, Denied):
+        return version
+    # An API server has said this before it calls; reviews may come from elsewhere.
+    if message := structural.invalid_message(SIDECAR_SET, version, given):
+        return Denied(message, code=422, reason="Invalid")
+    try:
+        sidecar_set = read(given)
+    except (ConversionError, ValidationError) as error:
+        return Denied(_unreadable(error), code=400)
+    if sidecar_set.deleting:
+        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        return Allowed()
+    older = _former(review)
+    others = list(lookups.sidecarsets())
+    errors = set_errors(sidecar_set, await _facts(lookups, sidecar_set, older))
+    if older is not None:
+        errors += update_errors(sidecar_set, older)
+    errors += canary_errors(sidecar_set, older, {other.name: other for other in others}.get)
+    errors += stricter_errors(sidecar_set, older)
+    if not errors:
+        # SS-30: beside others only what is right by itself.
+        errors += conflict_errors(sidecar_set, others)
+    return Denied(aggregate(errors), code=422) if errors else Allowed(_warnings(given))
+
+
+def read(obj: Mapping[str, Any]) -> SidecarSet:
+    """The SidecarSet of either version as its hub model, defaults filled in.
+
+    Raises ConversionError, or pydantic's ValidationError.
+    """
+    hub = f"{SIDECAR_SET.group}/{SIDECAR_SET.hub.name}"
+    stored = dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub)
+    return SidecarSet.model_validate(with_defaults(stored))
+
+
+def _former(review: Review) -> SidecarSet | None:
+    if review.operation != Operation.UPDATE or review.old_object is None:
+        return None
+    try:
+        return read(review.old_object)
+    except (ConversionError, ValidationError):
+        # What is stored cannot be read: then it must not stand in the way of something better.
+        return None
+
+
+def _unreadable(error: ConversionError | ValidationError, *at: str) -> str:
+    if isinstance(error, ConversionError):
+        return str(error)
+    found = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{'.'.join(map(str, (*at, *each['loc'])))}: {each['msg']}" for each in found)
+
+
+async def _facts(lookups: SidecarSetLookups, sidecar_set: SidecarSet, older: SidecarSet | None) -> Facts:
+    spec = sidecar_set.spec
+    keys = {key for patch in spec.patch_pod_metadata or () for key in patch.annotations or {}}
+    asked = asks_for_revision(sidecar_set, older)
+    return Facts(
+        template_errors=await _template_errors(lookups, sidecar_set) if spec.all_containers else (),
+        revision_asked=asked,
+        revision=await _revision(lookups, sidecar_set) if asked else None,
+        metadata_refusal=whitelist.refusal(
+            await lookups.whitelist() if keys else None,
+            sidecar_set.metadata.labels,
+            keys,
+            defaults_allowed=lookups.defaults_allowed,
+        ),
+    )
+
+
+async def _revision(lookups: SidecarSetLookups, sidecar_set: SidecarSet) -> ControllerRevision | None:
+    wanted = sidecar_set.spec.injection_strategy.revision
+    if wanted is not None and wanted.revision_name:
+        return await lookups.revision(wanted.revision_name)
+    choice = revision_choice(wanted.to_dict() if wanted is not None else None, {})
+    if choice is None:
+        return None
+    return recorded_revision(sidecar_set.name, choice, await lookups.revisions_of(sidecar_set.name))
+
+
+async def _template_errors(lookups: SidecarSetLookups, sidecar_set: SidecarSet) -> Sequence[FieldError | str]:
+    """SS-21: containers, init containers and volumes as one Pod template."""
+    spec = sidecar_set.spec
+    containers = [container.core for container in spec.containers or ()]
+    init_containers = [container.core for container in spec.init_containers or ()]
+    volumes = spec.volumes or []
+    found = await lookups.template_errors(_fake_template(containers, init_containers, volumes))
+    if found is None:
+        return pod_errors(containers, init_containers, volumes, SPEC)
+    # A set of init containers alone is fine; the Pods it is for bring containers.
+    return [line for line in found if not line.startswith("spec.containers: Required value")]
+
+
+def _fake_template(
+    containers: list[dict[str, Any]], init_containers: list[dict[str, Any]], volumes: list[dict[str, Any]]
+) -> dict[str, Any]:
+    spec: dict[str, Any] = {"containers": containers, "terminationGracePeriodSeconds": LONGEST_GRACE_PERIOD_SECONDS}
+    if init_containers:
+        spec["initContainers"] = init_containers
+    if volumes:
+        spec["volumes"] = volumes
+    return {"spec": spec}
+
+
+def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is admitted, but surely not meant."""
+    spec = given.get("spec") or {}
+    found = [
+        f'unknown field "{field}"'
+        for kind in ("initContainers", "containers")
+        for index, container in enumerate(spec.get(kind) or ())
+        for field in unknown_fields(SIDECAR_CONTAINER, container, f"spec.{kind}[{index}]")
+    ]
+    if spec.get("namespace") and spec.get("namespaceSelector"):
+        # SS-1
+        found.append("spec.namespaceSelector is ignored, because spec.namespace is set")
+    return tuple(found)

@@ -1,0 +1,256 @@
+"""What makes a SidecarSet wrong by itself (SS-16 … SS-25, SS-27). Pure; texts and their order are OpenKruise's.
+
+Conflicts with its former state and with other sets are in :mod:`app.sidecars.sidecarset.conflicts`, rules that
+OpenKruise does not have in :mod:`app.sidecars.sidecarset.stricter`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api import names
+from app.api.core_validation import field_ref_errors
+from app.api.sidecarset import InjectRevision, SidecarContainer, SidecarSet, UpdateStrategy
+from app.api.sidecarset.types import (
+    POD_INJECT_POLICIES,
+    REVISION_POLICIES,
+    ROLLING_UPDATE,
+    SHARE_TYPES,
+    PatchPodMetadata,
+    TransferEnvVar,
+)
+from app.api.update_order import priority_error, scatter_error
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, not_supported, required
+from app.kube.gotext import quote
+from app.kube.objects import ControllerRevision
+from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
+from app.kube.validation import is_percent, max_len_message, regex_message, validate_annotations, validate_labels
+from app.sidecars.sidecarset.resources_policy import policy_errors
+
+NAME_LIMIT: Final = 63
+_NAME: Final = r"^[a-zA-Z0-9\-]+$"
+_NAME_MESSAGE: Final = "sidecarset name must consist of alphanumeric characters or '-'"
+SPEC: Final = Path("spec")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What else decides, looked up before."""
+
+    #: SS-21: what Kubernetes says about the containers and volumes, with their paths in the SidecarSet.
+    template_errors: Sequence[FieldError | str] = ()
+    #: SS-26: whether ``revision`` is the answer to a question, and None so means there is none.
+    revision_asked: bool = False
+    revision: ControllerRevision | None = None
+    #: SS-31: why the whitelist does not allow the set's patchPodMetadata, or "".
+    metadata_refusal: str = ""
+
+
+def set_errors(sidecar_set: SidecarSet, facts: Facts) -> list[FieldError | str]:
+    """Every mistake in the (defaulted) set, in OpenKruise's order."""
+    spec = sidecar_set.spec
+    errors: list[FieldError | str] = [*metadata_errors(sidecar_set)]
+    if spec.update_strategy.type == ROLLING_UPDATE and any(c.keeps_running for c in spec.init_containers or ()):
+        # SS-19
+        detail = "The initContainer in-place upgrade is not currently supported."
+        errors.append(required(SPEC.child("updateStrategy"), detail))
+    # SS-17
+    if spec.selector is None:
+        errors.append(required(SPEC.child("selector"), "no selector defined for SidecarSet"))
+    else:
+        errors += selector_errors(spec.selector, SPEC.child("selector"))
+    if spec.namespace_selector is not None:
+        errors += selector_errors(spec.namespace_selector, SPEC.child("namespaceSelector"))
+    if spec.injection_strategy.revision is not None:
+        errors += revision_errors(sidecar_set, spec.injection_strategy.revision, facts)
+    errors += update_strategy_errors(spec.update_strategy, SPEC.child("updateStrategy"))
+    if spec.all_containers:
+        errors += _container_errors(spec.init_containers or (), spec.containers or ())
+        errors += facts.template_errors
+    else:
+        # SS-18
+        errors.append(required(SPEC, "no initContainer or container defined for SidecarSet"))
+    errors += patch_errors(spec.patch_pod_metadata or (), SPEC.child("patchPodMetadata"))
+    if facts.metadata_refusal:
+        errors.append(forbidden(SPEC.child("patchPodMetadata"), facts.metadata_refusal))
+    return errors
+
+
+def metadata_errors(sidecar_set: SidecarSet) -> list[FieldError]:
+    """SS-16. What the API server checks of every object is repeated for sets that come from files."""
+    metadata, path = sidecar_set.metadata, Path("metadata")
+    name = metadata.name
+    errors: list[FieldError] = []
+    if not name:
+        errors.append(required(path.child("name"), "name or generateName is required"))
+    elif re.fullmatch(_NAME, name) is None:
+        errors.append(invalid(path.child("name"), name, regex_message(_NAME_MESSAGE, _NAME, "example-com")))
+    if len(name) > NAME_LIMIT:
+        errors.append(invalid(path.child("name"), name, max_len_message(NAME_LIMIT)))
+    if metadata.namespace:
+        errors.append(forbidden(path.child("namespace"), "not allowed on this type"))
+    errors += validate_labels(metadata.labels, path.child("labels"))
+    return errors + validate_annotations(metadata.annotations, path.child("annotations"))
+
+
+def selector_errors(selector: Mapping[str, Any], path: Path) -> list[FieldError]:
+    """SS-17: a selector must demand something, and be valid."""
+    # OpenKruise sees the object after Go has left out what is empty.
+    selector = _without_empties(selector)
+    errors = validate_selector(selector, path)
+    if not selector:
+        errors.append(invalid(path, go_label_selector(selector), "empty selector is not valid for sidecarset."))
+    try:
+        compile_selector(selector)
+    except SelectorError:
+        errors.append(invalid(path.child("selector"), go_label_selector(selector)))
+    return errors
+
+
+def _without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in selector.items() if value}
+    expressions = kept.get("matchExpressions")
+    if isinstance(expressions, list):
+        kept["matchExpressions"] = [
+            {key: value for key, value in expression.items() if value} if isinstance(expression, dict) else expression
+            for expression in expressions
+        ]
+    return kept
+
+
+def asks_for_revision(sidecar_set: SidecarSet, older: SidecarSet | None) -> bool:
+    """SS-26: whether the revision to inject must be looked up: it is named, and was not named so before."""
+    named = _named_revision(sidecar_set)
+    return any(named) and (older is None or named != _named_revision(older))
+
+
+def _named_revision(sidecar_set: SidecarSet) -> tuple[str, str]:
+    revision = sidecar_set.spec.injection_strategy.revision
+    return ((revision.revision_name or ""), (revision.custom_version or "")) if revision is not None else ("", "")
+
+
+def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Facts) -> list[FieldError]:
+    """SS-26: one of the names is given, and stands for a revision there is."""
+    errors: list[FieldError] = []
+    path = Path("revision")
+    if not (revision.revision_name or revision.custom_version):
+        shown = GoLiteral(
+            "v1beta1.SidecarSetInjectRevision{CustomVersion:(*string)(nil), RevisionName:(*string)(nil), "
+            f"Policy:{quote(revision.policy)}}}"
+        )
+        errors.append(invalid(path, shown, "revisionName and customVersion cannot be empty simultaneously"))
+    elif facts.revision_asked and facts.revision is None:
+        name = revision.revision_name or sidecar_set.name
+        detail = f'Cannot find specific ControllerRevision, err: ControllerRevision.apps "{name}" not found'
+        errors.append(invalid(path, None, detail))
+    elif facts.revision is not None:
+        # SS-34: what another set injects would be recorded as ours.
+        owner = facts.revision.metadata.labels.get(names.SIDECARSET_NAME, "")
+        if owner != sidecar_set.name:
+            at = SPEC.child("injectionStrategy", "revision", "revisionName")
+            whose = f"belongs to SidecarSet {owner}" if owner else "is not one of a SidecarSet"
+            errors.append(invalid(at, facts.revision.metadata.name, f"the ControllerRevision {whose}"))
+    if revision.policy not in ("", *REVISION_POLICIES):
+        at = SPEC.child("injectionStrategy", "revision", "policy")
+        errors.append(not_supported(at, revision.policy, REVISION_POLICIES))
+    return errors
+
+
+def update_strategy_errors(strategy: UpdateStrategy, path: Path) -> list[FieldError]:
+    """SS-24, SS-25: only what RollingUpdate makes use of is checked."""
+    if strategy.type != ROLLING_UPDATE:
+        return []
+    errors: list[FieldError] = []
+    if strategy.selector is not None:
+        if strategy.partition not in (None, 0):
+            errors.append(forbidden(path, "Partition and Selector cannot be used together"))
+        errors += selector_errors(strategy.selector, path.child("selector"))
+    errors += _count_errors(strategy.partition, path.child("partition"))
+    errors += _count_errors(strategy.max_unavailable, path.child("maxUnavailable"))
+    priority, scatter = strategy.priority_strategy, strategy.scatter_strategy
+    if reason := priority_error(priority.to_dict() if priority is not None else None):
+        errors.append(required(path.child("priorityStrategy"), reason))
+    if reason := scatter_error([term.to_dict() for term in scatter or ()]):
+        errors.append(required(path.child("scatterStrategy"), reason))
+    return errors
+
+
+def _count_errors(value: int | str | None, path: Path) -> list[FieldError]:
+    """A number or a percentage, neither below 0."""
+    if isinstance(value, str):
+        shown = GoLiteral(f"intstr.IntOrString{{Type:1, IntVal:0, StrVal:{quote(value)}}}")
+        return [invalid(path, shown, message) for message in is_percent(value)]
+    return [invalid(path, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []
+
+
+def _container_errors(
+    init_containers: Sequence[SidecarContainer], containers: Sequence[SidecarContainer]
+) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, container in enumerate(init_containers):
+        errors += _resources_errors(container, index)
+        if container.resources_policy is not None and not container.keeps_running:
+            # SS-23
+            at = SPEC.child("initContainers").index(index).child("resourcesPolicy")
+            errors.append(forbidden(at, "may only be set for init containers with restartPolicy Always"))
+    for index, container in enumerate(containers):
+        errors += _policy_word_errors(container)
+        errors += transfer_errors(container.transfer_env or (), SPEC.child("containers").index(index))
+        errors += _resources_errors(container, index)
+    return errors
+
+
+def _policy_word_errors(container: SidecarContainer) -> list[FieldError]:
+    """SS-20, for ``containers``, at the path OpenKruise names."""
+    errors: list[FieldError] = []
+    path = SPEC.child("container")
+    if container.pod_inject_policy not in POD_INJECT_POLICIES:
+        at = path.child("podInjectPolicy")
+        errors.append(invalid(at, container.pod_inject_policy, "unsupported pod inject policy"))
+    if container.share_volume_policy.type not in SHARE_TYPES:
+        shown = GoLiteral(f"v1beta1.ShareVolumePolicy{{Type:{quote(container.share_volume_policy.type)}}}")
+        errors.append(invalid(path.child("shareVolumePolicy"), shown, "unsupported share volume policy"))
+    return errors
+
+
+def transfer_errors(entries: Iterable[TransferEnvVar], path: Path) -> list[FieldError]:
+    """SS-22: the name of the source container comes from a label or an annotation. ``path`` is the container's."""
+    errors: list[FieldError] = []
+    for index, entry in enumerate(entries):
+        source = entry.source_container_name_from
+        if source is not None and source.field_ref is not None:
+            at = path.child("transferEnv").index(index).child("sourceContainerNameFrom", "fieldRef")
+            errors += field_ref_errors(source.field_ref.to_dict(), (), at)
+    return errors
+
+
+def _resources_errors(container: SidecarContainer, index: int) -> list[FieldError]:
+    """SS-23, at the path OpenKruise names: the container's index behind ``spec``."""
+    policy = container.resources_policy
+    if policy is None:
+        return []
+    path = SPEC.index(index).child("resourcesPolicy")
+    own = container.core.get("resources") or {}
+    errors = policy_errors(policy.to_dict(), path)
+    if own.get("limits") or own.get("requests"):
+        errors.append(forbidden(path, f"container {container.name}: not together with resources.limits or requests"))
+    return errors
+
+
+def patch_errors(patches: Iterable[PatchPodMetadata], path: Path) -> list[FieldError]:
+    """SS-27: each entry has annotations, and no key stands in two entries."""
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, patch in enumerate(patches):
+        annotations = patch.annotations or {}
+        if not annotations:
+            errors.append(required(path, "no annotations defined for SidecarSet"))
+        errors += validate_annotations(annotations, path.index(index).child("annotations"))
+        errors += [
+            required(path, f"patch annotation[{key}] already exist") for key in sorted(annotations) if key in seen
+        ]
+        seen.update(annotations)
+    return errors
