@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.gojson import GoTypeError, dumps_go
+from app.api.sidecarset.defaults import with_defaults
 from app.pods.hashes import fnv32, safe_encode
 from app.sidecars.sidecarset.hashing import sidecarset_hashes
 
@@ -125,6 +126,26 @@ def test_every_set_openkruise_stored_hashes_the_same_here(path: Path) -> None:
         annotations, spec = one["metadata"]["annotations"], one["spec"]
         hashes = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))
         assert hashes == (annotations[HASH], annotations[HASH_WITHOUT_IMAGE]), one["metadata"]["name"]
+
+
+def injected() -> Iterator[Any]:
+    """Every set that OpenKruise injected into a recorded Pod, with the two hashes it wrote on the Pod."""
+    for sample in json.loads((DATA / "samples-injection.json").read_text()):
+        annotations = sample["result"].get("annotations") or {}
+        for one in sample["sets"]:
+            name = one["metadata"]["name"]
+            if entry := annotations.get(HASH, {}).get(name):
+                expected = (entry["hash"], annotations[HASH_WITHOUT_IMAGE][name]["hash"])
+                yield pytest.param(one, expected, id=name)
+
+
+@pytest.mark.behaviour("SS-6", "SS-10", "SS-12", "SS-13")
+@pytest.mark.parametrize(("manifest", "expected"), list(injected()))
+def test_a_defaulted_set_hashes_as_openkruise_recorded_on_pods(
+    manifest: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    spec = with_defaults(manifest)["spec"]
+    assert sidecarset_hashes(spec.get("containers"), spec.get("initContainers")) == expected
 
 
 @pytest.mark.behaviour("SS-14")
