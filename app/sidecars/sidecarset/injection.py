@@ -202,15 +202,9 @@ def _records(
 
 
 def _resources(
-    pod: PodDraft,
-    policy: ResourcesPolicy | ResourcesPolicyError,
-    contents: Sequence[PreparedContent],
-    set_name: str,
-    where: str,
+    pod: PodDraft, policy: ResourcesPolicy, contents: Sequence[PreparedContent], set_name: str, where: str
 ) -> Mapping[str, Any]:
     """SS-60, SS-61: worked out from the Pod's own containers; those of any applied set never count."""
-    if isinstance(policy, ResourcesPolicyError):
-        raise InjectionRefusedError(f"{pod.display}: {where}: {policy}", set_name)
     injected = frozenset[str]().union(*(content.all_names for content in contents))
     try:
         counted = targets(policy, pod.init_containers, pod.containers, injected)

@@ -37,6 +37,7 @@ _EXTENSIONS = frozenset(
         "resourcesPolicy",
     }
 )
+_HASHES = (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
 _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
@@ -89,8 +90,7 @@ class PreparedSidecar:
     share_volumes: bool
     share_devices: bool
     transfers: tuple[EnvTransfer, ...]
-    #: What cannot be compiled refuses the Pods it would enter: without their sidecars they must not start (SS-67).
-    resources: ResourcesPolicy | ResourcesPolicyError | None
+    resources: ResourcesPolicy | None
     #: What enters the Pod (one container, or the twins) if that is the same for every Pod, else empty.
     ready: tuple[SidecarContainer, ...]
 
@@ -151,13 +151,14 @@ class PreparedSet:
     canary_of: str
     #: SS-68: None injects the current spec.
     revision: RevisionChoice | None
-    content: PreparedContent
+    #: The current spec, or why it cannot be injected: Pods it matches must not start without their sidecars.
+    content: PreparedContent | UnusableSidecarSetError
 
 
 def prepare(obj: Mapping[str, Any]) -> PreparedSet:
     """The prepared form of a SidecarSet in its defaulted v1beta1 JSON.
 
-    Raises UnusableSidecarSetError naming the field.
+    Raises UnusableSidecarSetError, naming the field, where it cannot be told which Pods it matches.
     """
     metadata = _mapping(obj, "metadata")
     name = metadata.get("name")
@@ -176,8 +177,6 @@ def _prepare(name: str, metadata: Mapping[str, Any], obj: Mapping[str, Any]) -> 
     namespace_selector = _selector(spec, "namespaceSelector")
     namespaces = _namespaces(namespace_selector)
     selector = _selector(spec, "selector")
-    latest_revision = _mapping(obj, "status").get("latestRevision") or ""
-    hashes = (annotations.get(names.SIDECARSET_HASH), annotations.get(names.SIDECARSET_HASH_WITHOUT_IMAGE))
     return PreparedSet(
         name=name,
         uid=metadata.get("uid") or "",
@@ -189,8 +188,18 @@ def _prepare(name: str, metadata: Mapping[str, Any], obj: Mapping[str, Any]) -> 
         dormant=bool(injection.get("paused")) or bool(metadata.get("deletionTimestamp")),
         canary_of=_canary_of(annotations),
         revision=revision_choice(injection.get("revision"), _mapping(spec, "updateStrategy", "spec.")),
-        content=_content(name, spec, hashes, latest_revision),
+        content=_current(name, obj, spec, annotations),
     )
+
+
+def _current(
+    name: str, obj: Mapping[str, Any], spec: Mapping[str, Any], annotations: Mapping[str, Any]
+) -> PreparedContent | UnusableSidecarSetError:
+    hashes = tuple(annotations.get(key) for key in _HASHES)
+    try:
+        return _content(name, spec, hashes, _mapping(obj, "status").get("latestRevision") or "")
+    except UnusableSidecarSetError as error:
+        return UnusableSidecarSetError(f"SidecarSet {name}: {error}")
 
 
 def prepare_revision(set_name: str, revision: ControllerRevision) -> PreparedContent:
@@ -199,9 +208,7 @@ def prepare_revision(set_name: str, revision: ControllerRevision) -> PreparedCon
     Raises UnusableSidecarSetError naming the revision and the field.
     """
     metadata = revision.metadata
-    hashes = tuple(
-        metadata.annotations.get(key) for key in (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
-    )
+    hashes = tuple(metadata.annotations.get(key) for key in _HASHES)
     try:
         data = orjson.loads(bytes(revision.data))
         spec = _mapping(data, "spec", "data.") if isinstance(data, dict) else {}
@@ -267,7 +274,7 @@ def _sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) -> Prep
         share_volumes=share_volumes,
         share_devices=share_devices,
         transfers=tuple(transfer for transfer in transfers if transfer.names),
-        resources=_policy(resources) if resources is not None else None,
+        resources=_policy(resources, name) if resources is not None else None,
         ready=(),
     )
     if share_volumes or share_devices or sidecar.transfers or sidecar.resources is not None:
@@ -275,11 +282,11 @@ def _sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) -> Prep
     return _with_ready(sidecar)
 
 
-def _policy(policy: Mapping[str, Any]) -> ResourcesPolicy | ResourcesPolicyError:
+def _policy(policy: Mapping[str, Any], container: str) -> ResourcesPolicy:
     try:
         return compile_policy(policy)
     except ResourcesPolicyError as error:
-        return error
+        raise UnusableSidecarSetError(f"container {container}: {error}") from error
 
 
 def _with_ready(sidecar: PreparedSidecar) -> PreparedSidecar:

@@ -99,7 +99,7 @@ class SidecarSetIndex:
 
     @property
     def unusable(self) -> Mapping[str, str]:
-        """Sets that cannot be injected as they stand (name → why). They match no Pod."""
+        """Sets of which it cannot be told which Pods they match (name → why). They match none."""
         return self._unusable
 
     def get(self, name: str) -> PreparedSet | None:
@@ -109,7 +109,7 @@ class SidecarSetIndex:
     def update(self, obj: Mapping[str, Any]) -> PreparedSet | None:
         """Take over a new or changed set (defaulted v1beta1 JSON). None, and an entry in ``unusable``, if it cannot be.
 
-        A set that was usable before and is not any more stops matching: what it injected last is not what it says now.
+        A set that was usable before and is not any more stops matching: what it matched last is not what it says now.
         """
         name = (obj.get("metadata") or {}).get("name") or ""
         fingerprint = _fingerprint(obj)

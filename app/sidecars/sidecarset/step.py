@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from app.api import names
 from app.kube.admission import Denied, Review
@@ -46,12 +46,8 @@ class Lookups(Protocol):
         ...
 
 
-class RefusalReport(Protocol):
-    """Told of each Pod refused because of a SidecarSet (SS-120), to write a Warning event on the set."""
-
-    def __call__(self, set_name: str, message: str) -> None:
-        """Report it; must not block."""
-        ...
+#: SS-120: told the SidecarSet and the message of each Pod refused because of it; must not block.
+RefusalReport: TypeAlias = Callable[[str, str], None]
 
 
 class SidecarSetStep:
@@ -132,13 +128,7 @@ class SidecarSetStep:
         review: Review,
     ) -> Denied | None:
         try:
-            contents = [
-                s.content if s.revision is None else self._chosen(s, s.revision, recorded[s.name], draft.labels)
-                for s in sets
-            ]
-            replaced = replaced_bases(sets)
-            if replaced:
-                contents = [content for content in contents if content.set_name not in replaced]
+            contents = self._contents(sets, recorded, draft.labels)
             now = timestamp(self._clock.now())
             inject(plan_injection(draft, contents, now, sort_by_name=self._sort_by_name), draft)
         except PodRefusedError as error:
@@ -150,13 +140,35 @@ class SidecarSetStep:
             return Denied(error.message, code=error.code)
         return None
 
+    def _contents(
+        self,
+        sets: Sequence[PreparedSet],
+        recorded: Mapping[str, ControllerRevision | None],
+        labels: Mapping[str, str],
+    ) -> list[PreparedContent]:
+        contents = []
+        replaced = replaced_bases(sets)
+        for prepared in sets:
+            content = prepared.content
+            if prepared.revision is not None:
+                content = self._chosen(prepared, prepared.revision, recorded[prepared.name], labels)
+            if prepared.name in replaced:
+                continue
+            if isinstance(content, UnusableSidecarSetError):
+                raise InjectionRefusedError(
+                    f"{content}; Pods it matches cannot be created until it is repaired or injectionStrategy.paused",
+                    prepared.name,
+                )
+            contents.append(content)
+        return contents
+
     def _chosen(
         self,
         prepared: PreparedSet,
         choice: RevisionChoice,
         revision: ControllerRevision | None,
         labels: Mapping[str, str],
-    ) -> PreparedContent:
+    ) -> PreparedContent | UnusableSidecarSetError:
         """SS-70: the current spec, or what the recorded revision says, prepared once per version of the revision."""
         if revision is None:
             raise InjectionRefusedError(
@@ -173,6 +185,6 @@ class SidecarSetStep:
         try:
             content = prepare_revision(prepared.name, revision)
         except UnusableSidecarSetError as error:
-            raise InjectionRefusedError(str(error), prepared.name) from error
+            return error
         self._prepared_revisions[prepared.name] = (version, content)
         return content
