@@ -43,7 +43,7 @@ def sidecarset_controller(
         NAME,
         client.clock,
         [
-            Watch(caches.sets, to_self),
+            Watch(caches.sets, to_self, reconciler.spacing),
             Watch(caches.pods, reconciler.of_pod, reconciler.spacing),
             Watch(caches.namespaces, reconciler.of_namespace),
             Watch(caches.revisions, reconciler.of_revision),

@@ -30,6 +30,8 @@ INJECTED_BY = "sidecarset"
 """The index of Pods by the sets they were injected by."""
 SPACING = 0.1
 """Seconds between two passes that only Pods ask for: what comes meanwhile is counted together."""
+EARLY = 0.005
+"""Seconds that a timer may fire early."""
 RECOUNT = 600.0
 """SS-88: every so many seconds all Pods of a set are judged anew, should an event ever have been missed."""
 BATCH = 200
@@ -76,6 +78,8 @@ class _State:
     #: Pods to judge again.
     dirty: set[ObjectKey] = field(default_factory=set)
     last_pass: float = 0.0
+    #: The time that passes asked for by Pods are put off to, until a pass begins at or after it.
+    next_pass: float | None = None
     recount_at: float = 0.0
     #: The status as we wrote it last, which the cache may not show yet.
     status: Mapping[str, Any] = field(default_factory=dict)
@@ -126,10 +130,17 @@ class SidecarSetReconciler:
         self._recorder.seen(change)
         return [ObjectKey("", name) for name in by_recorded_set(change.object)]
 
-    def spacing(self, _change: Change[Any], key: ObjectKey) -> float:
-        """How long a pass that only a Pod asks for is put off, so that a burst of events costs few passes."""
+    def spacing(self, change: Change[Any], key: ObjectKey) -> float:
+        """How long a pass that a Pod or a status asks for is put off: a burst of events, and our own writes that come
+        back in its midst, cost few passes."""
+        if isinstance(change.new, SidecarSet) and not _status_only(change):
+            return 0.0
         state = self._states.get(key.name)
-        return 0.0 if state is None else state.last_pass + SPACING - self._clock.monotonic()
+        if state is None:
+            return 0.0
+        if state.next_pass is None:
+            state.next_pass = state.last_pass + SPACING
+        return state.next_pass - self._clock.monotonic()
 
     # ---- one pass
 
@@ -146,6 +157,8 @@ class SidecarSetReconciler:
         if state is None or state.uid != owner.metadata.uid:
             state = self._states[key.name] = _State(owner.metadata.uid)
         state.last_pass = self._clock.monotonic()
+        if state.next_pass is not None and state.next_pass <= state.last_pass + EARLY:
+            state.next_pass = None
         present = _present_status(owner, state)
         recorded = Recorded(present.get("latestRevision") or "", present.get("collisionCount") or 0)
         failure: KubeError | None = None
@@ -211,6 +224,18 @@ class SidecarSetReconciler:
             else:
                 state.status, state.status_version = {**present, **patch}, written.metadata.resource_version
                 return
+
+
+def _status_only(change: Change[SidecarSet]) -> bool:
+    """Whether a set is what it was, but for its status."""
+    if change.old is None or change.new is None or change.old.metadata.generation != change.new.metadata.generation:
+        return False
+    old, new = change.old.metadata, change.new.metadata
+    return (old.labels, old.annotations, old.deletion_timestamp) == (
+        new.labels,
+        new.annotations,
+        new.deletion_timestamp,
+    )
 
 
 def _present_status(owner: SidecarSet, state: _State) -> Mapping[str, Any]:

@@ -142,7 +142,7 @@ def recorded(annotations: Mapping[str, str], set_name: str) -> tuple[str, str]:
 
 
 def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | None) -> PodFacts:
-    """What ``pod`` contributes; ``namespace_labels`` is None while the Namespace is unknown: no scope has it (SS-35)."""
+    """What ``pod`` contributes; ``namespace_labels`` is None while the Namespace is unknown: in no scope (SS-35)."""
     hash_, revision = recorded(pod.metadata.annotations, view.name)
     if not is_matched(view, pod, namespace_labels):
         return PodFacts(False, False, False, revision)

@@ -1,0 +1,174 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.pods.revisions import (
+    Create,
+    Renumber,
+    Reuse,
+    Revision,
+    Unchanged,
+    after_clash,
+    in_order,
+    next_number,
+    of_owner,
+    oldest_unused,
+    plan_revision,
+    revision_hash,
+    revision_name,
+    surplus_of_workload,
+)
+
+
+def revision(number: int, data: bytes = b"", **more: object) -> Revision:
+    return Revision(f"web-{number}", number, data or f"content {number}".encode(), **more)  # type: ignore[arg-type]
+
+
+HISTORY = [revision(1), revision(2), revision(4)]
+
+
+@pytest.mark.behaviour("PM-82", "PM-84")
+@pytest.mark.parametrize(("collisions", "digest"), [(0, "6cd8d89b98"), (1, "6cd8d89b99"), (None, "6776fdb6b")])
+def test_hash_of_known_data(collisions: int | None, digest: str) -> None:
+    data = b'{"spec":{"template":{"$patch":"replace","spec":{"containers":[{"name":"c1","image":"foo1"}]}}}}'
+    assert revision_hash(data, collisions) == digest
+
+
+@pytest.mark.behaviour("PM-83")
+def test_a_long_workload_name_is_cut_in_the_revisions_name() -> None:
+    assert revision_name("w" * 253, "abc") == "w" * 223 + "-abc"
+
+
+@pytest.mark.behaviour("PM-86")
+def test_revisions_are_ordered_by_number_then_age_then_name() -> None:
+    late = Revision("a", 1, b"", created="2026-01-02T00:00:00+00:00")
+    early = Revision("b", 1, b"", created="2026-01-01T00:00:00+00:00")
+    twin = Revision("c", 1, b"", created="2026-01-01T00:00:00+00:00")
+    newest = Revision("0", 3, b"", created="2025-01-01T00:00:00+00:00")
+    assert in_order([newest, late, twin, early]) == [early, twin, late, newest]
+    assert next_number([early, newest]) == 4
+    assert next_number([]) == 1
+
+
+@pytest.mark.behaviour("PM-85")
+def test_revisions_of_another_owner_do_not_count() -> None:
+    orphan, own, foreign = revision(1), revision(2, controller_uid="me"), revision(3, controller_uid="other")
+    assert of_owner([orphan, own, foreign], "me") == [orphan, own]
+
+
+@pytest.mark.behaviour("PM-87", "PM-88", "PM-89", "PM-90")
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        pytest.param(b"content 4", Unchanged(HISTORY[2]), id="the newest has the content"),
+        pytest.param(b"content 1", Renumber(HISTORY[0], 5), id="an older one has it: rollback"),
+        pytest.param(
+            b"new",
+            Create("web-" + revision_hash(b"new", 7), revision_hash(b"new", 7), 5, 7, b"new"),
+            id="none has it",
+        ),
+    ],
+)
+def test_what_recording_content_takes(data: bytes, expected: object) -> None:
+    assert plan_revision("web", data, HISTORY, 7) == expected
+
+
+def test_of_two_revisions_with_the_same_content_the_newer_is_used() -> None:
+    history = [revision(1, b"same"), revision(2, b"same")]
+    assert plan_revision("web", b"same", history, 0) == Unchanged(history[1])
+
+
+def test_a_revision_that_is_being_deleted_is_not_relied_on() -> None:
+    history = [revision(1), revision(2, b"wanted", deleting=True)]
+    plan = plan_revision("web", b"wanted", history, 0)
+    assert isinstance(plan, Create)
+    assert plan.number == 3
+
+
+def test_the_newest_standing_revision_rises_above_one_that_is_being_deleted() -> None:
+    history = [revision(1, b"wanted"), revision(2, deleting=True)]
+    assert plan_revision("web", b"wanted", history, 0) == Renumber(history[0], 3)
+
+
+@pytest.mark.behaviour("PM-90", "PM-91")
+def test_a_name_taken_by_other_content_counts_a_collision_and_keeps_the_first_hash_as_label() -> None:
+    first = plan_revision("web", b"new", HISTORY, 0)
+    assert isinstance(first, Create)
+    second = after_clash("web", first, Revision(first.name, 9, b"other"))
+    assert second == replace(first, name=revision_name("web", revision_hash(b"new", 1)), collision_count=1)
+    assert isinstance(second, Create)
+    third = after_clash("web", second, Revision(second.name, 9, b"other"))
+    assert isinstance(third, Create)
+    assert (third.name, third.collision_count) == (revision_name("web", revision_hash(b"new", 2)), 2)
+    assert third.label_hash == first.label_hash
+
+
+@pytest.mark.behaviour("PM-90")
+@pytest.mark.parametrize(("found", "number"), [(2, 5), (5, 5), (8, 8)])
+def test_a_name_taken_by_the_same_content_is_used_and_stays_the_newest(found: int, number: int) -> None:
+    create = plan_revision("web", b"new", HISTORY, 0)
+    assert isinstance(create, Create)
+    existing = Revision(create.name, found, b"new")
+    assert after_clash("web", create, existing) == Reuse(existing, number)
+
+
+def test_a_name_whose_revision_is_being_deleted_is_not_used() -> None:
+    create = plan_revision("web", b"new", HISTORY, 0)
+    assert isinstance(create, Create)
+    assert isinstance(after_clash("web", create, Revision(create.name, 2, b"new", deleting=True)), Create)
+
+
+REVISIONS = st.lists(
+    st.builds(
+        Revision,
+        name=st.uuids().map(str),
+        number=st.integers(1, 20),
+        data=st.sampled_from([b"a", b"b", b"c", b"d"]),
+        deleting=st.booleans(),
+    ),
+    max_size=12,
+    unique_by=lambda revision: revision.name,
+)
+
+
+@pytest.mark.behaviour("PM-88", "PM-89", "PM-90")
+@given(REVISIONS, st.sampled_from([b"a", b"b", b"e"]))
+def test_after_the_plan_the_content_is_the_newest_and_the_order_of_the_others_is_kept(
+    revisions: list[Revision], data: bytes
+) -> None:
+    ordered = in_order(revisions)
+    plan = plan_revision("web", data, ordered, 0)
+    if isinstance(plan, Create):
+        used = Revision(plan.name, plan.number, plan.data)
+        after = [*ordered, used]
+    elif isinstance(plan, Renumber):
+        used = replace(plan.revision, number=plan.number)
+        after = [r for r in ordered if r.name != used.name] + [used]
+    else:
+        used, after = plan.revision, list(ordered)
+    assert used.data == data
+    assert not used.deleting
+    assert in_order(after)[-1].number == used.number
+    others = [r.name for r in in_order(after) if r.name != used.name]
+    assert others == [r.name for r in ordered if r.name != used.name]
+
+
+@pytest.mark.behaviour("PM-93")
+@given(REVISIONS, st.sets(st.integers(0, 11)), st.integers(-1, 8))
+def test_truncation_never_takes_what_is_in_use_and_takes_the_oldest(
+    revisions: list[Revision], used: set[int], limit: int
+) -> None:
+    ordered = in_order(revisions)
+    in_use = {r.name for position, r in enumerate(ordered) if position in used}
+    deleted = surplus_of_workload(ordered, in_use, max(0, limit))
+    assert not {r.name for r in deleted} & in_use
+    unused = [r for r in ordered if r.name not in in_use and not r.deleting]
+    assert list(deleted) == unused[: len(unused) - max(0, limit)] if len(unused) > max(0, limit) else not deleted
+
+
+def test_fewer_go_than_asked_for_when_the_rest_is_in_use() -> None:
+    assert oldest_unused(HISTORY, {"web-1", "web-4"}, 3) == (HISTORY[1],)
+    assert oldest_unused(HISTORY, (), 0) == ()
+    assert oldest_unused(HISTORY, (), -2) == ()
