@@ -1,7 +1,7 @@
 """Injection is repeatable: a second pass over its own result, at the same moment, changes nothing (D-21).
 
-The exceptions are those that D-21 names (launch priority, a recorded revision, env transferred from a sidecar) and one of
-the same kind: what is shared from an app container that a sidecar of its name then replaces.
+The exceptions are those that D-21 names (launch priority, a recorded revision, env transferred from a sidecar) and
+one of the same kind: what is shared from an app container that a sidecar of its name then replaces.
 """
 
 from __future__ import annotations
