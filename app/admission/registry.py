@@ -24,12 +24,13 @@ class Route:
     path: str
     handlers: Mapping[_Key, Handler]
     known_resources: frozenset[tuple[str, str, str]]
+    unknown_passes: bool = False
 
     def handler_for(self, review: Review) -> Handler | Allowed | Denied:
         """The handler of this review, or the answer where there is none.
 
         An operation or subresource nobody asked for passes (PW-22, DP-1); a resource or version that is not served
-        here is a registration gone wrong and is refused (SS-108).
+        here is a registration gone wrong and is refused (SS-108), unless the webhooks of the path let it pass (DP-7).
         """
         resource = review.resource
         handler = self.handlers.get(
@@ -37,7 +38,7 @@ class Route:
         )
         if handler is not None:
             return handler
-        if (resource.group, resource.version, resource.resource) in self.known_resources:
+        if self.unknown_passes or (resource.group, resource.version, resource.resource) in self.known_resources:
             return Allowed()
         asked = f"{resource.resource} of {resource.group or 'the core group'}/{resource.version}"
         served = ", ".join(
@@ -75,7 +76,12 @@ def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bo
                 both = f"{handler.webhook.name} and {taken.webhook.name}"
                 raise DuplicateRuleError(f"{both} claim {key[0]} {key[3]} at {handler.webhook.path}")
     routes = {
-        path: Route(path, table, frozenset((group, version, plural) for _, group, version, plural, _ in table))
+        path: Route(
+            path,
+            table,
+            frozenset((group, version, plural) for _, group, version, plural, _ in table),
+            all(handler.webhook.unknown_passes for handler in table.values()),
+        )
         for path, table in by_path.items()
     }
     aliases = {alias: path for path in routes for alias in old_paths(path) if alias not in routes}

@@ -165,6 +165,8 @@ class Webhook:
     object_selector: Mapping[str, Any] | None = None
     match_conditions: tuple[MatchCondition, ...] = ()
     gate: str = ""
+    #: Whether a resource or version that no rule names passes at this path; otherwise it is refused.
+    unknown_passes: bool = False
     permissions: tuple[PolicyRule, ...] = ()
 
 

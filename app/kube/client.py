@@ -36,6 +36,9 @@ Decode: TypeAlias = Callable[[bytes], T]
 Body: TypeAlias = bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]] | msgspec.Struct
 
 USER_AGENT = "kruise-manager"
+JSON = "application/json"
+#: Asks for a list whose items are PartialObjectMetadata.
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 #: Objects per page of a list; what client-go uses.
 PAGE_SIZE = 500
 #: How often a request is sent again at most, and the longest wait before it, where the server asks for a later try.
@@ -157,16 +160,18 @@ class Client:
         field_selector: str = "",
         limit: int = PAGE_SIZE,
         continue_token: str = "",
+        metadata_only: bool = False,
         decode: Decode[T] | None = None,
     ) -> Listing[T]:
-        """One page; ``continue_token`` of its answer asks for the next."""
+        """One page; ``continue_token`` of its answer asks for the next. With ``metadata_only`` the server sends no
+        more than that of each object."""
         query = selectors(label_selector, field_selector)
         if limit:
             query["limit"] = str(limit)
         if continue_token:
             query["continue"] = continue_token
         path = resource.path(namespace)
-        raw = await self._send("GET", path, query, _decode_list)
+        raw = await self._send("GET", path, query, _decode_list, accept=METADATA_LIST if metadata_only else JSON)
         item: Decode[T] = decode or cast("Decode[T]", orjson.loads)
         info = RequestInfo("GET", path)
         items = [_decoded(info, item, bytes(part)) for part in raw.items or ()]
@@ -282,9 +287,10 @@ class Client:
         query: Mapping[str, str],
         decode: Decode[T] | None,
         body: Body | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> T:
-        request = self._request(method, path, query, body, content_type)
+        request = self._request(method, path, query, body, content_type, accept)
         response = await self._exchange(request)
         return _decoded(_info(request), decode or cast("Decode[T]", orjson.loads), response.body)
 
@@ -294,9 +300,10 @@ class Client:
         path: str,
         query: Mapping[str, str],
         body: Body | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> Request:
-        headers = {"Accept": "application/json", "User-Agent": self._user_agent}
+        headers = {"Accept": accept, "User-Agent": self._user_agent}
         if body is None:
             return Request(method, path, query, headers)
         headers["Content-Type"] = content_type

@@ -1,0 +1,1 @@
+"""What keeps workloads alive: protection from deletion."""

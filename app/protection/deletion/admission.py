@@ -1,0 +1,184 @@
+"""The webhooks of deletion protection: one per row of the table, and one that tells of labels without effect."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeAlias
+
+from app.api import names
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    Handler,
+    MatchCondition,
+    Operation,
+    PolicyRule,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.errors import ApiError, Forbidden, KubeError
+from app.protection.deletion.lookups import DeletionLookups, NotKnownError
+from app.protection.deletion.plan import (
+    CustomResources,
+    Gates,
+    NamespaceContents,
+    Protection,
+    contents_not_listed,
+    custom_resources_not_listed,
+    judge,
+    judge_claims,
+    judge_custom_resources,
+    judge_pods,
+    label_warnings,
+)
+from app.protection.deletion.table import Cascading, ProtectedKind
+
+logger = logging.getLogger(__name__)
+
+#: Told of each refusal: kind, namespace (empty for cluster-scoped objects), name, user.
+Refused: TypeAlias = Callable[[str, str, str, str], None]
+
+GATE: Final = "ResourcesDeletionProtection"
+#: DP-30: an object without the label is deleted without a call.
+LABELLED: Final = {"matchExpressions": [{"key": names.DELETE_PROTECTION, "operator": "Exists"}]}
+_LABEL_NAME: Final = "vdeletionprotectionlabel.kb.io"
+_LABEL_PATH: Final = "/validate-deletion-protection-label"
+_NAMESPACE_PERMISSIONS: Final = (PolicyRule(("list",), ("",), ("persistentvolumeclaims", "pods")),)
+
+
+def webhooks(table: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
+    """The declarations that follow from a table."""
+    return (*map(deletion_webhook, table), label_webhook(table))
+
+
+def handlers(
+    table: Sequence[ProtectedKind], lookups: DeletionLookups, gates: Gates, refused: Refused
+) -> tuple[Handler, ...]:
+    """The handlers of all protected kinds. ``refused`` is told of each refusal."""
+    by_resource = {(kind.group, kind.resource): kind for kind in table}
+
+    def warn(review: Review) -> Decision:
+        return Allowed(label_warnings(by_resource, review))
+
+    judges = (Handler(deletion_webhook(kind), DeletionJudge(kind, lookups, gates, refused)) for kind in table)
+    return (*judges, Handler(label_webhook(table), warn))
+
+
+def deletion_webhook(kind: ProtectedKind) -> Webhook:
+    """The declaration of a row."""
+    cascading = "" if kind.cascading is Cascading.NOTHING else " or Cascading"
+    return Webhook(
+        name=kind.webhook,
+        path=kind.path,
+        mutating=False,
+        summary=f"Refuses to delete a {kind.kind} whose label {names.DELETE_PROTECTION} says Always{cascading}",
+        rules=(Rule((Operation.DELETE,), (kind.group,), kind.versions, (kind.resource,)),),
+        # DP-31: a label is meant also while no replica runs. policies/webhooks.yaml may say Ignore.
+        failure_policy="Fail",
+        timeout_seconds=10,
+        object_selector=LABELLED,
+        # DP-5: with the gate off these are not served at all; the others stay registered and allow.
+        gate=GATE if kind.cascading is Cascading.NOTHING else "",
+        # DP-7: a version nobody knows of a built-in kind passes.
+        unknown_passes=not kind.group.endswith(".kruise.io"),
+        permissions=_NAMESPACE_PERMISSIONS if kind.cascading is Cascading.NAMESPACE else (),
+    )
+
+
+def label_webhook(table: Sequence[ProtectedKind]) -> Webhook:
+    """DP-54: called only when a value without effect is written; being warned is not worth a refused write."""
+    always_only = [f"{kind.group}/{kind.resource}" for kind in table if kind.cascading is Cascading.NOTHING]
+    value = f"object.metadata.labels[?'{names.DELETE_PROTECTION}'].orValue('{Protection.ALWAYS}')"
+    without_effect = (
+        f"{value} != '{Protection.ALWAYS}' && ({value} != '{Protection.CASCADING}' || "
+        f"(request.resource.group + '/' + request.resource.resource) in {always_only})"
+    )
+    return Webhook(
+        name=_LABEL_NAME,
+        path=_LABEL_PATH,
+        mutating=False,
+        summary=f"Warns of a label {names.DELETE_PROTECTION} that protects nothing",
+        rules=tuple(
+            Rule((Operation.CREATE, Operation.UPDATE), (kind.group,), kind.versions, (kind.resource,)) for kind in table
+        ),
+        failure_policy="Ignore",
+        timeout_seconds=2,
+        object_selector=LABELLED,
+        match_conditions=(
+            MatchCondition("label-without-effect", f"has(object.metadata.labels) && {without_effect}"),
+            MatchCondition("label-is-new", f"request.operation == 'CREATE' || {_label_changed()}"),
+        ),
+        gate=GATE,
+        unknown_passes=True,
+    )
+
+
+def _label_changed() -> str:
+    key = names.DELETE_PROTECTION
+    return f"object.metadata.labels[?'{key}'] != oldObject.metadata[?'labels'][?'{key}']"
+
+
+class DeletionJudge:
+    """Decides about deletions of one kind: asks the plan, looks up what that wants to know, tells of refusals."""
+
+    __slots__ = ("_gates", "_kind", "_lookups", "_refused")
+
+    def __init__(self, kind: ProtectedKind, lookups: DeletionLookups, gates: Gates, refused: Refused) -> None:
+        self._kind = kind
+        self._lookups = lookups
+        self._gates = gates
+        self._refused = refused
+
+    def __call__(self, review: Review) -> Decision | Awaitable[Decision]:
+        """The decision; an awaitable only where the cluster has to be asked."""
+        verdict = judge(self._kind, review, self._gates)
+        if isinstance(verdict, NamespaceContents | CustomResources):
+            return self._look_up(verdict, review)
+        return self._told(verdict, review)
+
+    async def _look_up(self, question: NamespaceContents | CustomResources, review: Review) -> Decision:
+        try:
+            if isinstance(question, NamespaceContents):
+                denied = await self._contents(question.namespace)
+            else:
+                denied = await self._custom_resources(question)
+        except NotKnownError as unknown:
+            return Allowed((f"not known without a cluster: {unknown}",))
+        return self._told(denied or Allowed(), review)
+
+    async def _contents(self, namespace: str) -> Denied | None:
+        try:
+            pods = await self._lookups.active_pods(namespace)
+        except (KubeError, TimeoutError) as error:
+            return contents_not_listed("pods", _text(error))
+        if (denied := judge_pods(pods)) is not None:
+            return denied
+        try:
+            claims = await self._lookups.bound_claims(namespace)
+        except (KubeError, TimeoutError) as error:
+            return contents_not_listed("pvc", _text(error))
+        return judge_claims(claims)
+
+    async def _custom_resources(self, question: CustomResources) -> Denied | None:
+        try:
+            found = await self._lookups.custom_resources(question.resource)
+        except (KubeError, TimeoutError) as error:
+            return custom_resources_not_listed(question, _text(error), forbidden=isinstance(error, Forbidden))
+        return judge_custom_resources(found)
+
+    def _told(self, decision: Allowed | Denied, review: Review) -> Decision:
+        """The decision, counted and recorded if it is a refusal (what cannot be decoded is none)."""
+        if isinstance(decision, Denied) and decision.code == 403:
+            # In a deletion of a collection only the object itself has its name.
+            metadata = (review.old_object or {}).get("metadata") or {}
+            namespace = review.namespace if self._kind.namespaced else ""
+            self._refused(self._kind.kind, namespace, metadata.get("name") or review.name, review.username)
+        return decision
+
+
+def _text(error: Exception) -> str:
+    """What the API server said, without the request that we made of it."""
+    return error.message if isinstance(error, ApiError) else str(error)

@@ -1,0 +1,108 @@
+"""What is kept of each refused deletion: a count and a line in the protection log (DP-40, DP-41, DP-55)."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, TextIO
+
+import orjson
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+logger = logging.getLogger(__name__)
+
+LOG_NAME: Final = "protection.log"
+_EXTRA: Final = {
+    "Namespace": ("namespace_deletion_protection", "Refused deletions of Namespaces."),
+    "CustomResourceDefinition": ("crd_deletion_protection", "Refused deletions of CustomResourceDefinitions."),
+}
+_WORKLOAD: Final = ("workload_deletion_protection", "Refused deletions of workloads, Services and Ingresses.")
+
+
+class RefusalCounters(Collector):
+    """Refusals as metrics. The names are OpenKruise's, which have no ``_total``: prometheus-client's own counters
+    would add it, so the families say that their type is unknown."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str, str], int] = {}
+
+    def count(self, kind: str, namespace: str, name: str, username: str) -> None:
+        """One more refusal."""
+        family, _ = _EXTRA.get(kind, _WORKLOAD)
+        label, value = ("name", name) if kind in _EXTRA else ("kind_namespace_name", f"{kind}_{namespace}_{name}")
+        key = (family, label, value, username)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def collect(self) -> Iterable[Metric]:
+        """The families that have a refusal; one without does not appear (DP-40)."""
+        for family, documentation in (*_EXTRA.values(), _WORKLOAD):
+            metric = Metric(family, documentation, "unknown")
+            for (counted, label, value, username), number in self._counts.items():
+                if counted == family:
+                    metric.add_sample(family, {label: value, "username": username}, number)
+            if metric.samples:
+                yield metric
+
+
+class ProtectionLog:
+    """``protection.log``: one JSON line per refusal. MGR-126: where it cannot be written, lines go to ``stdout``.
+
+    The file is opened for each line, so that it may be rotated, and so that several processes may share it.
+    """
+
+    def __init__(self, folder: Path, stdout: TextIO | None = None) -> None:
+        self.path = folder / LOG_NAME
+        self._stdout = stdout
+        self._complained = False
+
+    def check(self) -> None:
+        """Warn now if the file cannot be written, rather than at the first refusal."""
+        self._append(b"")
+
+    def write(self, kind: str, namespace: str, name: str, username: str) -> None:
+        """One refusal (DP-41: the key UserAgent holds the user)."""
+        entry = {
+            "Event": "DeletionProtection",
+            "Kind": kind,
+            "Namespace": namespace,
+            "Name": name,
+            "UserAgent": username,
+        }
+        line = orjson.dumps(entry) + b"\n"
+        if not self._append(line):
+            stream = self._stdout if self._stdout is not None else sys.stdout
+            stream.write(line.decode())
+            stream.flush()
+
+    def _append(self, line: bytes) -> bool:
+        try:
+            # Unbuffered: one write per line, which O_APPEND keeps whole.
+            with self.path.open("ab", buffering=0) as file:
+                file.write(line)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                logger.warning(
+                    "--protection-log-path: %s cannot be written (%s): refused deletions are logged to standard output",
+                    self.path,
+                    error.strerror,
+                )
+            return False
+        self._complained = False
+        return True
+
+
+class RefusalRecord:
+    """Counts and logs; what the handlers tell of refusals."""
+
+    def __init__(self, counters: RefusalCounters, log: ProtectionLog) -> None:
+        self._counters = counters
+        self._log = log
+
+    def __call__(self, kind: str, namespace: str, name: str, username: str) -> None:
+        """One deletion was refused; ``namespace`` is empty for cluster-scoped objects."""
+        self._counters.count(kind, namespace, name, username)
+        self._log.write(kind, namespace, name, username)

@@ -1,0 +1,166 @@
+"""The table of protected kinds, as an operator may change it: ``policies/protected-kinds.yaml``.
+
+Everything else about a kind follows from its row: webhook, permissions, metrics, command line, admission policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from app.kube.resources import Resource
+
+FILE_NAME: Final = "protected-kinds.yaml"
+#: Beside ``app``, in a clone as in an installation.
+SHIPPED: Final = Path(__file__).resolve().parent.parent.parent.parent / "policies" / FILE_NAME
+
+
+class TableError(ValueError):
+    """The table cannot be used; the message names file, row and field."""
+
+
+class Cascading(StrEnum):
+    """What the value ``Cascading`` looks at before it lets an object of a kind go."""
+
+    REPLICAS = "replicas"
+    NAMESPACE = "namespace"
+    CUSTOM_RESOURCES = "customResources"
+    NOTHING = ""
+
+
+_ONLY: Final = {
+    Cascading.NAMESPACE: ("", "namespaces"),
+    Cascading.CUSTOM_RESOURCES: ("apiextensions.k8s.io", "customresourcedefinitions"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProtectedKind:
+    """One row: a kind, what ``Cascading`` means for it, and how its webhook is called."""
+
+    kind: str
+    group: str
+    resource: str
+    versions: tuple[str, ...]
+    namespaced: bool
+    short_names: tuple[str, ...]
+    cascading: Cascading
+    webhook: str
+    path: str
+
+    @property
+    def full_name(self) -> str:
+        """``deployments.apps``, ``namespaces``: as kubectl names a resource."""
+        return f"{self.resource}.{self.group}" if self.group else self.resource
+
+    @property
+    def endpoint(self) -> Resource:
+        """Where objects of the kind are read and written."""
+        return Resource(self.group, self.versions[0], self.resource, self.kind, self.namespaced)
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, alias_generator=to_camel)
+
+    kind: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")]
+    group: Annotated[str, Field(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$")]
+    resource: Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*$")]
+    versions: Annotated[list[Annotated[str, Field(pattern=r"^v[0-9a-z]+$")]], Field(min_length=1)]
+    namespaced: bool = True
+    short_names: list[str] = []
+    cascading: Annotated[Cascading, Field(strict=False)] = Cascading.NOTHING
+    webhook: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?){2,}$")] = ""
+    path: Annotated[str, Field(pattern=r"^/[-a-z0-9/]+$")] = ""
+
+    def protected_kind(self) -> ProtectedKind:
+        """The row with its names filled in."""
+        kind = self.kind.lower()
+        group = f"{self.group.replace('.', '-')}-" if self.group else ""
+        return ProtectedKind(
+            kind=self.kind,
+            group=self.group,
+            resource=self.resource,
+            versions=tuple(self.versions),
+            namespaced=self.namespaced,
+            short_names=tuple(self.short_names),
+            cascading=self.cascading,
+            # Not v<kind>.kb.io: that is the name under which a kind of ours validates its own fields.
+            webhook=self.webhook or f"v{kind}deletion.kb.io",
+            path=self.path or f"/validate-{group}{kind}",
+        )
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    kinds: list[_Row]
+
+
+def load_table(folder: Path | None = None) -> tuple[ProtectedKind, ...]:
+    """The table of an operator's folder where that has one, else the one this build came with. Raises TableError."""
+    own = folder / FILE_NAME if folder is not None and folder.is_dir() else None
+    path = own if own is not None and own.exists() else SHIPPED
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise TableError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise TableError(f"{path}: is not UTF-8 at byte {error.start}") from None
+    return parse_table(text, str(path))
+
+
+def parse_table(text: str, source: str) -> tuple[ProtectedKind, ...]:
+    """The rows of a YAML document; ``source`` is its name in messages. Raises TableError."""
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise TableError(f"{source}: is not YAML: {' '.join(str(error).split())}") from None
+    try:
+        rows = _Table.model_validate(document).kinds
+    except ValidationError as error:
+        raise TableError(f"{source}: {'; '.join(map(_described, error.errors()))}") from None
+    kinds = tuple(row.protected_kind() for row in rows)
+    _check_unique(source, "group and resource", (f"{kind.group}/{kind.resource}" for kind in kinds))
+    _check_unique(source, "webhook", (kind.webhook for kind in kinds))
+    for index, kind in enumerate(kinds):
+        only = _ONLY.get(kind.cascading)
+        if only is not None and (kind.group, kind.resource) != only:
+            raise TableError(f"{source}: kinds.{index}.cascading: {kind.cascading} has a meaning for {only[1]} only")
+    return kinds
+
+
+def find_kind(table: Iterable[ProtectedKind], name: str) -> ProtectedKind | None:
+    """The kind a person means by ``name``: its kind, resource or short name, with the group behind a dot or without.
+
+    Where several kinds have one name, the first row is meant, as kubectl prefers the built-in one.
+    """
+    wanted = name.lower()
+    for kind in table:
+        for known in (kind.kind.lower(), kind.resource, *kind.short_names):
+            if wanted == known or (kind.group and wanted == f"{known}.{kind.group}"):
+                return kind
+    return None
+
+
+def _check_unique(source: str, what: str, values: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            raise TableError(f"{source}: kinds.{index}: another row has the same {what} {value!r}")
+        seen.add(value)
+
+
+def _described(detail: Mapping[str, Any]) -> str:
+    field = ".".join(str(part) for part in detail["loc"]) or "document"
+    if detail["type"] == "extra_forbidden":
+        return f"{field}: unknown field"
+    if detail["type"] == "missing":
+        return f"{field}: is required"
+    return f"{field}: {detail['msg']}, got {detail['input']!r:.100}"
