@@ -90,7 +90,9 @@ async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConf
         await loader.load_and_set(configuration)
         if not getattr(loader, "host", ""):
             raise ConfigError(f"kubeconfig {paths}: the cluster of the context has no server address")
-        return _cluster_config(configuration, f"kubeconfig {paths}", loader.renew)
+        config = _cluster_config(configuration, f"kubeconfig {paths}", loader.renew)
+        loader.ssl_context = config.ssl_context
+        return config
     except ConfigException as error:
         raise ConfigError(f"kubeconfig {paths}: {error}; see: kubectl --kubeconfig {paths} config view") from error
     except (TypeError, AttributeError, ValueError, KeyError) as error:
@@ -195,6 +197,8 @@ def _loader_class() -> Any:
 
         _exec_expiry: datetime | None = None
         _configuration: Configuration | None = None
+        #: Where renewed client certificates go: new connections will use them.
+        ssl_context: ssl.SSLContext | None = None
 
         async def load_and_set(self, configuration: Configuration) -> None:
             self._configuration = configuration
@@ -243,6 +247,14 @@ def _loader_class() -> Any:
                 await self.load_from_exec_plugin()
             except ConfigException as error:
                 raise ConfigError(str(error)) from error
+            if self.ssl_context is not None and self.__dict__.get("cert_file"):
+                try:
+                    self.ssl_context.load_cert_chain(self.cert_file, self.key_file)
+                except (ssl.SSLError, OSError) as error:
+                    command = self._user["exec"]["command"]
+                    raise ConfigError(
+                        f"the exec plugin {command} gave a certificate that cannot be used: {error}"
+                    ) from error
             if "token" in self.__dict__:
                 self._configuration.api_key["BearerToken"] = self.token
 

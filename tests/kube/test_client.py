@@ -1,0 +1,213 @@
+import logging
+
+import orjson
+import pytest
+
+from app.kube.client import Client, PatchType
+from app.kube.errors import DecodeError, Gone, NotFound, ServerError, TooManyRequests
+from app.kube.objects import LeaseSpec, decode_pod
+from app.kube.ratelimit import TokenBucket
+from app.kube.resources import NAMESPACES, PODS
+from app.kube.transport import Response
+from app.kube.virtualtime import VirtualClock
+from tests.kube.fakes import Connections, json_response, listing, obj, pieces, status_body, virtual
+
+
+def client_for(*answers) -> tuple[Client, Connections]:
+    connections = Connections()
+    connections.answers.extend(answers)
+    return Client(connections, VirtualClock()), connections
+
+
+@virtual
+async def test_an_object_comes_as_a_dict_or_as_what_the_decoder_makes():
+    client, connections = client_for(json_response(200, obj("web-0", 7)), json_response(200, obj("web-0", 7)))
+    assert (await client.get(PODS, "web-0", "shop"))["metadata"]["resourceVersion"] == "7"
+    pod = await client.get(PODS, "web-0", "shop", decode=decode_pod)
+    assert pod.metadata.resource_version == "7"
+    request = connections.requests[0]
+    assert (request.method, request.target) == ("GET", "/api/v1/namespaces/shop/pods/web-0")
+    assert request.headers["User-Agent"] == "kruise-manager"
+    assert request.headers["Accept"] == "application/json"
+    assert request.body is None
+
+
+@virtual
+async def test_named_clients_say_who_they_are_on_the_same_connections():
+    client, connections = client_for(json_response(200, {}))
+    await client.named("sidecarset").get(NAMESPACES, "shop")
+    assert connections.requests[0].headers["User-Agent"] == "kruise-manager/sidecarset"
+
+
+@virtual
+async def test_writes_carry_their_options():
+    client, connections = client_for(*[json_response(201, {})] * 6)
+    body = {"metadata": {"name": "web-0"}}
+    await client.create(PODS, body, "shop", dry_run=True, field_manager="me", field_validation="Strict")
+    await client.create(PODS, body, "shop", name="web-0", subresource="eviction")
+    await client.replace(PODS, "web-0", b'{"raw": 1}', "shop", subresource="status")
+    await client.patch(PODS, "web-0", [{"op": "remove", "path": "/a"}], "shop", kind=PatchType.JSON)
+    await client.patch(PODS, "web-0", body, "shop", kind=PatchType.APPLY, force=True)
+    await client.patch(PODS, "web-0", LeaseSpec(holder_identity="a"), "shop", kind=PatchType.STRATEGIC)
+    seen = [(r.method, r.target, r.headers["Content-Type"], orjson.loads(r.body or b"")) for r in connections.requests]
+    pods = "/api/v1/namespaces/shop/pods"
+    assert seen == [
+        ("POST", f"{pods}?dryRun=All&fieldManager=me&fieldValidation=Strict", "application/json", body),
+        ("POST", f"{pods}/web-0/eviction", "application/json", body),
+        ("PUT", f"{pods}/web-0/status", "application/json", {"raw": 1}),
+        ("PATCH", f"{pods}/web-0", "application/json-patch+json", [{"op": "remove", "path": "/a"}]),
+        ("PATCH", f"{pods}/web-0?fieldManager=kruise-manager&force=true", "application/apply-patch+yaml", body),
+        ("PATCH", f"{pods}/web-0", "application/strategic-merge-patch+json", {"holderIdentity": "a"}),
+    ]
+
+
+@virtual
+async def test_deletes_carry_preconditions():
+    client, connections = client_for(json_response(200, {}))
+    await client.delete(
+        PODS, "web-0", "shop", grace_period_seconds=0, propagation_policy="Orphan", uid="u", resource_version="5"
+    )
+    assert orjson.loads(connections.requests[0].body or b"") == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "gracePeriodSeconds": 0,
+        "propagationPolicy": "Orphan",
+        "preconditions": {"uid": "u", "resourceVersion": "5"},
+    }
+
+
+@virtual
+async def test_a_namespaced_create_without_namespace_is_refused_here():
+    client, connections = client_for()
+    with pytest.raises(ValueError, match=r"^Pod: creating one needs a namespace$"):
+        await client.create(PODS, {})
+    assert not connections.requests
+
+
+@virtual
+async def test_lists_are_fetched_in_pages():
+    client, connections = client_for(listing(9, obj("a", 1), obj("b", 2), continue_token="t1"), listing(9, obj("c", 3)))
+    pods = await client.list(PODS, label_selector="app=a,b", field_selector="spec.nodeName=n", page_size=2,
+                             decode=decode_pod)  # fmt: skip
+    assert [pod.metadata.name for pod in pods.items] == ["a", "b", "c"]
+    assert (pods.resource_version, pods.continue_token) == ("9", "")
+    assert connections.requests[0].query == {
+        "labelSelector": "app=a,b", "fieldSelector": "spec.nodeName=n", "limit": "2"}  # fmt: skip
+    assert connections.requests[1].query["continue"] == "t1"
+
+
+@virtual
+async def test_a_list_that_expires_between_pages_is_fetched_in_one_piece():
+    client, connections = client_for(
+        listing(9, obj("a", 1), continue_token="t1"),
+        json_response(410, status_body(410, "Expired")),
+        listing(12, obj("b", 2), obj("c", 3)),
+    )
+    pods = await client.list(PODS, page_size=1)
+    assert [pod["metadata"]["name"] for pod in pods.items] == ["b", "c"]
+    assert pods.resource_version == "12"
+    assert connections.requests[2].query == {}
+
+
+@virtual
+async def test_a_first_page_that_is_gone_is_an_error():
+    client, _ = client_for(json_response(410, status_body(410, "Expired")))
+    with pytest.raises(Gone):
+        await client.list(PODS)
+
+
+@virtual
+async def test_refusals_raise_by_reason_with_their_request():
+    client, _ = client_for(json_response(404, status_body(404, "NotFound", 'pods "x" not found')))
+    with pytest.raises(NotFound) as caught:
+        await client.get(PODS, "x", "shop")
+    assert str(caught.value) == 'GET /api/v1/namespaces/shop/pods/x: pods "x" not found (NotFound, 404)'
+
+
+@virtual
+async def test_what_the_server_asks_to_send_later_is_sent_later():
+    busy = json_response(429, status_body(429, "TooManyRequests"), Retry_After="3")
+    client, connections = client_for(busy, busy, json_response(201, {"ok": True}))
+    assert await client.create(PODS, {}, "shop") == {"ok": True}
+    assert client.clock.monotonic() == 6
+    assert len(connections.requests) == 3
+
+
+@virtual
+async def test_retries_end():
+    busy = json_response(429, status_body(429, "TooManyRequests"), Retry_After="100")
+    client, connections = client_for(*[busy] * 6)
+    with pytest.raises(TooManyRequests):
+        await client.get(PODS, "x", "shop")
+    assert len(connections.requests) == 6
+    assert client.clock.monotonic() == 5 * 30
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("method", "code", "header", "sent"),
+    [("GET", 503, "1", 2), ("GET", 503, "", 1), ("POST", 503, "1", 1), ("POST", 429, "", 1), ("POST", 429, "1", 2)],
+)
+async def test_only_what_is_safe_to_repeat_is_repeated(method, code, header, sent):
+    headers = {"Retry_After": header} if header else {}
+    failure = json_response(code, status_body(code, ""), **headers)
+    client, connections = client_for(failure, json_response(200, {}))
+    call = client.get(PODS, "x", "shop") if method == "GET" else client.create(PODS, {}, "shop")
+    if sent == 1:
+        with pytest.raises((ServerError, TooManyRequests)):
+            await call
+    else:
+        await call
+    assert len(connections.requests) == sent
+
+
+@virtual
+@pytest.mark.parametrize("body", [b"<html>", b'{"metadata":{"name":1}}', b"\xff"])
+async def test_an_unreadable_answer_is_an_error_with_its_request(body):
+    client, _ = client_for(Response(200, {}, body))
+    with pytest.raises(DecodeError, match=r"^GET /api/v1/namespaces/shop/pods/x: cannot read the answer: "):
+        await client.get(PODS, "x", "shop", decode=decode_pod)
+
+
+@virtual
+async def test_a_rate_limit_spreads_requests():
+    clock = VirtualClock()
+    connections = Connections()
+    connections.answers.extend([json_response(200, {})] * 5)
+    client = Client(connections, clock).named("slow", TokenBucket(clock, qps=2, burst=3))
+    times = []
+    for _ in range(5):
+        await client.get(NAMESPACES, "shop")
+        times.append(clock.monotonic())
+    assert times == [0, 0, 0, 0.5, 1.0]
+
+
+@virtual
+async def test_warnings_of_the_server_are_passed_on_once(caplog):
+    answer = json_response(200, {}, Warning='299 - "v1alpha1 is deprecated"')
+    client, _ = client_for(answer, answer)
+    with caplog.at_level(logging.WARNING):
+        await client.get(NAMESPACES, "shop")
+        await client.get(NAMESPACES, "shop")
+    assert [record.getMessage() for record in caplog.records] == [
+        'GET /api/v1/namespaces/shop: the API server warns: 299 - "v1alpha1 is deprecated"'
+    ]
+
+
+@virtual
+async def test_a_refused_watch_raises_what_the_server_said():
+    client, connections = client_for()
+    connections.streams.append(json_response(410, status_body(410, "Expired", "too old")))
+    with pytest.raises(Gone, match="too old"):
+        async with client.watch(PODS, "shop", {"resourceVersion": "1"}):
+            pass
+    assert connections.watches[0].target == "/api/v1/namespaces/shop/pods?resourceVersion=1&watch=true"
+
+
+@virtual
+async def test_a_watch_gives_the_bytes_as_they_come():
+    client, connections = client_for()
+    connections.streams.append(pieces(b"a", b"b\nc"))
+    async with client.watch(PODS, "", {}) as stream:
+        assert [chunk async for chunk in stream.chunks] == [b"a", b"b\nc"]
+    assert connections.open_streams == 0

@@ -1,0 +1,87 @@
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from app.kube.clock import SystemClock, rfc3339, rfc3339_micro
+from app.kube.virtualtime import EPOCH, Stalled, VirtualClock, run
+from tests.kube.fakes import virtual
+
+
+def test_times_are_written_as_kubernetes_writes_them():
+    moment = datetime(2026, 1, 2, 5, 4, 5, 678901, tzinfo=timezone(timedelta(hours=2)))
+    assert rfc3339(moment) == "2026-01-02T03:04:05Z"
+    assert rfc3339_micro(moment) == "2026-01-02T03:04:05.678901Z"
+
+
+async def test_the_system_clock_is_the_wall_clock_in_utc():
+    clock = SystemClock()
+    assert abs(clock.now() - datetime.now(UTC)) < timedelta(seconds=5)
+    before = clock.monotonic()
+    await clock.sleep(-1)
+    assert clock.monotonic() >= before
+
+
+async def test_the_system_clock_gives_up_waiting():
+    clock = SystemClock()
+    assert await clock.wait_for(asyncio.sleep(0, "done"), 10) == "done"
+    with pytest.raises(TimeoutError):
+        await clock.wait_for(asyncio.Event().wait(), 0.001)
+
+
+def test_virtual_hours_pass_at_once_and_in_order():
+    clock = VirtualClock()
+    order = []
+
+    async def sleeper(hours: float) -> None:
+        await clock.sleep(hours * 3600)
+        order.append((hours, clock.now()))
+
+    async def main() -> None:
+        await asyncio.gather(sleeper(3), sleeper(1), sleeper(2))
+
+    started = time.monotonic()
+    run(main())
+    assert time.monotonic() - started < 5
+    assert order == [(hours, EPOCH + timedelta(hours=hours)) for hours in (1, 2, 3)]
+
+
+@virtual
+async def test_virtual_timeouts_cancel_what_is_waited_for():
+    clock, cancelled = VirtualClock(), []
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(clock.monotonic())
+            raise
+
+    with pytest.raises(TimeoutError):
+        await clock.wait_for(forever(), 90)
+    assert cancelled == [90]
+
+
+def test_virtual_time_says_when_nothing_can_ever_happen():
+    async def main() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(Stalled):
+        run(main())
+
+
+@virtual
+async def test_real_sockets_still_work_on_virtual_time():
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await reader.readline())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    async with server:
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"hello\n")
+        assert await reader.readline() == b"hello\n"
+        writer.close()
+        await writer.wait_closed()

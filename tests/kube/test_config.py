@@ -1,0 +1,209 @@
+"""Loading configurations from files, environment, exec plugins and the Pod's service account."""
+
+import base64
+import json
+import ssl
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes.aio.config import incluster_config
+
+from app.kube.config import load_config, load_in_cluster, load_kubeconfig
+from app.kube.errors import ConfigError
+from tests.kube.test_transport import self_signed
+
+
+def kubeconfig(folder: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None, name: str = "config") -> str:
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [
+            {"name": "here", "context": {"cluster": "c", "user": "u"}},
+            {"name": "there", "context": {"cluster": "d", "user": "u"}},
+        ],
+        "clusters": [
+            {"name": "c", "cluster": {"server": "http://127.0.0.1:1/", **(cluster or {})}},
+            {"name": "d", "cluster": {"server": "http://127.0.0.1:2"}},
+        ],
+        "users": [{"name": "u", "user": user}],
+    }
+    path = folder / name
+    path.write_text(yaml.safe_dump(content))
+    return str(path)
+
+
+async def test_a_token_of_the_current_context(tmp_path):
+    path = kubeconfig(tmp_path, {"token": "abc"})
+    config = await load_kubeconfig(path)
+    assert (config.host, config.source) == ("http://127.0.0.1:1", f"kubeconfig {path}")
+    assert await config.authorization() == "Bearer abc"
+    assert config.ssl_context is None
+
+
+async def test_another_context_by_name(tmp_path):
+    config = await load_kubeconfig(kubeconfig(tmp_path, {"username": "a", "password": "b"}), "there")
+    assert config.host == "http://127.0.0.1:2"
+    assert await config.authorization() == "Basic " + base64.b64encode(b"a:b").decode()
+
+
+async def test_client_certificates_and_authorities_make_the_tls_context(tmp_path):
+    pem = Path(self_signed(tmp_path)).read_bytes()
+    data = base64.b64encode(pem).decode()
+    user = {"client-certificate-data": data, "client-key-data": data}
+    cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": data, "tls-server-name": "kubernetes"}
+    config = await load_kubeconfig(kubeconfig(tmp_path, user, cluster))
+    assert config.ssl_context is not None
+    assert config.ssl_context.verify_mode is ssl.CERT_REQUIRED
+    assert config.ssl_context.cert_store_stats()["x509"] == 1
+    assert config.server_name == "kubernetes"
+    assert await config.authorization() is None
+
+
+async def test_verification_is_left_out_only_on_request(tmp_path):
+    cluster = {"server": "https://127.0.0.1:1", "insecure-skip-tls-verify": True}
+    config = await load_kubeconfig(kubeconfig(tmp_path, {"token": "a"}, cluster))
+    assert config.ssl_context is not None
+    assert config.ssl_context.verify_mode is ssl.CERT_NONE
+
+
+def plugin(folder: Path, status: str, then: str = "") -> dict[str, Any]:
+    """A user whose exec plugin counts its runs in a file and prints this status (a Python expression with ``n``)."""
+    script = folder / "plugin.py"
+    runs = folder / "runs"
+    script.write_text(
+        "import json, pathlib, sys, datetime\n"
+        f"runs = pathlib.Path({str(runs)!r}); n = int(runs.read_text()) + 1 if runs.exists() else 1\n"
+        "runs.write_text(str(n))\n"
+        f"{then}\n"
+        "print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', 'kind': 'ExecCredential',"
+        f" 'status': {status}}}))\n"
+    )
+    return {
+        "exec": {
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "command": sys.executable,
+            "args": [str(script)],
+            "interactiveMode": "Never",
+        }
+    }
+
+
+async def test_an_exec_plugin_is_asked_again_before_its_token_expires_and_after_a_refusal(tmp_path):
+    soon = (datetime.now(UTC) + timedelta(seconds=30)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    expiry = f"{{'expirationTimestamp': '{soon}'}} if n == 1 else {{}}"
+    user = plugin(tmp_path, f"{{'token': f't{{n}}', **({expiry})}}")
+    config = await load_kubeconfig(kubeconfig(tmp_path, user))
+    assert await config.authorization() == "Bearer t2"  # t1 has less than a minute to live
+    assert await config.authorization() == "Bearer t2"
+    await config.renew()
+    assert await config.authorization() == "Bearer t3"
+
+
+async def test_an_exec_plugin_may_give_certificates(tmp_path):
+    pem = Path(self_signed(tmp_path)).read_text()
+    certificate = json.dumps({"clientCertificateData": pem, "clientKeyData": pem})
+    user = plugin(tmp_path, f"{certificate} if n == 1 else dict({certificate}, clientKeyData='junk')")
+    config = await load_kubeconfig(kubeconfig(tmp_path, user, {"server": "https://127.0.0.1:1"}))
+    assert config.ssl_context is not None
+    assert await config.authorization() is None
+    with pytest.raises(ConfigError, match=r"the exec plugin .* gave a certificate that cannot be used"):
+        await config.renew()
+
+
+@pytest.mark.parametrize(
+    ("status", "then", "message"),
+    [
+        ("{}", "sys.exit('no ticket')", "exec: process returned 1. .*no ticket"),
+        ("{}", "", "gave neither a token nor a certificate"),
+        ("{}", "print('{'); sys.exit(0)", "failed to decode"),
+    ],
+)
+async def test_a_failing_exec_plugin_is_an_error_with_its_words(tmp_path, status, then, message):
+    path = kubeconfig(tmp_path, plugin(tmp_path, status, then))
+    with pytest.raises(ConfigError, match=rf"^kubeconfig {path}: (?s:.*){message}"):
+        await load_kubeconfig(path)
+
+
+async def test_a_missing_exec_plugin_is_named(tmp_path):
+    user = {
+        "exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/aws", "interactiveMode": "Never"}
+    }
+    with pytest.raises(ConfigError, match=r"the exec plugin /nowhere/aws cannot be run"):
+        await load_kubeconfig(kubeconfig(tmp_path, user))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x00\xff", "cannot be read"),
+        (b"a: [", "is not YAML"),
+        (b"", "is not a kubeconfig: it lists no clusters"),
+        (b"- a\n- b\n", "is not a kubeconfig: it lists no clusters"),
+        (b"clusters: []\n", "Expected key current-context"),
+        (b"clusters: []\ncurrent-context: a\n", "Expected object with name a in .*contexts list"),
+        (b"clusters: [1]\ncurrent-context: a\ncontexts: 3\n", "is not a kubeconfig"),
+        (
+            b"clusters: [{name: c, cluster: {}}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n",
+            "the cluster of the context has no server address",
+        ),
+    ],
+)
+async def test_a_broken_file_is_named_with_the_way_out(tmp_path, content, message):
+    path = tmp_path / "config"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"^kubeconfig {path}.*{message}"):
+        await load_kubeconfig(str(path))
+
+
+async def test_a_certificate_that_is_none_is_named(tmp_path):
+    cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": base64.b64encode(b"junk").decode()}
+    path = kubeconfig(tmp_path, {"token": "a"}, cluster)
+    with pytest.raises(
+        ConfigError, match=rf"^kubeconfig {path}: the certificates for https://127.0.0.1:1 cannot be used"
+    ):
+        await load_kubeconfig(path)
+
+
+async def test_a_missing_certificate_file_is_named(tmp_path):
+    cluster = {"server": "https://127.0.0.1:1", "certificate-authority": "ca.pem"}
+    path = kubeconfig(tmp_path, {"token": "a"}, cluster)
+    with pytest.raises(ConfigError, match=rf"^kubeconfig {path}: File does not exists: {tmp_path}/ca.pem"):
+        await load_kubeconfig(path)
+
+
+async def test_a_missing_file_is_named_with_the_way_out(tmp_path):
+    with pytest.raises(ConfigError, match=rf"^kubeconfig {tmp_path}/none does not exist; give --kubeconfig FILE"):
+        await load_config(str(tmp_path / "none"), environ={})
+
+
+async def test_the_search_order(tmp_path):
+    home = tmp_path / "home"
+    (home / ".kube").mkdir(parents=True)
+    environ = {"HOME": str(home)}
+    with pytest.raises(ConfigError, match=r"^no way to reach a cluster: give --kubeconfig FILE"):
+        await load_config(environ=environ)
+    kubeconfig(home / ".kube", {"token": "home"})
+    assert await (await load_config(environ=environ)).authorization() == "Bearer home"
+    environ["KUBERNETES_SERVICE_HOST"] = "10.0.0.1"
+    with pytest.raises(ConfigError, match=r"service account of this Pod"):
+        await load_config(environ=environ)
+    environ["KUBECONFIG"] = kubeconfig(tmp_path, {"token": "variable"}, name="variable")
+    assert await (await load_config(environ=environ)).authorization() == "Bearer variable"
+    flag = kubeconfig(tmp_path, {"token": "flag"}, name="flag")
+    assert await (await load_config(flag, environ=environ)).authorization() == "Bearer flag"
+
+
+async def test_in_a_pod_the_service_account_is_used(tmp_path, monkeypatch):
+    token = tmp_path / "token"
+    token.write_text("first")
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", self_signed(tmp_path))
+    config = await load_in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"})
+    assert config.host == "https://[fd00::1]:443"
+    assert await config.authorization() == "bearer first"
+    assert config.ssl_context is not None

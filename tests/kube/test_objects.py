@@ -1,0 +1,68 @@
+from datetime import UTC, datetime
+
+import msgspec
+import orjson
+import pytest
+
+from app.kube.objects import (
+    ControllerRevision,
+    Lease,
+    decode_controller_revision,
+    decode_lease,
+    decode_pod,
+    decode_secret,
+)
+from tests.kube.podsample import pod_json
+
+
+def test_a_pod_is_read_with_what_is_used_and_without_the_rest():
+    pod = decode_pod(pod_json(1234, 99))
+    assert pod.metadata.name == "shop-12-7d9c5b8f6d-004d2"
+    assert pod.metadata.resource_version == "99"
+    assert pod.metadata.creation_timestamp == datetime(2026, 11, 21, 3, 10, 17, tzinfo=UTC)
+    assert pod.metadata.deletion_timestamp is None
+    assert pod.metadata.controller is not None
+    assert (pod.metadata.controller.group, pod.metadata.controller.kind) == ("apps", "ReplicaSet")
+    assert [(c.name, c.image) for c in pod.spec.containers] == [("main", "shop:1.14.2"), ("proxy", "envoy:1.28.0")]
+    assert pod.spec.readiness_gates[0].condition_type == "KruisePodReady"
+    assert pod.status.container_statuses[1].container_id.startswith("containerd://")
+    assert pod.status.container_statuses[0].state.running is not None
+    ready = pod.condition("Ready")
+    assert ready is not None
+    assert ready.status == "True"
+    assert pod.condition("Nothing") is None
+    assert not hasattr(pod.metadata, "managed_fields")
+
+
+def test_objects_cannot_be_changed_by_mistake():
+    pod = decode_pod(b"{}")
+    with pytest.raises(AttributeError):
+        pod.metadata = None  # type: ignore[misc,assignment]
+
+
+def test_an_object_of_another_shape_is_refused_with_the_field():
+    with pytest.raises(msgspec.ValidationError, match=r"Expected `str`, got `int` - at `\$.metadata.name`"):
+        decode_pod(b'{"metadata":{"name":1}}')
+
+
+def test_a_revision_keeps_its_data_but_not_the_message_it_came_in():
+    data = b'{"spec": {"b":1, "a":[ 2 ]}}'
+    message = b'{"metadata":{"name":"r1"},"data":' + data + b',"revision":3,"padding":"' + b"x" * 100_000 + b'"}'
+    revision = decode_controller_revision(message)
+    assert bytes(revision.data) == data
+    assert revision.revision == 3
+    assert memoryview(revision.data).nbytes == len(data)
+    # A view would have the whole message as its base; a copy holds its own bytes.
+    assert revision.data.copy() is revision.data
+    assert bytes(ControllerRevision().data) == b"null"
+
+
+def test_secrets_come_decoded():
+    secret = decode_secret(orjson.dumps({"type": "kubernetes.io/tls", "data": {"tls.crt": "aGVsbG8="}}))
+    assert secret.data == {"tls.crt": b"hello"}
+
+
+def test_a_lease_has_times_to_the_microsecond():
+    lease = decode_lease(b'{"spec":{"holderIdentity":"a","renewTime":"2026-01-02T03:04:05.678901Z"}}')
+    assert lease.spec.renew_time == datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+    assert Lease().spec.holder_identity is None

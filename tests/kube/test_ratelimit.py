@@ -1,0 +1,46 @@
+from random import Random
+
+import pytest
+
+from app.kube.backoff import Backoff
+from app.kube.ratelimit import TokenBucket
+from app.kube.virtualtime import VirtualClock
+from tests.kube.fakes import virtual
+
+
+@virtual
+async def test_a_bucket_grants_its_burst_and_then_its_rate():
+    clock = VirtualClock()
+    bucket = TokenBucket(clock, qps=10, burst=2)
+    assert [bucket.try_take() for _ in range(3)] == [True, True, False]
+    await clock.sleep(0.1)
+    assert [bucket.try_take(), bucket.try_take()] == [True, False]
+
+
+@virtual
+async def test_reserved_tokens_are_paid_for_by_waiting():
+    clock = VirtualClock()
+    bucket = TokenBucket(clock, qps=10, burst=1)
+    assert [round(bucket.reserve(), 3) for _ in range(4)] == [0, 0.1, 0.2, 0.3]
+    await clock.sleep(3600)
+    assert [bucket.reserve(), round(bucket.reserve(), 3)] == [0, 0.1]  # a full bucket holds no more than its burst
+
+
+@pytest.mark.parametrize(("qps", "burst"), [(0, 1), (1, 0), (-1, 1)])
+def test_a_bucket_that_never_grants_is_refused(qps, burst):
+    with pytest.raises(ValueError, match="above zero"):
+        TokenBucket(VirtualClock(), qps=qps, burst=burst)
+
+
+def test_backoff_doubles_up_to_its_cap_and_starts_over():
+    backoff = Backoff(Random(1), base=1, cap=5, jitter=0)
+    assert [backoff.next() for _ in range(5)] == [1, 2, 4, 5, 5]
+    backoff.reset()
+    assert backoff.next() == 1
+
+
+def test_backoff_is_jittered_upwards():
+    backoff = Backoff(Random(1), base=1, cap=1, jitter=1)
+    delays = [backoff.next() for _ in range(100)]
+    assert all(1 <= delay <= 2 for delay in delays)
+    assert len(set(delays)) > 90

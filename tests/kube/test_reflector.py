@@ -1,0 +1,341 @@
+"""The reflector against scripted servers, on virtual time."""
+
+import logging
+from collections import Counter
+from random import Random
+
+import orjson
+import pytest
+
+from app.kube.client import Client
+from app.kube.errors import RequestInfo, TransportError
+from app.kube.objects import Pod, decode_pod
+from app.kube.reflector import Reflector, Trouble
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import Change, Store
+from app.kube.virtualtime import VirtualClock
+from tests.kube.fakes import (
+    Connections,
+    bookmark,
+    event,
+    json_response,
+    listing,
+    obj,
+    pieces,
+    running,
+    status_body,
+    until,
+    virtual,
+)
+
+NO_STREAMING = json_response(422, status_body(422, "Invalid", "sendInitialEvents is forbidden for watch"))
+EXPIRED = event("ERROR", status_body(410, "Expired", "too old resource version: 1 (9)"))
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.lists: list[int] = []
+        self.changes = 0
+        self.troubles: Counter[Trouble] = Counter()
+
+    def listed(self, kind: str, objects: int) -> None:
+        self.lists.append(objects)
+
+    def events(self, kind: str, count: int) -> None:
+        self.changes += count
+
+    def trouble(self, kind: str, what: Trouble) -> None:
+        self.troubles[what] += 1
+
+
+class Setup:
+    """A reflector on scripted connections."""
+
+    def __init__(self, **options) -> None:
+        self.connections = Connections()
+        self.clock = VirtualClock()
+        self.store: Store[Pod] = Store()
+        self.changes: list[Change[Pod]] = []
+        self.store.subscribe(self.changes.append)
+        self.metrics = Counting()
+        client = Client(self.connections, self.clock)
+        self.reflector = Reflector(
+            client, PODS, self.store, decode=decode_pod, rng=Random(1), metrics=self.metrics, **options
+        )
+
+    def streams(self, *streams) -> None:
+        self.connections.streams.extend(streams)
+
+    def versions(self) -> dict[str, str]:
+        return {pod.metadata.name: pod.metadata.resource_version for pod in self.store.list()}
+
+    def resumed_from(self) -> list[str]:
+        return [request.query.get("resourceVersion", "-") for request in self.connections.watches]
+
+
+@virtual
+async def test_a_streaming_list_fills_the_store_when_its_end_is_marked():
+    setup = Setup(label_selector="app=a", field_selector="spec.nodeName=n", namespace="shop")
+    setup.streams(
+        pieces(
+            event("ADDED", obj("a", 1)),
+            event("ADDED", obj("b", 2)) + bookmark(3),
+            event("MODIFIED", obj("a", 4)) + event("DELETED", obj("b", 5)),
+            bookmark(5, end_of_list=True) + event("ADDED", obj("c", 6)),
+            event("MODIFIED", obj("c", 7)),
+            then_hang=True,
+        )
+    )
+    async with running(setup.reflector.run()):
+        await setup.store.wait_until_ready()
+        await until(lambda: setup.versions() == {"a": "4", "c": "7"})
+    assert [(change.old is None, change.object.metadata.resource_version) for change in setup.changes] == [
+        (True, "4"), (True, "6"), (False, "7")]  # fmt: skip
+    request = setup.connections.watches[0]
+    assert request.path == "/api/v1/namespaces/shop/pods"
+    seconds = request.query["timeoutSeconds"]
+    assert 300 <= int(seconds) < 600
+    assert request.query == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "sendInitialEvents": "true",
+        "resourceVersionMatch": "NotOlderThan",
+        "timeoutSeconds": seconds,
+        "labelSelector": "app=a",
+        "fieldSelector": "spec.nodeName=n",
+    }
+    assert setup.metrics.lists == [1]
+    assert setup.metrics.changes == 2
+    assert not setup.connections.requests
+    assert setup.connections.open_streams == 0
+
+
+@virtual
+@pytest.mark.parametrize("size", [1, 3, 50, 100_000])
+async def test_pieces_may_be_cut_anywhere(size):
+    setup = Setup()
+    data = b"".join(event("ADDED", obj(f"pod-{number}", number + 1)) for number in range(20))
+    data += bookmark(20, end_of_list=True) + event("DELETED", obj("pod-3", 21)) + event("ADDED", obj("x", 22))
+    setup.streams(pieces(*(data[i : i + size] for i in range(0, len(data), size)), then_hang=True))
+    async with running(setup.reflector.run()):
+        await until(lambda: "x" in setup.versions())
+    assert len(setup.store) == 20
+    assert "pod-3" not in setup.versions()
+
+
+@virtual
+async def test_a_server_without_streaming_lists_is_listed_in_pages():
+    setup = Setup(page_size=2)
+    setup.streams(NO_STREAMING, pieces(event("DELETED", obj("b", 10)), then_hang=True))
+    setup.connections.answers.extend(
+        [listing(9, obj("a", 1), obj("b", 2), continue_token="t"), listing(9, obj("c", 3))]
+    )
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "1", "c": "3"})
+    assert setup.resumed_from() == ["-", "9"]
+    assert "sendInitialEvents" not in setup.connections.watches[1].query
+    assert setup.metrics.lists == [3]
+    assert setup.metrics.troubles == {}
+
+
+@virtual
+async def test_a_server_that_ignores_the_wish_for_a_streaming_list_is_found_out():
+    setup = Setup()
+    setup.streams(pieces(event("ADDED", obj("a", 1)), then_hang=True))
+    setup.connections.answers.append(listing(9, obj("a", 1), obj("b", 2)))
+    async with running(setup.reflector.run()):
+        await setup.store.wait_until_ready()
+    assert len(setup.store) == 2
+    assert setup.clock.monotonic() < 60
+
+
+@virtual
+async def test_a_disconnect_resumes_where_it_stopped_without_a_new_list():
+    setup = Setup()
+
+    async def breaks():
+        yield event("MODIFIED", obj("a", 3))
+        raise TransportError(RequestInfo("GET", "/pods"), "connection reset")
+
+    setup.streams(
+        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
+        breaks,
+        pieces(event("ADDED", obj("b", 4)), bookmark(8)),
+        pieces(event("DELETED", obj("b", 9)), then_hang=True),
+    )
+    async with running(setup.reflector.run()):
+        await until(lambda: len(setup.connections.watches) == 4 and len(setup.store) == 1)
+    assert setup.resumed_from() == ["-", "2", "3", "8"]
+    assert setup.versions() == {"a": "3"}
+    assert setup.metrics.lists == [1]
+
+
+@virtual
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        json_response(410, status_body(410, "Expired")),
+        pieces(EXPIRED),
+        pieces(event("ERROR", status_body(410, "Gone"))),
+        json_response(
+            504, status_body(504, "Timeout", details={"causes": [{"reason": "ResourceVersionTooLarge", "message": "m"}]})
+        ),
+    ],
+    ids=["status", "event", "gone", "restored from a backup"],
+)
+async def test_a_version_that_is_too_old_is_listed_anew_and_deletions_are_noticed(refusal):
+    setup = Setup()
+    setup.streams(
+        pieces(event("ADDED", obj("a", 1)), event("ADDED", obj("b", 1)), bookmark(2, end_of_list=True)),
+        refusal,
+        pieces(event("ADDED", obj("a", 1)), event("ADDED", obj("c", 30)), bookmark(40, end_of_list=True), then_hang=True),
+    )
+    async with running(setup.reflector.run()):
+        await until(lambda: "c" in setup.versions())
+    assert setup.versions() == {"a": "1", "c": "30"}
+    assert setup.resumed_from() == ["-", "2", "-"]
+    assert [change.object.metadata.name for change in setup.changes if change.new is None] == ["b"]
+    assert setup.metrics.troubles == {Trouble.EXPIRED: 1}
+
+
+@virtual
+async def test_a_server_that_always_says_expired_is_not_hammered():
+    setup = Setup(streaming_list=False)
+    setup.connections.answers.extend([listing(9)] * 100)
+    setup.streams(*[pieces(EXPIRED)] * 100)
+    async with running(setup.reflector.run()):
+        await setup.clock.sleep(60)
+    assert len(setup.connections.requests) < 10
+
+
+@virtual
+async def test_failures_are_tried_again_ever_later(caplog):
+    setup = Setup()
+    failure = TransportError(RequestInfo("GET", "/pods"), "connection refused")
+    setup.streams(*[failure] * 8, pieces(bookmark(1, end_of_list=True), then_hang=True))
+    times = []
+    original = setup.connections.stream
+
+    def timed(request):
+        times.append(setup.clock.monotonic())
+        return original(request)
+
+    setup.connections.stream = timed  # type: ignore[method-assign,assignment]
+    with caplog.at_level(logging.WARNING):
+        async with running(setup.reflector.run()):
+            await until(lambda: setup.store.ready, 600)
+    waits = [after - before for before, after in zip(times, times[1:], strict=False)]
+    for wait, base in zip(waits, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30], strict=True):
+        assert base <= wait <= 2 * base
+    assert "Pod: list failed: GET /pods: connection refused" in caplog.messages
+    assert setup.metrics.troubles == {Trouble.LIST_FAILED: 8}
+
+
+@virtual
+async def test_a_quiet_watch_that_ends_normally_is_resumed_at_once():
+    setup = Setup()
+
+    async def quiet():
+        await setup.clock.sleep(120)
+        yield bookmark(5)
+        await setup.clock.sleep(120)
+
+    setup.streams(pieces(bookmark(1, end_of_list=True)), quiet, quiet, quiet)
+    async with running(setup.reflector.run()):
+        await until(lambda: len(setup.connections.watches) == 5, 1000)
+    assert setup.resumed_from() == ["-", "1", "5", "5", "5"]
+    assert setup.clock.monotonic() < 3 * 240 + 5
+
+
+@virtual
+async def test_a_connection_that_died_silently_is_replaced():
+    setup = Setup(idle_seconds=90)
+    setup.streams(
+        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True),
+        pieces(event("MODIFIED", obj("a", 7)), then_hang=True),
+    )
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "7"}, 600)
+    assert setup.connections.open_streams == 0
+    assert setup.resumed_from() == ["-", "2"]
+    assert 90 < setup.clock.monotonic() < 95
+    assert setup.metrics.troubles == {Trouble.WATCH_FAILED: 1}
+
+
+@virtual
+async def test_one_unreadable_object_does_not_stop_the_others(caplog):
+    bad = {**obj("bad", 2), "spec": "not an object"}
+    setup = Setup()
+    setup.streams(
+        pieces(event("ADDED", obj("bad", 1)), bookmark(1, end_of_list=True)),
+        pieces(event("MODIFIED", bad), event("ADDED", obj("a", 3)), event("MODIFIED", obj("a", 4)), EXPIRED),
+        pieces(event("ADDED", bad), event("ADDED", obj("a", 5)), bookmark(6, end_of_list=True)),
+        pieces(event("DELETED", bad), event("MODIFIED", obj("a", 9)), then_hang=True),
+    )
+    with caplog.at_level(logging.ERROR):
+        async with running(setup.reflector.run()):
+            await until(lambda: setup.versions().get("a") == "5")
+            assert setup.versions() == {"bad": "1", "a": "5"}  # as it was last known, also after the new list
+            await until(lambda: setup.versions() == {"a": "9"})
+    assert setup.metrics.troubles[Trouble.UNREADABLE] == 3
+    assert caplog.messages[0].startswith("Pod shop/bad cannot be read and is left as it was known: Expected `object`")
+
+
+@virtual
+@pytest.mark.parametrize("junk", [b"<html>\n", b'{"type":"ADDED"}\n', b"\xff\xfe\n", b'{"type":1,"object":{}}\n'])
+async def test_a_stream_that_is_no_watch_is_left_and_resumed(junk):
+    setup = Setup()
+    setup.streams(
+        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
+        pieces(event("MODIFIED", obj("a", 3)), junk, event("MODIFIED", obj("a", 99))),
+        pieces(event("MODIFIED", obj("a", 4)), then_hang=True),
+    )
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "4"})
+    assert setup.resumed_from() == ["-", "2", "3"]
+
+
+@virtual
+async def test_a_streaming_list_that_breaks_off_is_begun_again_and_shows_nothing_half():
+    setup = Setup()
+    setup.streams(
+        pieces(event("ADDED", obj("a", 1))),
+        pieces(event("ADDED", obj("b", 1)), bookmark(2, end_of_list=True), then_hang=True),
+    )
+    async with running(setup.reflector.run()):
+        await setup.store.wait_until_ready()
+    assert setup.versions() == {"b": "1"}
+
+
+@virtual
+async def test_a_list_without_version_is_not_taken_for_one():
+    setup = Setup(streaming_list=False)
+    setup.connections.answers.extend([json_response(200, {"items": []}), listing(3, obj("a", 1))])
+    async with running(setup.reflector.run()):
+        await setup.store.wait_until_ready()
+    assert setup.versions() == {"a": "1"}
+
+
+@virtual
+async def test_any_decoder_will_do():
+    """Kinds that are no msgspec structs come through the same way."""
+
+    class Thing:
+        def __init__(self, raw: bytes) -> None:
+            self.body = orjson.loads(raw)
+            if "metadata" not in self.body:
+                raise ValueError("no metadata")
+            self.metadata = decode_pod(raw).metadata
+
+    connections = Connections()
+    connections.streams.append(
+        pieces(event("ADDED", obj("a", 1, spec={"x": 5})), bookmark(2, end_of_list=True), then_hang=True)
+    )
+    store: Store[Thing] = Store()
+    async with running(
+        Reflector(Client(connections, VirtualClock()), PODS, store, decode=Thing, rng=Random(1)).run()
+    ):
+        await store.wait_until_ready()
+    thing = store.by_key(ObjectKey("shop", "a"))
+    assert thing is not None
+    assert thing.body["spec"] == {"x": 5}

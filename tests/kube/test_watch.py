@@ -1,0 +1,38 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.kube import watch
+from app.kube.watch import LineSplitter, decode_watch_event, metadata_of
+
+lines = st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line), max_size=10)
+
+
+@given(lines, st.lists(st.integers(0, 200), max_size=10))
+def test_lines_come_out_whole_wherever_the_pieces_were_cut(expected, cuts):
+    data = b"".join(line + b"\n" for line in expected) + b"unfinished"
+    places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
+    splitter = LineSplitter()
+    got = [line for start, end in zip(places, places[1:], strict=False) for line in splitter.feed(data[start:end])]
+    assert got == [line for line in expected if line]
+    assert splitter.feed(b"\n") == [b"unfinished"]
+
+
+def test_a_line_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr(watch, "MAX_LINE", 100)
+    splitter = LineSplitter()
+    assert splitter.feed(b"x" * 100) == []
+    with pytest.raises(ValueError, match="a line of more than 100 bytes in a watch"):
+        splitter.feed(b"x")
+
+
+def test_an_event_leaves_its_object_as_bytes():
+    event = decode_watch_event(b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"3"}, "x": 1}}')
+    assert event.type == "ADDED"
+    assert bytes(event.object) == b'{"metadata":{"name":"a","resourceVersion":"3"}, "x": 1}'
+    assert metadata_of(event.object).resource_version == "3"
+
+
+def test_metadata_is_empty_where_it_cannot_be_read():
+    assert metadata_of(b'{"metadata":{"name":7}}').name == ""
+    assert metadata_of(b"nonsense").resource_version == ""
