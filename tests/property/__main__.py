@@ -32,7 +32,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1, help="number of the first case (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")
-    parser.add_argument("--progress", type=Path, default=ROOT / ".run/property.json", help="progress file (%(default)s)")
+    parser.add_argument(
+        "--progress", type=Path, default=ROOT / ".run/property.json", help="progress file (%(default)s)"
+    )
     parser.add_argument("--case", type=int, metavar="SEED", help="judge one case and print all of it")
     parser.add_argument("--dry-run-sample", type=int, metavar="N", help="let a real API server judge N admitted Pods")
     parser.add_argument("--kubeconfig", help="the API server for --dry-run-sample")

@@ -26,6 +26,8 @@ class Case:
     namespaces: list[Json]
     sets: list[Json]
     revisions: list[Json] = field(default_factory=list)
+    #: The sets before defaulting, to judge that too.
+    raw_sets: list[Json] = field(default_factory=list)
     readiness_gate_for_all: bool = False
     sort_by_name: bool = False
     #: The random number of SS-70, from 0 to 1.
@@ -34,4 +36,5 @@ class Case:
 
     def text(self) -> str:
         """The case for a reader."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False)
+        shown = {name: value for name, value in asdict(self).items() if name != "raw_sets"}
+        return json.dumps(shown, indent=1, ensure_ascii=False)

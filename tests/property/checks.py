@@ -17,8 +17,9 @@ import jsonpointer
 
 from tests.property.branches import Branches
 from tests.property.case import Case, Json
+from tests.property.defaults import defaulted_set
 from tests.property.oracle import Expected, expected
-from tests.property.product import Answer, answer
+from tests.property.product import Answer, answer, defaulted
 
 #: Rule → what it may change: (pattern of the operation's path, pattern of the pointers that differ afterwards).
 #: In the second, list items stand by name, and words in braces for names the case's sets bring.
@@ -47,7 +48,7 @@ ALLOWED: dict[str, tuple[str, str]] = {
 #: Where empty and absent mean the same to Kubernetes.
 EMPTY_IS_ABSENT = {
     *("annotations", "env", "volumeMounts", "volumeDevices", "resources", "limits", "requests"),
-    *("initContainers", "volumes", "imagePullSecrets", "creationTimestamp"),
+    *("initContainers", "volumes", "imagePullSecrets", "creationTimestamp", "injectionStrategy"),
 }
 
 
@@ -85,10 +86,20 @@ def judge(case: Case) -> Outcome:
     if case.pod != given:
         outcome.problems.append("the Pod of the request was changed in place")
         case.pod = given
+    outcome.problems += _defaulting(case)
     outcome.problems += _first_pass(case, outcome)
     if outcome.result is not None and not outcome.problems:
         outcome.problems += _second_pass(case, outcome)
     return outcome
+
+
+def _defaulting(case: Case) -> Iterator[str]:
+    """SS-5 to SS-8, SS-10 to SS-13."""
+    for raw in case.raw_sets:
+        wanted, got = normal(defaulted_set(raw)), normal(defaulted(raw))
+        if wanted != got:
+            places = ", ".join(sorted(changed(wanted, got)))
+            yield f"SidecarSet {raw['metadata']['name']} is defaulted otherwise, at {places}"
 
 
 def _first_pass(case: Case, outcome: Outcome) -> Iterator[str]:
@@ -97,7 +108,7 @@ def _first_pass(case: Case, outcome: Outcome) -> Iterator[str]:
         if wanted.pod is not None:
             yield f"refused, though no rule refuses it: {got.refused}"
         elif not re.search("|".join(map(re.escape, _names_to_tell(case))), got.refused):
-            yield f"the refusal names neither the Pod, a set nor a container: {got.refused!r}"
+            yield f"the refusal names neither the Pod nor a set: {got.refused!r}"
         return
     outcome.result, problem = applied(case.pod, got.operations)
     if problem:
@@ -106,7 +117,8 @@ def _first_pass(case: Case, outcome: Outcome) -> Iterator[str]:
     if wanted.pod is None:
         yield f"admitted, though {wanted.refused}"
     elif normal(outcome.result) != normal(wanted.pod):
-        yield f"another Pod than expected, at {', '.join(sorted(changed(normal(wanted.pod), normal(outcome.result)))[:10])}"
+        places = sorted(changed(normal(wanted.pod), normal(outcome.result)))
+        yield f"another Pod than expected, at {', '.join(places[:10])}"
     yield from outside_of_rules(case, got, outcome.result)
 
 
@@ -131,11 +143,11 @@ def _second_pass(case: Case, outcome: Outcome) -> Iterator[str]:
 
 
 def _names_to_tell(case: Case) -> list[str]:
-    """What a refusal may name: the Pod, a set, one of the Pod's containers."""
+    """What a refusal may name: the Pod or a set; one text is OpenKruise's to the letter."""
     metadata = case.pod["metadata"]
-    pod = [n for n in (metadata.get("name"), metadata.get("generateName")) if n]
-    containers = [c["name"] for c in case.pod["spec"]["containers"]]
-    return [*pod, *(s["metadata"]["name"] for s in case.sets), *containers]
+    pod = [f"{n}" for n in (metadata.get("name"), metadata.get("generateName")) if n]
+    sets = [f"SidecarSet {s['metadata']['name']}" for s in case.sets]
+    return [*pod, *sets, "no containers match the regex pattern"]
 
 
 def applied(pod: Json, operations: list[Json]) -> tuple[Json | None, str]:
@@ -165,9 +177,7 @@ def changed(before: Any, after: Any, path: str = "") -> set[str]:
         found = set()
         for key in set(before) | set(after):
             here = f"{path}/{key.replace('~', '~0').replace('/', '~1')}"
-            if key not in before and not isinstance(after.get(key), (dict, list)):
-                found.add(here)
-            elif key not in after:
+            if key not in after or (key not in before and not isinstance(after[key], (dict, list))):
                 found.add(here)
             else:
                 found |= changed(before.get(key), after[key], here) or ({here} if key not in before else set())

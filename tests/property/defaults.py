@@ -129,7 +129,11 @@ def default_pod(raw: Json, *, token: bool) -> Json:
     )
     if token:
         fill(spec, serviceAccount="default", serviceAccountName="default", priority=0)
-        fill(spec, preemptionPolicy="PreemptLowerPriority", tolerations=[not_ready(k) for k in ("not-ready", "unreachable")])
+        fill(
+            spec,
+            preemptionPolicy="PreemptLowerPriority",
+            tolerations=[not_ready(k) for k in ("not-ready", "unreachable")],
+        )
     for container in (spec.get("initContainers") or []) + spec["containers"]:
         default_container(container)
         resources = container.setdefault("resources", {})

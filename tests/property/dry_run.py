@@ -90,7 +90,9 @@ async def refusals(kubeconfig: str, pods: dict[int, Json]) -> dict[int, str]:
                 body = {**pod, "metadata": {**pod["metadata"], "namespace": namespace}}
                 async with gate:
                     try:
-                        await client.create(PODS, orjson.dumps(body), namespace, dry_run=True, field_validation="Strict")
+                        await client.create(
+                            PODS, orjson.dumps(body), namespace, dry_run=True, field_validation="Strict"
+                        )
                     except ApiError as error:
                         return str(error)
                 return ""

@@ -122,11 +122,14 @@ def _ordered(kind: str, value: Any) -> Any:
         return parse(value).text()
     if kind == "Quantities":
         return {name: parse(value[name]).text() for name in sorted(value)}
+    if kind == "Policy" and not value.get("targetContainersNameRegex"):
+        # SS-12 as corrected: the default counts even where the set was stored without it.
+        value = {**value, "targetContainersNameRegex": ".*"}
     result: dict[str, Any] = {}
     for field, inner in ORDER[kind]:
         name = field.rstrip("!")
         given = value.get(name)
-        pointer = name in POINTERS or f"{name} of expr" in POINTERS and kind == "Expressions"
+        pointer = name in POINTERS or (f"{name} of expr" in POINTERS and kind == "Expressions")
         if given or (pointer and given is not None):
             result[name] = _ordered(inner, given)
         elif field.endswith("!"):

@@ -1,4 +1,4 @@
-"""The product's ``/mutate-pod`` on one case: the steps wired by hand, with a fixed clock, fixed random numbers and names."""
+"""The product's ``/mutate-pod`` on one case: its steps with a fixed clock, fixed random numbers and fixed names."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from datetime import datetime
 import orjson
 
 from app.admission.pod import pod_handler
+from app.api.names import SIDECARSET_HASH, SIDECARSET_HASH_WITHOUT_IMAGE
+from app.api.sidecarset.defaults import with_defaults
 from app.kube.admission import Decision, Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
 from app.kube.clock import SystemClock
 from app.kube.objects import ControllerRevision, decode_controller_revision
 from app.pods.readiness import ReadinessGateStep
 from app.sidecars.launchpriority.step import LaunchPriorityStep
+from app.sidecars.sidecarset.hashing import sidecarset_hashes
 from app.sidecars.sidecarset.selection import SidecarSetIndex
 from app.sidecars.sidecarset.step import SidecarSetStep
 from tests.property.case import MANAGER_NAMESPACE, NAME_SUFFIX, NOW, Case, Json
@@ -32,6 +35,15 @@ class Answer:
     refused: str | None = None
     operations: list[Json] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
+
+
+def defaulted(raw: Json) -> Json:
+    """A SidecarSet (v1beta1) as its webhook stores it."""
+    one = with_defaults(raw)
+    hashes = sidecarset_hashes(one["spec"].get("containers"), one["spec"].get("initContainers"))
+    annotations = {SIDECARSET_HASH: hashes.hash, SIDECARSET_HASH_WITHOUT_IMAGE: hashes.without_image}
+    one["metadata"] = {**one["metadata"], "annotations": {**(one["metadata"].get("annotations") or {}), **annotations}}
+    return one
 
 
 def answer(case: Case) -> Answer:

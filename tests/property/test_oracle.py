@@ -11,7 +11,8 @@ import pytest
 from tests.property.branches import Branches
 from tests.property.case import NOW, Case, Json
 from tests.property.defaults import default_pod, defaulted_set
-from tests.property.oracle import HASH, HASH_WITHOUT_IMAGE, expected
+from tests.property.oracle import expected
+from tests.property.oracle_basics import HASH, HASH_WITHOUT_IMAGE
 from tests.property.oracle_hash import set_hashes
 from tests.property.oracle_quantity import BadExpression, evaluate, parse
 
