@@ -12,10 +12,25 @@ from pathlib import Path
 from typing import Final
 
 from app.certs.issue import CA_COMMON_NAME, CertificateError, CertificateSet, check_pair, expiry, fault_of, issue
+from app.kube.clock import Clock
 
 CERT_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
 CA_FILE: Final = "ca-cert.pem"
+
+
+class FileCertificates:
+    """The certificates of a folder as a source to be asked again and again."""
+
+    def __init__(self, folder: Path, hosts: tuple[str, ...], clock: Clock, renew_before: timedelta) -> None:
+        self._folder = folder
+        self._hosts = hosts
+        self._clock = clock
+        self._renew_before = renew_before
+
+    async def ensure(self) -> CertificateSet:
+        """The certificates to use now. Raises CertificateError."""
+        return ensure_files(self._folder, self._hosts, self._clock.now(), self._renew_before)
 
 
 def ensure_files(folder: Path, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> CertificateSet:

@@ -1,7 +1,7 @@
 """The manager's caches: which kinds it watches, and the questions admission asks of them.
 
-Admission needs SidecarSets, Namespaces and the revisions of the own namespace; Pods are watched for the controllers only,
-so that a process that serves webhooks alone holds none.
+Admission needs SidecarSets, Namespaces and the revisions of the own namespace; Pods are watched for the controllers
+only, so that a process that serves webhooks alone holds none.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
 
 
 class FlagError(ValueError):
@@ -31,7 +31,6 @@ _WORKERS: Final = (
     "podprobemarker",
     "podunavailablebudget",
     "resourcedistribution",
-    "sidecarset",
     "sidecarterminator",
     "statefulset",
     "uniteddeployment",
@@ -122,20 +121,23 @@ def _flags() -> tuple[Flag, ...]:
         Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= switch groups"),
         Flag("logging-format", "text", _logging_format, "text or json"),
         Flag("v", 0, _integer, "log verbosity; 5 and more show every decision", shorthand="v"),
-        Flag("namespace", "", str, "watch this namespace only"),
-        Flag("webhook-initialize-timeout", 60.0, parse_duration, "give up if webhooks are not registered in this time"),
-        Flag(
-            "controller-cache-sync-timeout", 120.0, parse_duration, "give up if the caches are not filled in this time"
-        ),
-        Flag(
-            "sync-period", "", str, "resync period of the caches; they follow watches and need none", meaningful=False
-        ),
+        Flag("namespace", "", str, "watch the Pods of this namespace only"),
+        Flag("webhook-initialize-timeout", 60.0, parse_duration, "give up without a certificate after this time"),
+        Flag("controller-cache-sync-timeout", 120.0, parse_duration, "give up if caches are not filled in this time"),
         Flag("rest-config-qps", 30.0, _number, "requests per second to the API server; 0 or less: unlimited"),
         Flag("rest-config-burst", 50, _integer, "requests to the API server in one burst"),
+        Flag("sidecarset-workers", 3, _workers, "SidecarSets the controller works on at once"),
+        *_without_effect(),
+    )
+
+
+def _without_effect() -> tuple[Flag, ...]:
+    """Flags of OpenKruise that are read and checked, so that its manifests start, but that nothing here acts on."""
+    flags = (
         Flag("enable-leader-election", True, parse_bool, "let one replica reconcile"),
         Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease"),
         Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
-        Flag("leader-election-resource-lock", "leases", str, "kind of the lock; always a Lease here", meaningful=False),
+        Flag("leader-election-resource-lock", "leases", str, "kind of the lock"),
         Flag("leader-election-lease-duration", 15.0, parse_duration, "how long a Lease lasts"),
         Flag("leader-election-renew-deadline", 10.0, parse_duration, "how long its holder tries to renew it"),
         Flag("leader-election-retry-period", 2.0, parse_duration, "time between two tries"),
@@ -145,35 +147,28 @@ def _flags() -> tuple[Flag, ...]:
         Flag("rate-limiter-bucket-size", 100, _integer, "requeues of a controller in one burst"),
         Flag("expectation-timeout", 300.0, parse_duration, "when an expectation that was not met is dropped"),
         Flag("protection-log-path", "/log", str, "folder of protection.log"),
+        Flag("sync-period", "", str, "resync period of the caches; they follow watches and need none"),
         Flag(
-            "allow-privileged",
-            True,
-            parse_bool,
-            "templates may hold privileged containers; the API server judges that",
-            meaningful=False,
+            "allow-privileged", True, parse_bool, "templates may hold privileged containers; the API server judges that"
         ),
         Flag("default-ttlseconds-for-always-nodeimage", 300, _ttl, "TTL of images that are pulled always"),
         Flag("nodeimage-creation-delay", 30.0, parse_duration, "how long after a Node its NodeImage is made"),
         Flag("assign-bcj-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a BroadcastJob"),
         Flag("assign-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a DaemonSet"),
-        Flag(
-            "cloneset-scaling-exclude-preparing-delete",
-            False,
-            parse_bool,
-            "Pods that prepare deletion do not count when scaling",
-        ),
+        Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "Pods preparing deletion do not count"),
         Flag(
             "ws-enabled-versioned-status",
             "deployment,replicaset",
             str,
-            "kinds whose WorkloadSpread status is kept per revision",
+            "kinds with a WorkloadSpread status per revision",
         ),
-        Flag("enable-pprof", True, parse_bool, "Go's profiler", meaningful=False),
-        Flag("pprof-addr", ":8090", str, "address of Go's profiler", meaningful=False),
-        Flag("disable-no-deepcopy", False, parse_bool, "a cache switch of Go", meaningful=False),
-        Flag("logtostderr", True, parse_bool, "logs always go to standard error", meaningful=False),
+        Flag("enable-pprof", True, parse_bool, "Go's profiler"),
+        Flag("pprof-addr", ":8090", str, "address of Go's profiler"),
+        Flag("disable-no-deepcopy", False, parse_bool, "a cache switch of Go"),
+        Flag("logtostderr", True, parse_bool, "logs always go to standard error"),
         *(Flag(f"{name}-workers", 3, _workers, f"keys the {name} controller works on at once") for name in _WORKERS),
     )
+    return tuple(replace(flag, meaningful=False) for flag in flags)
 
 
 def _ttl(text: str) -> int:
@@ -268,9 +263,10 @@ def help_text() -> str:
     lines = ["Usage: pykruise manager [flags]", "", "Flags:"]
     for flag in sorted(FLAGS.values(), key=lambda flag: flag.name):
         note = "" if flag.meaningful else " (accepted, no effect)"
-        lines.append(f"  --{flag.name:<42} {flag.help}{note} (default {_shown(flag.default)})")
+        lines.append(f"  --{flag.name:<42} {flag.help}{note} (default {shown(flag.default)})")
     return "\n".join(lines)
 
 
-def _shown(value: Any) -> str:
+def shown(value: FlagValue) -> str:
+    """A default as a reader wants to see it."""
     return str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, str) else f"{value:g}"

@@ -44,6 +44,14 @@ def configure(style: str, level: int, stream: TextIO | None = None) -> None:
     logging.captureWarnings(capture=True)
 
 
+def fatal(message: str) -> None:
+    """Say in one line why the process ends, in the style of the logs if they are set up already."""
+    if any(isinstance(handler, LineHandler) for handler in logging.getLogger().handlers):
+        logging.getLogger("pykruise").critical(message)
+    else:
+        sys.stderr.write(f"pykruise: {_one_line(message)}\n")
+
+
 class LineHandler(logging.Handler):
     """Collects formatted lines and writes them in one go."""
 

@@ -11,10 +11,12 @@ from typing import Final
 
 from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint
 from app.api import names
+from app.api.crd import WEBHOOK_SERVICE
 from app.manager.flags import Flags
 from app.manager.gates import FeatureGateError, FeatureGates, parse_gates
 from app.manager.serving import StartError
 
+SECRET_NAME: Final = "kruise-webhook-certs"  # noqa: S105 - a name
 DEFAULT_RENEW_BEFORE: Final = timedelta(days=180)
 _DAYS: Final = {"d": 1, "m": 30, "y": 365}
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
@@ -74,8 +76,8 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         own_namespace=environ.get("POD_NAMESPACE") or names.MANAGER_NAMESPACE,
         webhook_host=flags.text("webhook-host") or environ.get("WEBHOOK_HOST", ""),
         webhook_port=_port(flags, environ),
-        service_name=environ.get("SERVICE_NAME") or "kruise-webhook-service",
-        secret_name=environ.get("SECRET_NAME") or "kruise-webhook-certs",
+        service_name=environ.get("SERVICE_NAME") or WEBHOOK_SERVICE,
+        secret_name=environ.get("SECRET_NAME") or SECRET_NAME,
         certificate_folder=Path(folder) if writer == "fs" else None,
         renew_before=renew_before(environ.get("CERTS_RENEW_BEFORE", "")),
         policies=Path(policies) if policies else None,

@@ -8,11 +8,12 @@ from typing import Final
 from app.api.sidecarset import SIDECAR_SET
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Object
+from app.sidecars.sidecarset.step import RefusalReport
 
 REASON: Final = "FailedInjectPod"
 
 
-def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | None]) -> Callable[[str, str], None]:
+def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | None]) -> RefusalReport:
     """A report of refusals (set name, message) that writes Warning events; ``find_set`` looks into a cache.
 
     It neither waits nor fails, and many refusals of one set become few events.

@@ -1,0 +1,244 @@
+"""A patched object as one text: what stayed, what went, what came, and the rule behind each change. Pure.
+
+The operations are applied one after the other to a tree that remembers; so the text shows the object a person knows, in
+YAML, with removed parts still in their place.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+import orjson
+import yaml
+
+from app.kube.admission import PatchOperation
+from app.kube.patches import segments
+
+Sign = Literal[" ", "-", "+"]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the text. ``rule`` stands on the first line of a change."""
+
+    sign: Sign
+    text: str
+    rule: str = ""
+
+
+@dataclass(slots=True)
+class _Node:
+    """A value: a scalar in ``scalar``, or members, or items. Removed nodes stay where they were."""
+
+    scalar: Any = None
+    members: list[tuple[str, _Node]] | None = None
+    items: list[_Node] | None = None
+    sign: Sign = " "
+    rule: str = ""
+
+
+def changes(original: Any, operations: Iterable[PatchOperation]) -> list[Line]:
+    """The object with the operations applied, line by line.
+
+    Raises PatchError or LookupError for a patch that does not fit.
+    """
+    root = _node(original, " ", "")
+    for operation in operations:
+        _apply(root, operation)
+    return list(_lines(root, 0))
+
+
+def _node(value: Any, sign: Sign, rule: str) -> _Node:
+    if isinstance(value, dict):
+        return _Node(members=[(str(key), _node(item, sign, "")) for key, item in value.items()], sign=sign, rule=rule)
+    if isinstance(value, list | tuple):
+        return _Node(items=[_node(item, sign, "") for item in value], sign=sign, rule=rule)
+    return _Node(scalar=value, sign=sign, rule=rule)
+
+
+# --- applying ---------------------------------------------------------------------------------------------------------
+
+
+def _apply(root: _Node, operation: PatchOperation) -> None:
+    *around, last = segments(operation.path)
+    parent = root
+    for key in around:
+        parent = _child(parent, key)
+    if parent.members is not None:
+        _apply_to_object(parent.members, last, operation)
+    elif parent.items is not None:
+        _apply_to_list(parent.items, last, operation)
+    else:
+        raise LookupError(f"{operation.path}: there is nothing to change in a scalar")
+
+
+def _child(parent: _Node, key: str) -> _Node:
+    if parent.members is not None:
+        for name, node in parent.members:
+            if name == key and node.sign != "-":
+                return node
+        raise LookupError(f"{key}: no such field")
+    if parent.items is not None:
+        return parent.items[_position(parent.items, int(key))]
+    raise LookupError(f"{key}: inside of a scalar")
+
+
+def _apply_to_object(members: list[tuple[str, _Node]], key: str, operation: PatchOperation) -> None:
+    for position, (name, node) in enumerate(members):
+        if name == key and node.sign != "-":
+            if operation.op == "remove":
+                _remove(members, position, operation.rule)
+            else:
+                members[position : position + 1] = [
+                    (key, part) for part in _replaced(node, operation.value, operation.rule)
+                ]
+            return
+    if operation.op != "add":
+        raise LookupError(f"{operation.path}: no such field")
+    members.append((key, _node(_plain(operation.value), "+", operation.rule)))
+
+
+def _apply_to_list(items: list[_Node], key: str, operation: PatchOperation) -> None:
+    if operation.op == "add":
+        position = len(items) if key == "-" else _position(items, int(key), end=True)
+        items.insert(position, _node(_plain(operation.value), "+", operation.rule))
+        return
+    position = _position(items, int(key))
+    if operation.op == "remove":
+        keyed = [("", item) for item in items]
+        _remove(keyed, position, operation.rule)
+        items[:] = [item for _, item in keyed]
+    else:
+        items[position : position + 1] = _replaced(items[position], operation.value, operation.rule)
+
+
+def _position(items: list[_Node], index: int, *, end: bool = False) -> int:
+    """Where the item that is at ``index`` for a reader of the patch stands among those that went."""
+    live = [position for position, item in enumerate(items) if item.sign != "-"]
+    if end and index == len(live):
+        return live[-1] + 1 if live else len(items)
+    return live[index]
+
+
+def _remove(members: list[tuple[str, _Node]], position: int, rule: str) -> None:
+    name, node = members[position]
+    if node.sign == "+":  # it came with this patch: nobody has seen it
+        del members[position]
+    else:
+        members[position] = (name, _gone(node, rule))
+
+
+def _gone(node: _Node, rule: str) -> _Node:
+    members = items = None
+    if node.members is not None:
+        members = [(name, _gone(child, child.rule)) for name, child in node.members if child.sign != "+"]
+    if node.items is not None:
+        items = [_gone(child, child.rule) for child in node.items if child.sign != "+"]
+    return _Node(scalar=node.scalar, members=members, items=items, sign="-", rule=rule)
+
+
+def _replaced(node: _Node, value: Any, rule: str) -> list[_Node]:
+    """What stands in the place of a replaced node: the parts both have stay."""
+    value = _plain(value)
+    if node.sign == " " and node.members is not None and isinstance(value, dict) and value:
+        members: list[tuple[str, _Node]] = []
+        for name, child in node.members:
+            if child.sign == "-":
+                members.append((name, child))
+            elif name in value:
+                members += [(name, part) for part in _kept_or_replaced(child, value[name], rule)]
+            elif child.sign == " ":
+                members.append((name, _gone(child, rule)))
+        present = {name for name, child in node.members if child.sign != "-"}
+        members += [(name, _node(item, "+", rule)) for name, item in value.items() if name not in present]
+        return [_Node(members=members)]
+    if node.sign == " " and node.items is not None and isinstance(value, list) and value:
+        return [_Node(items=_merged_items(node.items, value, rule))]
+    return [_node(value, "+", rule)] if node.sign == "+" else [_gone(node, rule), _node(value, "+", rule)]
+
+
+def _kept_or_replaced(node: _Node, value: Any, rule: str) -> list[_Node]:
+    return [node] if _value(node) == value else _replaced(node, value, rule)
+
+
+def _merged_items(items: list[_Node], value: list[Any], rule: str) -> list[_Node]:
+    live = [item for item in items if item.sign != "-"]
+    before = [json.dumps(_value(item), sort_keys=True) for item in live]
+    after = [json.dumps(item, sort_keys=True) for item in value]
+    merged: list[_Node] = [item for item in items if item.sign == "-"]
+    for tag, first, last, start, end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if tag == "equal":
+            merged += live[first:last]
+        else:
+            merged += [_gone(item, rule) for item in live[first:last] if item.sign == " "]
+            merged += [_node(item, "+", rule) for item in value[start:end]]
+    return merged
+
+
+def _value(node: _Node) -> Any:
+    if node.members is not None:
+        return {name: _value(child) for name, child in node.members if child.sign != "-"}
+    if node.items is not None:
+        return [_value(child) for child in node.items if child.sign != "-"]
+    return node.scalar
+
+
+def _plain(value: Any) -> Any:
+    """A patch's value as JSON: parts may be rendered already."""
+    return orjson.loads(orjson.dumps(value))
+
+
+# --- printing ---------------------------------------------------------------------------------------------------------
+
+
+def _lines(node: _Node, depth: int) -> Iterator[Line]:
+    pad = "  " * depth
+    for name, child in node.members or ():
+        if _is_block(child):
+            yield Line(child.sign, f"{pad}{_quoted(name)}:", child.rule)
+            # Lists stand at the depth of their key, as kubectl prints them.
+            yield from _lines(child, depth if child.items is not None else depth + 1)
+        else:
+            yield Line(child.sign, f"{pad}{_quoted(name)}: {_scalar(child)}", child.rule)
+    for item in node.items or ():
+        yield from _item_lines(item, depth)
+
+
+def _item_lines(item: _Node, depth: int) -> Iterator[Line]:
+    pad = "  " * depth
+    if not _is_block(item):
+        yield Line(item.sign, f"{pad}- {_scalar(item)}", item.rule)
+        return
+    dashed = False
+    for position, line in enumerate(_lines(item, depth + 1)):
+        text = line.text
+        # The dash belongs to the first line that is still there; a removed one before it shows where it was.
+        if position == 0 or (not dashed and line.sign != "-"):
+            text = f"{pad}- {text[len(pad) + 2 :]}"
+            dashed = line.sign != "-" or item.sign == "-"
+        yield Line(line.sign, text, item.rule if position == 0 and item.rule else line.rule)
+
+
+def _is_block(node: _Node) -> bool:
+    return bool(node.members) or bool(node.items)
+
+
+def _scalar(node: _Node) -> str:
+    if node.members is not None:
+        return "{}"
+    if node.items is not None:
+        return "[]"
+    return _quoted(node.scalar) if isinstance(node.scalar, str) else json.dumps(node.scalar)
+
+
+def _quoted(text: str) -> str:
+    """The text as a YAML scalar on one line."""
+    style = None if text.isprintable() else '"'
+    return (
+        yaml.safe_dump(text, default_style=style, width=sys.maxsize, allow_unicode=True).removesuffix("...\n").strip()
+    )

@@ -1,0 +1,123 @@
+"""The command ``pykruise``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from typer.core import TyperCommand
+
+from app.manager import logging as manager_logging
+
+app = typer.Typer(
+    name="pykruise",
+    help="OpenKruise's workloads, sidecars and protection for Kubernetes.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class _Untouched(TyperCommand):
+    """A command whose arguments are not ours to read: flags in Go's spelling."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        ctx.args = list(args)
+        return []
+
+
+@app.command(cls=_Untouched, add_help_option=False)
+def manager(ctx: typer.Context) -> None:
+    """Run admission webhooks and controllers for a cluster (flags: pykruise manager --help)."""
+    from app.manager.run import main as run_manager
+
+    raise typer.Exit(run_manager(ctx.args, os.environ))
+
+
+_Gates = Annotated[str, typer.Option("--feature-gates", help="A=true,B=false")]
+_Level = Annotated[int, typer.Option("--verbosity", "-v", help="5 and more show every decision")]
+
+
+@app.command()
+def serve(
+    policies: Annotated[Path, typer.Option(help="Folder (or file) with SidecarSets and Namespaces as YAML")],
+    host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on")] = 9443,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer")] = 1,
+    certs: Annotated[Path, typer.Option(help="Folder of the certificates; made if there are none")] = Path("certs"),
+    feature_gates: _Gates = "",
+    verbosity: _Level = 0,
+    logging_format: Annotated[Literal["text", "json"], typer.Option()] = "text",
+) -> None:
+    """Answer admission reviews without a cluster, with objects from YAML files."""
+    from app.certs.issue import CertificateError
+    from app.cli.serve import ServeOptions
+    from app.cli.serve import serve as run
+    from app.manager.gates import FeatureGateError, parse_gates
+    from app.manager.serving import StartError
+
+    manager_logging.configure(logging_format, manager_logging.level_for(verbosity))
+    try:
+        code = run(ServeOptions(policies, host, port, workers, certs, parse_gates(feature_gates)))
+    except (StartError, CertificateError, FeatureGateError) as error:
+        manager_logging.fatal(str(error))
+        code = 1
+    raise typer.Exit(code)
+
+
+@app.command()
+def review(
+    file: Annotated[str, typer.Argument(help="AdmissionReview or manifest, YAML or JSON; - for standard input")],
+    policies: Annotated[Path | None, typer.Option(help="Folder (or file) with SidecarSets and Namespaces")] = None,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace of a manifest without one")
+    ] = "default",
+    output: Annotated[Literal["diff", "json"], typer.Option("--output", "-o", help="A diff, or the answer")] = "diff",
+    feature_gates: _Gates = "",
+) -> None:
+    """Decide about one review offline and show what changes, and by which rule.
+
+    Exit code 1: denied; 2: the file or the policies cannot be used.
+    """
+    from rich.console import Console
+
+    from app.cli.review import ManifestError, ReviewError, as_json, review_file, show
+    from app.manager.gates import FeatureGateError, parse_gates
+
+    try:
+        if policies is not None and not policies.exists():
+            raise ReviewError(f"--policies: {policies} does not exist")  # noqa: TRY301
+        verdicts = review_file(file, policies, namespace, parse_gates(feature_gates))
+    except (ReviewError, ManifestError, FeatureGateError) as error:
+        manager_logging.fatal(str(error))
+        raise typer.Exit(2) from None
+    console = Console(highlight=False)
+    for verdict in verdicts:
+        if output == "json":
+            sys.stdout.write(as_json(verdict).decode() + "\n")
+        else:
+            show(verdict, console)
+    raise typer.Exit(1 if any(verdict.denied for verdict in verdicts) else 0)
+
+
+@app.command(name="version")
+def show_version() -> None:
+    """Print the version."""
+    try:
+        text = version("pykruise")
+    except PackageNotFoundError:
+        text = "unknown (not installed)"
+    print(f"pykruise {text}")
+
+
+def main() -> None:
+    """The entry point."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

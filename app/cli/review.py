@@ -1,0 +1,177 @@
+"""``pykruise review``: one admission review decided offline, and shown as a diff that says which rule changed what."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+from rich.console import Console
+from rich.text import Text
+
+from app.admission import envelope
+from app.api.registry import find_kind
+from app.cli.diff import Line, changes
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    GroupVersionKind,
+    GroupVersionResource,
+    Operation,
+    Patched,
+    PatchOperation,
+    Review,
+)
+from app.kube.clock import SystemClock
+from app.manager.gates import FeatureGates
+from app.manager.manifests import ManifestError, parse_manifests, read_manifests
+from app.manager.standalone import Standalone
+
+_STYLES = {" ": "", "-": "red", "+": "green"}
+
+
+class ReviewError(Exception):
+    """The file holds nothing that can be decided about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What was decided about one review."""
+
+    review: Review
+    decisions: Sequence[tuple[str, Decision]]
+
+    @property
+    def denied(self) -> bool:
+        """Whether somebody refused."""
+        return any(isinstance(decision, Denied) for _, decision in self.decisions)
+
+    @property
+    def operations(self) -> tuple[PatchOperation, ...]:
+        """All changes, in order."""
+        return tuple(
+            operation
+            for _, decision in self.decisions
+            if isinstance(decision, Patched)
+            for operation in decision.operations
+        )
+
+
+def review_file(path: str, policies: Path | None, namespace: str, gates: FeatureGates) -> list[Verdict]:
+    """Decide about everything in a file (``-``: standard input). Raises ReviewError or ManifestError."""
+    return asyncio.run(_review(path, policies, namespace, gates))
+
+
+async def _review(path: str, policies: Path | None, namespace: str, gates: FeatureGates) -> list[Verdict]:
+    standalone = Standalone(policies, gates, SystemClock(), Random())
+    await standalone.reload()
+    if standalone.problems:
+        raise ReviewError("\n".join(standalone.problems))
+    verdicts = []
+    for review in read_reviews(path, namespace):
+        decided = await standalone.decide(review)
+        if not decided and not _known(standalone, review):
+            raise ReviewError(f"{path}: nothing here decides about {review.operation} of {review.kind.kind}")
+        verdicts.append(Verdict(review, [(handler.webhook.name, decision) for handler, decision in decided]))
+    return verdicts
+
+
+def _known(standalone: Standalone, review: Review) -> bool:
+    resource = (review.resource.group, review.resource.version, review.resource.resource)
+    return any(resource in route.known_resources for route in standalone.registry.routes.values())
+
+
+def read_reviews(path: str, namespace: str) -> list[Review]:
+    """The reviews in a file: AdmissionReviews, or manifests, which are taken as about to be created."""
+    manifests = parse_manifests(sys.stdin.read(), "standard input") if path == "-" else read_manifests(Path(path))
+    if not manifests:
+        raise ReviewError(f"{path}: holds no object")
+    return [_as_review(manifest.object, manifest.at(), namespace) for manifest in manifests]
+
+
+def _as_review(document: dict[str, Any], where: str, namespace: str) -> Review:
+    if document.get("kind") == "AdmissionReview":
+        found = envelope.read_review(orjson.dumps(document))
+        if isinstance(found, envelope.Refusal):
+            raise ReviewError(f"{where}: {found.message}")
+        return found
+    api_version, kind = document.get("apiVersion"), document.get("kind")
+    if not isinstance(api_version, str) or not isinstance(kind, str) or not api_version or not kind:
+        raise ReviewError(f"{where}: apiVersion and kind: are required")
+    group, _, version = api_version.rpartition("/")
+    metadata = document.get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    known = find_kind(api_version, kind)
+    namespaced = known is None or known.namespaced
+    # The API server fills in the namespace before it asks; the object carries it then.
+    given = str(fields.get("namespace") or "")
+    if namespaced and not given:
+        document = {**document, "metadata": {**fields, "namespace": namespace}}
+    return Review(
+        uid="offline",
+        operation=Operation.CREATE,
+        kind=GroupVersionKind(group, version, kind),
+        resource=GroupVersionResource(group, version, known.plural if known is not None else f"{kind.lower()}s"),
+        name=str(fields.get("name") or ""),
+        namespace=(given or namespace) if namespaced else "",
+        dry_run=True,
+        object=document,
+    )
+
+
+def show(verdict: Verdict, console: Console) -> None:
+    """Print one verdict."""
+    review = verdict.review
+    title = f"{review.operation} {review.kind.kind} {review.namespace + '/' if review.namespace else ''}{_name(review)}"
+    refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
+    outcome = "denied" if refusal else "changed" if verdict.operations else "allowed"
+    style = {"denied": "bold red", "changed": "bold green", "allowed": "bold"}[outcome]
+    console.print(Text.assemble((title, "bold"), ": ", (outcome, style)))
+    for webhook, decision in verdict.decisions:
+        console.print(Text(f"  {webhook}: {_said(decision)}"), soft_wrap=True)
+        warnings = decision.warnings if isinstance(decision, Allowed | Patched) else ()
+        for warning in warnings:
+            console.print(Text(f"  warning: {warning}", style="yellow"), soft_wrap=True)
+    if verdict.operations and refusal is None:
+        console.print()
+        for line in changes(review.object, verdict.operations):
+            console.print(_rendered(line), soft_wrap=True)
+
+
+def _rendered(line: Line) -> Text:
+    text = Text(f"{line.sign} {line.text}", style=_STYLES[line.sign])
+    if line.rule:
+        text.append(f"   # {line.rule}", style="cyan")
+    return text
+
+
+def _said(decision: Decision) -> str:
+    if isinstance(decision, Denied):
+        return f"denied ({decision.code}): {decision.message}"
+    if isinstance(decision, Patched):
+        rules = dict.fromkeys(operation.rule for operation in decision.operations if operation.rule)
+        return f"{len(decision.operations)} changes by {', '.join(rules)}"
+    return "allowed"
+
+
+def _name(review: Review) -> str:
+    metadata = (review.object or {}).get("metadata")
+    fields = metadata if isinstance(metadata, dict) else {}
+    return review.name or str(fields.get("name") or fields.get("generateName") or "")
+
+
+def as_json(verdict: Verdict) -> bytes:
+    """The answer an API server would have been given, as JSON."""
+    refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
+    decision: Decision = refusal or (Patched(verdict.operations) if verdict.operations else Allowed())
+    return envelope.answer(dataclasses.replace(verdict.review).uid, decision)
+
+
+__all__ = ["ManifestError", "ReviewError", "Verdict", "as_json", "review_file", "show"]

@@ -1,0 +1,111 @@
+"""``pykruise serve``: the admission service without a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from app.admission.server import create_app
+from app.api.conversion import convert
+from app.certs.context import ServingContext
+from app.certs.files import CA_FILE, ensure_files
+from app.certs.issue import CertificateSet
+from app.kube.clock import SystemClock
+from app.manager.gates import FeatureGates
+from app.manager.health import metrics_app
+from app.manager.metrics import CONTENT_TYPE, ManagerMetrics
+from app.manager.serving import Server, StartError, bind
+from app.manager.standalone import Standalone
+from app.manager.tasks import Tasks
+from app.manager.workers import supervise
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS: Final = 5.0
+#: A certificate made on the fly is made again this long before it ends.
+RENEW_BEFORE: Final = timedelta(days=30)
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What the command line asked for."""
+
+    policies: Path
+    host: str
+    port: int
+    workers: int
+    certificates: Path
+    gates: FeatureGates
+
+
+def serve(options: ServeOptions) -> int:
+    """Serve until SIGTERM or SIGINT. Raises StartError or CertificateError if it cannot begin."""
+    if not options.policies.exists():
+        raise StartError(f"--policies: {options.policies} does not exist")
+    hosts = tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", *([options.host] if options.host else []))))
+    certificates = ensure_files(options.certificates, hosts, SystemClock().now(), RENEW_BEFORE)
+    listener = bind(options.host, options.port, "--port")
+    port = listener.getsockname()[1]
+    logger.info(
+        "serving https://%s:%d with objects from %s; clients trust %s",
+        options.host or "localhost",
+        port,
+        options.policies,
+        options.certificates / CA_FILE,
+    )
+
+    def work() -> int:
+        return _in_loop(options, certificates, listener)
+
+    return work() if options.workers == 1 else supervise(options.workers, work)
+
+
+def _in_loop(options: ServeOptions, certificates: CertificateSet, listener: socket.socket) -> int:
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(options, certificates, listener))
+    return 0
+
+
+async def _serve(options: ServeOptions, certificates: CertificateSet, listener: socket.socket) -> None:
+    standalone = Standalone(options.policies, options.gates, SystemClock(), Random())
+    await standalone.reload()
+    logger.info("loaded %s", standalone.summary)
+    metrics = ManagerMetrics()
+    app = create_app(standalone.registry, convert, metrics.admission)
+    app.router.routes.append(Route("/metrics", endpoint=_Metrics(metrics.exposition)))
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    tls = ServingContext(certificates.cert, certificates.key)
+    server = Server(app, tls=tls.listener, grace_seconds=GRACE_SECONDS)
+    tasks = Tasks(stop)
+    tasks.start(standalone.watch(), "watching files")
+    tasks.start(server.serve([listener]), "server", finish=server.stop)
+    await stop.wait()
+    app.draining = True
+    await tasks.end(GRACE_SECONDS)
+    tasks.raise_failure()
+
+
+class _Metrics:
+    """``/metrics`` on the same port; each worker shows its own."""
+
+    def __init__(self, exposition: Callable[[], bytes]) -> None:
+        self._app = metrics_app(exposition, CONTENT_TYPE)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry."""
+        await self._app(scope, receive, send)

@@ -1,0 +1,182 @@
+"""Manifests: Kubernetes objects in YAML or JSON files, each knowing where its fields stand.
+
+YAML is read as kubectl reads it: dates and ``80:80`` stay text, a key given twice is a mistake.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+_STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
+
+
+class ManifestError(ValueError):
+    """A file that cannot be used; the message begins with file and line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One object of a file."""
+
+    file: str
+    object: dict[str, Any]
+    node: yaml.MappingNode
+
+    @property
+    def line(self) -> int:
+        """Where the object begins."""
+        return int(self.node.start_mark.line) + 1
+
+    @property
+    def kind(self) -> str:
+        """``kind``, or an empty string."""
+        return str(self.object.get("kind") or "")
+
+    @property
+    def name(self) -> str:
+        """``metadata.name``, or an empty string."""
+        metadata = self.object.get("metadata")
+        return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
+
+    def at(self, path: str = "") -> str:
+        """``file:line`` of a field such as ``spec.containers[0].name``, or of the nearest thing around it."""
+        node: yaml.Node = self.node
+        line = self.line
+        for match in _STEP.finditer(path):
+            found = _member(node, match[1], match[2])
+            if found is None:
+                break
+            line, node = found
+        return f"{self.file}:{line}"
+
+
+def read_manifests(path: Path) -> list[Manifest]:
+    """All objects of a file, those inside of lists too. Raises ManifestError."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except OSError as error:
+        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ManifestError(
+            f"{path}: is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {error.start}"
+        ) from None
+    return parse_manifests(text, str(path))
+
+
+def parse_manifests(text: str, file: str) -> list[Manifest]:
+    """All objects of a text. Raises ManifestError."""
+    found: list[Manifest] = []
+    loader: Any = None
+    try:
+        loader = _Loader(text)
+        while loader.check_node():
+            node = loader.get_node()
+            if node is None or _is_null(node):
+                continue
+            _check(node, file)
+            found += _objects(loader, node, file)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark else ""
+        raise ManifestError(f"{file}{line}: is not YAML: {error.problem or error.context}") from None
+    except yaml.reader.ReaderError as error:
+        number = text.count("\n", 0, error.position) + 1
+        code = ord(text[error.position])
+        raise ManifestError(f"{file}:{number}: is not YAML: character U+{code:04X} is not allowed") from None
+    except RecursionError:
+        raise ManifestError(f"{file}: is nested too deep") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    return found
+
+
+def _objects(loader: Any, node: yaml.Node, file: str) -> Iterator[Manifest]:
+    if not isinstance(node, yaml.MappingNode):
+        raise ManifestError(f"{file}:{node.start_mark.line + 1}: expected an object with apiVersion and kind")
+    document = loader.construct_document(node)
+    if str(document.get("kind") or "").endswith("List") and isinstance(document.get("items"), list):
+        items = next(value for key, value in node.value if key.value == "items")
+        for item, item_node in zip(document["items"], items.value, strict=True):
+            if not isinstance(item, dict):
+                raise ManifestError(f"{file}:{item_node.start_mark.line + 1}: expected an object")
+            yield Manifest(file, item, item_node)
+        return
+    yield Manifest(file, document, node)
+
+
+def _member(node: yaml.Node, key: str | None, index: str | None) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        wanted = key if key is not None else index
+        for name, value in node.value:
+            if name.value == wanted:
+                return int(name.start_mark.line) + 1, value
+    if isinstance(node, yaml.SequenceNode) and index is not None and index.isdigit() and int(index) < len(node.value):
+        item = node.value[int(index)]
+        return int(item.start_mark.line) + 1, item
+    return None
+
+
+def _check(node: yaml.Node, file: str, around: tuple[int, ...] = ()) -> None:
+    """Keys are text and given once; no alias leads back to where it stands."""
+    if id(node) in around:
+        raise ManifestError(f"{file}:{node.start_mark.line + 1}: an alias refers to what it is part of")
+    inside = (*around, id(node))
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            where = f"{file}:{key.start_mark.line + 1}"
+            if not isinstance(key, yaml.ScalarNode):
+                raise ManifestError(f"{where}: a key must be text")
+            if key.value in seen:
+                raise ManifestError(f"{where}: key {key.value!r} is given twice")
+            seen.add(key.value)
+            _check(value, file, inside)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _check(item, file, inside)
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML with the scalars JSON has: null, booleans, numbers; all else is text."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """One value. Keys are text even where they look like something else."""
+        if isinstance(node, yaml.MappingNode):
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    key.tag = "tag:yaml.org,2002:str"
+        return super().construct_object(node, deep)
+
+
+_NUMBERS: Final = {
+    "tag:yaml.org,2002:int": re.compile(
+        r"^(?:[-+]?0b[01_]+|[-+]?0o?[0-7_]+|[-+]?(?:0|[1-9][0-9_]*)|[-+]?0x[0-9a-fA-F_]+)$"
+    ),
+    "tag:yaml.org,2002:float": re.compile(r"^[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, _NUMBERS.get(tag, pattern)) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _construct_int(loader: Any, node: yaml.ScalarNode) -> int:
+    text = str(loader.construct_scalar(node)).replace("_", "")
+    sign, digits = (-1, text[1:]) if text.startswith("-") else (1, text.removeprefix("+"))
+    if digits.startswith("0") and digits.strip("0123456789") == "" and len(digits) > 1:
+        return sign * int(digits, 8)
+    return sign * int(digits, 0)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _construct_int)

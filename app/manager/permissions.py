@@ -1,0 +1,38 @@
+"""What the manager itself reads and writes, beside what handlers and controllers declare."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.api.registry import KINDS
+from app.kube.admission import PolicyRule
+from app.manager.handlers import WEBHOOKS
+from app.manager.settings import SECRET_NAME
+from app.sidecars.sidecarset import controller as sidecarset_controller
+
+_CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)
+_EXTENSIONS_GROUP: Final = ("apiextensions.k8s.io",)
+
+MANAGER: Final = (
+    # The serving certificate. "create" cannot be limited to a name.
+    PolicyRule(("create",), ("",), ("secrets",), own_namespace=True),
+    PolicyRule(("get", "update"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
+    PolicyRule(("create",), _ADMISSION_GROUP, _CONFIGURATIONS),
+    PolicyRule(("get", "update"), _ADMISSION_GROUP, _CONFIGURATIONS, names=(MUTATING_NAME, VALIDATING_NAME)),
+    # caBundle of the conversion webhooks.
+    PolicyRule(
+        ("get", "patch"),
+        _EXTENSIONS_GROUP,
+        ("customresourcedefinitions",),
+        names=tuple(kind.crd_name for kind in KINDS if len(kind.versions) > 1),
+    ),
+    PolicyRule(("create", "patch"), ("",), ("events",)),
+)
+
+
+def all_rules() -> tuple[PolicyRule, ...]:
+    """Everything a manager of this build needs."""
+    declared = tuple(rule for webhook in WEBHOOKS for rule in webhook.permissions)
+    return (*MANAGER, *declared, *sidecarset_controller.PERMISSIONS)
