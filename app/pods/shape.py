@@ -1,7 +1,7 @@
 """Whether a raw Pod has the shape admission relies on, so that a malformed one gets a clear refusal.
 
 The API server decodes a Pod before it asks us, so this speaks to whoever calls the webhook by hand or keeps Pods in
-files. Null where a list or a map may stand is fine: it means empty.
+files. The structs name what the steps of Pod admission read; null where a list or a map may stand means empty.
 """
 
 from __future__ import annotations
@@ -9,85 +9,76 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from app.pods.draft import PodRefusedError
 
-_STRING_MAPS = ("labels", "annotations")
-_NAMES = ("name", "generateName", "namespace")
-_CONTAINER_LISTS = ("containers", "initContainers")
-#: Lists of objects, each with the field that tells its items apart.
-_OBJECT_LISTS = (("volumes", "name"), ("imagePullSecrets", "name"), ("readinessGates", "conditionType"))
-_LISTS_OF_CONTAINER = (("env", "name"), ("volumeMounts", "mountPath"), ("volumeDevices", "devicePath"))
-_WORDS = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
+
+class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A part of a Pod; fields that are not named may hold anything."""
+
+
+class _Named(_Part, frozen=True):
+    name: str | None = None
+
+
+class _Mount(_Part, frozen=True):
+    mount_path: str | None = None
+
+
+class _Device(_Part, frozen=True):
+    device_path: str | None = None
+
+
+class _Gate(_Part, frozen=True):
+    condition_type: str | None = None
+
+
+class _Owner(_Part, frozen=True):
+    api_version: str | None = None
+
+
+class _Resources(_Part, frozen=True):
+    limits: dict[str, Any] | None = None
+    requests: dict[str, Any] | None = None
+
+
+class _Container(_Part, frozen=True):
+    name: str
+    env: list[_Named] | None = None
+    volume_mounts: list[_Mount] | None = None
+    volume_devices: list[_Device] | None = None
+    resources: _Resources | None = None
+
+
+class _Metadata(_Part, frozen=True):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Spec(_Part, frozen=True):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    volumes: list[_Named] | None = None
+    image_pull_secrets: list[_Named] | None = None
+    readiness_gates: list[_Gate] | None = None
+
+
+class _Pod(_Part, frozen=True):
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
+    status: dict[str, Any] | None = None
 
 
 def check_shape(pod: Mapping[str, Any]) -> None:
     """Raises PodRefusedError (400) naming the first field that does not hold what a Pod has there."""
-    metadata = pod.get("metadata")
-    if metadata is not None:
-        _check_metadata(metadata)
-    _check_type(pod.get("status"), dict, "status")
-    spec = pod.get("spec")
-    if spec is None:
-        return
-    _check_type(spec, dict, "spec")
-    for field, key in _OBJECT_LISTS:
-        value = spec.get(field)
-        if value is not None:
-            _check_objects(value, key, "spec", field)
-    for field in _CONTAINER_LISTS:
-        value = spec.get(field)
-        if value is not None:
-            _check_objects(value, "name", "spec", field)
-            for index, container in enumerate(value):
-                _check_container(container, field, index)
-
-
-def _check_metadata(metadata: Any) -> None:
-    _check_type(metadata, dict, "metadata")
-    for field in _NAMES:
-        _check_type(metadata.get(field), str, f"metadata.{field}")
-    for field in _STRING_MAPS:
-        value = metadata.get(field)
-        if value is not None:
-            _check_type(value, dict, f"metadata.{field}")
-            for key, text in value.items():
-                if type(text) is not str:
-                    raise _mismatch(f"metadata.{field}[{key}]", "a string", text)
-    owners = metadata.get("ownerReferences")
-    if owners is not None:
-        _check_objects(owners, "apiVersion", "metadata", "ownerReferences")
-
-
-def _check_container(container: Mapping[str, Any], field: str, index: int) -> None:
-    if container.get("name") is None:
-        raise _mismatch(f"spec.{field}[{index}].name", "a string", None)
-    for part, key in _LISTS_OF_CONTAINER:
-        value = container.get(part)
-        if value is not None:
-            _check_objects(value, key, f"spec.{field}[{index}]", part)
-    resources = container.get("resources")
-    if resources:
-        _check_type(resources, dict, f"spec.{field}[{index}].resources")
-        for part in ("limits", "requests"):
-            _check_type(resources.get(part), dict, f"spec.{field}[{index}].resources.{part}")
-
-
-def _check_objects(value: Any, key: str, parent: str, field: str) -> None:
-    """A list of objects whose ``key`` is a string where it is given."""
-    if type(value) is not list:
-        raise _mismatch(f"{parent}.{field}", "a list", value)
-    for index, item in enumerate(value):
-        if type(item) is not dict:
-            raise _mismatch(f"{parent}.{field}[{index}]", "an object", item)
-        text = item.get(key)
-        if type(text) is not str and text is not None:
-            raise _mismatch(f"{parent}.{field}[{index}].{key}", "a string", text)
-
-
-def _check_type(value: Any, wanted: type, path: str) -> None:
-    if value is not None and type(value) is not wanted:
-        raise _mismatch(path, _WORDS[wanted], value)
-
-
-def _mismatch(path: str, wanted: str, value: object) -> PodRefusedError:
-    return PodRefusedError(f"Pod: {path}: expected {wanted}, got {_WORDS.get(type(value), 'a number')}", code=400)
+    try:
+        msgspec.convert(pod, _Pod)
+    except msgspec.ValidationError as error:
+        # "Expected `str`, got `int` - at `$.metadata.name`"
+        problem, _, path = str(error).replace("`", "").partition(" - at $")
+        raise PodRefusedError(f"Pod: {path.lstrip('.')}: {problem[:1].lower()}{problem[1:]}", code=400) from error

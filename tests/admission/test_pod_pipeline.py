@@ -120,7 +120,7 @@ def test_a_review_without_or_with_a_broken_pod_is_a_bad_request() -> None:
     pipeline = PodPipeline([Step("sidecarset")])
     assert pipeline(review_of(None)) == Denied("request.object: expected a Pod, got nothing", code=400)
     broken = pipeline(review_of({"spec": {"containers": "main"}}))
-    assert broken == Denied("Pod: spec.containers: expected a list, got a string", code=400)
+    assert broken == Denied("Pod: spec.containers: expected array | null, got str", code=400)
 
 
 @pytest.mark.behaviour("PW-6")

@@ -29,8 +29,8 @@ def timestamp(now: datetime) -> str:
 
 def injected_list(present: str, applied: Iterable[str]) -> str:
     """SS-56: the sets applied, merged with those the annotation names already, sorted."""
-    known = {name for name in present.split(",") if name} if present else set()
-    return ",".join(sorted(known.union(applied)))
+    known = {name for name in present.split(",") if name} if present else ()
+    return ",".join(sorted({*known, *applied}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +52,7 @@ def record_entry(set_name: str, digest: str, sidecars: Sequence[str], revision: 
 
 def hash_record(kept: Mapping[str, str], entries: Sequence[RecordEntry], now: str) -> str:
     """SS-57: a hash annotation with the members ``kept`` (set name → member) and the entries of the injected sets."""
-    members = dict(kept)
-    for entry in entries:
-        members[entry.set_name] = f"{entry.head}{now}{entry.tail}"
+    members = {**kept, **{entry.set_name: f"{entry.head}{now}{entry.tail}" for entry in entries}}
     return f"{{{','.join([members[name] for name in sorted(members)])}}}"
 
 

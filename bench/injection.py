@@ -1,0 +1,122 @@
+"""One review of a new Pod, from the bytes of the request to the bytes of the answer, in this process:
+``python -m bench.injection [--rounds 7]``.
+
+No server, no TLS: what is left is the envelope, the pipeline and the patch. "decide" is the pipeline alone. The rounds
+go through all cases in turn; medians are printed. The Pod has one container, the set two containers, a volume and env.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import timeit
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from app.admission.envelope import Refusal, answer, read_review
+from app.admission.pod import pod_handler
+from app.api.sidecarset.defaults import with_defaults
+from app.kube.admission import Patched, Review
+from app.kube.clock import SystemClock
+from app.kube.objects import ControllerRevision
+from app.pods.readiness import ReadinessGateStep
+from app.sidecars.launchpriority.step import LaunchPriorityStep
+from app.sidecars.sidecarset.selection import SidecarSetIndex
+from app.sidecars.sidecarset.step import SidecarSetStep
+from bench.admission import review, sidecarset
+
+REVIEWS_PER_ROUND = 5_000
+
+
+class NoLookups:
+    """A cluster in which nothing has to be looked up."""
+
+    def namespace_labels(self, _namespace: str) -> Mapping[str, str]:
+        """No labels."""
+        return {}
+
+    def revisions(self, _set_name: str) -> Iterable[ControllerRevision]:
+        """No revisions."""
+        return ()
+
+    async def live_namespace_labels(self, _namespace: str) -> Mapping[str, str]:
+        """No labels."""
+        return {}
+
+    async def live_revisions(self, _set_name: str) -> Iterable[ControllerRevision]:
+        """No revisions."""
+        return ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """One world: what stands in the table, and the decision it leads to."""
+
+    name: str
+    decide: Callable[[Review], Any]
+
+
+def case(name: str, sets: Iterable[dict[str, Any]]) -> Case:
+    """The pipeline with these sets applied."""
+    index = SidecarSetIndex()
+    index.replace(with_defaults(obj) for obj in sets)
+    steps = (
+        ReadinessGateStep(),
+        SidecarSetStep(index, NoLookups(), SystemClock(), random.random),
+        LaunchPriorityStep(random.Random()),
+    )
+    return Case(name, pod_handler(steps).decide)
+
+
+def sharing() -> dict[str, Any]:
+    """A set whose two containers have to be rendered for each Pod: shared mounts and transferred env."""
+    obj: dict[str, Any] = sidecarset("s", "web")
+    for container in obj["spec"]["containers"]:
+        container["shareVolumePolicy"] = {"type": "enabled"}
+        container["transferEnv"] = [{"sourceContainerName": "main", "envName": "A"}]
+    return obj
+
+
+def microseconds(call: Callable[[], object]) -> float:
+    """Time of one call."""
+    return timeit.timeit(call, number=REVIEWS_PER_ROUND) / REVIEWS_PER_ROUND * 1e6
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    rounds = parser.parse_args().rounds
+    others = [sidecarset(f"other-{number}", f"other-{number}") for number in range(999)]
+    cases = (
+        case("no SidecarSet", []),
+        case("1,000 sets, none matches", [*others, sidecarset("other-999", "other-999")]),
+        case("1 set, it matches", [sidecarset("s", "web")]),
+        case("1,000 sets, one matches", [*others, sidecarset("s", "web")]),
+        case("1 set, shared mounts and transferred env", [sharing()]),
+    )
+    body = review()
+    parsed = read_review(body)
+    assert not isinstance(parsed, Refusal), parsed.message
+    whole: dict[str, list[float]] = {}
+    decisions: dict[str, list[float]] = {}
+    for _ in range(rounds):
+        for one in cases:
+            decide = one.decide
+            assert not isinstance(decide(parsed), Awaitable)
+            decisions.setdefault(one.name, []).append(microseconds(lambda decide=decide: decide(parsed)))
+            whole.setdefault(one.name, []).append(
+                microseconds(lambda decide=decide: answer(parsed.uid, decide(read_review(body))))
+            )
+    print(f"medians of {rounds} rounds of {REVIEWS_PER_ROUND:,} reviews of {len(body)} bytes, in µs per review\n")
+    print("| what | operations | decide | bytes to bytes |\n|---|---|---|---|")
+    for one in cases:
+        decision = one.decide(parsed)
+        operations = len(decision.operations) if isinstance(decision, Patched) else 0
+        print(f"| {one.name} | {operations} | {median(decisions[one.name]):.1f} | {median(whole[one.name]):.1f} |")
+
+
+if __name__ == "__main__":
+    main()
