@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from app.admission.pod import MUTATE_POD, STEPS, PodPipeline, pod_handler
+from app.admission.registry import build_registry
 from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, Review
 from app.pods.draft import PodDraft, PodRefusedError
 from tests.sidecars.admitting import pod, review_of
@@ -67,6 +68,14 @@ def test_the_declaration() -> None:
             },
         ]
     }
+
+
+@pytest.mark.behaviour("PW-4", "SS-110", "PM-151")
+@pytest.mark.parametrize("on", [True, False])
+def test_it_is_served_only_with_the_gate_pod_webhook_on(on: bool) -> None:
+    registry = build_registry([pod_handler([])], lambda gate: on if gate == "PodWebhook" else not on)
+    assert [webhook.path for webhook in registry.webhooks] == (["/mutate-pod"] if on else [])
+    assert ("/mutate-pod" in registry.routes) is on
 
 
 @pytest.mark.behaviour("PW-6", "PW-7")

@@ -144,7 +144,7 @@ def test_a_pod_without_any_name_is_left_to_the_api_server() -> None:
     assert World().create(given).operations == []
 
 
-@pytest.mark.behaviour("PM-141")
+@pytest.mark.behaviour("PM-141", "PM-151")
 def test_pods_of_any_owner_take_part_and_one_container_never_does() -> None:
     owners = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "u", "controller": True}]
     answer = World().create(pod(metadata={"ownerReferences": owners}, containers=containers(a="1", b=None)))
