@@ -175,7 +175,7 @@ class DeletionJudge:
             # In a deletion of a collection only the object itself has its name.
             metadata = (review.old_object or {}).get("metadata") or {}
             namespace = review.namespace if self._kind.namespaced else ""
-            self._refused(self._kind.kind, namespace, metadata.get("name") or review.name, review.username)
+            self._refused(self._kind.kind, namespace, str(metadata.get("name") or review.name), review.username)
         return decision
 
 

@@ -93,7 +93,7 @@ def _judge(
     # DP-3: the label as it was when the deletion was asked for.
     value = _field(metadata, "labels", dict, {}, "metadata.").get(names.DELETE_PROTECTION)
     if value == Protection.ALWAYS:  # DP-8
-        return _refused(_by(Protection.ALWAYS))
+        return _refused(refusal_text(Protection.ALWAYS))
     if value != Protection.CASCADING:  # DP-6
         return Allowed()
     match kind.cascading:
@@ -116,7 +116,7 @@ def _judge_replicas(old: Mapping[str, Any]) -> Allowed | Denied:
     replicas = _field(_field(old, "spec", dict, {}), "replicas", int, 0, "spec.")
     # DP-20: what is asked for counts, not what runs. DP-21: absent asks for nothing.
     if replicas > 0:
-        return _refused(f"{_by(Protection.CASCADING)} and replicas {replicas}>0")
+        return _refused(f"{refusal_text(Protection.CASCADING)} and replicas {replicas}>0")
     return Allowed()
 
 
@@ -149,17 +149,17 @@ def _storage_version(spec: Mapping[str, Any]) -> str:
 
 def judge_pods(found: Count) -> Denied | None:
     """DP-22: the refusal because of active Pods, None if there are none."""
-    return _refused(f"{_by(Protection.CASCADING)} and active pods {found}>0") if found.number else None
+    return _refused(f"{refusal_text(Protection.CASCADING)} and active pods {found}>0") if found.number else None
 
 
 def judge_claims(found: Count) -> Denied | None:
     """DP-23: the refusal because of Bound volume claims, None if there are none."""
-    return _refused(f'{_by(Protection.CASCADING)} and "Bound" status pvc {found}>0') if found.number else None
+    return _refused(f'{refusal_text(Protection.CASCADING)} and "Bound" status pvc {found}>0') if found.number else None
 
 
 def judge_custom_resources(found: Count) -> Denied | None:
     """DP-27: the refusal because of live custom resources, None if there are none."""
-    return _refused(f"{_by(Protection.CASCADING)} and active CRs {found}>0") if found.number else None
+    return _refused(f"{refusal_text(Protection.CASCADING)} and active CRs {found}>0") if found.number else None
 
 
 def contents_not_listed(what: str, error: str) -> Denied:
@@ -179,7 +179,8 @@ def custom_resources_not_listed(question: CustomResources, error: str, forbidden
     return _refused(message)
 
 
-def _by(value: Protection) -> str:
+def refusal_text(value: Protection) -> str:
+    """How every refusal by a label's value begins."""
     return f"{_FORBIDDEN_BY} {names.DELETE_PROTECTION}={value}"
 
 
@@ -198,12 +199,10 @@ def label_warnings(kinds: Mapping[tuple[str, str], ProtectedKind], review: Revie
     kind = kinds.get((review.resource.group, review.resource.resource))
     if value is None or value == Protection.ALWAYS or kind is None:
         return ()
-    if value != Protection.CASCADING:
-        known = " and ".join(p.value for p in Protection if p is Protection.ALWAYS or kind.cascading)
-        return (f"label {names.DELETE_PROTECTION}={value!s:.63} protects nothing: a {kind.kind} knows {known}",)
-    if kind.cascading is Cascading.NOTHING:
-        return (f"label {names.DELETE_PROTECTION}=Cascading does not protect a {kind.kind}: only Always does",)
-    return ()
+    if value == Protection.CASCADING and kind.cascading is not Cascading.NOTHING:
+        return ()
+    known = "Always and Cascading" if kind.cascading is not Cascading.NOTHING else "Always"
+    return (f"label {names.DELETE_PROTECTION}={value!s:.63} protects nothing here: kind {kind.kind} knows {known}",)
 
 
 # ---- reading

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from app.protection.deletion.refusals import ProtectionLog, RefusalCounters, RefusalRecord
+
+
+def exposed(counters: RefusalCounters) -> list[str]:
+    registry = CollectorRegistry()
+    registry.register(counters)
+    return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+
+
+@pytest.mark.behaviour("DP-40", "DP-55")
+def test_refusals_are_counted_under_the_names_dashboards_know() -> None:
+    counters = RefusalCounters()
+    assert exposed(counters) == []  # no series before the first refusal
+    counters.count("Namespace", "", "shop", "jane")
+    counters.count("Namespace", "", "shop", "jane")
+    counters.count("CustomResourceDefinition", "", "widgets.example.com", "jane")
+    counters.count("Deployment", "web", "shop", 'odd"user')
+    counters.count("Service", "web", "shop", "jane")
+    assert exposed(counters) == [
+        'namespace_deletion_protection{name="shop",username="jane"} 2.0',
+        'crd_deletion_protection{name="widgets.example.com",username="jane"} 1.0',
+        'workload_deletion_protection{kind_namespace_name="Deployment_web_shop",username="odd\\"user"} 1.0',
+        'workload_deletion_protection{kind_namespace_name="Service_web_shop",username="jane"} 1.0',
+    ]
+
+
+@pytest.mark.behaviour("DP-41", "DP-55")
+def test_each_refusal_is_a_line_in_the_protection_log(tmp_path: Path) -> None:
+    log = ProtectionLog(tmp_path)
+    log.check()
+    record = RefusalRecord(RefusalCounters(), log)
+    record("Namespace", "", "shop", "jane")
+    record("Service", "web", "shop", "jané")
+    lines = (tmp_path / "protection.log").read_text("utf-8").splitlines()
+    assert (
+        lines[0] == '{"Event":"DeletionProtection","Kind":"Namespace","Namespace":"","Name":"shop","UserAgent":"jane"}'
+    )
+    assert json.loads(lines[1])["UserAgent"] == "jané"
+    assert len(lines) == 2
+
+
+@pytest.mark.behaviour("DP-41", "MGR-126")
+def test_where_the_log_cannot_be_written_lines_go_to_standard_output(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = io.StringIO()
+    log = ProtectionLog(tmp_path / "not-there", output)
+    with caplog.at_level(logging.WARNING):
+        log.check()
+        log.write("Service", "web", "shop", "jane")
+        log.write("Service", "web", "shop", "jane")
+    assert [json.loads(line)["Kind"] for line in output.getvalue().splitlines()] == ["Service", "Service"]
+    (warning,) = caplog.messages
+    assert "--protection-log-path" in warning
+    assert "not-there" in warning
+
+
+@pytest.mark.behaviour("MGR-126")
+def test_a_log_that_can_be_written_again_is_used_again(tmp_path: Path) -> None:
+    output = io.StringIO()
+    folder = tmp_path / "log"
+    log = ProtectionLog(folder, output)
+    log.write("Service", "web", "first", "jane")
+    folder.mkdir()
+    log.write("Service", "web", "second", "jane")
+    assert "first" in output.getvalue()
+    assert "second" not in output.getvalue()
+    assert json.loads((folder / "protection.log").read_text())["Name"] == "second"
