@@ -166,7 +166,7 @@ class LeaderElector:
                 self.namespace,
                 self.name,
                 "renewed" if self._leading else "taken",
-                error or "no answer in time",
+                str(error) or "no answer in time",
             )
             return False
 
@@ -261,7 +261,7 @@ class LeaderElector:
                 "lease %s/%s could not be released, others wait for it to expire: %s",
                 self.namespace,
                 self.name,
-                error or "no answer in time",
+                str(error) or "no answer in time",
             )
 
 

@@ -38,7 +38,8 @@ class _JumpingSelector(selectors.DefaultSelector):
         if ready or (timeout is not None and timeout <= 0):
             return ready
         if timeout is not None:
-            self.elapsed += timeout
+            # Whole nanoseconds (the loop's resolution): sums of many sleeps stay exact.
+            self.elapsed = round(self.elapsed + timeout, 9)
             return []
         if len(self.get_map()) > self.own_files:  # somebody waits for a socket: only real time can help
             return super().select(None)

@@ -2,6 +2,7 @@
 
 import logging
 from collections import Counter
+from itertools import pairwise
 from random import Random
 
 import orjson
@@ -178,7 +179,8 @@ async def test_a_disconnect_resumes_where_it_stopped_without_a_new_list():
         pieces(EXPIRED),
         pieces(event("ERROR", status_body(410, "Gone"))),
         json_response(
-            504, status_body(504, "Timeout", details={"causes": [{"reason": "ResourceVersionTooLarge", "message": "m"}]})
+            504,
+            status_body(504, "Timeout", details={"causes": [{"reason": "ResourceVersionTooLarge", "message": "m"}]}),
         ),
     ],
     ids=["status", "event", "gone", "restored from a backup"],
@@ -188,7 +190,9 @@ async def test_a_version_that_is_too_old_is_listed_anew_and_deletions_are_notice
     setup.streams(
         pieces(event("ADDED", obj("a", 1)), event("ADDED", obj("b", 1)), bookmark(2, end_of_list=True)),
         refusal,
-        pieces(event("ADDED", obj("a", 1)), event("ADDED", obj("c", 30)), bookmark(40, end_of_list=True), then_hang=True),
+        pieces(
+            event("ADDED", obj("a", 1)), event("ADDED", obj("c", 30)), bookmark(40, end_of_list=True), then_hang=True
+        ),
     )
     async with running(setup.reflector.run()):
         await until(lambda: "c" in setup.versions())
@@ -224,7 +228,7 @@ async def test_failures_are_tried_again_ever_later(caplog):
     with caplog.at_level(logging.WARNING):
         async with running(setup.reflector.run()):
             await until(lambda: setup.store.ready, 600)
-    waits = [after - before for before, after in zip(times, times[1:], strict=False)]
+    waits = [after - before for before, after in pairwise(times)]
     for wait, base in zip(waits, [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30], strict=True):
         assert base <= wait <= 2 * base
     assert "Pod: list failed: GET /pods: connection refused" in caplog.messages
@@ -332,9 +336,7 @@ async def test_any_decoder_will_do():
         pieces(event("ADDED", obj("a", 1, spec={"x": 5})), bookmark(2, end_of_list=True), then_hang=True)
     )
     store: Store[Thing] = Store()
-    async with running(
-        Reflector(Client(connections, VirtualClock()), PODS, store, decode=Thing, rng=Random(1)).run()
-    ):
+    async with running(Reflector(Client(connections, VirtualClock()), PODS, store, decode=Thing, rng=Random(1)).run()):
         await store.wait_until_ready()
     thing = store.by_key(ObjectKey("shop", "a"))
     assert thing is not None

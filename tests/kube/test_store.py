@@ -108,7 +108,11 @@ async def test_a_store_is_ready_once_it_was_filled():
 
 
 pods = st.builds(
-    pod, st.sampled_from("abcd"), st.integers(1, 4), uid=st.sampled_from(["u", "v"]), node=st.sampled_from(["", "n1", "n2"])
+    pod,
+    st.sampled_from("abcd"),
+    st.integers(1, 4),
+    uid=st.sampled_from(["u", "v"]),
+    node=st.sampled_from(["", "n1", "n2"]),
 )
 operations = st.lists(
     st.one_of(

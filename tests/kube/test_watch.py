@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +15,7 @@ def test_lines_come_out_whole_wherever_the_pieces_were_cut(expected, cuts):
     data = b"".join(line + b"\n" for line in expected) + b"unfinished"
     places = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     splitter = LineSplitter()
-    got = [line for start, end in zip(places, places[1:], strict=False) for line in splitter.feed(data[start:end])]
+    got = [line for start, end in pairwise(places) for line in splitter.feed(data[start:end])]
     assert got == [line for line in expected if line]
     assert splitter.feed(b"\n") == [b"unfinished"]
 

@@ -1,0 +1,222 @@
+import asyncio
+import logging
+from collections import Counter
+
+import pytest
+
+from app.kube.controller import Controller, Result, Watch, to_controller, to_self
+from app.kube.errors import RequestInfo, TransportError, api_error
+from app.kube.objects import ObjectMeta, OwnerReference, Pod
+from app.kube.resources import NODES, REPLICASETS, ObjectKey
+from app.kube.store import Change, Store
+from app.kube.virtualtime import VirtualClock
+from tests.kube.fakes import running, until, virtual
+
+A, B = ObjectKey("shop", "a"), ObjectKey("shop", "b")
+
+
+def pod(name: str, version: int = 1, owner: str = "", kind: str = "ReplicaSet", api: str = "apps/v1") -> Pod:
+    owners = (OwnerReference(api_version=api, kind=kind, name=owner, uid="u", controller=True),) if owner else ()
+    return Pod(metadata=ObjectMeta(name=name, namespace="shop", resource_version=str(version), owner_references=owners))
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.results: Counter[str] = Counter()
+        self.most_active = 0
+        self.panics = 0
+
+    def reconciled(self, controller: str, result: str, seconds: float) -> None:
+        self.results[result] += 1
+
+    def active_workers(self, controller: str, workers: int) -> None:
+        self.most_active = max(self.most_active, workers)
+
+    def panicked(self, controller: str) -> None:
+        self.panics += 1
+
+
+class Setup:
+    def __init__(self, reconcile, keys=to_self, **options) -> None:
+        self.clock = VirtualClock()
+        self.store: Store[Pod] = Store()
+        self.metrics = Metrics()
+        watch = Watch(self.store, keys, options.pop("delay", None))
+        self.controller = Controller("test", self.clock, [watch], reconcile, metrics=self.metrics, **options)
+
+
+@virtual
+async def test_what_exists_and_what_changes_is_reconciled():
+    seen = []
+
+    async def reconcile(key: ObjectKey) -> None:
+        seen.append(key)
+
+    setup = Setup(reconcile)
+    async with running(setup.controller.run()):
+        setup.store.replace([pod("a")])
+        await until(lambda: seen == [A])
+        setup.store.put(pod("b"))
+        await until(lambda: seen == [A, B])
+        setup.store.remove(A)
+        await until(lambda: seen == [A, B, A])
+        setup.controller.queue.add(B)
+        await until(lambda: seen == [A, B, A, B])
+    assert setup.metrics.results == {"success": 4}
+
+
+@virtual
+async def test_nothing_is_reconciled_before_the_caches_are_filled():
+    async def reconcile(key: ObjectKey) -> None:
+        raise AssertionError
+
+    setup = Setup(reconcile)
+    setup.store.put(pod("a"))
+    with pytest.raises(TimeoutError, match=r"^controller test: its caches were not filled within 120 s$"):
+        await setup.controller.run()
+    assert setup.clock.monotonic() == 120
+
+
+@virtual
+async def test_results_say_when_to_look_again():
+    times: list[float] = []
+    results = [Result(requeue_after=30), Result(requeue=True), Result(requeue=True), Result(), None]
+
+    async def reconcile(key: ObjectKey) -> Result | None:
+        times.append(round(setup.clock.monotonic(), 3))
+        return results[len(times) - 1]
+
+    setup = Setup(reconcile)
+    setup.store.replace([pod("a")])
+    async with running(setup.controller.run()):
+        await until(lambda: len(times) == 4)
+        await setup.clock.sleep(1000)
+    assert times == [0, 30, 30.005, 30.015]
+    assert setup.metrics.results == {"requeue_after": 1, "requeue": 2, "success": 1}
+
+
+REQUEST = RequestInfo("PATCH", "/apis/x")
+CONFLICT = api_error(REQUEST, 409, b'{"kind":"Status","code":409,"reason":"Conflict","message":"changed"}')
+REFUSED = TransportError(REQUEST, "refused")
+
+
+@virtual
+@pytest.mark.parametrize(
+    ("error", "level", "text", "panics"),
+    [
+        (CONFLICT, logging.INFO, "shop/a changed meanwhile, again in 0.005 s: PATCH /apis/x: changed", 0),
+        (REFUSED, logging.WARNING, "reconciling shop/a failed, again in 0.005 s: PATCH /apis/x: refused", 0),
+        (KeyError("x"), logging.ERROR, "reconciling shop/a failed, again in 0.005 s", 1),
+    ],
+    ids=["conflict", "refusal", "mistake"],
+)
+async def test_errors_are_logged_with_their_key_and_tried_again(caplog, error, level, text, panics):
+    calls = 0
+
+    async def reconcile(key: ObjectKey) -> None:
+        nonlocal calls
+        calls += 1
+        if calls < 3:
+            raise error
+
+    setup = Setup(reconcile)
+    setup.store.replace([pod("a")])
+    with caplog.at_level(logging.INFO):
+        async with running(setup.controller.run()):
+            await until(lambda: calls == 3)
+    record = caplog.records[0]
+    assert record.levelno == level
+    assert record.getMessage().startswith("test: " + text)
+    assert bool(record.exc_info) is bool(panics)
+    assert setup.metrics.results == {"error": 2, "success": 1}
+    assert setup.metrics.panics == 2 * panics
+    assert setup.controller.queue.failures(A) == 0
+
+
+@virtual
+async def test_several_keys_are_worked_on_at_once_but_never_one_key_twice():
+    busy: Counter[ObjectKey] = Counter()
+    most = 0
+
+    async def reconcile(key: ObjectKey) -> None:
+        nonlocal most
+        busy[key] += 1
+        most = max(most, busy.total())
+        assert busy[key] == 1
+        await setup.clock.sleep(1)
+        busy[key] -= 1
+
+    setup = Setup(reconcile, workers=3)
+    setup.store.replace([pod(name) for name in "abcdef"])
+    async with running(setup.controller.run()):
+        for version in range(2, 20):
+            setup.store.put(pod("a", version))
+            await setup.clock.sleep(0.25)
+        await setup.clock.sleep(10)
+    assert most == 3
+    assert setup.metrics.most_active == 3
+    assert setup.metrics.results["success"] < 15  # the burst over one object was taken together
+
+
+@virtual
+async def test_stopping_finishes_what_is_ready():
+    seen = []
+
+    async def reconcile(key: ObjectKey) -> None:
+        await setup.clock.sleep(1)
+        seen.append(key.name)
+
+    setup = Setup(reconcile, workers=1)
+    setup.store.replace([pod(name) for name in "abc"])
+    run = asyncio.create_task(setup.controller.run())
+    await until(lambda: seen == ["a"])
+    setup.controller.stop()
+    await run
+    assert seen == ["a", "b", "c"]
+    setup.store.put(pod("d"))  # nobody listens any more
+    assert len(setup.controller.queue) == 0
+
+
+@virtual
+async def test_a_mistake_over_one_change_does_not_stop_the_others(caplog):
+    seen = []
+
+    def keys(change: Change[Pod]) -> list[ObjectKey]:
+        if change.object.metadata.name == "a":
+            raise ValueError("no idea")
+        return [B]
+
+    async def reconcile(key: ObjectKey) -> None:
+        seen.append(key)
+
+    setup = Setup(reconcile, keys)
+    setup.store.replace([pod("a"), pod("b")])
+    async with running(setup.controller.run()):
+        await until(lambda: seen == [B])
+    assert caplog.messages == ["test: cannot tell what a change of shop/a concerns"]
+    assert setup.metrics.panics == 1
+
+
+@virtual
+async def test_a_watch_may_put_work_off():
+    times = []
+
+    async def reconcile(key: ObjectKey) -> None:
+        times.append(setup.clock.monotonic())
+
+    setup = Setup(reconcile, delay=lambda change, key: 3.0)
+    setup.store.replace([pod("a")])
+    async with running(setup.controller.run()):
+        await until(lambda: times)
+    assert times == [3.0]
+
+
+def test_changes_concern_the_managing_owner_before_and_after():
+    keys = to_controller(REPLICASETS)
+    assert list(keys(Change(None, pod("p", owner="a")))) == [A]
+    assert list(keys(Change(pod("p", owner="a"), pod("p", owner="b")))) == [A, B]
+    assert list(keys(Change(pod("p", owner="a"), pod("p", owner="a", api="apps/v1beta9")))) == [A]
+    assert list(keys(Change(pod("p", owner="a", kind="Job"), None))) == []
+    assert list(keys(Change(pod("p", owner="a", api="example.com/v1"), None))) == []
+    assert list(keys(Change(pod("p"), None))) == []
+    assert list(to_controller(NODES)(Change(pod("p", owner="n", kind="Node", api="v1"), None))) == [ObjectKey("", "n")]

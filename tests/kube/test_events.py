@@ -1,0 +1,227 @@
+"""Events: what is combined, counted and dropped, and that recording never hurts."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.errors import RequestInfo, TransportError
+from app.kube.eventcorrelation import EventCorrelator, Occurrence
+from app.kube.events import MAX_MESSAGE, QUEUE_SIZE, EventRecorder, reference
+from app.kube.objects import ObjectMeta, ObjectReference, Pod
+from app.kube.resources import NODES, PODS
+from app.kube.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer, json_response, running, status_body, until, virtual
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+POD = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-0", uid="u1")
+
+
+def occurrence(message: str = "m", regarding: ObjectReference = POD, reason: str = "Created") -> Occurrence:
+    return Occurrence(regarding, "Normal", reason, message)
+
+
+def test_identical_events_raise_the_count_of_the_first():
+    correlator = EventCorrelator()
+    results = [correlator.correlate(occurrence(), NOW + timedelta(seconds=n)) for n in range(3)]
+    assert [(r.count, r.first, r.last) for r in results if r] == [
+        (n + 1, NOW, NOW + timedelta(seconds=n)) for n in range(3)
+    ]
+    assert len({r.name for r in results if r}) == 1
+
+
+def test_events_that_differ_are_events_of_their_own():
+    correlator = EventCorrelator()
+    other = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-0", uid="u2")
+    field = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-0", uid="u1", field_path="x")
+    results = [
+        correlator.correlate(each, NOW)
+        for each in (
+            occurrence(),
+            occurrence("n"),
+            occurrence(reason="Other"),
+            occurrence(regarding=other),
+            occurrence(regarding=field),
+            Occurrence(POD, "Warning", "Created", "m"),
+        )
+    ]
+    assert [r.count for r in results if r] == [1] * 6
+    assert len({r.name for r in results if r}) == 6
+
+
+def test_from_the_tenth_different_message_on_they_share_one_event():
+    correlator = EventCorrelator()
+    results = [correlator.correlate(occurrence(f"message {n}"), NOW) for n in range(13)]
+    messages = [r.occurrence.message for r in results if r]
+    assert messages[:9] == [f"message {n}" for n in range(9)]
+    assert messages[9:] == [f"(combined from similar events): message {n}" for n in range(9, 13)]
+    assert [r.count for r in results[9:] if r] == [1, 2, 3, 4]
+    assert len({r.name for r in results[9:] if r}) == 1
+    late = correlator.correlate(occurrence("message 99"), NOW + timedelta(seconds=601))
+    assert late is not None
+    assert late.occurrence.message == "message 99"
+
+
+def test_an_object_may_cause_25_events_and_then_one_in_five_minutes():
+    correlator = EventCorrelator()
+    results = [correlator.correlate(occurrence(), NOW) for _ in range(40)]
+    assert [r is not None for r in results] == [True] * 25 + [False] * 15
+    assert correlator.correlate(occurrence(), NOW + timedelta(seconds=299)) is None
+    allowed = correlator.correlate(occurrence(), NOW + timedelta(seconds=300))
+    assert allowed is not None
+    assert allowed.count == 42  # what was dropped is counted
+    another = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="web-1", uid="u3")
+    assert correlator.correlate(occurrence(regarding=another), NOW) is not None
+
+
+def test_names_are_unique_and_fit():
+    correlator = EventCorrelator()
+    long = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name="a" * 236 + "-" * 17, uid="u4")
+    names = [r.name for n in range(9) if (r := correlator.correlate(occurrence(str(n), long), NOW))]
+    assert len(set(names)) == 9
+    assert all(len(name) <= 253 for name in names)
+    assert all(name.rpartition(".")[0] == "a" * 236 for name in names)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.sent_events = self.dropped_events = 0
+
+    def sent(self) -> None:
+        self.sent_events += 1
+
+    def dropped(self) -> None:
+        self.dropped_events += 1
+
+
+def recorder_on(server: MemoryServer, clock: VirtualClock) -> tuple[EventRecorder, Metrics]:
+    metrics = Metrics()
+    return EventRecorder(Client(server, clock), "sidecarset-controller", instance="host-1", metrics=metrics), metrics
+
+
+@virtual
+async def test_an_event_is_written_as_kubectl_describe_reads_it():
+    server, clock = MemoryServer(), VirtualClock()
+    recorder, metrics = recorder_on(server, clock)
+    pod = Pod(metadata=ObjectMeta(name="web-0", namespace="shop", uid="u1", resource_version="7"))
+    async with running(recorder.run()):
+        start = rfc3339(clock.now())
+        recorder.event(reference(PODS, pod, "spec.containers{main}"), "Warning", "Failed", "no luck")
+        await clock.sleep(85)
+        recorder.event(reference(PODS, pod, "spec.containers{main}"), "Warning", "Failed", "no luck")
+        assert await recorder.flush(10)
+    ((path, event),) = server.objects.items()
+    assert path == f"/api/v1/namespaces/shop/events/{event['metadata']['name']}"
+    assert event["metadata"]["name"].startswith("web-0.")
+    del event["metadata"]
+    assert event == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "involvedObject": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": "shop",
+            "name": "web-0",
+            "uid": "u1",
+            "resourceVersion": "7",
+            "fieldPath": "spec.containers{main}",
+        },
+        "type": "Warning",
+        "reason": "Failed",
+        "message": "no luck",
+        "count": 2,
+        "firstTimestamp": start,
+        "lastTimestamp": rfc3339(clock.now()),
+        "source": {"component": "sidecarset-controller", "host": "host-1"},
+        "reportingComponent": "sidecarset-controller",
+        "reportingInstance": "host-1",
+    }
+    assert metrics.sent_events == 2
+
+
+@virtual
+async def test_events_of_cluster_scoped_objects_go_to_the_default_namespace():
+    server, clock = MemoryServer(), VirtualClock()
+    recorder, _ = recorder_on(server, clock)
+    async with running(recorder.run()):
+        recorder.event(ObjectReference(api_version="v1", kind="Node", name="n1"), "Normal", "Seen", "m")
+        assert await recorder.flush(10)
+    (path,) = server.objects
+    assert path.startswith("/api/v1/namespaces/default/events/n1.")
+    assert reference(NODES, Pod(metadata=ObjectMeta(name="n1"))).namespace == ""
+
+
+@virtual
+async def test_an_event_the_server_has_forgotten_is_written_anew_with_its_count():
+    server, clock = MemoryServer(), VirtualClock()
+    recorder, _ = recorder_on(server, clock)
+    async with running(recorder.run()):
+        recorder.event(POD, "Normal", "Created", "m")
+        assert await recorder.flush(10)
+        server.objects.clear()
+        recorder.event(POD, "Normal", "Created", "m")
+        assert await recorder.flush(10)
+    (event,) = server.objects.values()
+    assert event["count"] == 2
+
+
+@virtual
+async def test_a_server_that_is_away_gets_its_events_later():
+    server, clock = MemoryServer(), VirtualClock()
+
+    def fail(request):
+        if clock.monotonic() < 35:
+            raise TransportError(RequestInfo("POST", request.path), "refused")
+
+    server.fail = fail
+    recorder, metrics = recorder_on(server, clock)
+    async with running(recorder.run()):
+        recorder.event(POD, "Normal", "Created", "m")
+        assert not await recorder.flush(30)
+        await until(lambda: server.objects)
+    assert metrics.sent_events == 1
+    assert clock.monotonic() < 41
+
+
+@virtual
+@pytest.mark.parametrize(("code", "reason", "requests"), [(403, "Forbidden", 1), (500, "InternalError", 12)])
+async def test_what_cannot_be_sent_is_dropped_and_said(caplog, code, reason, requests):
+    server, clock = MemoryServer(), VirtualClock()
+    server.fail = lambda request: json_response(code, status_body(code, reason, "namespace is being terminated"))
+    recorder, metrics = recorder_on(server, clock)
+    async with running(recorder.run()):
+        recorder.event(POD, "Normal", "Created", "made it")
+        assert await recorder.flush(1000)
+        assert len(server.requests) == requests
+        server.fail = lambda request: None
+        recorder.event(POD, "Normal", "Other", "next")
+        assert await recorder.flush(10)
+    assert metrics.dropped_events == 1
+    assert caplog.messages[0].startswith("event Created of Pod shop/web-0 is dropped: POST ")
+    assert caplog.messages[0].endswith(": made it")
+    assert [event["reason"] for event in server.objects.values()] == ["Other"]
+
+
+@virtual
+async def test_recording_never_waits_nor_raises(caplog):
+    recorder, metrics = recorder_on(MemoryServer(), VirtualClock())
+    with caplog.at_level(logging.WARNING):
+        for number in range(QUEUE_SIZE + 5):
+            regarding = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name=f"p{number}")
+            recorder.event(regarding, "Normal", "Created", "m")
+    assert metrics.dropped_events == 5
+    assert "1000 events are waiting already" in caplog.messages[-1]
+
+
+@virtual
+async def test_long_messages_are_cut_to_what_the_server_takes():
+    server, clock = MemoryServer(), VirtualClock()
+    recorder, _ = recorder_on(server, clock)
+    async with running(recorder.run()):
+        recorder.event(POD, "Normal", "Created", "x" * 5000)
+        assert await recorder.flush(10)
+    (event,) = server.objects.values()
+    assert len(event["message"]) == MAX_MESSAGE
+    assert event["message"].endswith("x…")

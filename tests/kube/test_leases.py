@@ -1,0 +1,310 @@
+"""Leader election on virtual time, with servers that are slow, away or taken."""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.kube import virtualtime
+from app.kube.client import Client
+from app.kube.clock import rfc3339_micro
+from app.kube.errors import RequestInfo, TransportError
+from app.kube.leases import LeaderElector, LeadershipLost, LeaseTimes, identity
+from app.kube.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer, json_response, running, status_body, until, virtual
+
+PATH = "/apis/coordination.k8s.io/v1/namespaces/kruise-system/leases/kruise-manager"
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.leading: list[bool] = []
+        self.slow = 0
+
+    def leader(self, name: str, leading: bool) -> None:
+        self.leading.append(leading)
+
+    def slow_path(self, name: str) -> None:
+        self.slow += 1
+
+
+class Candidate:
+    """A replica that notes when it leads."""
+
+    def __init__(self, server, name: str, *, seed: int = 1, **options) -> None:
+        self.clock = VirtualClock()
+        self.metrics = Metrics()
+        self.elector = LeaderElector(
+            Client(server, self.clock),
+            name="kruise-manager",
+            namespace="kruise-system",
+            identity=name,
+            rng=Random(seed),
+            metrics=self.metrics,
+            **options,
+        )
+        self.leads = False
+        self.since: list[float] = []
+        self.until: list[float] = []
+
+    async def lead(self) -> None:
+        self.leads = True
+        self.since.append(self.clock.monotonic())
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.leads = False
+            self.until.append(self.clock.monotonic())
+
+    async def run(self) -> None:
+        await self.elector.run(self.lead)
+
+
+@virtual
+async def test_the_first_candidate_creates_the_lease_and_renews_it():
+    server = MemoryServer()
+    one = Candidate(server, "host_1")
+    start = rfc3339_micro(one.clock.now())
+    async with running(one.run()):
+        await until(lambda: one.leads)
+        assert (one.elector.leading, one.elector.leader) == (True, "host_1")
+        assert server.objects[PATH]["spec"] == {
+            "holderIdentity": "host_1",
+            "leaseDurationSeconds": 15,
+            "acquireTime": start,
+            "renewTime": start,
+            "leaseTransitions": 0,
+        }
+        server.requests.clear()
+        await one.clock.sleep(60)
+        spec = server.objects[PATH]["spec"]
+        assert (spec["acquireTime"], spec["leaseTransitions"]) == (start, 0)
+        assert spec["renewTime"] > start
+        # Renewing costs one request every two seconds.
+        assert Counter(request.method for request in server.requests) == {"PATCH": 30}
+    assert one.metrics.leading == [True, False]
+
+
+@virtual
+async def test_what_others_put_on_the_lease_stays():
+    server = MemoryServer()
+    server.objects[PATH] = {
+        "metadata": {"name": "kruise-manager", "resourceVersion": "0", "labels": {"team": "a"}},
+        "spec": {},
+    }
+    one = Candidate(server, "host_1")
+    async with running(one.run()):
+        await until(lambda: one.leads)
+    assert server.objects[PATH]["metadata"]["labels"] == {"team": "a"}
+
+
+@virtual
+async def test_a_second_candidate_waits_and_takes_over_when_the_lease_is_given_back():
+    server = MemoryServer()
+    one, two = Candidate(server, "host_1"), Candidate(server, "host_2", seed=2)
+    async with running(one.run(), two.run()) as (first, _):
+        await until(lambda: one.leads)
+        await one.clock.sleep(100)
+        assert not two.leads
+        assert two.elector.leader == "host_1"
+        first.cancel()
+        await until(lambda: two.leads)
+        # Given back: no need to wait for it to expire.
+        assert two.since[0] - one.until[0] <= 2 * 2.2
+        assert server.objects[PATH]["spec"]["leaseTransitions"] == 1
+
+
+@virtual
+async def test_a_candidate_that_dies_is_followed_after_the_lease_has_expired():
+    server = MemoryServer()
+    one, two = Candidate(server, "host_1", release=False), Candidate(server, "host_2", seed=2)
+    async with running(one.run(), two.run()) as (first, _):
+        await until(lambda: one.leads)
+        await one.clock.sleep(30)
+        first.cancel()
+        await until(lambda: two.leads)
+    assert 13 <= two.since[0] - one.until[0] <= 15 + 2 * 2.2
+
+
+@virtual
+async def test_a_leader_that_cannot_renew_stops_before_anybody_may_follow():
+    server = MemoryServer()
+
+    class Line:
+        """One candidate's own way to the server."""
+
+        cut = False
+
+        async def request(self, request):
+            if self.cut:
+                raise TransportError(RequestInfo(request.method, request.path), "no route to host")
+            return await server.request(request)
+
+    line = Line()
+    one, two = Candidate(line, "host_1"), Candidate(server, "host_2", seed=2)
+    leading = asyncio.create_task(one.run())
+    await until(lambda: one.leads)
+    async with running(two.run()):
+        await one.clock.sleep(21)
+        line.cut = True
+        with pytest.raises(LeadershipLost, match="was not renewed for 10 s"):
+            await leading
+        assert not two.leads
+        await until(lambda: two.leads)
+        assert two.since[0] > one.until[0]
+    assert one.metrics.leading == [True, False]
+
+
+@virtual
+async def test_a_short_outage_is_survived():
+    server = MemoryServer()
+    one = Candidate(server, "host_1")
+    async with running(one.run()):
+        await until(lambda: one.leads)
+        for failure in (
+            TransportError(RequestInfo("PATCH", PATH), "refused"),
+            json_response(500, status_body(500, "InternalError")),
+        ):
+
+            def fail(request, failure=failure):
+                if isinstance(failure, Exception):
+                    raise failure
+                return failure
+
+            server.fail = fail
+            await one.clock.sleep(5)
+            server.fail = lambda request: None
+            await one.clock.sleep(20)
+            assert one.leads
+    assert one.since == [0]
+
+
+@virtual
+async def test_a_lease_changed_by_others_is_renewed_after_another_look():
+    server = MemoryServer()
+    one = Candidate(server, "host_1")
+    async with running(one.run()):
+        await until(lambda: one.leads)
+        for _ in range(3):
+            server._store(PATH, {**server.objects[PATH], "metadata": {"name": "kruise-manager", "labels": {"a": "b"}}})
+            await one.clock.sleep(4)
+        assert one.leads
+        del server.objects[PATH]
+        await one.clock.sleep(4)
+        assert one.leads
+        assert server.objects[PATH]["spec"]["holderIdentity"] == "host_1"
+    assert one.metrics.slow == 4
+
+
+@virtual
+async def test_a_lease_taken_by_somebody_else_ends_leadership():
+    server = MemoryServer()
+    one = Candidate(server, "host_1")
+    leading = asyncio.create_task(one.run())
+    await until(lambda: one.leads)
+    lease = server.objects[PATH]
+    server._store(PATH, {**lease, "spec": {**lease["spec"], "holderIdentity": "thief", "leaseDurationSeconds": 3600}})
+    with pytest.raises(LeadershipLost):
+        await leading
+    assert server.objects[PATH]["spec"]["holderIdentity"] == "thief"
+
+
+@virtual
+async def test_the_work_ends_before_the_lease_is_given_back():
+    server = MemoryServer()
+    one = Candidate(server, "host_1")
+    holders = []
+
+    async def lead() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await one.clock.sleep(60)  # winding down takes longer than the lease lasts without renewal
+            holders.append(server.objects[PATH]["spec"]["holderIdentity"])
+
+    task = asyncio.create_task(one.elector.run(lead))
+    await until(lambda: one.elector.leading)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert holders == ["host_1"]
+    assert server.objects[PATH]["spec"]["holderIdentity"] == ""
+
+
+@virtual
+async def test_the_works_own_end_and_errors_come_out():
+    server = MemoryServer()
+
+    async def done() -> None:
+        return None
+
+    async def fails() -> None:
+        raise KeyError("x")
+
+    await Candidate(server, "host_1").elector.run(done)
+    with pytest.raises(KeyError):
+        await Candidate(server, "host_2").elector.run(fails)
+    assert server.objects[PATH]["spec"]["holderIdentity"] == ""
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32))
+def test_there_are_never_two_leaders(seed):
+    """Three candidates on a network that delays, refuses and loses answers."""
+
+    async def main() -> None:
+        rng, clock = Random(seed), VirtualClock()
+        memory = MemoryServer()
+        leading: set[str] = set()
+
+        class Network:
+            async def request(self, request):
+                await asyncio.sleep(rng.choice([0.01, 0.01, 0.5, 3]))
+                if rng.random() < 0.1:
+                    raise TransportError(RequestInfo(request.method, request.path), "lost on the way there")
+                answer = await memory.request(request)
+                await asyncio.sleep(rng.choice([0.01, 0.01, 0.5, 4, 20]))
+                if rng.random() < 0.1:
+                    raise TransportError(RequestInfo(request.method, request.path), "lost on the way back")
+                return answer
+
+        async def candidate(number: int) -> None:
+            while True:
+                elector = Candidate(Network(), f"host_{number}", seed=seed + number, release=rng.random() < 0.5).elector
+
+                async def lead(name: str = f"host_{number}") -> None:
+                    leading.add(name)
+                    assert len(leading) == 1
+                    try:
+                        await clock.sleep(rng.choice([1, 30, 300]))
+                    finally:
+                        leading.remove(name)
+
+                with suppress(LeadershipLost):
+                    await elector.run(lead)
+                await clock.sleep(rng.random() * 10)
+
+        async with running(*(candidate(number) for number in range(3))) as tasks:
+            await clock.sleep(1000)
+            assert not any(task.done() for task in tasks)
+
+    virtualtime.run(main())
+
+
+def test_times_that_cannot_work_are_refused():
+    assert LeaseTimes() == LeaseTimes(15, 10, 2)
+    with pytest.raises(
+        ValueError, match=r"needs lease duration > renew deadline > retry period > 0, not 10 s, 10 s and 2 s"
+    ):
+        LeaseTimes(10, 10, 2)
+
+
+def test_an_identity_is_the_host_and_something_unique():
+    rng = Random(1)
+    first, second = identity(rng), identity(rng)
+    assert first != second
+    assert first.rpartition("_")[0] == second.rpartition("_")[0] != ""

@@ -1,0 +1,215 @@
+"""The work queue on virtual time: single cases first, then its promises under random use."""
+
+import asyncio
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.kube import virtualtime
+from app.kube.queue import QueueShutDown, RateLimits, WorkQueue
+from app.kube.virtualtime import VirtualClock
+from tests.kube.fakes import running, virtual
+
+
+def queue(**limits) -> WorkQueue[str]:
+    return WorkQueue("test", VirtualClock(), RateLimits(**limits))
+
+
+@virtual
+async def test_a_key_waits_only_once():
+    keys = queue()
+    for key in "abab":
+        keys.add(key)
+    assert len(keys) == 2
+    assert [await keys.get(), await keys.get()] == ["a", "b"]
+    assert set(keys.processing) == {"a", "b"}
+
+
+@virtual
+async def test_a_key_added_while_it_is_worked_on_comes_back_when_done():
+    keys = queue()
+    keys.add("a")
+    key = await keys.get()
+    keys.add("a")
+    keys.add("a")
+    assert len(keys) == 0
+    keys.done(key)
+    assert await keys.get() == "a"
+    keys.done("a")
+    assert len(keys) == 0
+
+
+@virtual
+async def test_delayed_keys_come_in_their_time_and_only_once():
+    clock = VirtualClock()
+    keys: WorkQueue[str] = WorkQueue("test", clock)
+    keys.add_after("late", 60)
+    keys.add_after("early", 30)
+    keys.add_after("late", 90)  # a later wish does not put it off
+    keys.add_after("late", 45)  # an earlier one brings it forward
+    keys.add_after("now", 0)
+    seen = []
+    for _ in range(3):
+        key = await keys.get()
+        seen.append((key, round(clock.monotonic(), 3)))
+        keys.done(key)
+    assert seen == [("now", 0), ("early", 30), ("late", 45)]
+    with pytest.raises(TimeoutError):
+        await clock.wait_for(keys.get(), 1000)
+
+
+@virtual
+async def test_a_failing_key_waits_twice_as_long_each_time():
+    keys = queue()
+    delays = [keys.add_rate_limited("a") for _ in range(20)]
+    assert delays == [0.005 * 2**n for n in range(18)] + [1000, 1000]
+    assert keys.failures("a") == 20
+    assert keys.add_rate_limited("b") == 0.005
+    keys.forget("a")
+    assert (keys.failures("a"), keys.add_rate_limited("a")) == (0, 0.005)
+
+
+@virtual
+async def test_failures_of_all_keys_together_are_limited():
+    keys = queue(qps=10, burst=100)
+    delays = [keys.add_rate_limited(str(number)) for number in range(103)]
+    assert delays[:100] == [0.005] * 100
+    assert delays[100:] == pytest.approx([0.1, 0.2, 0.3])
+
+
+@virtual
+async def test_endless_failures_do_not_overflow():
+    keys = queue(qps=1e9, burst=10**9)
+    for _ in range(5000):
+        delay = keys.add_rate_limited("a")
+    assert delay == 1000
+
+
+@virtual
+async def test_after_shutdown_what_is_ready_is_worked_off_and_nothing_more():
+    keys = queue()
+    keys.add("a")
+    keys.add_after("later", 1)
+    waiting = [asyncio.create_task(keys.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    keys.shut_down()
+    keys.add("b")
+    keys.add_after("b", 1)
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert results[0] == "a"
+    assert [type(result) for result in results[1:]] == [QueueShutDown, QueueShutDown]
+    with pytest.raises(QueueShutDown):
+        await keys.get()
+
+
+@virtual
+async def test_a_cancelled_worker_loses_no_key():
+    keys = queue()
+    first, second = asyncio.create_task(keys.get()), asyncio.create_task(keys.get())
+    await asyncio.sleep(0)
+    keys.add("a")  # wakes the first
+    first.cancel()
+    assert await second == "a"
+
+
+@virtual
+async def test_its_life_is_measured():
+    class Metrics(Counter):
+        def depth(self, name, keys): self["max depth"] = max(self["max depth"], keys)  # fmt: skip
+
+        def added(self, name): self["added"] += 1  # fmt: skip
+
+        def retried(self, name): self["retried"] += 1  # fmt: skip
+
+        def waited(self, name, seconds): self["waited"] += seconds  # fmt: skip
+
+        def worked(self, name, seconds): self["worked"] += seconds  # fmt: skip
+
+    clock, metrics = VirtualClock(), Metrics()
+    keys: WorkQueue[str] = WorkQueue("test", clock, metrics=metrics)
+    keys.add("a")
+    keys.add("a")
+    keys.add("b")
+    await clock.sleep(2)
+    key = await keys.get()
+    await clock.sleep(3)
+    keys.done(key)
+    keys.add_rate_limited("c")
+    assert metrics == {"added": 2, "max depth": 2, "waited": 2, "worked": 3, "retried": 1}
+
+
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "after", "limited", "forget", "pause"]),
+        st.sampled_from("abcde"),
+        st.floats(0, 5, allow_nan=False),
+    ),
+    max_size=60,
+)
+
+
+@given(actions, st.integers(1, 4), st.integers(0, 2**32))
+def test_no_key_is_worked_on_twice_at_once_and_none_is_lost(steps, workers, seed):
+    """Every add is followed by a look that begins after it; two looks at one key never overlap."""
+
+    async def main() -> None:
+        clock, rng = VirtualClock(), Random(seed)
+        keys: WorkQueue[str] = WorkQueue("test", clock)
+        busy: set[str] = set()
+        last_look: dict[str, float] = {}
+        wanted: dict[str, float] = {}
+
+        async def work() -> None:
+            while True:
+                key = await keys.get()
+                assert key not in busy
+                busy.add(key)
+                last_look[key] = clock.monotonic()
+                await clock.sleep(rng.random())
+                busy.remove(key)
+                keys.done(key)
+
+        async with running(*(work() for _ in range(workers))):
+            for action, key, seconds in steps:
+                now = clock.monotonic()
+                if action == "pause":
+                    await clock.sleep(seconds)
+                elif action == "forget":
+                    keys.forget(key)
+                else:
+                    if action == "add":
+                        keys.add(key)
+                    elif action == "after":
+                        keys.add_after(key, seconds)
+                    else:
+                        keys.add_rate_limited(key)
+                    wanted[key] = now
+            await clock.sleep(1000)
+            assert len(keys) == 0
+            assert not busy
+        assert set(last_look) == set(wanted)
+        for key, moment in wanted.items():
+            assert last_look[key] >= moment
+
+    virtualtime.run(main())
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.01, 100)), min_size=1, max_size=30))
+def test_delayed_keys_are_never_early_nor_late(wishes):
+    async def main() -> None:
+        clock = VirtualClock()
+        keys: WorkQueue[str] = WorkQueue("test", clock)
+        earliest: dict[str, float] = {}
+        for key, seconds in wishes:
+            keys.add_after(key, seconds)
+            earliest[key] = min(seconds, earliest.get(key, seconds))
+        for _ in range(len(earliest)):
+            key = await clock.wait_for(keys.get(), 1000)
+            assert clock.monotonic() == pytest.approx(earliest.pop(key), abs=0.002)
+            keys.done(key)
+        assert not earliest
+
+    virtualtime.run(main())
