@@ -9,17 +9,20 @@ made in the other version always wins.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.api.jsonvalue import json_copy
 from app.api.kind import FieldPath, KindDefinition, Version
 from app.api.registry import KINDS, find_kind
+from app.kube.fielderrors import FieldError, Path
 from app.kube.patches import same
+from app.kube.validation import validate_annotations, validate_labels
 
 Json: TypeAlias = dict[str, Any]
-#: One change: where, what the field was shown as in the other version, what it really is. Absent keys: absent fields.
+#: One change: where, what the field was shown as in the other version, what its value really is. Absent keys mean
+#: absent fields.
 _Change: TypeAlias = dict[str, Any]
 #: Changes that only make sense together, such as a field and the selector it became.
 _Group: TypeAlias = list[_Change]
@@ -67,13 +70,18 @@ def _unregistered(kind: str, api_version: str) -> ConversionError:
 
 def _checked(obj: Mapping[str, Any]) -> Json:
     copied: Json = json_copy(dict(obj))
-    for field in ("metadata", "spec", "status"):
-        if not isinstance(copied.get(field, {}), dict | None):
-            raise ConversionError(f"{_called(obj)}: {field}: expected an object")
-    for field in ("labels", "annotations"):
-        if not isinstance((copied.get("metadata") or {}).get(field, {}), dict | None):
-            raise ConversionError(f"{_called(obj)}: metadata.{field}: expected an object")
+    _check_objects(obj, copied, ("metadata", "spec", "status"))
+    _check_objects(obj, copied.get("metadata", {}), ("labels", "annotations"), "metadata.")
     return copied
+
+
+def _check_objects(obj: Mapping[str, Any], parent: Json, fields: tuple[str, ...], prefix: str = "") -> None:
+    for field in fields:
+        # As everywhere in the API, null is the same as nothing.
+        if parent.get(field, "") is None:
+            del parent[field]
+        if not isinstance(parent.get(field, {}), dict):
+            raise ConversionError(f"{_called(obj)}: {prefix}{field}: expected an object")
 
 
 def _called(obj: Mapping[str, Any]) -> str:
@@ -110,8 +118,8 @@ def _converted(obj: Json, source: Version, target: Version) -> Json:
 
 def _take_notes(obj: Json, target: Version) -> list[_Group]:
     """The notes in ``obj`` that are about the target version; the annotation is taken out in any case."""
-    metadata = obj.get("metadata") or {}
-    text = (metadata.get("annotations") or {}).pop(names.CONVERSION_DATA, None)
+    metadata = obj.get("metadata", {})
+    text = metadata.get("annotations", {}).pop(names.CONVERSION_DATA, None)
     if text is None:
         return []
     if not metadata["annotations"]:
@@ -119,15 +127,38 @@ def _take_notes(obj: Json, target: Version) -> list[_Group]:
     try:
         note = json.loads(text)
         return [list(map(_change, group)) for group in note["changes"]] if note["version"] == target.name else []
-    except (TypeError, ValueError, KeyError):
+    except (TypeError, ValueError, KeyError, RecursionError):
         # Somebody wrote into the reserved annotation: it holds no notes of ours.
         return []
 
 
 def _change(raw: Mapping[str, Any]) -> _Change:
-    if not raw["path"] or not all(_is_step(step) for step in raw["path"]):
-        raise ValueError("not a path")
+    path = raw["path"]
+    if not path or not all(map(_is_step, path)) or not _may_be_noted(path, raw.get("value")):
+        raise ValueError("not a note of ours")
     return dict(raw)
+
+
+def _may_be_noted(path: list[Any], value: Any) -> bool:
+    """Whether a change like this can be ours.
+
+    An API server cannot read an object whose conversion changes metadata other than labels and annotations, or makes
+    them invalid; nobody may bring that about by writing a note.
+    """
+    if path[0] in ("spec", "status"):
+        return True
+    check = _METADATA.get(path[1]) if path[0] == "metadata" and len(path) in (2, 3) else None
+    entries = {path[2]: value} if len(path) == 3 else value
+    if check is None or value is None:
+        return check is not None
+    texts = isinstance(entries, dict) and all(isinstance(text, str) for text in entries.values())
+    return texts and names.CONVERSION_DATA not in entries and not check(entries, Path())
+
+
+_METADATA: Final[Mapping[Any, Callable[[Mapping[str, str], Path], list[FieldError]]]] = {
+    "labels": validate_labels,
+    "annotations": validate_annotations,
+}
 
 
 def _is_step(step: Any) -> bool:
@@ -139,6 +170,8 @@ def _restore(obj: Json, group: _Group) -> None:
     if all(_same(_get(obj, change["path"]), change.get("shown", _ABSENT)) for change in group):
         for change in group:
             _set(obj, change["path"], change.get("value", _ABSENT))
+            if change.get("alone") and not _get(obj, change["path"][:-1]):
+                _set(obj, change["path"][:-1], _ABSENT)
 
 
 def _lost(back: Json, original: Json, source: Version, target: Version) -> Iterator[_Group]:
@@ -147,19 +180,22 @@ def _lost(back: Json, original: Json, source: Version, target: Version) -> Itera
     for paths in linked:
         pairs = [(path, _get(back, path), _get(original, path)) for path in paths]
         if not all(_same(shown, value) for _, shown, value in pairs):
-            yield [_noted(path, shown, value) for path, shown, value in pairs]
+            yield [_noted(path, shown, value, original) for path, shown, value in pairs]
     alone = frozenset(path for paths in linked for path in paths)
     for path, shown, value in _differences(back, original, (), alone):
         if path != ("apiVersion",):
-            yield [_noted(path, shown, value)]
+            yield [_noted(path, shown, value, original)]
 
 
-def _noted(path: FieldPath, shown: Any, value: Any) -> _Change:
+def _noted(path: FieldPath, shown: Any, value: Any, original: Json) -> _Change:
     change: _Change = {"path": [{"name": step.name} if isinstance(step, _Named) else step for step in path]}
     if shown is not _ABSENT:
         change["shown"] = shown
     if value is not _ABSENT:
         change["value"] = value
+    elif shown is not _ABSENT and _get(original, path[:-1]) is _ABSENT:
+        # The object it stands in goes with it.
+        change["alone"] = True
     return change
 
 

@@ -24,20 +24,13 @@ _FOR_NATIVE_SIDECARS: Final = ("lifecycle", "livenessProbe", "readinessProbe", "
 def container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
     """One of ``spec.containers``. ``volumes``: the valid volumes by name."""
     errors = _common_errors(container, volumes, path)
-    errors += lifecycle_errors(container, path)
-    errors += probe_errors(container, path)
-    if "restartPolicy" in container:
-        errors.append(forbidden(path.child("restartPolicy"), "may not be set for non-init containers"))
-    return errors
+    return errors + lifecycle_errors(container, path) + probe_errors(container, path)
 
 
 def init_container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
     """One of ``spec.initContainers``."""
     errors = _common_errors(container, volumes, path)
-    policy = container.get("restartPolicy")
-    if policy not in (None, "Always"):
-        errors.append(not_supported(path.child("restartPolicy"), policy, ("Always",)))
-    if policy == "Always":
+    if container.get("restartPolicy") == "Always":
         return errors + lifecycle_errors(container, path) + probe_errors(container, path)
     detail = "may not be set for init containers without restartPolicy=Always"
     return errors + [forbidden(path.child(name), detail) for name in _FOR_NATIVE_SIDECARS if name in container]

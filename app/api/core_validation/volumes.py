@@ -33,7 +33,7 @@ from app.kube.fielderrors import (
     type_invalid,
 )
 from app.kube.quantities import parse
-from app.kube.validation import is_dns1123_label
+from app.kube.validation import is_dns1123_label, is_dns1123_subdomain
 
 Json = Mapping[str, Any]
 
@@ -174,7 +174,9 @@ def _claim(source: Json, path: Path) -> list[FieldError]:
 
 
 def _csi(source: Json, path: Path) -> list[FieldError]:
-    return [] if source["driver"] else [required(path.child("driver"))]
+    driver, at = source["driver"], path.child("driver")
+    errors = [] if driver else [required(at)]
+    return errors + [invalid(at, driver, message) for message in is_dns1123_subdomain(driver.lower())]
 
 
 def _downward_api(source: Json, path: Path) -> list[FieldError]:
@@ -222,9 +224,11 @@ def _token(source: Json, path: Path) -> list[FieldError]:
         errors.append(invalid(at, seconds, "may not specify a duration less than 10 minutes"))
     if seconds > _LONGEST_TOKEN:
         errors.append(invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
+    # Kubernetes reports the path at the volume's source, two levels up.
+    projected = Path(str(path).rpartition(".sources[")[0])
     if not source["path"]:
-        return [*errors, required(path.child("path"))]
-    return errors + local_file_errors(source["path"], path.child("path"))
+        return [*errors, required(projected.child("path"))]
+    return errors + local_file_errors(source["path"], projected.child("path"))
 
 
 _PROJECTIONS: Final[Mapping[str, Callable[[Json, Path], list[FieldError]]]] = {

@@ -60,9 +60,11 @@ def allowed(text: str, labels: Mapping[str, str]) -> list[Pattern]:
 def _rules(text: str) -> list[dict[str, Any]]:
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WhitelistError(f"{_WHERE}: not JSON: {error}") from error
-    rules = (_value(document, "rules") or []) if isinstance(document, dict) else None
+    rules = _value(document, "rules") if isinstance(document, dict) else False
+    if rules is None:
+        return []
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
         raise WhitelistError(f'{_WHERE}: expected an object {{"rules": [...]}}')
     return rules

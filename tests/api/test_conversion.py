@@ -1,0 +1,260 @@
+"""Conversion loses nothing in either direction, and an edit in the other version always wins."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.conversion import ConversionError, convert
+from app.api.kind import KindDefinition, Version
+from app.api.model import KubeObject
+
+ALPHA, BETA = "apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"
+CUSTOM = "apps.kruise.io/sidecarset-custom-version"
+NOTES = "kruise.io/conversion-data"
+DERIVED = {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
+
+
+def obj(version: str, spec: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": version,
+        "kind": "SidecarSet",
+        "metadata": {"name": "s", "uid": "u", "resourceVersion": "7", **metadata},
+        "spec": spec,
+    }
+
+
+def other(version: str) -> str:
+    return BETA if version == ALPHA else ALPHA
+
+
+def up(**spec: Any) -> dict[str, Any]:
+    return convert(obj(ALPHA, spec), BETA)
+
+
+@pytest.mark.behaviour("SS-1")
+def test_a_namespace_becomes_a_selector_and_wins_over_one_beside_it() -> None:
+    assert up(namespace="shop")["spec"] == {"namespaceSelector": DERIVED}
+    assert up(namespace="shop", namespaceSelector={"matchLabels": {"a": "b"}})["spec"] == {"namespaceSelector": DERIVED}
+    assert up(namespaceSelector={"matchLabels": {"a": "b"}})["spec"] == {
+        "namespaceSelector": {"matchLabels": {"a": "b"}}
+    }
+    assert up(namespace="")["spec"] == {}
+
+
+@pytest.mark.behaviour("SS-1")
+def test_a_selector_is_shown_in_v1alpha1_as_it_is() -> None:
+    assert convert(obj(BETA, {"namespaceSelector": DERIVED}), ALPHA)["spec"] == {"namespaceSelector": DERIVED}
+
+
+@pytest.mark.behaviour("SS-2")
+def test_the_custom_version_is_a_label_in_v1alpha1_and_a_field_in_v1beta1() -> None:
+    stored = convert(obj(ALPHA, {}, labels={CUSTOM: "v1", "team": "mesh"}), BETA)
+    assert stored["spec"] == {"customVersion": "v1"}
+    assert stored["metadata"]["labels"] == {"team": "mesh"}
+    assert convert(stored, ALPHA)["metadata"]["labels"] == {"team": "mesh", CUSTOM: "v1"}
+    assert convert(stored, ALPHA)["spec"] == {}
+
+
+@pytest.mark.behaviour("SS-3")
+def test_everything_else_maps_one_to_one() -> None:
+    spec = {"containers": [{"name": "a", "image": "i", "new": 1}], "updateStrategy": {"partition": "5%"}, "x": [None]}
+    status = {"matchedPods": 1, "updatedPods": 1, "readyPods": 0}
+    converted = convert({**obj(BETA, spec), "status": status}, ALPHA)
+    assert converted == {**obj(ALPHA, spec), "status": status}
+
+
+@pytest.mark.behaviour("SS-4")
+def test_the_namespace_is_shown_again_and_dropping_it_widens_the_scope() -> None:
+    stored = up(namespace="shop")
+    seen = convert(stored, ALPHA)
+    assert seen["spec"] == {"namespace": "shop"}
+    assert "annotations" not in seen["metadata"]
+    # kubectl apply of a manifest that no longer has the field: it is taken out of what was read.
+    applied = copy.deepcopy(seen)
+    del applied["spec"]["namespace"]
+    widened = convert(applied, BETA)
+    assert widened["spec"] == {}
+    assert "annotations" not in widened["metadata"]
+
+
+@pytest.mark.behaviour("SS-4")
+def test_a_scope_changed_in_v1beta1_is_not_overruled_by_the_namespace_remembered() -> None:
+    stored = up(namespace="shop", namespaceSelector={"matchLabels": {"a": "b"}})
+    stored["spec"]["namespaceSelector"] = {"matchLabels": {"env": "prod"}}
+    assert convert(stored, ALPHA)["spec"] == {"namespaceSelector": {"matchLabels": {"env": "prod"}}}
+    del stored["spec"]["namespaceSelector"]
+    assert convert(stored, ALPHA)["spec"] == {}
+
+
+@pytest.mark.behaviour("SS-A")
+def test_a_custom_version_that_cannot_be_a_label_is_left_out_of_v1alpha1_and_not_lost() -> None:
+    stored = obj(BETA, {"customVersion": "not a label!"})
+    seen = convert(stored, ALPHA)
+    assert CUSTOM not in seen["metadata"].get("labels", {})
+    assert convert(seen, BETA) == stored
+    seen["metadata"]["labels"] = {CUSTOM: "v2"}
+    assert convert(seen, BETA)["spec"] == {"customVersion": "v2"}
+
+
+@pytest.mark.behaviour("SS-B")
+def test_in_v1beta1_the_label_is_an_ordinary_one_and_the_field_wins_in_v1alpha1() -> None:
+    stored = obj(BETA, {"customVersion": "v2"}, labels={CUSTOM: "v1"})
+    seen = convert(stored, ALPHA)
+    assert seen["metadata"]["labels"] == {CUSTOM: "v2"}
+    assert convert(seen, BETA) == stored
+    labelled = obj(BETA, {}, labels={CUSTOM: "v1"})
+    assert convert(labelled, ALPHA)["metadata"]["labels"] == {CUSTOM: "v1"}
+    assert convert(convert(labelled, ALPHA), BETA) == labelled
+
+
+NAMES = st.sampled_from(["a", "b", "kubernetes.io/metadata.name"])
+SELECTORS = st.fixed_dictionaries({}, optional={"matchLabels": st.dictionaries(NAMES, st.sampled_from(["x", "shop"]))})
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "namespace": st.sampled_from(["", "shop", "Bad_"]),
+        "namespaceSelector": SELECTORS,
+        "customVersion": st.sampled_from(["", "v1", "v2", "not a label!"]),
+        "selector": SELECTORS,
+        "containers": st.lists(st.fixed_dictionaries({"name": NAMES}), max_size=2),
+        "future": st.recursive(
+            st.none() | st.booleans() | st.integers() | st.text(), lambda s: st.lists(s, max_size=2)
+        ),
+    },
+)
+LABELS = st.dictionaries(st.sampled_from([CUSTOM, "team"]), st.sampled_from(["", "v1", "v2"]), min_size=1)
+METADATA = st.fixed_dictionaries(
+    {}, optional={"labels": LABELS, "annotations": st.dictionaries(NAMES, st.text(), min_size=1)}
+)
+
+
+@pytest.mark.behaviour("SS-4")
+@given(st.sampled_from([ALPHA, BETA]), SPECS, METADATA)
+def test_there_and_back_gives_the_same_object(version: str, spec: dict[str, Any], metadata: dict[str, Any]) -> None:
+    original = obj(version, spec, **metadata)
+    before = copy.deepcopy(original)
+    there = convert(original, other(version))
+    assert original == before
+    assert there["apiVersion"] == other(version)
+    kept = {key: value for key, value in there["metadata"].items() if key not in ("labels", "annotations")}
+    assert kept == {"name": "s", "uid": "u", "resourceVersion": "7"}
+    back = convert(there, version)
+    assert back == original
+    # And the same again: a note that is not needed any more does not stay behind.
+    assert convert(back, other(version)) == there
+
+
+@given(SPECS, METADATA, st.sampled_from(["namespace", "namespaceSelector", "customVersion", "selector"]))
+def test_an_edit_in_one_version_arrives_in_the_other(
+    spec: dict[str, Any], metadata: dict[str, Any], field: str
+) -> None:
+    seen = convert(obj(BETA, spec, **metadata), ALPHA)
+    if field == "customVersion":
+        seen["metadata"].setdefault("labels", {})[CUSTOM] = "v9"
+        assert convert(seen, BETA)["spec"]["customVersion"] == "v9"
+    elif field == "namespace":
+        seen["spec"]["namespace"] = "edited"
+        wanted = {"matchLabels": {"kubernetes.io/metadata.name": "edited"}}
+        assert convert(seen, BETA)["spec"]["namespaceSelector"] == wanted
+    else:
+        seen["spec"].pop("namespace", None)
+        seen["spec"][field] = {"matchLabels": {"edited": "yes"}}
+        assert convert(seen, BETA)["spec"][field] == {"matchLabels": {"edited": "yes"}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"version":"v1alpha1"}', '{"version":"v1alpha1","changes":[[{"path":[1]}]]}',
+     '{"version":"v1alpha1","changes":[[{"path":[]}]]}', '{"version":"v1alpha1","changes":"x"}',
+     '{"version":"v1beta1","changes":[[{"path":["spec","a"],"value":1}]]}',
+     '{"version":"v1alpha1","changes":[[{"path":["metadata","uid"],"shown":"u","value":"other"}]]}',
+     '{"version":"v1alpha1","changes":[[{"path":["metadata"],"value":{}}]]}',
+     '{"version":"v1alpha1","changes":[[{"path":["kind"],"shown":"SidecarSet","value":"Pod"}]]}',
+     '{"version":"v1alpha1","changes":[[{"path":["metadata","labels","x"],"value":"not a label!"}]]}',
+     '{"version":"v1alpha1","changes":[[{"path":["metadata","labels"],"value":{"x":1}}]]}',
+     '{"version":"v1alpha1","changes":[[{"path":["metadata","labels",{"name":"x"}],"value":"y"}]]}',
+     '{"version":"v1alpha1","changes":[[{"path":["metadata","annotations","a","b"],"value":"y"}]]}',
+     '{"version":"v1alpha1","changes":[[{"path":["metadata",{"name":"x"}],"value":"y"}]]}',
+     "[" * 100000],
+)  # fmt: skip
+def test_what_somebody_wrote_into_the_reserved_annotation_does_no_harm(text: str) -> None:
+    stored = obj(BETA, {"selector": {}}, annotations={NOTES: text, "mine": "kept"})
+    assert convert(stored, ALPHA) == obj(ALPHA, {"selector": {}}, annotations={"mine": "kept"})
+
+
+@pytest.mark.behaviour("MGR-50")
+def test_refusals_of_a_conversion_name_the_object_or_the_version() -> None:
+    with pytest.raises(ConversionError, match=r"^conversion is not allowed between same type \*v1beta1.SidecarSet$"):
+        convert(obj(BETA, {}), BETA)
+    with pytest.raises(
+        ConversionError, match=r'"SidecarSet" is registered for version "apps.kruise.io/v2"; served are '
+    ):
+        convert(obj(BETA, {}), "apps.kruise.io/v2")
+    with pytest.raises(ConversionError, match='no kind "Pod" is registered for version "v1"'):
+        convert({"apiVersion": "v1", "kind": "Pod"}, BETA)
+    with pytest.raises(ConversionError, match="apiVersion and kind: are required"):
+        convert({"kind": "SidecarSet"}, BETA)
+    with pytest.raises(ConversionError, match=r"^SidecarSet s: spec: expected an object$"):
+        convert({**obj(BETA, {}), "spec": "x"}, ALPHA)
+    with pytest.raises(ConversionError, match=r"^SidecarSet s: metadata.labels: expected an object$"):
+        convert(obj(BETA, {}, labels=[]), ALPHA)
+
+
+# --- A kind made for this: fields that only the newer version has, inside a list, and a third version.
+
+
+class Thing(KubeObject):
+    """A thing."""
+
+
+def _drop_level(data: dict[str, Any]) -> dict[str, Any]:
+    for part in data.get("spec", {}).get("parts") or []:
+        part.pop("level", None)
+    return data
+
+
+def _same(data: dict[str, Any]) -> dict[str, Any]:
+    return data
+
+
+THING = KindDefinition(
+    "test.kruise.io",
+    "Thing",
+    "things",
+    (
+        Version("v1beta1", Thing),
+        Version("v1alpha1", Thing, to_hub=_same, from_hub=_drop_level),
+        Version("v1alpha2", Thing, to_hub=_same, from_hub=_same),
+    ),
+)
+
+
+@pytest.fixture
+def thing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr("app.api.registry.KINDS", (THING,))
+    parts = [{"name": "a", "level": 1}, {"name": "b", "level": 2}, {"name": "c"}]
+    return {"apiVersion": "test.kruise.io/v1beta1", "kind": "Thing", "metadata": {}, "spec": {"parts": parts}}
+
+
+def test_a_field_within_a_list_finds_its_item_again_by_name(thing: dict[str, Any]) -> None:
+    old = convert(thing, "test.kruise.io/v1alpha1")
+    assert old["spec"]["parts"] == [{"name": "a"}, {"name": "b"}, {"name": "c"}]
+    assert convert(old, "test.kruise.io/v1beta1") == thing
+    old["spec"]["parts"] = [{"name": "new"}, {"name": "b", "image": "x"}]
+    assert convert(old, "test.kruise.io/v1beta1")["spec"]["parts"] == [
+        {"name": "new"},
+        {"name": "b", "image": "x", "level": 2},
+    ]
+
+
+def test_versions_other_than_the_hub_convert_through_it(thing: dict[str, Any]) -> None:
+    other_spoke = convert({**thing, "apiVersion": "test.kruise.io/v1alpha2"}, "test.kruise.io/v1alpha1")
+    assert other_spoke["apiVersion"] == "test.kruise.io/v1alpha1"
+    assert other_spoke["spec"]["parts"][0] == {"name": "a"}
+    assert json.loads(other_spoke["metadata"]["annotations"][NOTES])["version"] == "v1beta1"

@@ -1,0 +1,113 @@
+"""The CustomResourceDefinitions: generated from the kinds, and what they promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.api import crd
+from app.api.registry import KINDS, find_kind
+from app.api.sidecarset import SIDECAR_SET
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_files_in_deploy_are_what_the_models_say() -> None:
+    assert crd.drift(ROOT / "deploy" / "crds", crd.files()) == []
+
+
+@pytest.mark.behaviour("MGR-51", "MGR-53")
+def test_sidecarset_is_cluster_scoped_stores_v1beta1_and_converts_by_webhook() -> None:
+    spec = crd.manifest(SIDECAR_SET)["spec"]
+    assert spec["scope"] == "Cluster"
+    assert spec["names"] == {
+        "kind": "SidecarSet",
+        "listKind": "SidecarSetList",
+        "plural": "sidecarsets",
+        "singular": "sidecarset",
+    }
+    assert {v["name"]: (v["served"], v["storage"]) for v in spec["versions"]} == {
+        "v1alpha1": (True, False),
+        "v1beta1": (True, True),
+    }
+    assert spec["conversion"]["strategy"] == "Webhook"
+    assert spec["conversion"]["webhook"]["conversionReviewVersions"] == ["v1", "v1beta1"]
+    assert spec["conversion"]["webhook"]["clientConfig"]["service"]["path"] == "/convert"
+
+
+def test_both_versions_have_the_columns_and_the_status_subresource() -> None:
+    for version in crd.manifest(SIDECAR_SET)["spec"]["versions"]:
+        assert [(c["name"], c["jsonPath"]) for c in version["additionalPrinterColumns"]] == [
+            ("MATCHED", ".status.matchedPods"),
+            ("UPDATED", ".status.updatedPods"),
+            ("READY", ".status.readyPods"),
+            ("AGE", ".metadata.creationTimestamp"),
+        ]
+        assert version["subresources"] == {"status": {}}
+
+
+def schemas(schema: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
+    found = [(path, schema)]
+    for name, sub in schema.get("properties", {}).items():
+        found += schemas(sub, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            found += schemas(schema[key], f"{path}[]")
+    return found
+
+
+@pytest.mark.parametrize("version", SIDECAR_SET.versions, ids=lambda version: version.name)
+def test_every_field_is_described_so_that_explain_reads_well(version: Any) -> None:
+    undescribed = [
+        path
+        for path, schema in schemas(version.schema, "")
+        if not schema.get("description") and not path.endswith("[]") and path != ".metadata"
+    ]
+    assert undescribed == []
+
+
+@pytest.mark.parametrize("version", SIDECAR_SET.versions, ids=lambda version: version.name)
+def test_only_core_containers_and_volumes_are_open(version: Any) -> None:
+    spec = version.schema["properties"]["spec"]
+    open_paths = [path for path, s in schemas(spec, "spec") if s.get("x-kubernetes-preserve-unknown-fields")]
+    assert sorted(open_paths) == ["spec.containers[]", "spec.initContainers[]", "spec.volumes[]"]
+    assert "required" not in spec
+    assert ("namespace" in spec["properties"]) is (version.name == "v1alpha1")
+
+
+def test_files_are_written_checked_and_cleared_of_leftovers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "crds"
+    assert crd.main(["--check", str(directory)]) == 1
+    assert "apps.kruise.io_sidecarsets.yaml: missing" in capsys.readouterr().err
+    assert crd.main([str(directory)]) == 0
+    (directory / "old.yaml").write_text("kind: Old\n", "utf-8")
+    (directory / "apps.kruise.io_sidecarsets.yaml").write_text("kind: Edited\n", "utf-8")
+    assert crd.main(["--check", str(directory)]) == 1
+    complaints = capsys.readouterr().err
+    assert "old.yaml: no kind writes this file" in complaints
+    assert "apps.kruise.io_sidecarsets.yaml: differs" in complaints
+    assert crd.main([str(directory)]) == 0
+    assert [file.name for file in directory.iterdir()] == ["apps.kruise.io_sidecarsets.yaml"]
+    assert crd.main(["--check", str(directory)]) == 0
+
+
+def test_the_yaml_says_what_the_manifest_says() -> None:
+    for kind in KINDS:
+        text = crd.files((kind,))[f"{kind.group}_{kind.plural}.yaml"]
+        assert yaml.safe_load(text) == crd.manifest(kind)
+
+
+def test_kinds_are_found_by_group_and_name_whatever_the_version() -> None:
+    assert find_kind("apps.kruise.io/v9", "SidecarSet") is SIDECAR_SET
+    assert find_kind("apps/v1", "SidecarSet") is None
+    assert find_kind("v1", "Pod") is None
+
+
+def test_a_kind_knows_where_it_is_served() -> None:
+    assert SIDECAR_SET.resource().path(name="s") == "/apis/apps.kruise.io/v1beta1/sidecarsets/s"
+    assert SIDECAR_SET.resource("v1alpha1").version == "v1alpha1"
+    with pytest.raises(ValueError, match="version 'v2' is not served; served are v1beta1, v1alpha1"):
+        SIDECAR_SET.resource("v2")

@@ -1,0 +1,118 @@
+"""Models become structural schemas: types, formats, defaults, required fields and descriptions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import Field
+
+from app.api.model import ApiModel, KubeObject
+from app.api.schema import (
+    Int32,
+    IntOrString,
+    LabelSelector,
+    RawObject,
+    enum,
+    schema_default,
+    structural_schema,
+)
+
+
+class Inner(ApiModel):
+    """What an inner object is."""
+
+    always_serialised = frozenset({"count"})
+    schema_keywords = {"x-kubernetes-map-type": "atomic"}  # noqa: RUF012
+
+    count: Int32 = 0
+    """How many."""
+    needed: str
+
+
+class Widget(KubeObject):
+    """Widgets show everything
+    a model can say.
+
+    In two paragraphs."""
+
+    switch: bool = False
+    share: IntOrString | None = None
+    """A number or ``25%``."""
+    policy: Annotated[str, enum("A", "B"), schema_default("A")] = ""
+    mode: Literal["x", "y"] = "x"
+    selector: LabelSelector | None = None
+    template: RawObject | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    anything: Any = None
+    inner: Inner | None = None
+    """This one describes the use, not the class."""
+    inners: list[Inner] = Field(default_factory=list)
+    camel_case_name: float = 0
+
+
+@pytest.fixture(scope="module")
+def properties() -> dict[str, Any]:
+    return dict(structural_schema(Widget)["properties"])
+
+
+def test_fields_are_camel_case_and_described_by_the_text_under_them(properties: dict[str, Any]) -> None:
+    assert properties["camelCaseName"] == {"type": "number"}
+    assert properties["share"]["description"] == "A number or `25%`."
+    assert "camel_case_name" not in properties
+
+
+def test_a_class_docstring_describes_the_kind_with_its_paragraphs() -> None:
+    schema = structural_schema(Widget)
+    assert schema["description"] == "Widgets show everything a model can say.\n\nIn two paragraphs."
+    assert schema["properties"]["metadata"] == {"type": "object"}
+
+
+def test_int_or_string_names_no_type_of_its_own(properties: dict[str, Any]) -> None:
+    assert properties["share"]["x-kubernetes-int-or-string"] is True
+    assert properties["share"]["anyOf"] == [{"type": "integer"}, {"type": "string"}]
+    assert "type" not in properties["share"]
+
+
+def test_enumerations_and_defaults_are_the_api_servers_to_keep(properties: dict[str, Any]) -> None:
+    assert properties["policy"] == {"default": "A", "enum": ["A", "B"], "type": "string"}
+    assert properties["mode"] == {"enum": ["x", "y"], "type": "string"}
+
+
+def test_open_objects_keep_unknown_fields(properties: dict[str, Any]) -> None:
+    assert properties["template"] == {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    assert properties["anything"] == {"x-kubernetes-preserve-unknown-fields": True}
+    assert properties["labels"] == {"additionalProperties": {"type": "string"}, "type": "object"}
+
+
+def test_a_label_selector_is_spelled_out(properties: dict[str, Any]) -> None:
+    selector = properties["selector"]
+    assert selector["properties"]["matchExpressions"]["items"]["required"] == ["key", "operator"]
+    assert "x-kubernetes-preserve-unknown-fields" not in selector
+
+
+def test_the_field_describes_an_object_better_than_its_class_and_items_are_described_by_it(
+    properties: dict[str, Any],
+) -> None:
+    assert properties["inner"]["description"] == "This one describes the use, not the class."
+    assert properties["inners"]["items"]["description"] == "What an inner object is."
+    assert properties["inner"]["x-kubernetes-map-type"] == "atomic"
+
+
+def test_fields_without_a_default_and_fields_always_written_are_required(properties: dict[str, Any]) -> None:
+    assert properties["inner"]["required"] == ["count", "needed"]
+    assert properties["inner"]["properties"]["count"] == {
+        "description": "How many.",
+        "format": "int32",
+        "type": "integer",
+    }
+
+
+def test_what_no_structural_schema_can_say_is_refused_at_once() -> None:
+    class Broken(KubeObject):
+        """Broken."""
+
+        either: list[str] | str = ""
+
+    with pytest.raises(TypeError, match="cannot express the union"):
+        structural_schema(Broken)

@@ -1,0 +1,89 @@
+"""What an API server would do with a schema: the same defaults, the same complaints, the same pruning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.api import structural
+from app.api.sidecarset import SIDECAR_SET
+
+SCHEMA = SIDECAR_SET.hub.schema
+
+
+def set_of(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": {"name": "s"}, "spec": spec}
+
+
+def messages(**spec: Any) -> list[str]:
+    return [str(error) for error in structural.validate(SCHEMA, set_of(**spec))]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"revisionHistoryLimit": "3"}, 'spec.revisionHistoryLimit: Invalid value: "string": '
+         'spec.revisionHistoryLimit in body must be of type integer: "string"'),
+        ({"revisionHistoryLimit": True}, 'spec.revisionHistoryLimit: Invalid value: "boolean": '
+         'spec.revisionHistoryLimit in body must be of type integer: "boolean"'),
+        ({"selector": []}, 'spec.selector: Invalid value: "array": spec.selector in body must be of type object: '
+                           '"array"'),
+        ({"selector": {"matchLabels": {"a": 1}}}, 'spec.selector.matchLabels.a: Invalid value: "number": '
+         'spec.selector.matchLabels.a in body must be of type string: "number"'),
+        ({"selector": {"matchExpressions": [{"key": "a"}]}}, "spec.selector.matchExpressions[0].operator: Required "
+                                                             "value"),
+        ({"containers": [None]}, 'spec.containers[0]: Invalid value: "null": '
+         'spec.containers[0] in body must be of type object: "null"'),
+        ({"injectionStrategy": {"revision": {"policy": "Bad"}}},
+         'spec.injectionStrategy.revision.policy: Unsupported value: "Bad": supported values: "Always", "Partial"'),
+        ({"updateStrategy": {"partition": {}}}, 'spec.updateStrategy.partition: Invalid value: "object": '
+         'spec.updateStrategy.partition in body must be of type integer,string: "object"'),
+        ({"revisionHistoryLimit": 2**31}, "spec.revisionHistoryLimit: Invalid value: 2147483648: must be a int32"),
+    ],
+)  # fmt: skip
+def test_what_the_schema_forbids_is_named_with_its_path(spec: dict[str, Any], message: str) -> None:
+    assert messages(**spec) in ([message], [message.replace('"number"', '"integer"')])
+
+
+@pytest.mark.parametrize("spec", [{}, {"selector": None}, {"updateStrategy": {"partition": "20%"}}, {"unknown": 1}])
+def test_what_the_schema_allows_has_no_errors(spec: dict[str, Any]) -> None:
+    assert messages(**spec) == []
+
+
+def test_the_refusal_reads_like_the_api_servers() -> None:
+    wrong = set_of(injectionStrategy={"revision": {"policy": "Bad"}})
+    assert structural.invalid_message(SIDECAR_SET, SIDECAR_SET.hub, wrong) == (
+        'SidecarSet.apps.kruise.io "s" is invalid: spec.injectionStrategy.revision.policy: '
+        'Unsupported value: "Bad": supported values: "Always", "Partial"'
+    )
+
+
+def test_defaults_are_filled_in_only_where_their_parent_stands() -> None:
+    policy = {"targetContainersMode": "sum", "resourcesExpr": {}}
+    given = set_of(containers=[{"name": "a", "resourcesPolicy": policy}], injectionStrategy={"revision": {}})
+    found = structural.with_defaults(SCHEMA, given)["spec"]
+    assert found["containers"][0]["resourcesPolicy"]["targetContainersNameRegex"] == ".*"
+    assert found["injectionStrategy"]["revision"] == {"policy": "Always"}
+    assert policy == {"targetContainersMode": "sum", "resourcesExpr": {}}
+    assert structural.with_defaults(SCHEMA, set_of()) == set_of()
+
+
+def test_unknown_fields_are_found_and_pruned_but_core_containers_and_volumes_keep_theirs() -> None:
+    given = set_of(
+        selectors={},
+        containers=[{"name": "a", "imagee": "x", "upgradeStrategy": {"type": "Hot"}}],
+        volumes=[{"name": "v", "newSource": {}}],
+        updateStrategy={"scatterStrategy": [{"key": "a", "value": "b", "weight": 1}]},
+    )
+    assert structural.unknown_fields(SCHEMA, {**given, "data": {}}) == [
+        "spec.selectors",
+        "spec.containers[0].upgradeStrategy.type",
+        "spec.updateStrategy.scatterStrategy[0].weight",
+        "data",
+    ]
+    pruned = structural.pruned(SCHEMA, {**given, "data": {}})
+    assert structural.unknown_fields(SCHEMA, pruned) == []
+    assert pruned["spec"]["containers"] == [{"name": "a", "imagee": "x", "upgradeStrategy": {}}]
+    assert pruned["spec"]["volumes"] == given["spec"]["volumes"]
+    assert pruned["metadata"] == {"name": "s"}

@@ -1,0 +1,70 @@
+"""Asking an API server about a Pod template: what is sent, and what becomes of the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from app.kube.client import Client
+from app.kube.errors import Forbidden
+from app.kube.virtualtime import VirtualClock
+from app.pods.template_check import template_errors
+from tests.kube.fakes import Connections, json_response, status_body, virtual
+
+TEMPLATE = {"spec": {"containers": [{"name": "a"}]}}
+CAUSES = [
+    {"reason": "FieldValueRequired", "message": "Required value", "field": "template.spec.containers[0].image"},
+    {"reason": "FieldValueInvalid", "message": 'Invalid value: "x": must be y', "field": "template.metadata.labels"},
+]
+
+
+def client_for(*answers: Any) -> tuple[Client, Connections]:
+    connections = Connections()
+    connections.answers.extend(answers)
+    return Client(connections, VirtualClock()), connections
+
+
+@pytest.mark.behaviour("SS-21")
+@virtual
+async def test_nothing_is_created_and_a_sound_template_has_no_errors() -> None:
+    client, connections = client_for(json_response(201, {}))
+    assert await template_errors(client, "kruise-system", TEMPLATE, "spec.template") == []
+    (request,) = connections.requests
+    assert request.method == "POST"
+    assert request.target == "/api/v1/namespaces/kruise-system/podtemplates?dryRun=All"
+    body = orjson.loads(request.body or b"")
+    assert body["kind"] == "PodTemplate"
+    assert body["template"] == TEMPLATE
+    assert "name" not in body["metadata"]
+
+
+@pytest.mark.parametrize(
+    ("path", "errors"),
+    [
+        ("spec.template", [
+            "spec.template.spec.containers[0].image: Required value",
+            'spec.template.metadata.labels: Invalid value: "x": must be y',
+        ]),
+        ("", ["spec.containers[0].image: Required value", 'metadata.labels: Invalid value: "x": must be y']),
+    ],
+)  # fmt: skip
+@virtual
+async def test_errors_come_with_the_paths_of_the_users_object(path: str, errors: list[str]) -> None:
+    invalid = status_body(422, "Invalid", "PodTemplate is invalid", details={"causes": CAUSES})
+    client, _ = client_for(json_response(422, invalid))
+    assert await template_errors(client, "kruise-system", TEMPLATE, path) == errors
+
+
+@virtual
+async def test_a_template_of_wrong_types_is_named_in_the_api_servers_words() -> None:
+    client, _ = client_for(json_response(400, status_body(400, "BadRequest", "json: cannot unmarshal")))
+    assert await template_errors(client, "kruise-system", TEMPLATE, "") == ["spec: json: cannot unmarshal"]
+
+
+@virtual
+async def test_a_refusal_for_another_reason_is_no_judgement_of_the_template() -> None:
+    client, _ = client_for(json_response(403, status_body(403, "Forbidden", "not allowed")))
+    with pytest.raises(Forbidden):
+        await template_errors(client, "kruise-system", TEMPLATE, "")

@@ -1,0 +1,146 @@
+"""Writing SidecarSets without a cluster: what an API server does with its schema, and the two webhooks in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from app.api import structural
+from app.api.conversion import convert
+from app.api.sidecarset import SIDECAR_SET, SidecarSet
+from app.kube.admission import (
+    Denied,
+    GroupVersionKind,
+    GroupVersionResource,
+    Operation,
+    Patched,
+    Review,
+)
+from app.kube.objects import ControllerRevision, ObjectMeta
+from app.kube.patches import apply
+from app.sidecars.sidecarset.admission import VALIDATE, handlers, read
+from app.sidecars.sidecarset.admission_lookups import StandaloneLookups
+
+Json = dict[str, Any]
+ALPHA = "apps.kruise.io/v1alpha1"
+BETA = "apps.kruise.io/v1beta1"
+
+
+def sidecar_set(name: str = "s", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
+    """A SidecarSet that is right, save for what ``spec`` (merged over it; None takes a field away) makes wrong."""
+    whole = {
+        "selector": {"matchLabels": {"app": "web"}},
+        "containers": [{"name": "sidecar", "image": "busybox:1"}],
+        **spec,
+    }
+    return {
+        "apiVersion": version,
+        "kind": "SidecarSet",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": {key: value for key, value in whole.items() if value is not None},
+    }
+
+
+def review(obj: Json, old: Json | None = None) -> Review:
+    """The review an API server would send about this write."""
+    version = obj["apiVersion"].rpartition("/")[2]
+    return Review(
+        uid="uid",
+        operation=Operation.CREATE if old is None else Operation.UPDATE,
+        kind=GroupVersionKind("apps.kruise.io", version, "SidecarSet"),
+        resource=GroupVersionResource("apps.kruise.io", version, "sidecarsets"),
+        name=obj["metadata"].get("name", ""),
+        object=obj,
+        old_object=old,
+    )
+
+
+def revision(name: str, of: str, custom_version: str = "", number: int = 1) -> ControllerRevision:
+    """A recorded revision of a set."""
+    labels = {"kruise.io/sidecarset-name": of}
+    if custom_version:
+        labels["apps.kruise.io/sidecarset-custom-version"] = custom_version
+    return ControllerRevision(metadata=ObjectMeta(name=name, labels=labels), revision=number)
+
+
+class Lookups(StandaloneLookups):
+    """Answers of a cluster, given by the test; counts what it is asked."""
+
+    def __init__(
+        self,
+        sets: Sequence[SidecarSet] = (),
+        revisions: Sequence[ControllerRevision] = (),
+        whitelist: str | None = None,
+        defaults_allowed: bool = True,
+        template: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(lambda: sets, whitelist=whitelist, defaults_allowed=defaults_allowed)
+        self.revisions = revisions
+        self.template = template
+        self.asked: list[str] = []
+        self.templates: list[Mapping[str, Any]] = []
+
+    async def revision(self, name: str) -> ControllerRevision | None:
+        self.asked.append(name)
+        return next((found for found in self.revisions if found.metadata.name == name), None)
+
+    async def revisions_of(self, set_name: str) -> Sequence[ControllerRevision]:
+        self.asked.append(set_name)
+        label = "kruise.io/sidecarset-name"
+        return [found for found in self.revisions if found.metadata.labels.get(label) == set_name]
+
+    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:
+        self.templates.append(template)
+        return self.template
+
+
+@dataclass
+class Written:
+    """What came of a write: the object as it would be stored in the version it was written in, or the refusal."""
+
+    obj: Json | None
+    message: str = ""
+    code: int = 0
+    warnings: tuple[str, ...] = ()
+    rules: set[str] = field(default_factory=set)
+
+    def stored(self) -> Json:
+        """As it is kept: in v1beta1."""
+        assert self.obj is not None, self.message
+        return self.obj if self.obj["apiVersion"] == BETA else convert(self.obj, BETA)
+
+    def seen(self, version: str) -> Json:
+        """As it is read in a version."""
+        stored = self.stored()
+        return stored if version == BETA else convert(stored, version)
+
+    def model(self) -> SidecarSet:
+        return read(self.stored())
+
+
+def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> Written:
+    """Create ``obj``, or update ``old`` to it, in the version it is written in."""
+    version = SIDECAR_SET.version(obj["apiVersion"])
+    assert version is not None
+    obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))
+    mutating, validating = handlers(lookups or Lookups())
+    mutated = mutating.decide(review(obj, old))
+    if isinstance(mutated, Denied):
+        return Written(None, mutated.message, mutated.code)
+    rules = set()
+    if isinstance(mutated, Patched):
+        obj = apply(mutated.operations, obj)
+        rules = {operation.rule for operation in mutated.operations}
+    if message := structural.invalid_message(SIDECAR_SET, version, obj):
+        return Written(None, message, 422)
+    decision = asyncio.run(validating.decide(review(obj, old)))  # type: ignore[arg-type]
+    if isinstance(decision, Denied):
+        return Written(None, decision.message, decision.code)
+    return Written(obj, warnings=decision.warnings, rules=rules)
+
+
+def prefixed(message: str) -> str:
+    """A webhook's refusal as kubectl prints it behind ``Error from server``."""
+    return f'admission webhook "{VALIDATE.name}" denied the request: {message}'
