@@ -67,7 +67,7 @@ def _two_values(maker: SetMaker, sets: list[Json]) -> None:
             containers.append({"name": "second", "image": "busybox"})
             pod["spec"]["containers"].append(containers[-1])
         for number, container in enumerate(containers[:2]):
-            mount = {"name": "logs", "mountPath": f"/sub/{maker.world.pick('one', number)}", "subPathExpr": "$(SIDE)"}
+            mount = {"name": "logs", "mountPath": f"/side/{maker.world.pick('one', number)}", "subPathExpr": "$(SIDE)"}
             container.setdefault("volumeMounts", []).append(mount)
             container.setdefault("env", []).append({"name": "SIDE", "value": f"side-{number}"})
         volumes = pod["spec"].setdefault("volumes", [])

@@ -34,6 +34,7 @@ class PodMaker:
         spec: Json = {"containers": containers}
         if self.world.chance(30, "init", 60):
             spec["initContainers"] = self.init_containers(sets)
+        annotations = self.pod_annotations(sets, containers)
         volumes = sorted(self.pod_volumes | set(self.world.some(POD_VOLUMES, 0, 1)))
         if volumes:
             spec["volumes"] = [{"name": n, **copy.deepcopy(POD_VOLUMES[n])} for n in volumes]
@@ -41,7 +42,6 @@ class PodMaker:
             spec["imagePullSecrets"] = [
                 {"name": n} for n in self.world.random.choices(("r1", "r2", "r5"), k=self.world.pick(1, 2, 3))
             ]
-        annotations = self.pod_annotations(sets, containers)
         if annotations:
             metadata["annotations"] = annotations
         pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,7 +69,7 @@ def answer(case: Case) -> Answer:
     )
     decision = decide(review)
     if isinstance(decision, Awaitable):
-        decision = asyncio.run(_finish(decision))
+        decision = _finished(decision)
     if isinstance(decision, Denied):
         return Answer(refused=decision.message)
     if not isinstance(decision, Patched):
@@ -80,8 +79,15 @@ def answer(case: Case) -> Answer:
     return Answer(operations=operations, rules=[o.rule for o in decision.operations])
 
 
-async def _finish(decision: Awaitable[Decision]) -> Decision:
-    return await decision
+def _finished(decision: Awaitable[Decision]) -> Decision:
+    """Its result. The look-ups of a case answer at once, so no event loop is needed."""
+    step = decision.__await__()
+    try:
+        next(step)
+    except StopIteration as done:
+        result: Decision = done.value
+        return result
+    raise AssertionError("the decision waits for something")
 
 
 def _index(case: Case) -> SidecarSetIndex:
