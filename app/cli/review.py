@@ -76,7 +76,7 @@ async def _review(path: str, policies: Path | None, namespace: str, gates: Featu
         raise ReviewError("\n".join(standalone.problems))
     verdicts = []
     for review in read_reviews(path, namespace):
-        decided = await standalone.decide(review)
+        decided, _ = await standalone.decide(review)
         if not decided and not _known(standalone, review):
             raise ReviewError(f"{path}: nothing here decides about {review.operation} of {review.kind.kind}")
         verdicts.append(Verdict(review, [(handler.webhook.name, decision) for handler, decision in decided]))

@@ -65,24 +65,26 @@ def serve(options: ServeOptions) -> int:
         options.certificates / CA_FILE,
     )
 
+    # Loaded once, before the workers part: they share what does not change.
+    standalone = Standalone(options.policies, options.gates, SystemClock(), Random())
+    asyncio.run(standalone.reload())
+    logger.info("loaded %s", standalone.summary)
+
     def work() -> int:
-        return _in_loop(options, certificates, listener)
+        return _in_loop(standalone, certificates, listener)
 
     return work() if options.workers == 1 else supervise(options.workers, work)
 
 
-def _in_loop(options: ServeOptions, certificates: CertificateSet, listener: socket.socket) -> int:
+def _in_loop(standalone: Standalone, certificates: CertificateSet, listener: socket.socket) -> int:
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(options, certificates, listener))
+        runner.run(_serve(standalone, certificates, listener))
     return 0
 
 
-async def _serve(options: ServeOptions, certificates: CertificateSet, listener: socket.socket) -> None:
-    standalone = Standalone(options.policies, options.gates, SystemClock(), Random())
-    await standalone.reload()
-    logger.info("loaded %s", standalone.summary)
+async def _serve(standalone: Standalone, certificates: CertificateSet, listener: socket.socket) -> None:
     metrics = ManagerMetrics()
     app = create_app(standalone.registry, convert, metrics.admission)
     app.router.routes.append(Route("/metrics", endpoint=_Metrics(metrics.exposition)))

@@ -209,14 +209,13 @@ class Standalone:
             name=manifest.name,
             object=manifest.object,
         )
-        for _, decision in await self.decide(review):
+        decided, review = await self.decide(review)
+        for _, decision in decided:
             if isinstance(decision, Denied):
                 found = _FIELD.search(decision.message)
                 raise ManifestError(f"{manifest.at(found.group() if found else '')}: {called}: {decision.message}")
             for warning in decision.warnings:
                 logger.warning("%s: %s: %s", manifest.at(), called, warning)
-            if isinstance(decision, Patched):
-                review = _with_object(review, decision)
         hub = f"{kind.group}/{kind.hub.name}"
         stored = dict(review.object or {})
         return stored if stored["apiVersion"] == hub else convert(stored, hub)
@@ -238,8 +237,8 @@ class Standalone:
 
     # ---- deciding
 
-    async def decide(self, review: Review) -> list[tuple[Handler, Decision]]:
-        """All handlers an API server would ask about this review, mutating ones first, until one refuses."""
+    async def decide(self, review: Review) -> tuple[list[tuple[Handler, Decision]], Review]:
+        """What all handlers an API server would ask say, mutating ones first, until one refuses; and the review after."""
         decided: list[tuple[Handler, Decision]] = []
         for handler in self._handlers:
             if not any(rule.matches(review) for rule in handler.webhook.rules):
@@ -251,7 +250,7 @@ class Standalone:
                 break
             if isinstance(decision, Patched):
                 review = _with_object(review, decision)
-        return decided
+        return decided, review
 
     # ---- what injection asks (the Lookups protocol)
 
