@@ -15,6 +15,7 @@ from app.kube.fielderrors import FieldError, Path, aggregate, invalid, not_suppo
 from app.kube.gotext import quote
 
 _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": float}
+#: Bits of a format. An API server does not check it, but no Go client could read back what does not fit.
 _RANGES: Final = {"int32": 31, "int64": 63}
 #: Handled by the API server's own code for every kind, not by the kind's schema.
 _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})

@@ -1,0 +1,171 @@
+"""Our CustomResourceDefinitions on a real API server: accepted, explained, shown in columns, defaulted and pruned.
+
+No webhook runs here: what is seen is the work of the schema alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.api import structural
+from app.api.registry import KINDS
+from app.api.sidecarset import SIDECAR_SET
+from app.kube.client import Client
+from app.kube.clock import SystemClock
+from app.kube.config import load_config
+from app.kube.transport import AiohttpTransport
+from app.pods.template_check import template_errors
+from tests.api.record_template_answers import ANSWERS, ask
+from tests.api.template_cases import CASES
+from tests.cluster.controlplane import ControlPlane
+from tests.scenarios.world import eventually
+
+pytestmark = pytest.mark.controlplane
+
+CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+PATH = "/apis/apps.kruise.io/v1beta1/sidecarsets"
+
+
+@pytest.fixture(scope="module")
+def served(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane with our kinds; they go with everything in them."""
+    control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
+    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    yield control_plane
+    control_plane.kubectl("delete", "--wait=true", "--timeout=30s", "-f", str(CRDS))
+
+
+def set_of(name: str, **spec: Any) -> dict[str, Any]:
+    whole = {"selector": {"matchLabels": {"a": "b"}}, "containers": [{"name": "c", "image": "i"}], **spec}
+    return {
+        "apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "SidecarSet",
+        "metadata": {"name": name},
+        "spec": {key: value for key, value in whole.items() if value is not None},
+    }
+
+
+@pytest.mark.behaviour("MGR-51")
+def test_every_definition_is_established_and_structural(served: ControlPlane) -> None:
+    for kind in KINDS:
+        crd = json.loads(served.kubectl("get", "crd", kind.crd_name, "-o", "json").stdout)
+        conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
+        assert conditions["Established"] == conditions["NamesAccepted"] == "True"
+        assert conditions.get("NonStructuralSchema", "False") == "False"
+        assert crd["status"]["storedVersions"] == [kind.hub.name]
+
+
+def test_explain_says_what_a_user_wants_to_know(served: ControlPlane) -> None:
+    def explain() -> str:
+        return served.kubectl("explain", "sidecarset.spec.updateStrategy.partition", check=False).stdout
+
+    # New kinds reach the published OpenAPI document a moment after they are established.
+    eventually(lambda: "partition" in explain(), "the kind is explained", 30)
+    assert re.sub(r"\s+", " ", explain()).strip() == (
+        "GROUP: apps.kruise.io KIND: SidecarSet VERSION: v1beta1 FIELD: partition <Object> DESCRIPTION: "
+        "How many matched Pods keep the old sidecars, as a number or a percentage such as 30%. "
+        "Lower it step by step to roll a change out; 0 (the default) updates all."
+    )
+    containers = served.kubectl("explain", "sidecarset.spec.containers").stdout
+    assert "podInjectPolicy" in containers
+    assert "transferEnv" in containers
+    assert "ENUM:" in served.kubectl("explain", "sidecarset.spec.injectionStrategy.revision.policy").stdout
+
+
+@pytest.mark.behaviour("SS-106")
+def test_get_shows_matched_updated_ready_and_age(served: ControlPlane) -> None:
+    assert served.request("POST", PATH, set_of("columns"))[0] == 201
+    status = {"status": {"matchedPods": 3, "updatedPods": 2, "readyPods": 0}}
+    served.kubectl("patch", "sidecarset", "columns", "--subresource=status", "--type=merge", "-p", json.dumps(status))
+    header, row = served.kubectl("get", "sidecarsets").stdout.splitlines()
+    assert header.split() == ["NAME", "MATCHED", "UPDATED", "READY", "AGE"]
+    assert row.split()[:4] == ["columns", "3", "2", "0"]
+
+
+def test_missing_fields_get_the_schemas_defaults_and_unknown_ones_are_pruned(served: ControlPlane) -> None:
+    policy = {"targetContainersMode": "sum", "resourcesExpr": {"limits": {"cpu": "cpu"}}}
+    given = set_of(
+        "defaults",
+        containers=[{"name": "c", "image": "i", "fieldOfTheFuture": 1, "resourcesPolicy": policy}],
+        injectionStrategy={"revision": {}},
+        imagePullSecrets=[{}],
+        volumes=[{"name": "v", "newSource": {"deep": [1]}}],
+        updateStrategy={"type": None, "unknown": 1},
+        mistake=True,
+    )
+    code, stored = served.request("POST", PATH, given)
+    assert code == 201
+    schema = SIDECAR_SET.hub.schema
+    ours = structural.with_defaults(schema, structural.pruned(schema, given))
+    ours["spec"]["updateStrategy"] = {}
+    assert stored["spec"] == ours["spec"]
+    assert stored["spec"]["containers"][0]["fieldOfTheFuture"] == 1
+    assert "mistake" not in stored["spec"]
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "string for a number": {"revisionHistoryLimit": "3"},
+    "boolean for a number": {"revisionHistoryLimit": True},
+    "number for a boolean": {"updateStrategy": {"paused": 1}},
+    "list for a selector": {"selector": []},
+    "number for a label": {"selector": {"matchLabels": {"a": 1}}},
+    "operator missing": {"selector": {"matchExpressions": [{"key": "a"}]}},
+    "null container": {"containers": [None]},
+    "text for containers": {"containers": "none"},
+    "unknown policy": {"injectionStrategy": {"revision": {"policy": "Bad"}}},
+    "object for a partition": {"updateStrategy": {"partition": {}}},
+    "fraction for a partition": {"updateStrategy": {"partition": 1.5}},
+    "scatter without a value": {"updateStrategy": {"scatterStrategy": [{"key": "a"}]}},
+    "number for an annotation": {"patchPodMetadata": [{"annotations": {"a": 5}}]},
+    "expression missing": {
+        "containers": [{"name": "c", "image": "i", "resourcesPolicy": {"targetContainersMode": "sum"}}]
+    },
+    "volume as text": {"volumes": ["v"]},
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_our_words_for_what_the_schema_forbids_are_the_api_servers(served: ControlPlane, name: str) -> None:
+    given = set_of("wrong", **WRONG[name])
+    code, answer = served.request("POST", f"{PATH}?dryRun=All", given)
+    assert code == 422
+    ours = structural.invalid_message(SIDECAR_SET, SIDECAR_SET.hub, given)
+    if name.endswith("for a partition"):
+        # The API server says three times over that it is neither of the two types; once is enough.
+        ours = ours.replace("is invalid: ", "is invalid: [")
+        assert answer["message"].startswith(f"{ours}, ")
+    else:
+        assert ours == answer["message"]
+
+
+@pytest.mark.behaviour("SS-21")
+def test_the_recorded_answers_about_templates_are_still_those_of_this_api_server(control_plane: ControlPlane) -> None:
+    recorded = json.loads(ANSWERS.read_text("utf-8"))
+    assert {name: ask(control_plane, case) for name, case in CASES.items()} == recorded
+
+
+@pytest.mark.behaviour("SS-21")
+async def test_a_template_is_judged_by_a_dry_run_that_leaves_nothing_behind(control_plane: ControlPlane) -> None:
+    transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig)))
+    client = Client(transport, SystemClock())
+    try:
+        wrong = {"spec": {"containers": [{"name": "a"}], "volumes": [{"name": "v"}, {"name": "v"}]}}
+        assert await template_errors(client, "default", wrong, "spec.template") == [
+            'spec.template.spec.volumes[1].name: Duplicate value: "v"',
+            "spec.template.spec.containers[0].image: Required value",
+        ]
+        mistyped = {"spec": {"containers": [{"name": "a", "image": "i", "ports": "80"}]}}
+        (message,) = await template_errors(client, "default", mistyped, "")
+        assert message.startswith("spec: PodTemplate in version")
+        assert (
+            await template_errors(client, "default", {"spec": {"containers": [{"name": "a", "image": "i"}]}}, "") == []
+        )
+    finally:
+        await transport.close()
+    assert control_plane.request("GET", "/api/v1/namespaces/default/podtemplates")[1]["items"] == []
