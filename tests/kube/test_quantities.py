@@ -49,6 +49,8 @@ def test_sums_differences_and_order_are_those_of_kubernetes(texts: list[str], ex
 @example("1000000000000G")
 def test_printing_and_reading_again_keeps_value_and_text(text: str) -> None:
     quantity = parse(text)
+    # Beyond the largest suffix Kubernetes prints the digits alone ("1000E" as "1"), and so do we: see the recorded cases.
+    assume(abs(exact(quantity)) < 10**21)
     again = parse(str(quantity))
     assert exact(again) == exact(quantity)
     assert str(again) == str(quantity)
