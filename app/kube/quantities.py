@@ -41,7 +41,6 @@ _FAST_DIGITS = 18
 _DECIMAL: Mapping[str, int] = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Mapping[str, int] = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL_BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
-_LARGEST_DECIMAL_EXPONENT = max(_DECIMAL_BY_EXPONENT)
 _BINARY_BY_EXPONENT = {0: "", **{exponent: suffix for suffix, exponent in _BINARY.items()}}
 
 _TEXT = re.compile(r"([+-]?)(0*)([0-9]*)(?:(\.)([0-9]*))?([eEinumkKMGTP]*(?:[-+]?[0-9]*)?)", re.ASCII)
@@ -83,8 +82,6 @@ class Quantity:
         unscaled, scale = unscaled * 10**shift, scale - shift
         if self.format is Format.DECIMAL_EXPONENT:
             return f"{unscaled}e{scale}" if scale else str(unscaled)
-        if scale > _LARGEST_DECIMAL_EXPONENT:  # Go would print the digits without any suffix, and lose the value
-            unscaled, scale = unscaled * 10 ** (scale - _LARGEST_DECIMAL_EXPONENT), _LARGEST_DECIMAL_EXPONENT
         return f"{unscaled}{_DECIMAL_BY_EXPONENT.get(scale, '')}"
 
     def _at_scale(self, scale: int) -> tuple[int, bool]:

@@ -2,7 +2,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from app.kube.quantities import ZERO, Format, Quantity, QuantityError, canonical, parse
@@ -46,10 +46,9 @@ def test_sums_differences_and_order_are_those_of_kubernetes(texts: list[str], ex
 
 
 @given(texts)
-@example("1000000000000G")
 def test_printing_and_reading_again_keeps_value_and_text(text: str) -> None:
     quantity = parse(text)
-    # Beyond the largest suffix Kubernetes prints the digits alone ("1000E" as "1"), and so do we: see the recorded cases.
+    # Beyond the largest suffix Kubernetes prints digits alone ("1000E" as "1"), and so do we: see the recorded cases.
     assume(abs(exact(quantity)) < 10**21)
     again = parse(str(quantity))
     assert exact(again) == exact(quantity)
