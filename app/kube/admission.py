@@ -1,7 +1,8 @@
 """Admission in the words of the Kubernetes API: what is asked (Review), what is answered (Decision), who answers (Webhook).
 
-A slice declares a :class:`Webhook` once, as data; routes, webhook configurations, RBAC and the reference page are derived
-from it. ``Handler`` joins a declaration with the function that decides. The types hold no I/O and know no web framework.
+A slice declares a :class:`Webhook` once, as data; routes, webhook configurations, RBAC and the reference page are
+derived from it. ``Handler`` joins a declaration with the function that decides. The types hold no I/O and know no web
+framework.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 """
@@ -62,7 +63,7 @@ class Review:
 
 @dataclass(frozen=True, slots=True)
 class PatchOperation:
-    """One RFC 6902 operation (add, replace or remove; ``value`` is ignored for remove) and the rule that asked for it."""
+    """One RFC 6902 operation (``value`` is ignored for remove) and the rule that asked for it."""
 
     op: Literal["add", "replace", "remove"]
     path: str
