@@ -1,0 +1,41 @@
+"""The Pod readiness controller as a table: what it watches, what that concerns, what it may do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.kube.admission import PolicyRule
+from app.kube.client import Client
+from app.kube.controller import Controller, ControllerMetrics, Watch
+from app.kube.objects import Pod
+from app.kube.queue import QueueMetrics
+from app.kube.store import Store
+from app.pods.readiness.reconcile import PodReadinessReconciler
+
+NAME: Final = "pod-readiness-controller"
+WORKERS: Final = 3
+PERMISSIONS: Final = (
+    PolicyRule(("get", "list", "watch"), ("",), ("pods",)),
+    PolicyRule(("patch",), ("",), ("pods/status",)),
+)
+
+
+def pod_readiness_controller(
+    client: Client,
+    pods: Store[Pod],
+    *,
+    workers: int = WORKERS,
+    metrics: ControllerMetrics | None = None,
+    queue_metrics: QueueMetrics | None = None,
+) -> Controller:
+    """The controller, ready to ``run``."""
+    reconciler = PodReadinessReconciler(client.named(NAME), pods)
+    return Controller(
+        NAME,
+        client.clock,
+        [Watch(pods, reconciler.of_pod)],
+        reconciler,
+        workers=workers,
+        metrics=metrics,
+        queue_metrics=queue_metrics,
+    )

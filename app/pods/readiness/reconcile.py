@@ -1,0 +1,112 @@
+"""Carrying out what the readiness plan says: the condition of new Pods, and keys added and removed by controllers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from app.kube.client import Client, PatchType
+from app.kube.controller import Result
+from app.kube.errors import Conflict, NotFound
+from app.kube.expectations import ResourceVersionExpectations
+from app.kube.objects import ObjectMeta, Pod, Struct, decode_pod, decoder
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import Change, Store, key_of
+from app.pods.readiness.plan import NotReadyKey, StatusPatch, first_condition, needs_condition, with_key, without_key
+
+#: Tries of a write that met a newer Pod, and the seconds before the second one; five times as long before each further.
+ATTEMPTS = 4
+CONFLICT_BACKOFF = 0.01
+#: Seconds after which a Pod is looked at again whose newer version should have come by the watch.
+LOOK_AGAIN = 1.0
+
+
+class _Written(Struct, frozen=True):
+    """What is read of the answer to a write."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_decode_written = decoder(_Written)
+
+
+class PodReadinessReconciler:
+    """Sets the condition of Pods that have the readiness gate and no condition yet."""
+
+    def __init__(self, client: Client, pods: Store[Pod]) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._pods = pods
+        self._written = ResourceVersionExpectations(client.clock)
+
+    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """PM-60: the Pod, if it waits for the condition."""
+        if change.new is None:
+            self._written.forget(change.object.metadata.uid)
+            return ()
+        if needs_condition(change.new):
+            return (key_of(change.new),)
+        self._written.observe(change.new.metadata)
+        return ()
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """One patch, as soon as the Pod is seen: the kubelet's first report then counts the condition already."""
+        pod = self._pods.by_key(key)
+        if pod is None or not needs_condition(pod) or self._written.unsatisfied(pod.metadata) is not None:
+            return None
+        try:
+            written = await _patch_status(self._client, pod, first_condition(pod, self._clock.now()))
+        except NotFound:
+            return None
+        except Conflict:
+            # Somebody was faster; he may have set the condition. The newer Pod is on its way and brings us here again.
+            return Result(requeue_after=LOOK_AGAIN)
+        self._written.expect(written.metadata)
+        return None
+
+
+async def add_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> None:
+    """PM-62: take the Pod out of service until the key is removed. Raises ``Conflict`` after four tries."""
+    await _change(client, pod, lambda fresh, now: with_key(fresh, key, now))
+
+
+async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> None:
+    """PM-64: this key no longer holds the Pod back. Raises ``Conflict`` after four tries."""
+    await _change(client, pod, lambda fresh, now: without_key(fresh, key, now))
+
+
+async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> None:
+    """PM-179: with a fresh look after each conflict, so that no wish is lost; a Pod that is gone needs nothing."""
+    uid = pod.metadata.uid
+    for attempt in range(ATTEMPTS):
+        patch = plan(pod, client.clock.now())
+        if patch is None:
+            return
+        try:
+            await _patch_status(client, pod, patch)
+        except NotFound:
+            return
+        except Conflict:
+            if attempt == ATTEMPTS - 1:
+                raise
+            await client.clock.sleep(CONFLICT_BACKOFF * 5**attempt)
+        else:
+            return
+        try:
+            pod = await client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        except NotFound:
+            return
+        if pod.metadata.uid != uid:
+            return
+
+
+async def _patch_status(client: Client, pod: Pod, patch: StatusPatch) -> _Written:
+    return await client.patch(
+        PODS,
+        pod.metadata.name,
+        patch,
+        pod.metadata.namespace,
+        kind=PatchType.STRATEGIC,
+        subresource="status",
+        decode=_decode_written,
+    )

@@ -1,0 +1,79 @@
+"""An API server in memory as far as Pods and their ConfigMaps need one, and a store that sees it as a watch would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import orjson
+
+from app.kube.objects import Object
+from app.kube.patches import merge_patch
+from app.kube.store import Store
+from app.kube.transport import Request, Response
+from tests.kube.fakes import MemoryServer, json_response, status_body
+
+T = TypeVar("T", bound=Object)
+Json = dict[str, Any]
+
+
+class ApiServer(MemoryServer):
+    """Beside what MemoryServer does: uids, preconditions, deletion, and conditions merged by type."""
+
+    def _answer(self, request: Request) -> Response:
+        path = request.path.removesuffix("/status")
+        body = orjson.loads(request.body) if request.body else {}
+        found = self.objects.get(path)
+        if request.method == "POST":
+            self.version += 1
+            body["metadata"].setdefault("uid", f"uid-{self.version}")
+            return super()._answer(Request("POST", path, {}, {}, orjson.dumps(body)))
+        if found is None:
+            return json_response(404, status_body(404, "NotFound", f"{path} not found"))
+        expected = body.get("preconditions") or body.get("metadata") or {}
+        for field in ("uid", "resourceVersion"):
+            if expected.get(field) not in (None, found["metadata"][field]):
+                return json_response(409, status_body(409, "Conflict", f"{field} differs"))
+        if request.method == "DELETE":
+            del self.objects[path]
+            return json_response(200, status_body(200, ""))
+        if request.method == "PATCH":
+            if request.headers["Content-Type"].startswith("application/strategic-merge-patch"):
+                body = {**body, "status": _merged_status(found.get("status") or {}, body["status"])}
+            body.get("metadata", {}).pop("resourceVersion", None)
+            if merge_patch(found, body) == found:  # the server stores no change that changes nothing
+                return json_response(200, found)
+            return super()._answer(Request("PATCH", path, {}, {}, orjson.dumps(body)))
+        return super()._answer(Request(request.method, path, {}, {}))
+
+    def put(self, path: str, obj: Json) -> Json:
+        """Store an object as somebody else does."""
+        self.version += 1
+        metadata = {"uid": f"uid-{self.version}", **obj["metadata"], "resourceVersion": str(self.version)}
+        self.objects[path] = {**obj, "metadata": metadata}
+        return self.objects[path]
+
+    def writes(self) -> list[str]:
+        """What was written so far, as ``PATCH /api/…``."""
+        return [f"{request.method} {request.path}" for request in self.requests if request.method != "GET"]
+
+    def show(self, store: Store[T], decode: Callable[[bytes], T], within: str = "/pods/") -> None:
+        """Let a store see everything that is here, as after a list."""
+        store.replace([decode(orjson.dumps(obj)) for path, obj in self.objects.items() if within in path])
+
+
+def _merged_status(old: Json, patch: Json) -> Json:
+    """Strategic merge: conditions by type, null removes a field."""
+    conditions = {condition["type"]: condition for condition in old.get("conditions") or ()}
+    for condition in patch.get("conditions") or ():
+        merged = {**conditions.get(condition["type"], {}), **condition}
+        conditions[condition["type"]] = {key: value for key, value in merged.items() if value is not None}
+    return {**old, **patch, "conditions": list(conditions.values())}
+
+
+def pod_path(name: str = "web-0", namespace: str = "shop") -> str:
+    return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+def config_map_path(name: str = "web-0-barrier", namespace: str = "shop") -> str:
+    return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
