@@ -1,0 +1,420 @@
+"""The toolkit against a real kube-apiserver: what scripted servers cannot prove."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+
+from app.kube.client import Client, PatchType
+from app.kube.clock import SystemClock
+from app.kube.config import load_config, load_kubeconfig
+from app.kube.errors import (
+    AlreadyExists,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    TransportError,
+    Unauthorized,
+)
+from app.kube.events import EventRecorder, reference
+from app.kube.leases import LeaderElector, LeaseTimes
+from app.kube.objects import (
+    ConfigMap,
+    decode_config_map,
+    decode_controller_revision,
+    decode_lease,
+    decode_namespace,
+    decode_pod,
+    decode_secret,
+)
+from app.kube.reflector import Reflector, Trouble
+from app.kube.resources import (
+    CONFIGMAPS,
+    CONTROLLERREVISIONS,
+    CUSTOMRESOURCEDEFINITIONS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    ObjectKey,
+    Resource,
+)
+from app.kube.store import Store
+from app.kube.transport import AiohttpTransport, Request
+from tests.kube.fakes import running, until
+from tests.kube.test_reflector import Counting
+
+pytestmark = pytest.mark.controlplane
+
+
+@asynccontextmanager
+async def connected(kubeconfig: str, **options) -> AsyncIterator[Client]:
+    transport = AiohttpTransport(await load_config(str(kubeconfig), environ={}), **options)
+    try:
+        yield Client(transport, SystemClock())
+    finally:
+        await transport.close()
+
+
+@pytest.fixture
+async def cluster(control_plane, request):
+    """A client with all rights, and a namespace of the test's own."""
+    async with connected(control_plane.kubeconfig) as client:
+        namespace = "kube-" + str(abs(hash(request.node.name)))[:10]
+        await client.create(NAMESPACES, {"metadata": {"name": namespace}})
+        yield SimpleNamespace(client=client, namespace=namespace, control_plane=control_plane)
+        await client.delete(NAMESPACES, namespace)
+
+
+def config_map(name: str, **data: str) -> dict:
+    return {"metadata": {"name": name}, "data": data}
+
+
+async def test_objects_are_written_read_patched_and_deleted(cluster):
+    client, ns = cluster.client, cluster.namespace
+    made = await client.create(CONFIGMAPS, config_map("a", x="1"), ns, decode=decode_config_map)
+    assert made.data == {"x": "1"}
+    with pytest.raises(AlreadyExists, match='configmaps "a" already exists'):
+        await client.create(CONFIGMAPS, config_map("a"), ns)
+    merged = await client.patch(CONFIGMAPS, "a", {"data": {"y": "2"}}, ns, decode=decode_config_map)
+    assert merged.data == {"x": "1", "y": "2"}
+    operations = [{"op": "test", "path": "/data/x", "value": "1"}, {"op": "remove", "path": "/data/y"}]
+    patched = await client.patch(CONFIGMAPS, "a", operations, ns, kind=PatchType.JSON, decode=decode_config_map)
+    assert patched.data == {"x": "1"}
+    with pytest.raises(Invalid):
+        await client.patch(CONFIGMAPS, "a", operations, ns, kind=PatchType.JSON)
+    strategic = {"metadata": {"labels": {"l": "v"}}}
+    labelled = await client.patch(CONFIGMAPS, "a", strategic, ns, kind=PatchType.STRATEGIC, decode=decode_config_map)
+    assert labelled.metadata.labels == {"l": "v"}
+    stale = {"metadata": {"name": "a", "resourceVersion": made.metadata.resource_version}}
+    with pytest.raises(Conflict, match="the object has been modified"):
+        await client.replace(CONFIGMAPS, "a", stale, ns)
+    with pytest.raises(Conflict, match="the UID in the precondition"):
+        await client.delete(CONFIGMAPS, "a", ns, uid="another")
+    await client.delete(CONFIGMAPS, "a", ns, uid=made.metadata.uid)
+    with pytest.raises(NotFound, match='configmaps "a" not found'):
+        await client.get(CONFIGMAPS, "a", ns)
+
+
+async def test_server_side_apply_owns_its_fields(cluster):
+    client, ns = cluster.client, cluster.namespace
+    applied = {"apiVersion": "v1", "kind": "ConfigMap", **config_map("applied", x="1")}
+    await client.patch(CONFIGMAPS, "applied", applied, ns, kind=PatchType.APPLY, field_manager="one")
+    applied["data"] = {"x": "2"}
+    with pytest.raises(Conflict, match="conflict with"):
+        await client.patch(CONFIGMAPS, "applied", applied, ns, kind=PatchType.APPLY, field_manager="two")
+    done = await client.patch(
+        CONFIGMAPS, "applied", applied, ns, kind=PatchType.APPLY, force=True, decode=decode_config_map
+    )
+    assert done.data == {"x": "2"}
+
+
+async def test_a_dry_run_changes_nothing_and_strict_validation_refuses_the_unknown(cluster):
+    client, ns = cluster.client, cluster.namespace
+    dry = await client.create(CONFIGMAPS, config_map("dry"), ns, dry_run=True)
+    assert dry["metadata"]["uid"]
+    with pytest.raises(NotFound):
+        await client.get(CONFIGMAPS, "dry", ns)
+    unknown = {**config_map("dry"), "colour": "red"}
+    with pytest.raises(BadRequest, match='strict decoding error: unknown field "colour"'):
+        await client.create(CONFIGMAPS, unknown, ns, field_validation="Strict")
+
+
+async def test_every_invalid_field_is_a_cause(cluster):
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "Bad_Name"}]}}
+    with pytest.raises(Invalid) as caught:
+        await cluster.client.create(PODS, pod, cluster.namespace)
+    assert {cause.field for cause in caught.value.causes} == {"spec.containers[0].name", "spec.containers[0].image"}
+
+
+async def test_foreign_objects_are_read_with_their_types(cluster):
+    client, ns = cluster.client, cluster.namespace
+    namespace = await client.get(NAMESPACES, ns, decode=decode_namespace)
+    assert namespace.metadata.labels == {"kubernetes.io/metadata.name": ns}
+    data = {"data": {"k": base64.b64encode(b"v").decode()}}
+    secret = await client.create(SECRETS, {"metadata": {"name": "s"}, **data}, ns, decode=decode_secret)
+    assert (secret.type, secret.data) == ("Opaque", {"k": b"v"})
+    body = {"metadata": {"name": "r"}, "revision": 3, "data": {"b": 1, "a": {"<": "&"}}}
+    revision = await client.create(CONTROLLERREVISIONS, body, ns, decode=decode_controller_revision)
+    assert revision.revision == 3
+    assert bytes(revision.data) == rb'{"b":1,"a":{"\u003c":"\u0026"}}'
+    pod = {
+        "metadata": {"name": "p", "labels": {"a": "b"}},
+        "spec": {
+            "readinessGates": [{"conditionType": "KruisePodReady"}],
+            "containers": [{"name": "main", "image": "busybox"}],
+        },
+    }
+    await until_ready(lambda: client.create(PODS, pod, ns, dry_run=True))  # the service account comes a little later
+    read = await client.create(PODS, pod, ns, decode=decode_pod)
+    assert read.spec.readiness_gates[0].condition_type == "KruisePodReady"
+    assert read.spec.termination_grace_period_seconds == 30
+    assert read.status.phase == "Pending"
+
+
+async def until_ready(call) -> None:
+    """Repeat what the cluster refuses until its own controllers have prepared the namespace."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await call()
+            except (Forbidden, NotFound):
+                await asyncio.sleep(0.1)
+            else:
+                return
+
+
+async def test_lists_come_in_pages(cluster):
+    client, ns = cluster.client, cluster.namespace
+    for number in range(7):
+        await client.create(CONFIGMAPS, config_map(f"c{number}"), ns)
+    page = await client.list_page(CONFIGMAPS, ns, limit=3)
+    assert len(page.items) == 3
+    assert page.continue_token
+    selected = await client.list(
+        CONFIGMAPS, ns, page_size=3, field_selector="metadata.name!=c3", decode=decode_config_map
+    )
+    assert {c.metadata.name for c in selected.items} >= {f"c{number}" for number in range(7)} - {"c3"}
+    assert "c3" not in {c.metadata.name for c in selected.items}
+    with pytest.raises(BadRequest, match="continue key is not valid"):
+        await client.list_page(CONFIGMAPS, ns, continue_token="junk")
+
+
+class Line:
+    """A TCP line to the API server that can be cut."""
+
+    def __init__(self, address: str) -> None:
+        self._host, _, port = address.rpartition("://")[2].rpartition(":")
+        self._port = int(port)
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> "Line":
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Break all connections as a crash would; new ones are possible at once."""
+        while self._writers:
+            self._writers.pop().transport.abort()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(self._host, self._port)
+        self._writers += [writer, back]
+        await asyncio.gather(self._copy(reader, back), self._copy(there, writer))
+
+    async def _copy(self, source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await source.read(2**16):
+                target.write(data)
+                await target.drain()
+        target.close()
+
+
+class Watching(AiohttpTransport):
+    """Notes the watches, and can make the next one ask for a version of long ago."""
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, **options)
+        self.watches: list[dict] = []
+        self.forget = False
+
+    def stream(self, request: Request):
+        query = dict(request.query)
+        if self.forget and "resourceVersion" in query:
+            self.forget = False
+            query["resourceVersion"] = "1"
+        self.watches.append(query)
+        return super().stream(replace(request, query=query))
+
+
+@asynccontextmanager
+async def reflecting(cluster, resource=CONFIGMAPS, **options):
+    """A reflector of the objects labelled l=v in the test's namespace, on a line that can be cut."""
+    config = await load_config(str(cluster.control_plane.kubeconfig), environ={})
+    async with Line(config.host) as line:
+        transport = Watching(replace(config, host=f"https://127.0.0.1:{line.port}"))
+        store: Store[ConfigMap] = Store()
+        metrics = Counting()
+        reflector = Reflector(
+            Client(transport, SystemClock()), resource, store, decode=decode_config_map, rng=Random(1),
+            namespace=cluster.namespace, label_selector="l=v", metrics=metrics, **options,
+        )  # fmt: skip
+        async with running(reflector.run()):
+            async with asyncio.timeout(30):
+                await store.wait_until_ready()
+            yield SimpleNamespace(transport=transport, store=store, metrics=metrics, line=line)
+        await transport.close()
+
+
+def labelled(name: str, **data: str) -> dict:
+    return {"metadata": {"name": name, "labels": {"l": "v"}}, "data": data}
+
+
+@pytest.mark.parametrize("streaming", [True, False], ids=["streaming list", "list and watch"])
+async def test_a_store_follows_the_server(cluster, streaming):
+    client, ns = cluster.client, cluster.namespace
+    await client.create(CONFIGMAPS, labelled("a"), ns)
+    await client.create(CONFIGMAPS, config_map("other"), ns)
+    async with reflecting(cluster, streaming_list=streaming) as it:
+        assert [c.metadata.name for c in it.store.list()] == ["a"]
+        await client.create(CONFIGMAPS, labelled("b"), ns)
+        await client.patch(CONFIGMAPS, "a", {"data": {"x": "1"}}, ns)
+        await client.patch(CONFIGMAPS, "other", {"metadata": {"labels": {"l": "v"}}}, ns)
+        await until(lambda: len(it.store) == 3, 20)
+        await until(lambda: it.store.get("a", ns).data == {"x": "1"}, 20)
+        await client.delete(CONFIGMAPS, "b", ns)
+        await client.patch(CONFIGMAPS, "a", {"metadata": {"labels": None}}, ns)  # no longer selected
+        await until(lambda: [c.metadata.name for c in it.store.list()] == ["other"], 20)
+        assert len(it.transport.watches) == 1
+        assert ("sendInitialEvents" in it.transport.watches[0]) is streaming
+        assert it.metrics.troubles == {}
+
+
+THINGS = Resource("kube.example.com", "v1", "things", "Thing")
+
+
+@pytest.fixture
+async def things(cluster):
+    """A kind younger than the cluster: the server does not know what happened before its definition."""
+    definition = {
+        "metadata": {"name": "things.kube.example.com"},
+        "spec": {
+            "group": THINGS.group,
+            "scope": "Namespaced",
+            "names": {"plural": THINGS.plural, "singular": "thing", "kind": THINGS.kind, "listKind": "ThingList"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+                }
+            ],
+        },
+    }
+    await cluster.client.create(CUSTOMRESOURCEDEFINITIONS, definition)
+    await until_ready(lambda: cluster.client.create(THINGS, thing("first"), cluster.namespace))
+    yield THINGS
+    await cluster.client.delete(CUSTOMRESOURCEDEFINITIONS, "things.kube.example.com")
+
+
+def thing(name: str) -> dict:
+    return {"apiVersion": THINGS.api_version, "kind": THINGS.kind, **labelled(name)}
+
+
+async def test_a_version_of_long_ago_is_answered_with_a_new_list(cluster, things):
+    client, ns = cluster.client, cluster.namespace
+    async with client.watch(things, ns, {"resourceVersion": "1"}) as stream:
+        assert b'"code":410' in await anext(stream.chunks)
+    async with reflecting(cluster, things) as it:
+        assert [c.metadata.name for c in it.store.list()] == ["first"]
+        it.transport.forget = True
+        it.line.cut()
+        await client.delete(things, "first", ns)
+        await client.create(things, thing("second"), ns)
+        await until(lambda: [c.metadata.name for c in it.store.list()] == ["second"], 30)
+        assert it.metrics.troubles[Trouble.EXPIRED] == 1
+        assert it.metrics.lists == [1, 1]
+
+
+async def test_a_broken_connection_is_resumed_from_where_it_was(cluster):
+    client, ns = cluster.client, cluster.namespace
+    async with reflecting(cluster) as it:
+        it.line.cut()
+        await client.create(CONFIGMAPS, labelled("a"), ns)
+        await until(lambda: ObjectKey(ns, "a") in it.store, 30)
+        assert it.metrics.lists == [0]
+        assert it.metrics.troubles == {Trouble.WATCH_FAILED: 1}
+        assert int(it.transport.watches[1]["resourceVersion"]) > 0
+
+
+async def test_events_read_well_in_kubectl(cluster):
+    client, ns = cluster.client, cluster.namespace
+    made = await client.create(CONFIGMAPS, config_map("a"), ns, decode=decode_config_map)
+    recorder = EventRecorder(client, "sidecarset-controller")
+    async with running(recorder.run()):
+        for _ in range(3):
+            recorder.event(reference(CONFIGMAPS, made), "Warning", "FailedThing", "it went wrong")
+        assert await recorder.flush(30)
+    columns = "TYPE:.type,REASON:.reason,COUNT:.count,FROM:.source.component,MESSAGE:.message,KIND:.involvedObject.kind"
+    kubectl = cluster.control_plane.kubectl
+    table = kubectl("-n", ns, "get", "events", "-o", f"custom-columns={columns}").stdout.splitlines()
+    assert [line.split() for line in table[1:]] == [
+        ["Warning", "FailedThing", "3", "sidecarset-controller", "it", "went", "wrong", "ConfigMap"]
+    ]
+    described = kubectl("-n", ns, "describe", "configmap", "a").stdout
+    assert "FailedThing" in described
+    assert "(x3 over" in described
+
+
+async def test_one_of_two_candidates_leads_and_the_other_follows(cluster):
+    client, ns = cluster.client, cluster.namespace
+    leading: list[str] = []
+
+    def candidate(name: str, seed: int) -> asyncio.Task[None]:
+        elector = LeaderElector(
+            client, name="election", namespace=ns, identity=name, rng=Random(seed), times=LeaseTimes(6, 4, 0.2)
+        )
+
+        async def lead() -> None:
+            leading.append(name)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                leading.remove(name)
+
+        return asyncio.create_task(elector.run(lead))
+
+    one = candidate("host_1", 1)
+    await until(lambda: leading == ["host_1"], 20)
+    two = candidate("host_2", 2)
+    first = await client.get(LEASES, "election", ns, decode=decode_lease)
+
+    async def renewed() -> None:
+        while (await client.get(LEASES, "election", ns, decode=decode_lease)).spec.renew_time == first.spec.renew_time:
+            await asyncio.sleep(0.05)
+
+    await asyncio.wait_for(renewed(), 20)
+    assert leading == ["host_1"]
+    one.cancel()
+    await until(lambda: leading == ["host_2"], 20)
+    lease = await client.get(LEASES, "election", ns, decode=decode_lease)
+    assert (lease.spec.holder_identity, lease.spec.lease_transitions) == ("host_2", 1)
+    assert lease.spec.lease_duration_seconds == 6
+    assert "host_2" in cluster.control_plane.kubectl("-n", ns, "get", "lease", "election").stdout
+    two.cancel()
+    await asyncio.gather(one, two, return_exceptions=True)
+
+
+async def test_missing_rights_and_wrong_credentials_are_told_apart(cluster, tmp_path):
+    kubeconfig = cluster.control_plane.kubeconfig_for_service_account("kube-system", "default")
+    async with connected(kubeconfig) as client:
+        with pytest.raises(Forbidden, match='User "system:serviceaccount:kube-system:default" cannot list'):
+            await client.list(SECRETS)
+    config = await load_kubeconfig(str(cluster.control_plane.kubeconfig))
+    transport = AiohttpTransport(replace(config, authorization=lambda: asyncio.sleep(0, "Bearer wrong")))
+    with pytest.raises(Unauthorized):
+        await Client(transport, SystemClock()).list(SECRETS)
+    await transport.close()
+
+
+async def test_a_server_whose_authority_is_unknown_is_not_trusted(cluster):
+    import ssl
+
+    config = await load_kubeconfig(str(cluster.control_plane.kubeconfig))
+    transport = AiohttpTransport(replace(config, ssl_context=ssl.create_default_context()))
+    with pytest.raises(TransportError, match="is not trusted"):
+        await Client(transport, SystemClock()).list(SECRETS)
+    await transport.close()
