@@ -147,6 +147,9 @@ class SetMaker:
             wanted["revisionName"] = f"{name}-r{self.world.random.randint(1, 3) if self.world.chance(10) else 1}"
         if not wanted or self.world.chance(20):
             wanted["customVersion"] = self.world.pick("v1", "v1", "v1", "v2")
+        if self.world.chance(8):
+            # Names nothing, so nothing is asked of it.
+            wanted = {}
         wanted["policy"] = self.world.pick("Always", "Partial", "Partial")
         strategy = one["spec"].setdefault("updateStrategy", {})
         if wanted["policy"] == "Partial":

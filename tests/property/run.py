@@ -11,6 +11,7 @@ import json
 import logging
 import multiprocessing
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -134,8 +135,9 @@ def run(progress: Progress, path: Path, jobs: int, say: Callable[[str], Any]) ->
 
 
 def _quiet_worker() -> None:
-    """Leave the machine to others; refusals are counted, not logged."""
+    """Leave the machine to others, and stopping to the first process; refusals are counted, not logged."""
     os.nice(10)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable(logging.CRITICAL)
 
 
