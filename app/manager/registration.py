@@ -41,8 +41,10 @@ logger = logging.getLogger(__name__)
 
 #: MGR-37: how often everything is looked at although nothing seems to have happened.
 SYNC_SECONDS: Final = 60.0
-#: The longest wait after a failure or while a CRD is missing.
+#: The longest wait after a failure.
 RETRY_CAP_SECONDS: Final = 15.0
+#: How often a missing CRD is looked for.
+MISSING_SECONDS: Final = 1.0
 
 
 class CertificateSource(Protocol):
@@ -77,6 +79,8 @@ class Registration:
         self._missing: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
         self._may_register = False
+        #: Set once the API server was seen to have all CRDs of ours.
+        self.defined = asyncio.Event()
         #: Set once both configurations were seen in place.
         self.registered = asyncio.Event()
         self.current: CertificateSet | None = None
@@ -107,9 +111,8 @@ class Registration:
                 logger.warning("registering webhooks failed: %s", error)
                 delay = self._backoff.next()
             else:
-                delay = self._backoff.next() if self._missing else SYNC_SECONDS
-                if not self._missing:
-                    self._backoff.reset()
+                delay = MISSING_SECONDS if self._missing else SYNC_SECONDS
+                self._backoff.reset()
             try:
                 await self._clock.wait_for(self._wake.wait(), delay)
             except TimeoutError:
@@ -158,6 +161,8 @@ class Registration:
         elif self._missing and not missing:
             logger.info("all CustomResourceDefinitions are installed")
         self._missing = frozenset(missing)
+        if not missing:
+            self.defined.set()
 
     async def _sync_conversion(self, name: str) -> None:
         definition = await self._client.get(CUSTOMRESOURCEDEFINITIONS, name)

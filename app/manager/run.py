@@ -247,15 +247,16 @@ class Manager:
         self, client: Client, app: AdmissionApp, registration: Registration, events: EventRecorder, tasks: Tasks
     ) -> None:
         """Everything between a listening process and a ready one."""
-        flags = self.settings.flags
+        tasks.start(registration.run(), "registration")
+        tasks.start(events.run(), "events")
+        # A kind that is not installed yet may still come; the log says which, and how.
+        await registration.defined.wait()
         reflectors = self._caches.reflectors(
-            client, self._rng, self.metrics.reflectors, watched_namespace=flags.text("namespace")
+            client, self._rng, self.metrics.reflectors, watched_namespace=self.settings.flags.text("namespace")
         )
         for reflector in reflectors:
             tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
-        tasks.start(registration.run(), "registration")
-        tasks.start(events.run(), "events")
-        await self._caches_filled(registration)
+        await self._caches_filled()
         app.starting = ""
         self.readiness.done("caches")
         registration.allow_registration()
@@ -271,17 +272,13 @@ class Manager:
             self.metrics.controllers.registered(controller.name, controller.workers)
             tasks.start(controller.run(), controller.name, finish=controller.stop)
 
-    async def _caches_filled(self, registration: Registration) -> None:
+    async def _caches_filled(self) -> None:
         seconds = self.settings.flags.seconds("controller-cache-sync-timeout")
         for what, store in self._caches.for_admission.items():
-            while True:
-                try:
-                    await self._clock.wait_for(store.wait_until_ready(), seconds)
-                    break
-                except TimeoutError:
-                    # A kind that is not installed yet may still come; the log says which and how.
-                    if not registration.missing_definitions:
-                        raise StartError(f"cache of {what}: not filled within {seconds:g} s") from None
+            try:
+                await self._clock.wait_for(store.wait_until_ready(), seconds)
+            except TimeoutError:
+                raise StartError(f"cache of {what}: not filled within {seconds:g} s") from None
 
     def _controllers(self, client: Client) -> Sequence[Controller]:
         caches = self._caches

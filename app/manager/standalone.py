@@ -238,7 +238,7 @@ class Standalone:
     # ---- deciding
 
     async def decide(self, review: Review) -> tuple[list[tuple[Handler, Decision]], Review]:
-        """What all handlers an API server would ask say, mutating ones first, until one refuses; and the review after."""
+        """What the handlers an API server would ask say, mutating ones first, until one refuses; the review after."""
         decided: list[tuple[Handler, Decision]] = []
         for handler in self._handlers:
             if not any(rule.matches(review) for rule in handler.webhook.rules):
