@@ -40,6 +40,8 @@ def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
     kind, source, target = _versions(obj, desired_api_version)
     given = _checked(obj)
     notes = _take_notes(given, target)
+    if source.canonical is not None:
+        given = source.canonical(given)
     if source is kind.hub or target is kind.hub:
         return _step(given, source, target, notes)
     # D-1: spokes only know the hub.

@@ -62,6 +62,8 @@ class Version:
     #: To the hub version and back; None for the hub itself.
     to_hub: Convert | None = None
     from_hub: Convert | None = None
+    #: Brings an object of this version into one form where several mean the same, so that no note is taken of it.
+    canonical: Convert | None = None
     #: Fields of this version or the hub that say one thing together: conversion restores all of them or none.
     linked: tuple[tuple[FieldPath, ...], ...] = ()
 

@@ -113,6 +113,16 @@ def test_in_v1beta1_the_label_is_an_ordinary_one_and_the_field_wins_in_v1alpha1(
     assert convert(convert(labelled, ALPHA), BETA) == labelled
 
 
+@pytest.mark.behaviour("SS-3")
+def test_a_pull_secret_without_a_name_is_shown_in_each_version_as_openkruise_does() -> None:
+    stored = obj(BETA, {"imagePullSecrets": [{"name": ""}, {"name": "x"}]})
+    seen = obj(ALPHA, {"imagePullSecrets": [{}, {"name": "x"}]})
+    assert convert(stored, ALPHA) == seen
+    assert convert(seen, BETA) == stored
+    written = obj(ALPHA, {"imagePullSecrets": [{"name": ""}, {"name": "x"}]})
+    assert convert(written, BETA) == stored
+
+
 NAMES = st.sampled_from(["a", "b", "kubernetes.io/metadata.name"])
 SELECTORS = st.fixed_dictionaries({}, optional={"matchLabels": st.dictionaries(NAMES, st.sampled_from(["x", "shop"]))})
 SPECS = st.fixed_dictionaries(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from app.api import names
+from app.api.core_defaults import objects
 from app.kube.validation import is_label_value
 
 
@@ -15,6 +16,8 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     """SS-1, SS-2: ``spec.namespace`` becomes a selector, the custom version moves from its label into the spec."""
     spec = obj.get("spec")
     if isinstance(spec, dict):
+        for secret in objects(spec.get("imagePullSecrets")):
+            secret.setdefault("name", "")
         namespace = spec.pop("namespace", None)
         if namespace:
             spec["namespaceSelector"] = {"matchLabels": {names.NAMESPACE_NAME: namespace}}
@@ -29,12 +32,22 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """SS-1, SS-2: the selector stays a selector; the custom version is shown as a label, where it can be one (SS-A)."""
+    obj = canonical_v1alpha1(obj)
     spec = obj.get("spec")
     version = spec.pop("customVersion", None) if isinstance(spec, dict) else None
     if isinstance(version, str) and version and not is_label_value(version):
         # SS-B: a label of that key beside it is hidden by the field, and comes back with v1beta1.
         metadata = obj.setdefault("metadata", {})
         metadata["labels"] = {**(_labels(obj) or {}), names.SIDECARSET_CUSTOM_VERSION: version}
+    return obj
+
+
+def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """SS-3: OpenKruise shows a pull secret without a name as ``{}`` in v1alpha1; v1beta1 has ``name: ""`` there."""
+    spec = obj.get("spec")
+    for secret in objects(spec.get("imagePullSecrets") if isinstance(spec, dict) else None):
+        if secret.get("name") == "":
+            del secret["name"]
     return obj
 
 

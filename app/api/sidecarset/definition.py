@@ -6,7 +6,7 @@ from typing import Final
 
 from app.api import names
 from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
-from app.api.sidecarset.conversion import to_v1alpha1, to_v1beta1
+from app.api.sidecarset.conversion import canonical_v1alpha1, to_v1alpha1, to_v1beta1
 from app.api.sidecarset.types import SidecarSet, SidecarSetV1Alpha1
 
 _COLUMNS: Final = (
@@ -28,6 +28,14 @@ SIDECAR_SET: Final = KindDefinition(
     namespaced=False,
     versions=(
         Version(names.V1BETA1, SidecarSet, _COLUMNS),
-        Version(names.V1ALPHA1, SidecarSetV1Alpha1, _COLUMNS, to_hub=to_v1beta1, from_hub=to_v1alpha1, linked=_LINKED),
+        Version(
+            names.V1ALPHA1,
+            SidecarSetV1Alpha1,
+            _COLUMNS,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            canonical=canonical_v1alpha1,
+            linked=_LINKED,
+        ),
     ),
 )

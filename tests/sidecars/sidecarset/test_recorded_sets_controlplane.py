@@ -1,0 +1,58 @@
+"""The same sets on a real API server, with our manager behind its webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.controlplane import ControlPlane
+from tests.scenarios.world import manager
+from tests.sidecars.recorded_sets import NEVER_STORED, SETS, judged, read_alike
+
+pytestmark = pytest.mark.controlplane
+
+GROUP = "/apis/apps.kruise.io"
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with our manager, its gates as where the answers were recorded."""
+    gates = "--feature-gates=SidecarSetPatchPodMetadataDefaultsAllowed=true"
+    with (
+        ControlPlane() as control_plane,
+        manager(control_plane.kubectl, control_plane.kubeconfig, tmp_path_factory.mktemp("manager"), gates),
+    ):
+        yield control_plane
+
+
+@pytest.mark.behaviour("SS-1", "SS-2", "SS-3", "SS-21", "SS-108", "MGR-50")
+@pytest.mark.parametrize("case", SETS, ids=[case["manifest"]["metadata"]["name"] for case in SETS])
+def test_a_recorded_set_is_judged_and_stored_alike_on_an_api_server(api: ControlPlane, case: dict[str, Any]) -> None:
+    manifest = case["manifest"]
+    name, version = manifest["metadata"]["name"], manifest["apiVersion"].rpartition("/")[2]
+
+    def path(version: str) -> str:
+        return f"{GROUP}/{version}/sidecarsets"
+
+    code, answer = api.request("POST", path(version), manifest)
+    judged(name, "create", "" if code == 201 else answer["message"], case["ok"], case["message"])
+    if not case["ok"] or name in NEVER_STORED:
+        return
+    try:
+        read_alike(name, "created", answer, case["created"])
+        for read in ("v1alpha1", "v1beta1"):
+            read_alike(name, read, api.request("GET", f"{path(read)}/{name}")[1], case[read])
+        update = case["update"]
+        code = 409
+        while code == 409:
+            # The controller reports the status of the new set meanwhile.
+            before = api.request("GET", f"{path(version)}/{name}")[1]
+            code, answer = api.request("PUT", f"{path(version)}/{name}", {**before, "spec": update["manifest"]})
+        judged(name, "update", "" if code == 200 else answer["message"], update["ok"], update["message"])
+        if code == 200:
+            read_alike(name, "updated", answer, update["result"])
+    finally:
+        # The next case must meet no other set.
+        api.request("DELETE", f"{path('v1beta1')}/{name}")
