@@ -140,10 +140,15 @@ def _check_readable(paths: str) -> None:
 
 
 def _cluster_config(configuration: Configuration, source: str, renew: Callable[[], Awaitable[None]]) -> ClusterConfig:
+    from kubernetes.aio.config import ConfigException
+
     host = configuration.host.rstrip("/")
 
     async def authorization() -> str | None:
-        value: str | None = await configuration.get_api_key_with_prefix("BearerToken")
+        try:
+            value: str | None = await configuration.get_api_key_with_prefix("BearerToken")
+        except (ConfigException, OSError) as error:
+            raise ConfigError(f"{source}: the credentials cannot be renewed: {error}") from error
         return value
 
     context = None

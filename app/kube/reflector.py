@@ -21,11 +21,11 @@ from app.kube import watch
 from app.kube.backoff import Backoff
 from app.kube.client import PAGE_SIZE, Client, Decode, selectors
 from app.kube.errors import (
-    ApiError,
     BadRequest,
     DecodeError,
     Gone,
     Invalid,
+    KubeError,
     RequestInfo,
     ServerError,
     TransportError,
@@ -128,7 +128,7 @@ class Reflector(Generic[T]):
                 logger.info("%s: no streaming list (%s), listing in pages", self.resource.kind, reason)
                 self._streaming_list = False
                 continue
-            except (ApiError, TransportError, DecodeError, TimeoutError) as error:
+            except (KubeError, TimeoutError) as error:
                 self._failed(error)
             else:
                 # The server ends every watch after some minutes; one that ends at once means trouble.

@@ -185,7 +185,7 @@ class AiohttpTransport:
         return self._session
 
     async def close(self) -> None:
-        """Close all connections; the next request would open new ones. Cancel who reads a stream first: it may not notice."""
+        """Close all connections. Cancel whoever reads a stream first: it may not notice."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()

@@ -104,6 +104,20 @@ async def test_an_exec_plugin_is_asked_again_before_its_token_expires_and_after_
     assert await config.authorization() == "Bearer t3"
 
 
+async def test_a_token_file_is_read_again_as_it_is_rotated(tmp_path, monkeypatch):
+    monkeypatch.setattr("app.kube.config.EXPIRY_SKEW", timedelta(0))
+    token = tmp_path / "token"
+    token.write_text("first")
+    path = kubeconfig(tmp_path, {"tokenFile": str(token)})
+    config = await load_kubeconfig(path)
+    assert await config.authorization() == "Bearer first"
+    token.write_text("second")
+    assert await config.authorization() == "Bearer second"
+    token.unlink()
+    with pytest.raises(ConfigError, match=rf"^kubeconfig {path}: the credentials cannot be renewed: .*{token}"):
+        await config.authorization()
+
+
 async def test_an_exec_plugin_may_give_certificates(tmp_path):
     pem = Path(self_signed(tmp_path)).read_text()
     certificate = json.dumps({"clientCertificateData": pem, "clientKeyData": pem})

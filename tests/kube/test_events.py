@@ -3,6 +3,7 @@
 import logging
 from datetime import UTC, datetime, timedelta
 
+import orjson
 import pytest
 
 from app.kube.client import Client
@@ -10,7 +11,7 @@ from app.kube.clock import rfc3339
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.eventcorrelation import EventCorrelator, Occurrence
 from app.kube.events import MAX_MESSAGE, QUEUE_SIZE, EventRecorder, reference
-from app.kube.objects import ObjectMeta, ObjectReference, Pod
+from app.kube.objects import ObjectMeta, ObjectReference, Pod, decode_event
 from app.kube.resources import NODES, PODS
 from app.kube.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, running, status_body, until, virtual
@@ -163,8 +164,10 @@ async def test_an_event_the_server_has_forgotten_is_written_anew_with_its_count(
         server.objects.clear()
         recorder.event(POD, "Normal", "Created", "m")
         assert await recorder.flush(10)
-    (event,) = server.objects.values()
-    assert event["count"] == 2
+    (stored,) = server.objects.values()
+    event = decode_event(orjson.dumps(stored))
+    assert (event.count, event.involved_object.uid, event.source.component) == (2, "u1", "sidecarset-controller")
+    assert event.last_timestamp == clock.now()
 
 
 @virtual

@@ -127,6 +127,12 @@ async def test_a_dry_run_changes_nothing_and_strict_validation_refuses_the_unkno
         await client.create(CONFIGMAPS, unknown, ns, field_validation="Strict")
 
 
+async def test_any_path_can_be_read(cluster):
+    assert b'"major": "1"' in await cluster.client.raw("/version")
+    with pytest.raises(NotFound):
+        await cluster.client.raw("/apis/nowhere.example.com/v1")
+
+
 async def test_every_invalid_field_is_a_cause(cluster):
     pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "Bad_Name"}]}}
     with pytest.raises(Invalid) as caught:

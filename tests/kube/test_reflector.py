@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from app.kube.client import Client
-from app.kube.errors import RequestInfo, TransportError
+from app.kube.errors import ConfigError, RequestInfo, TransportError
 from app.kube.objects import Pod, decode_pod
 from app.kube.reflector import Reflector, Trouble
 from app.kube.resources import PODS, ObjectKey
@@ -315,6 +315,18 @@ async def test_a_streaming_list_that_breaks_off_is_begun_again_and_shows_nothing
 async def test_a_list_without_version_is_not_taken_for_one():
     setup = Setup(streaming_list=False)
     setup.connections.answers.extend([json_response(200, {"items": []}), listing(3, obj("a", 1))])
+    async with running(setup.reflector.run()):
+        await setup.store.wait_until_ready()
+    assert setup.versions() == {"a": "1"}
+
+
+@virtual
+async def test_credentials_that_cannot_be_renewed_are_tried_again():
+    setup = Setup()
+    setup.streams(
+        ConfigError("the exec plugin has no ticket"),
+        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True),
+    )
     async with running(setup.reflector.run()):
         await setup.store.wait_until_ready()
     assert setup.versions() == {"a": "1"}
