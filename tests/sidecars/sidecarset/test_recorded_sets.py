@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.kube.admission import Allowed
+from app.sidecars.sidecarset.admission import mutate
 from tests.sidecars.recorded_sets import INJECTIONS, NEVER_STORED, SETS, judged, read_alike
-from tests.sidecars.writing import ALPHA, BETA, Lookups, Written, prefixed, write
+from tests.sidecars.writing import ALPHA, BETA, Lookups, Written, prefixed, review, write
 
 
 def shown(written: Written) -> str:
@@ -42,6 +44,15 @@ def test_a_recorded_set_is_judged_and_stored_alike(case: dict[str, Any]) -> None
     judged(name, "update", shown(updated), update["ok"], update["message"])
     if updated.obj is not None:
         read_alike(name, "updated", updated.seen(version), update["result"])
+
+
+@pytest.mark.behaviour("SS-15")
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
+def test_taking_over_a_set_that_openkruise_stored_changes_nothing_in_it(version: str) -> None:
+    stored = [case[version] for case in SETS if case["ok"]]
+    assert len(stored) > 30
+    for obj in stored:
+        assert mutate(review(obj, obj)) == Allowed(), obj["metadata"]["name"]
 
 
 @pytest.mark.behaviour("SS-21", "SS-23", "SS-24", "SS-30")

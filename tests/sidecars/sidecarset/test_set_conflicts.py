@@ -167,7 +167,7 @@ def test_the_base_stays_may_be_given_up_and_is_not_asked_for_again() -> None:
     assert refusal(stored, old=stored) == ""
 
 
-@pytest.mark.behaviour("SS-33")
+@pytest.mark.behaviour("SS-33", "SS-118")
 def test_a_canary_and_its_base_never_clash_whichever_is_written() -> None:
     base, beside = brings("b", "a"), canary("c", "b", "a")
     assert refusal(beside, base) == ""
