@@ -5,7 +5,7 @@
 * ``watch``, ``reflector``, ``store``: keep what the server has in memory, with indexes
 * ``queue``, ``controller``, ``expectations``: from changes to keys to reconciles on a cache that can be trusted
 * ``events`` (with ``eventcorrelation``), ``leases``: tell people; let one replica of several work
-* ``admission`` and pure values: ``selectors``, ``quantities``, ``patches``, ``fielderrors``, ``intorpercent`` and others
+* ``admission`` and pure values: ``selectors``, ``quantities``, ``patches``, ``fielderrors``, ``intorpercent``, …
 
 ``docs/kube-toolkit.md`` shows how they compose.
 """
