@@ -127,12 +127,40 @@ class Node(Struct, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+class ConfigMapKeySelector(Struct, frozen=True):
+    """A key of a ConfigMap in the Pod's namespace."""
+
+    name: str = ""
+    key: str = ""
+
+
+class EnvVarSource(Struct, frozen=True):
+    """Where the value of an environment variable comes from, if from a ConfigMap."""
+
+    config_map_key_ref: ConfigMapKeySelector | None = None
+
+
+class EnvVar(Struct, frozen=True):
+    """An environment variable, without its value."""
+
+    name: str = ""
+    value_from: EnvVarSource | None = None
+
+
 class Container(Struct, frozen=True):
-    """A container of a Pod's spec: who it is and what it runs."""
+    """A container of a Pod's spec: who it is and what it runs. Of its env only what comes from ConfigMaps is kept:
+    without that it cannot start."""
 
     name: str = ""
     image: str = ""
     restart_policy: str = ""
+    env: tuple[EnvVar, ...] = ()
+
+    def __post_init__(self) -> None:
+        # Plain values are most of a Pod's env, read by nobody, and would double what a cached Pod costs.
+        if self.env:
+            kept = tuple(entry for entry in self.env if entry.value_from and entry.value_from.config_map_key_ref)
+            msgspec.structs.force_setattr(self, "env", kept)
 
 
 class PodReadinessGate(Struct, frozen=True):

@@ -1,0 +1,141 @@
+"""The launch barrier decided: which key of a Pod's barrier ConfigMap to add next. Pure.
+
+A container of launch priority p cannot start before key ``p_<p>`` is there. Keys come one by one from the highest
+priority down, each when every container of a higher one is ready. Rules PM-146 … PM-150.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api import names
+from app.kube.objects import ConfigMap, Pod
+from app.kube.resources import PODS
+from app.pods.predicates import is_active, is_condition_true
+
+_KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,9}})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """The containers that are not ready yet: those that may start, and those that wait for them."""
+
+    priority: int
+    awaited: tuple[str, ...]
+    held: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{', '.join(self.held)} {_verb(self.held, 'waits', 'wait')} to be started until {', '.join(self.awaited)} "
+            f"(launch priority {self.priority}) {_verb(self.awaited, 'is', 'are')} ready"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do now: ``add`` this key, then mark the Pod ``completed``, or wait for containers."""
+
+    add: int | None = None
+    completed: bool = False
+    waiting: Waiting | None = None
+
+
+def config_map_name(pod: Pod) -> str:
+    """The barrier ConfigMap of a Pod."""
+    return pod.metadata.name + names.BARRIER_CONFIG_MAP_SUFFIX
+
+
+def priority_of_key(key: str) -> int | None:
+    """The priority a key is for; None for a key that is no barrier key."""
+    found = _KEY.fullmatch(key)
+    return int(found[1]) if found is not None else None
+
+
+def priorities(pod: Pod) -> Mapping[str, int]:
+    """Container → launch priority, from the env that admission appended (PM-142)."""
+    config_map = config_map_name(pod)
+    found = {}
+    for container in pod.spec.containers:
+        for entry in container.env:
+            reference = entry.value_from.config_map_key_ref if entry.value_from is not None else None
+            # B-13: a user's own env of this name, from elsewhere, is none of ours.
+            if entry.name != names.ENV_CONTAINER_BARRIER or reference is None or reference.name != config_map:
+                continue
+            priority = priority_of_key(reference.key)
+            if priority is not None:
+                found[container.name] = priority
+    return found
+
+
+def not_ready(pod: Pod) -> Mapping[str, int]:
+    """Container → launch priority of those that have one and are not ready."""
+    ready = {status.name for status in pod.status.container_statuses if status.ready}
+    return {name: priority for name, priority in priorities(pod).items() if name not in ready}
+
+
+def is_held(pod: Pod) -> bool:
+    """PM-146: whether the Pod still has containers to let start."""
+    return (
+        is_active(pod)
+        and pod.metadata.annotations.get(names.CONTAINER_LAUNCH_PRIORITY_COMPLETED) != "true"
+        and not is_condition_true(pod, "ContainersReady")
+        and bool(not_ready(pod))
+    )
+
+
+def plan(pod: Pod, added: Collection[int]) -> Step:
+    """PM-147, PM-148: the next step when the keys of ``added`` are there."""
+    missing = not_ready(pod)
+    if not missing or min(missing.values()) in added:
+        return Step(completed=True)
+    highest = max(missing.values())
+    add = highest if highest not in added else None
+    if highest == min(missing.values()):
+        return Step(add, completed=True)
+    awaited = tuple(name for name, priority in missing.items() if priority == highest)
+    held = tuple(name for name, priority in missing.items() if priority < highest)
+    return Step(add, waiting=Waiting(highest, awaited, held))
+
+
+def config_map(pod: Pod, priority: int) -> dict[str, Any]:
+    """PM-147: the ConfigMap with its first key. It goes with the Pod, which is its owner but does not manage it."""
+    owner = {
+        "apiVersion": PODS.api_version,
+        "kind": PODS.kind,
+        "name": pod.metadata.name,
+        "uid": pod.metadata.uid,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": config_map_name(pod),
+            "namespace": pod.metadata.namespace,
+            "ownerReferences": [owner],
+        },
+        "data": data(priority),
+    }
+
+
+def data(priority: int) -> dict[str, str]:
+    """The ``data`` that lets containers of this priority start."""
+    return {f"{names.BARRIER_KEY_PREFIX}{priority}": "true"}
+
+
+def added_in(found: ConfigMap) -> set[int]:
+    """The priorities whose keys a ConfigMap has."""
+    return {priority for key in found.data if (priority := priority_of_key(key)) is not None}
+
+
+def is_left_behind(found: ConfigMap, pod: Pod) -> bool:
+    """Whether the ConfigMap belongs to an earlier Pod of the same name: all its keys are there, and soon it is gone."""
+    name, uid = pod.metadata.name, pod.metadata.uid
+    owners = [owner.uid for owner in found.metadata.owner_references if (owner.kind, owner.name) == (PODS.kind, name)]
+    return bool(owners) and uid not in owners
+
+
+def _verb(subjects: tuple[str, ...], one: str, several: str) -> str:
+    return one if len(subjects) == 1 else several

@@ -1,0 +1,165 @@
+"""Carrying out the launch barrier: keys into the Pod's ConfigMap, one write per step, and a word where it takes long.
+
+ConfigMaps are not watched: a cluster holds many, and ours change by our own hand. Which keys are there is remembered
+per Pod, asked once after a restart, and looked at again now and then while a Pod waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from app.api import names
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import AlreadyExists, Conflict, NotFound
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import ObjectMeta, Pod, Struct, decode_config_map, decoder
+from app.kube.resources import CONFIGMAPS, PODS, ObjectKey
+from app.kube.store import Change, Store, key_of
+from app.sidecars.launchpriority.barrier import (
+    Step,
+    added_in,
+    config_map,
+    config_map_name,
+    data,
+    is_held,
+    is_left_behind,
+    not_ready,
+    plan,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Seconds a Pod waits for the same containers before that is told and its ConfigMap is looked at again; then twice as
+#: long each time, up to the second figure.
+PATIENCE: Final = 30.0
+MAX_PATIENCE: Final = 600.0
+WAITING_REASON: Final = "LaunchPriorityWaiting"
+
+
+class _Written(Struct, frozen=True):
+    """What is read of the answer to a write."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_decode_written = decoder(_Written)
+
+
+@dataclass(slots=True)
+class _Barrier:
+    """What is known of one Pod; all of it can be found out anew."""
+
+    #: The keys that are there; None: not known yet.
+    added: set[int] | None = None
+    completed: bool = False
+    #: The priority the Pod waits for now, how long that is accepted, and until when.
+    awaited: int | None = None
+    patience: float = PATIENCE
+    until: float = 0.0
+
+
+class LaunchBarrierReconciler:
+    """Lets the containers of Pods start in their order."""
+
+    def __init__(self, client: Client, pods: Store[Pod], events: EventRecorder) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._pods = pods
+        self._events = events
+        self._barriers: dict[str, _Barrier] = {}
+
+    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """PM-146: the Pod, if it has containers that are not ready and have an order."""
+        if change.new is not None and is_held(change.new):
+            return (key_of(change.new),)
+        self._barriers.pop(change.object.metadata.uid, None)
+        return ()
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Take the steps that can be taken now."""
+        pod = self._pods.by_key(key)
+        if pod is None or not is_held(pod):
+            return None
+        barrier = self._barriers.setdefault(pod.metadata.uid, _Barrier())
+        if barrier.completed:
+            return None  # the cache does not show our annotation yet
+        step = await self._open(pod, barrier)
+        if step.completed:
+            await self._complete(pod)
+            barrier.completed = True
+            return None
+        return await self._wait(pod, barrier, step)
+
+    async def _open(self, pod: Pod, barrier: _Barrier) -> Step:
+        """Make sure that the highest key the Pod needs is there; the step that is left."""
+        if barrier.added is None:
+            barrier.added = await self._create(pod, max(not_ready(pod).values()))
+        step = plan(pod, barrier.added)
+        if step.add is not None:
+            barrier.added = await self._add(pod, step.add)
+            step = plan(pod, barrier.added)
+        return step
+
+    async def _create(self, pod: Pod, priority: int) -> set[int]:
+        """PM-147: the ConfigMap, made at once with its first key; the keys it has if it is there already."""
+        namespace = pod.metadata.namespace
+        for _ in range(2):
+            try:
+                await self._client.create(CONFIGMAPS, config_map(pod, priority), namespace, decode=_decode_written)
+            except AlreadyExists:
+                pass
+            else:
+                return {priority}
+            try:
+                found = await self._client.get(CONFIGMAPS, config_map_name(pod), namespace, decode=decode_config_map)
+            except NotFound:
+                continue
+            if not is_left_behind(found, pod):
+                return added_in(found)
+            # The garbage collector would take it, from under the containers that were started by its keys.
+            logger.info("Pod %s: replacing the barrier ConfigMap of the Pod before it", key_of(pod))
+            try:
+                await self._client.delete(CONFIGMAPS, found.metadata.name, namespace, uid=found.metadata.uid)
+            except (NotFound, Conflict):
+                continue
+        await self._client.create(CONFIGMAPS, config_map(pod, priority), namespace, decode=_decode_written)
+        return {priority}
+
+    async def _add(self, pod: Pod, priority: int) -> set[int]:
+        """One more key (PM-149: none is ever taken away); all that are there then."""
+        namespace = pod.metadata.namespace
+        try:
+            found = await self._client.patch(
+                CONFIGMAPS, config_map_name(pod), {"data": data(priority)}, namespace, decode=decode_config_map
+            )
+        except NotFound:
+            return await self._create(pod, priority)
+        return added_in(found)
+
+    async def _complete(self, pod: Pod) -> None:
+        """PM-147: nothing is held back any more. Written after the last key: it also wakes the kubelet."""
+        annotations = {names.CONTAINER_LAUNCH_PRIORITY_COMPLETED: "true"}
+        body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
+        try:
+            await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=_decode_written)
+        except (NotFound, Conflict):
+            # The Pod is gone, or another one has its name.
+            logger.debug("Pod %s is gone", key_of(pod))
+
+    async def _wait(self, pod: Pod, barrier: _Barrier, step: Step) -> Result:
+        """B-14, PM-150: there is no time-out, but who is waited for is told, and the key is made sure of."""
+        now = self._clock.monotonic()
+        waiting = step.waiting
+        assert waiting is not None  # noqa: S101  # a step that does not complete waits
+        if barrier.awaited != waiting.priority:
+            barrier.awaited, barrier.patience, barrier.until = waiting.priority, PATIENCE, now + PATIENCE
+        elif now >= barrier.until:
+            barrier.added = await self._add(pod, waiting.priority)
+            self._events.event(reference(PODS, pod), "Warning", WAITING_REASON, str(waiting))
+            barrier.patience = min(barrier.patience * 2, MAX_PATIENCE)
+            barrier.until = now + barrier.patience
+        return Result(requeue_after=max(0.001, barrier.until - now))
