@@ -55,7 +55,7 @@ ENV_SIDECARSET_VERSION_ALT: Final = "SIDECARSET_VERSION_ALT"
 
 # --- Configuration ---
 CONFIGURATION_CONFIG_MAP: Final = "kruise-configuration"
-"""ConfigMap in the manager's namespace that holds what an operator decides at run time (sheet 08 D9)."""
+"""ConfigMap in the manager's namespace that holds what an operator decides at run time."""
 PATCH_POD_METADATA_WHITELIST_KEY: Final = "SidecarSet_PatchPodMetadata_WhiteList"
 """Key in it: which annotations SidecarSets may patch (SS-31)."""
 PPS_CUSTOM_WORKLOAD_WHITELIST_KEY: Final = "PPS_Watch_Custom_Workload_WhiteList"

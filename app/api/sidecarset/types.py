@@ -1,4 +1,4 @@
-"""The fields of SidecarSet: what users write and what kubectl explains (sheet 05 A1).
+"""The fields of SidecarSet: what users write and what kubectl explains.
 
 v1beta1 is the hub; v1alpha1 says the same but for two fields. Core containers and volumes are kept as they came: the
 schema leaves them open, so that fields newer than this reach the Pod.

@@ -1,4 +1,4 @@
-"""The two webhooks of SidecarSet: fill in what is left out, refuse what cannot work (sheet 05 A2, A3, SS-108).
+"""The two webhooks of SidecarSet: fill in what is left out, refuse what cannot work (SS-5 … SS-34, SS-108).
 
 Both versions are judged alike: an older one is converted first, and patched in its own terms.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import manager
 from tests.sidecars.recorded_sets import NEVER_STORED, SETS, judged, read_alike
+from tests.sidecars.writing import sidecar_set
 
 pytestmark = pytest.mark.controlplane
 
@@ -56,3 +58,40 @@ def test_a_recorded_set_is_judged_and_stored_alike_on_an_api_server(api: Control
     finally:
         # The next case must meet no other set.
         api.request("DELETE", f"{path('v1beta1')}/{name}")
+
+
+def applied(api: ControlPlane, obj: dict[str, Any], *flags: str) -> dict[str, Any]:
+    api.kubectl("apply", *flags, "-f", "-", stdin=json.dumps(obj))
+    return stored(api, obj["metadata"]["name"])
+
+
+def stored(api: ControlPlane, name: str, version: str = "v1beta1") -> dict[str, Any]:
+    return dict(api.request("GET", f"{GROUP}/{version}/sidecarsets/{name}")[1])
+
+
+@pytest.mark.behaviour("SS-1", "SS-2", "SS-4")
+@pytest.mark.parametrize("flags", [(), ("--server-side",)], ids=["client-side", "server-side"])
+def test_applying_an_older_manifest_without_its_namespace_widens_the_scope(
+    api: ControlPlane, flags: tuple[str, ...]
+) -> None:
+    alpha = "apps.kruise.io/v1alpha1"
+    labels = {"labels": {"apps.kruise.io/sidecarset-custom-version": "v1"}}
+    manifest = sidecar_set("scoped", version=alpha, metadata=labels, namespace="shop")
+    try:
+        first = applied(api, manifest, *flags)
+        assert first["spec"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
+        assert first["spec"]["customVersion"] == "v1"
+        shown = stored(api, "scoped", "v1alpha1")
+        assert shown["spec"]["namespace"] == "shop"
+        assert "namespaceSelector" not in shown["spec"]
+        # The same again changes nothing.
+        assert applied(api, manifest, *flags)["metadata"]["generation"] == first["metadata"]["generation"]
+        widened = applied(api, sidecar_set("scoped", version=alpha, metadata=labels), *flags)
+        assert "namespaceSelector" not in widened["spec"]
+        assert widened["spec"]["customVersion"] == "v1"
+        # And on with the newer version.
+        beta = applied(api, sidecar_set("scoped", customVersion="v2", namespaceSelector={"matchLabels": {"a": "b"}}))
+        assert beta["spec"]["namespaceSelector"] == {"matchLabels": {"a": "b"}}
+        assert stored(api, "scoped", "v1alpha1")["spec"]["namespaceSelector"] == {"matchLabels": {"a": "b"}}
+    finally:
+        api.request("DELETE", f"{GROUP}/v1beta1/sidecarsets/scoped")
