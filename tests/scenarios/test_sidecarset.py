@@ -252,5 +252,6 @@ spec: {}
 def test_kubectl_explains_the_fields(world: World) -> None:  # U-03
     text = world.kubectl("explain", "sidecarset.spec.updateStrategy.partition").stdout
     assert "KIND:       SidecarSet" in text
-    assert "partition" in text
-    assert "<IntOrString>" in text
+    assert "FIELD: partition" in text
+    assert "DESCRIPTION:" in text
+    assert "percentage" in text

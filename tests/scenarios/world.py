@@ -127,7 +127,9 @@ def manager(kubectl: Kubectl, kubeconfig: Path, folder: Path, *flags: str) -> It
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
     kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace))
     kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
-    kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "deploy" / "crds"))
+    # Right after creation a CRD has no conditions, which kubectl wait takes for an error.
+    established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "deploy" / "crds")]
+    eventually(lambda: kubectl(*established, check=False).returncode == 0, "the CRDs are established", 30)
     webhook, health, metrics = free_port("127.0.0.1"), free_port("127.0.0.1"), free_port("127.0.0.1")
     arguments = [
         "app.cli.main",
