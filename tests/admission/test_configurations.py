@@ -1,0 +1,297 @@
+"""What is derived from declarations: webhook configurations, operator overrides, RBAC, the reference page."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.admission import docs, rbac
+from app.admission.configurations import (
+    ServiceEndpoint,
+    UrlEndpoint,
+    conversion_patch,
+    mutating_configuration,
+    updated,
+    validating_configuration,
+)
+from app.admission.policies import PolicyError, WebhookPolicies, apply_policies, load_policies, without_namespaces
+from app.kube.admission import MatchCondition, Operation, PolicyRule, Rule, Webhook
+from app.manager.handlers import WEBHOOKS
+
+SERVICE = ServiceEndpoint("kruise-webhook-service", "kruise-system")
+BY_NAME = {webhook.name: webhook for webhook in WEBHOOKS}
+
+
+def entry(configuration: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(one for one in configuration["webhooks"] if one["name"] == name)
+    return found
+
+
+def as_registered(policies: WebhookPolicies | None = None, own_namespace: str = "kruise-system") -> dict[str, Any]:
+    webhooks = apply_policies(WEBHOOKS, policies or WebhookPolicies(), own_namespace)
+    return entry(mutating_configuration(webhooks, SERVICE, "Q0E="), "mpod.kb.io")
+
+
+@pytest.mark.behaviour("PW-1", "PW-2", "PW-5", "MGR-42")
+def test_the_pod_webhook_is_registered_as_declared() -> None:
+    found = as_registered()
+    assert found["clientConfig"] == {
+        "caBundle": "Q0E=",
+        "service": {
+            "name": "kruise-webhook-service",
+            "namespace": "kruise-system",
+            "path": "/mutate-pod",
+            "port": 443,
+        },
+    }
+    assert found["rules"] == [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "*"}
+    ]
+    assert (found["failurePolicy"], found["sideEffects"], found["matchPolicy"]) == ("Fail", "None", "Equivalent")
+    assert found["reinvocationPolicy"] == "Never"
+    assert found["objectSelector"] == {}
+    assert found["admissionReviewVersions"] == ["v1"]
+    assert found["timeoutSeconds"] == 30
+
+
+@pytest.mark.behaviour("PW-3", "MGR-94")
+def test_system_namespaces_and_our_own_are_never_sent() -> None:
+    assert as_registered(own_namespace="kruise-elsewhere")["namespaceSelector"] == {
+        "matchExpressions": [
+            {"key": "control-plane", "operator": "NotIn", "values": ["openkruise"]},
+            {
+                "key": "kubernetes.io/metadata.name",
+                "operator": "NotIn",
+                "values": ["kube-system", "kube-public", "kruise-elsewhere"],
+            },
+        ]
+    }
+
+
+@pytest.mark.behaviour("MGR-42")
+def test_a_manager_outside_the_cluster_is_registered_by_url() -> None:
+    configuration = mutating_configuration(WEBHOOKS, UrlEndpoint("10.0.0.7", 9876), "Q0E=")
+    assert entry(configuration, "mpod.kb.io")["clientConfig"] == {
+        "caBundle": "Q0E=",
+        "url": "https://10.0.0.7:9876/mutate-pod",
+    }
+    assert UrlEndpoint("::1", 1).client_config("/x", "")["url"] == "https://[::1]:1/x"
+
+
+@pytest.mark.behaviour("SS-108")
+def test_sidecarsets_are_intercepted_in_both_versions() -> None:
+    mutating = entry(mutating_configuration(WEBHOOKS, SERVICE, ""), "msidecarset.kb.io")
+    validating = entry(validating_configuration(WEBHOOKS, SERVICE, ""), "vsidecarset.kb.io")
+    for found, path in (
+        (mutating, "/mutate-apps-kruise-io-sidecarset"),
+        (validating, "/validate-apps-kruise-io-sidecarset"),
+    ):
+        assert found["clientConfig"]["service"]["path"] == path
+        assert found["rules"][0]["apiVersions"] == ["v1alpha1", "v1beta1"]
+        assert found["rules"][0]["operations"] == ["CREATE", "UPDATE"]
+        assert found["rules"][0]["resources"] == ["sidecarsets"]
+    # Only mutating entries can be invoked again.
+    assert "reinvocationPolicy" not in validating
+
+
+@pytest.mark.behaviour("MGR-44")
+def test_a_configuration_is_written_only_if_it_differs() -> None:
+    desired = mutating_configuration(WEBHOOKS, SERVICE, "Q0E=")
+    live = {**desired, "metadata": {"name": "x", "resourceVersion": "7", "labels": {"kept": "yes"}}}
+    assert updated(live, desired) is None
+    drifted = {**live, "webhooks": [{**desired["webhooks"][0], "failurePolicy": "Ignore"}]}
+    repaired = updated(drifted, desired)
+    assert repaired is not None
+    assert repaired["webhooks"] == desired["webhooks"]
+    assert repaired["metadata"] == live["metadata"]
+    # A configuration without entries is read back without the field.
+    empty = mutating_configuration([], SERVICE, "")
+    assert updated({"metadata": {"name": "x"}}, empty) is None
+
+
+def test_match_conditions_are_left_out_where_there_are_none() -> None:
+    plain = Webhook("a.b.c", "/a", True, (Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),), "test")
+    with_condition = Webhook(
+        "d.e.f", "/d", True, plain.rules, "test", match_conditions=(MatchCondition("some", "true"),)
+    )
+    configuration = mutating_configuration([plain, with_condition], SERVICE, "")
+    assert "matchConditions" not in entry(configuration, "a.b.c")
+    assert entry(configuration, "d.e.f")["matchConditions"] == [{"name": "some", "expression": "true"}]
+    assert "caBundle" not in entry(configuration, "a.b.c")["clientConfig"]
+
+
+# --- conversion webhooks ----------------------------------------------------------------------------------------------
+
+
+def definition(strategy: str = "Webhook", **client_config: Any) -> dict[str, Any]:
+    conversion: dict[str, Any] = {"strategy": strategy}
+    if strategy == "Webhook":
+        conversion["webhook"] = {"clientConfig": client_config, "conversionReviewVersions": ["v1", "v1beta1"]}
+    return {"metadata": {"name": "x", "resourceVersion": "3"}, "spec": {"conversion": conversion}}
+
+
+@pytest.mark.behaviour("MGR-52")
+def test_a_definition_is_told_to_convert_through_us() -> None:
+    service = {"name": "kruise-webhook-service", "namespace": "kruise-system", "path": "/convert", "port": 443}
+    crd = definition(service=service)
+    assert conversion_patch(crd, SERVICE, "Q0E=") == {
+        "metadata": {"resourceVersion": "3"},
+        "spec": {
+            "conversion": {
+                "webhook": {
+                    "clientConfig": {"caBundle": "Q0E=", "service": service},
+                    "conversionReviewVersions": ["v1", "v1beta1"],
+                }
+            }
+        },
+    }
+    assert conversion_patch(definition(service=service, caBundle="Q0E="), SERVICE, "Q0E=") is None
+
+
+@pytest.mark.behaviour("MGR-52")
+def test_moving_from_service_to_url_removes_the_service() -> None:
+    patch = conversion_patch(definition(service={"name": "x"}), UrlEndpoint("127.0.0.1", 1), "Q0E=")
+    assert patch is not None
+    client_config = patch["spec"]["conversion"]["webhook"]["clientConfig"]
+    assert client_config == {"service": None, "url": "https://127.0.0.1:1/convert", "caBundle": "Q0E="}
+
+
+@pytest.mark.behaviour("MGR-52")
+def test_a_definition_without_conversion_is_left_alone() -> None:
+    assert conversion_patch(definition("None"), SERVICE, "Q0E=") is None
+    assert conversion_patch({"metadata": {}, "spec": {}}, SERVICE, "Q0E=") is None
+
+
+# --- what an operator may decide --------------------------------------------------------------------------------------
+
+
+def policies_from(tmp_path: Path, text: str) -> WebhookPolicies:
+    (tmp_path / "webhooks.yaml").write_text(text, "utf-8")
+    return load_policies(tmp_path)
+
+
+def test_failure_policy_timeout_and_namespaces_can_be_changed_per_webhook(tmp_path: Path) -> None:
+    found = as_registered(
+        policies_from(
+            tmp_path,
+            """
+            excludedNamespaces: [monitoring]
+            webhooks:
+              mpod.kb.io: {failurePolicy: Ignore, timeoutSeconds: 5, excludedNamespaces: [batch]}
+            """,
+        )
+    )
+    assert (found["failurePolicy"], found["timeoutSeconds"]) == ("Ignore", 5)
+    assert found["namespaceSelector"]["matchExpressions"][-1]["values"] == [
+        "kube-system",
+        "kube-public",
+        "kruise-system",
+        "monitoring",
+        "batch",
+    ]
+
+
+def test_the_file_shipped_changes_nothing() -> None:
+    shipped = load_policies(Path(__file__).parent.parent.parent / "policies")
+    assert shipped == WebhookPolicies()
+
+
+def test_a_folder_without_the_file_changes_nothing(tmp_path: Path) -> None:
+    assert load_policies(tmp_path) == WebhookPolicies()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("webhooks: [", "line 1: is not YAML"),
+        ("a: b: c", "line 1: is not YAML"),
+        ("webhook: {}", "webhook: unknown field"),
+        ("webhooks: {mpod.kb.io: {failurepolicy: Fail}}", "webhooks.mpod.kb.io.failurepolicy: unknown field"),
+        (
+            "webhooks: {mpod.kb.io: {failurePolicy: fail}}",
+            "webhooks.mpod.kb.io.failurePolicy: Input should be 'Fail' or 'Ignore', got 'fail'",
+        ),
+        ("webhooks: {mpod.kb.io: {timeoutSeconds: 31}}", "timeoutSeconds: Input should be less than or equal to 30"),
+        ("webhooks: {mpod.kb.io: {timeoutSeconds: '5'}}", "timeoutSeconds: Input should be a valid integer, got '5'"),
+        ("excludedNamespaces: [Not_A_Name]", "excludedNamespaces.0: String should match pattern"),
+        ("- a", "document: Input should be"),
+    ],
+)
+def test_a_wrong_file_is_refused_naming_file_and_field(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(PolicyError) as refused:
+        policies_from(tmp_path, text)
+    assert str(tmp_path / "webhooks.yaml") in str(refused.value)
+    assert message in str(refused.value)
+
+
+def test_an_unreadable_file_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "webhooks.yaml").write_bytes(b"\xff")
+    with pytest.raises(PolicyError, match=r"webhooks.yaml: is not UTF-8 at byte 0"):
+        load_policies(tmp_path)
+    with pytest.raises(PolicyError, match="cannot be read: No such file or directory"):
+        load_policies(tmp_path / "absent.yaml")
+
+
+def test_an_override_of_an_unknown_webhook_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    policies = policies_from(tmp_path, "webhooks: {mpods.kb.io: {}}")
+    with pytest.raises(PolicyError, match=r"webhooks\.mpods\.kb\.io: .*did you mean mpod\.kb\.io\?\); known are "):
+        as_registered(policies)
+
+
+def test_excluding_namespaces_keeps_the_rest_of_a_selector() -> None:
+    selector = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}
+    assert without_namespaces(selector, []) == selector
+    assert without_namespaces(selector, ["x", "x"]) == {
+        "matchLabels": {"a": "b"},
+        "matchExpressions": [
+            {"key": "c", "operator": "Exists"},
+            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["x"]},
+        ],
+    }
+
+
+# --- RBAC and reference -----------------------------------------------------------------------------------------------
+
+
+def test_rules_are_merged_into_the_fewest() -> None:
+    merged = rbac.merged(
+        [
+            PolicyRule(("get", "list"), ("",), ("pods",)),
+            PolicyRule(("watch",), ("",), ("pods", "namespaces")),
+            PolicyRule(("list", "get"), ("",), ("namespaces",)),
+            PolicyRule(("get", "update"), ("",), ("secrets",), names=("one",)),
+            PolicyRule(("get",), ("",), ("secrets",)),
+        ]
+    )
+    assert merged == [
+        {"apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["one"], "verbs": ["update"]},
+    ]
+
+
+def test_what_is_for_the_own_namespace_is_granted_there_alone() -> None:
+    made = rbac.manifests(
+        [
+            PolicyRule(("get",), ("",), ("secrets",), own_namespace=True),
+            PolicyRule(("get",), ("",), ("pods",)),
+        ],
+        "elsewhere",
+    )
+    by_kind = {one["kind"]: one for one in made}
+    assert by_kind["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
+    assert by_kind["Role"]["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+    assert by_kind["Role"]["metadata"]["namespace"] == "elsewhere"
+    for binding, role in (("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")):
+        assert by_kind[binding]["roleRef"]["name"] == by_kind[role]["metadata"]["name"]
+        assert by_kind[binding]["subjects"][0]["namespace"] == "elsewhere"
+    assert by_kind["Namespace"]["metadata"]["labels"] == {"control-plane": "openkruise"}
+
+
+def test_the_reference_page_shows_every_declaration() -> None:
+    page = docs.page(WEBHOOKS)
+    for webhook in WEBHOOKS:
+        assert f"## {webhook.name}" in page
+        assert webhook.summary.rstrip(".") in page
+        assert f"`{webhook.path}`" in page
+    assert "/mutate-apps-kruise-io-v1alpha1-sidecarset" in page

@@ -1,0 +1,352 @@
+"""The admission service over HTTP: routes, bad input, counting."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from app.admission import envelope, server
+from app.admission.metrics import AdmissionMetrics
+from app.admission.registry import build_registry
+from app.admission.server import AdmissionApp, create_app
+from app.api.conversion import convert
+from app.kube.admission import (
+    Allowed,
+    Decide,
+    Denied,
+    Handler,
+    Operation,
+    Patched,
+    PatchOperation,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.errors import TransportError
+from app.kube.transport import RequestInfo
+from tests.admission.requests import patch_of, recorded, review_of
+
+UID = recorded("pod-create")["request"]["uid"]
+JSON = {"Content-Type": "application/json"}
+
+
+def service(decide: Decide, metrics: AdmissionMetrics | None = None, timeout_seconds: int = 10) -> AdmissionApp:
+    webhook = Webhook(
+        name="mpod.kb.io",
+        path="/mutate-pod",
+        mutating=True,
+        rules=(Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),),
+        summary="test",
+        timeout_seconds=timeout_seconds,
+    )
+    registry = build_registry([Handler(webhook, decide)], lambda _: True)
+    return create_app(registry, convert, metrics or AdmissionMetrics())
+
+
+def client(app: AdmissionApp) -> httpx.AsyncClient:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service")
+
+
+async def ask(app: AdmissionApp, body: bytes | None = None, **headers: str) -> dict[str, Any]:
+    async with client(app) as http:
+        answer = await http.post("/mutate-pod", content=body or review_of(), headers=JSON | headers)
+    assert answer.status_code == 200
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def allow(_review: Review) -> Allowed:
+    return Allowed()
+
+
+def scrape(metrics: AdmissionMetrics) -> str:
+    registry = CollectorRegistry()
+    registry.register(metrics)
+    return generate_latest(registry).decode()
+
+
+async def test_a_recorded_review_is_answered_under_its_uid() -> None:
+    answer = await ask(service(allow))
+    assert answer["response"] == {"uid": UID, "allowed": True, "status": {"metadata": {}, "code": 200}}
+
+
+async def test_a_handler_may_decide_at_once_or_later() -> None:
+    async def patch(review: Review) -> Patched:
+        await asyncio.sleep(0)
+        return Patched((PatchOperation("add", "/metadata/labels/seen", review.name, "T-1"),))
+
+    answer = await ask(service(patch))
+    assert patch_of(answer) == [{"op": "add", "path": "/metadata/labels/seen", "value": "web-0"}]
+
+
+async def test_a_refusal_is_what_kubectl_prints(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    answer = await ask(service(lambda _: Denied("not today", code=403, reason="Forbidden")))
+    assert answer["response"]["status"] == {
+        "metadata": {},
+        "message": "not today",
+        "reason": "Forbidden",
+        "code": 403,
+    }
+    assert "denied CREATE Pod shop/web-0: not today" in caplog.text
+
+
+@pytest.mark.behaviour("MGR-21")
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE"])
+async def test_healthz_answers_200_to_any_method(method: str) -> None:
+    async with client(service(allow)) as http:
+        assert (await http.request(method, "/healthz")).status_code == 200
+
+
+@pytest.mark.behaviour("MGR-122")
+async def test_an_old_path_gives_the_same_answer() -> None:
+    webhook = Webhook(
+        name="msidecarset.kb.io",
+        path="/mutate-apps-kruise-io-sidecarset",
+        mutating=True,
+        rules=(Rule((Operation.CREATE,), ("apps.kruise.io",), ("v1alpha1", "v1beta1"), ("sidecarsets",)),),
+        summary="test",
+    )
+    app = create_app(build_registry([Handler(webhook, allow)], lambda _: True), convert, AdmissionMetrics())
+    async with client(app) as http:
+        for path in ("/mutate-apps-kruise-io-sidecarset", "/mutate-apps-kruise-io-v1alpha1-sidecarset"):
+            answer = await http.post(path, content=review_of("sidecarset-create-v1alpha1"), headers=JSON)
+            assert answer.json()["response"]["allowed"] is True
+
+
+async def test_the_framework_knows_all_routes_and_shows_no_pages_of_its_own() -> None:
+    app = service(allow)
+    assert {"/mutate-pod", "/convert", "/healthz"} <= {getattr(route, "path", "") for route in app.routes}
+    async with client(app) as http:
+        for path in ("/docs", "/redoc", "/openapi.json"):
+            assert (await http.get(path)).status_code == 404
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/yaml", "application/x-www-form-urlencoded", ""])
+async def test_a_wrong_content_type_is_refused_under_the_uid(content_type: str) -> None:
+    async with client(service(allow)) as http:
+        answer = await http.post("/mutate-pod", content=review_of(), headers={"Content-Type": content_type})
+    status = answer.json()["response"]["status"]
+    assert answer.json()["response"]["uid"] == UID
+    assert status["code"] == 400
+    assert status["message"].startswith("Content-Type: expected application/json, got ")
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
+async def test_json_is_recognised_however_it_is_spelled(content_type: str) -> None:
+    async with client(service(allow)) as http:
+        answer = await http.post("/mutate-pod", content=review_of(), headers={"Content-Type": content_type})
+    assert answer.json()["response"]["allowed"] is True
+
+
+async def test_a_body_of_ten_mebibytes_is_refused_under_the_uid() -> None:
+    metrics = AdmissionMetrics()
+    padded = review_of(options={"padding": "x" * (10 * 1024 * 1024)})
+    answer = await ask(service(allow, metrics), padded)
+    assert answer["response"]["uid"] == UID
+    assert answer["response"]["status"]["code"] == 413
+    assert answer["response"]["status"]["message"] == "request body is larger than 7 MiB"
+    assert 'kruise_admission_bad_requests_total{reason="too_large",webhook="/mutate-pod"} 1.0' in scrape(metrics)
+
+
+async def test_a_body_that_never_ends_is_not_kept() -> None:
+    kept = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal kept
+        while True:
+            kept += 1
+            yield b" " * (1024 * 1024)
+
+    messages = aiter(endless())
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": await anext(messages), "more_body": True}
+
+    status, body = await raw(service(allow), receive)
+    assert status == 413
+    assert b"larger than 7 MiB" in body
+    assert kept <= envelope.MAX_BODY_BYTES // (1024 * 1024) + 1
+
+
+async def test_a_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "BODY_TIMEOUT_SECONDS", 0.01)
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    status, body = await raw(service(allow), receive)
+    assert status == 408
+    assert b"request body: not complete after 0.01 s" in body
+
+
+async def test_a_client_that_goes_away_is_counted_and_not_answered() -> None:
+    metrics = AdmissionMetrics()
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.disconnect"}
+
+    assert await raw(service(allow, metrics), receive) == (0, b"")
+    assert 'reason="disconnected"' in scrape(metrics)
+    assert 'requests_in_flight{webhook="/mutate-pod"} 0.0' in scrape(metrics)
+
+
+async def test_a_body_may_come_in_pieces() -> None:
+    whole = review_of()
+    pieces = [whole[:10], whole[10:500], whole[500:]]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    status, body = await raw(service(allow), receive)
+    assert status == 200
+    assert json.loads(body)["response"]["allowed"] is True
+
+
+async def raw(app: AdmissionApp, receive: Callable[[], Any]) -> tuple[int, bytes]:
+    """Talk ASGI to the application, as a server does."""
+    sent: list[dict[str, Any]] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/mutate-pod", "headers": headers, "query_string": b""}
+    await app(scope, receive, send)
+    if not sent:
+        return 0, b""
+    return sent[0]["status"], sent[1]["body"]
+
+
+async def test_only_post_is_for_reviews() -> None:
+    async with client(service(allow)) as http:
+        answer = await http.get("/mutate-pod")
+    assert answer.status_code == 405
+    assert answer.json()["response"]["status"]["message"] == "method: expected POST, got GET"
+
+
+async def test_a_path_nobody_serves_is_named_under_the_uid() -> None:
+    async with client(service(allow)) as http:
+        answer = await http.post("/mutate-pods", content=review_of(), headers=JSON)
+        assert (await http.get("/nowhere")).status_code == 404
+    assert answer.status_code == 200
+    response = answer.json()["response"]
+    assert (response["uid"], response["allowed"], response["status"]["code"]) == (UID, False, 404)
+    assert response["status"]["message"] == "no webhook is served at /mutate-pods; served are /mutate-pod"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "not_json"),
+        (b"not json", "not_json"),
+        (b"{}", "not_a_review"),
+        (b"\xff", "not_utf8"),
+        (review_of(uid=""), "missing_uid"),
+        (review_of(operation=5), "wrong_field"),
+        (review_of().replace(b"admission.k8s.io/v1", b"admission.k8s.io/v1beta1"), "unsupported_version"),
+    ],
+    ids=["empty", "text", "object", "bytes", "no uid", "wrong type", "v1beta1"],
+)
+async def test_every_bad_request_is_counted_and_logged(
+    body: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = AdmissionMetrics()
+    async with client(service(allow, metrics)) as http:
+        answer = await http.post("/mutate-pod", content=body, headers=JSON)
+    assert answer.json()["response"]["allowed"] is False
+    assert f'kruise_admission_bad_requests_total{{reason="{reason}",webhook="/mutate-pod"}} 1.0' in scrape(metrics)
+    assert answer.json()["response"]["status"]["message"] in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+# --- when a handler fails ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.behaviour("MGR-45")
+async def test_a_mistake_in_a_handler_is_a_500_that_names_webhook_and_object() -> None:
+    metrics = AdmissionMetrics()
+
+    def broken(_review: Review) -> Allowed:
+        raise KeyError("containers")
+
+    response = (await ask(service(broken, metrics)))["response"]
+    assert (response["uid"], response["allowed"], response["status"]["code"]) == (UID, False, 500)
+    assert response["status"]["message"] == "mpod.kb.io failed on Pod shop/web-0: KeyError: 'containers'"
+    assert 'controller_runtime_webhook_panics_total{webhook="/mutate-pod"} 1.0' in scrape(metrics)
+    assert 'kruise_admission_decisions_total{outcome="error",webhook="mpod.kb.io"} 1.0' in scrape(metrics)
+
+
+@pytest.mark.behaviour("MGR-45")
+async def test_an_api_server_that_does_not_answer_the_handler_is_a_500_without_a_panic() -> None:
+    metrics = AdmissionMetrics()
+
+    async def asking(_review: Review) -> Allowed:
+        raise TransportError(RequestInfo("GET", "/api/v1/namespaces/shop"), "connection refused")
+
+    response = (await ask(service(asking, metrics)))["response"]
+    assert response["status"]["code"] == 500
+    assert "GET /api/v1/namespaces/shop: connection refused" in response["status"]["message"]
+    assert 'controller_runtime_webhook_panics_total{webhook="/mutate-pod"} 0.0' in scrape(metrics)
+
+
+async def test_a_decision_that_does_not_come_is_given_up_before_the_api_server_does() -> None:
+    async def hanging(_review: Review) -> Allowed:
+        await asyncio.Event().wait()
+        return Allowed()
+
+    response = (await ask(service(hanging, timeout_seconds=0)))["response"]
+    assert response["status"]["code"] == 504
+    assert response["status"]["message"] == "mpod.kb.io could not decide about Pod shop/web-0 within 0 s"
+
+
+async def test_a_patch_that_is_no_json_is_our_mistake_and_answered() -> None:
+    response = (await ask(service(lambda _: Patched((PatchOperation("add", "/x", {1, 2}),)))))["response"]
+    assert (response["uid"], response["status"]["code"]) == (UID, 500)
+
+
+async def test_what_is_no_decision_is_our_mistake_and_answered() -> None:
+    response = (await ask(service(lambda _: "yes")))["response"]  # type: ignore[arg-type,return-value]
+    assert (response["uid"], response["allowed"], response["status"]["code"]) == (UID, False, 500)
+
+
+async def test_before_the_caches_are_filled_reviews_are_refused() -> None:
+    app = service(allow)
+    app.starting = "its caches are not filled yet"
+    response = (await ask(app))["response"]
+    assert (response["allowed"], response["status"]["code"]) == (False, 503)
+    assert response["status"]["message"] == "pykruise is starting: its caches are not filled yet"
+    app.starting = ""
+    assert (await ask(app))["response"]["allowed"] is True
+
+
+async def test_while_stopping_clients_are_sent_to_a_new_connection() -> None:
+    app = service(allow)
+    async with client(app) as http:
+        assert "connection" not in (await http.post("/mutate-pod", content=review_of(), headers=JSON)).headers
+        app.draining = True
+        assert (await http.post("/mutate-pod", content=review_of(), headers=JSON)).headers["connection"] == "close"
+
+
+@pytest.mark.behaviour("MGR-25")
+async def test_requests_are_counted_under_the_names_dashboards_expect() -> None:
+    metrics = AdmissionMetrics()
+    app = service(allow, metrics)
+    for _ in range(3):
+        await ask(app)
+    text = scrape(metrics)
+    assert 'controller_runtime_webhook_requests_total{code="200",webhook="/mutate-pod"} 3.0' in text
+    assert 'controller_runtime_webhook_latency_seconds_count{webhook="/mutate-pod"} 3.0' in text
+    assert 'controller_runtime_webhook_latency_seconds_bucket{le="+Inf",webhook="/mutate-pod"} 3.0' in text
+    assert 'controller_runtime_webhook_requests_in_flight{webhook="/mutate-pod"} 0.0' in text
+    assert 'kruise_admission_decisions_total{outcome="allowed",webhook="mpod.kb.io"} 3.0' in text
