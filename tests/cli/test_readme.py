@@ -1,0 +1,85 @@
+"""What the README shows is what happens: its curl's request, decided and patched, gives the Pod it prints."""
+
+from __future__ import annotations
+
+import base64
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonpatch
+import orjson
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text("utf-8")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
+
+def shown_pod() -> dict[str, Any]:
+    """The Pod in the README's last YAML block."""
+    block = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)[-1]
+    pod: dict[str, Any] = yaml.safe_load(block)
+    return pod
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[httpx.Client]:
+    """``make serve``'s command as a process on a free port, and a client that trusts its certificate."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    samples = str(ROOT / "policies" / "samples")
+    command = [sys.executable, "-m", "app.cli.main", "serve", "--policies", samples, "--port", port]
+    process = subprocess.Popen([*command, "--certs", str(folder)], cwd=ROOT, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not answers(port):
+            assert process.poll() is None, f"serve ended with {process.returncode}"
+            assert time.monotonic() < deadline, "serve does not answer"
+            time.sleep(0.05)
+        trusted = ssl.create_default_context(cafile=str(folder / "ca-cert.pem"))
+        with httpx.Client(base_url=f"https://localhost:{port}", verify=trusted, trust_env=False) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def answers(port: str) -> bool:
+    """Whether somebody listens on a loopback port."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(port))) == 0
+
+
+def test_the_curl_of_the_readme_gives_the_pod_it_shows(tmp_path: Path) -> None:
+    (fixture,) = set(re.findall(r"--data-binary @(\S+)", README))
+    (path,) = set(re.findall(r"https://localhost:9443(/\S+)", README))
+    body = (ROOT / fixture).read_bytes()
+    with serving(tmp_path) as client:
+        answer = client.post(path, content=body, headers={"Content-Type": "application/json"}).json()
+    assert answer["response"]["allowed"] is True
+    patch = orjson.loads(base64.b64decode(answer["response"]["patch"]))
+    pod = jsonpatch.apply_patch(orjson.loads(body)["request"]["object"], patch)
+    pod["metadata"].pop("managedFields")  # the README leaves them out, as kubectl does
+    assert yaml.safe_load(TIME.sub("TIME", yaml.safe_dump(pod))) == yaml.safe_load(
+        TIME.sub("TIME", yaml.safe_dump(shown_pod()))
+    )
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    assert set(re.findall(r"\bmake ([a-z-]+)", README)) <= targets
+    helped = subprocess.run(
+        [sys.executable, "-m", "app.cli.main", "--help"], capture_output=True, text=True, check=True
+    )
+    for command in set(re.findall(r"(?:bin/|`)pykruise ([a-z]+)", README)):
+        assert command in helped.stdout
