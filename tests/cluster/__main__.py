@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tests.cluster import binaries, packages
+from tests.cluster import binaries, helm, ourimage, packages
 from tests.cluster.cluster import Cluster, take_down
 from tests.cluster.errors import ClusterError
 
@@ -93,9 +93,11 @@ def _kubeconfig(_: argparse.Namespace) -> int:
 
 def _build(options: argparse.Namespace) -> int:
     print(binaries.build())
+    print(helm.ensure().parent)
     if not options.no_nodes:
         packages.ensure()
         print(packages.program(packages.CONTAINERD).parent)
+        print(ourimage.build())
     return 0
 
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.cluster.errors import ClusterError
@@ -45,8 +46,13 @@ def kubernetes_version() -> str:
 
 def built_dir() -> Path:
     """The cache folder for the commands built from the present go.sum."""
-    digest = hashlib.sha256((SOURCE / "go.sum").read_bytes()).hexdigest()
-    return cache_dir() / f"cluster-{digest[:16]}"
+    return module_dir("cluster", SOURCE)
+
+
+def module_dir(name: str, module: Path) -> Path:
+    """The cache folder for what is built from the Go module in the folder `module`: another go.sum, another folder."""
+    digest = hashlib.sha256((module / "go.sum").read_bytes()).hexdigest()
+    return cache_dir() / f"{name}-{digest[:16]}"
 
 
 def find(name: str) -> Path | None:
@@ -68,10 +74,22 @@ def ensure(*names: str) -> dict[str, Path]:
 
 def build() -> Path:
     """Build every command unless that has been done, and return their folder. Safe to call from two processes."""
-    target = built_dir()
+    version = kubernetes_version()
+    major, minor = version.removeprefix("v").split(".")[:2]
+    stamp = "k8s.io/component-base/version"
+    values = {f"{stamp}.gitVersion": version, f"{stamp}.gitMajor": major, f"{stamp}.gitMinor": minor}
+    return build_module("cluster", SOURCE, _PACKAGES, values)
+
+
+def build_module(name: str, module: Path, packages: Mapping[str, str], values: Mapping[str, str]) -> Path:
+    """Build the commands `packages` (name: package) of the Go module in the folder `module`, unless that has been done.
+
+    `values`: strings that the linker puts into the programs, by variable. Returns the folder with the commands.
+    """
+    target = module_dir(name, module)
     with locked(target.with_name(f"{target.name}.lock")):
         if not target.is_dir():
-            _build_into(target, _go())
+            _build_into(target, _go(), module, packages, values)
     return target
 
 
@@ -86,22 +104,19 @@ def _go() -> str:
     return go
 
 
-def _build_into(target: Path, go: str) -> None:
-    version = kubernetes_version()
-    major, minor = version.removeprefix("v").split(".")[:2]
-    stamp = "k8s.io/component-base/version"
-    flags = f"-s -w -X {stamp}.gitVersion={version} -X {stamp}.gitMajor={major} -X {stamp}.gitMinor={minor}"
+def _build_into(target: Path, go: str, module: Path, packages: Mapping[str, str], values: Mapping[str, str]) -> None:
+    flags = " ".join(["-s -w", *(f"-X {variable}={value}" for variable, value in values.items())])
     # A folder with all commands appears under its name only by the last rename; what was cut short is thrown away here.
     unfinished = target.with_name(f"{target.name}.building")
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
-    for name, package in _PACKAGES.items():
+    for name, package in packages.items():
         began = time.monotonic()
         print(f"building {name} ({package})", file=sys.stderr, flush=True)
         options = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", flags]
         command = ["nice", "-n", "10", go, "build", *options, "-o", str(unfinished / name), package]
         environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
-        if subprocess.run(command, cwd=SOURCE, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
-            raise ClusterError(f"{' '.join(command)} failed in {SOURCE}; the compiler's words are above")
+        if subprocess.run(command, cwd=module, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
+            raise ClusterError(f"{' '.join(command)} failed in {module}; the compiler's words are above")
         print(f"built {name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     unfinished.rename(target)

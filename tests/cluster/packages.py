@@ -1,7 +1,8 @@
 """The container programs for the nodes, unpacked from Debian's packages into the cache folder.
 
 They are not installed: installing containerd or docker-registry would also set up (and start) a service of the whole
-machine, and nothing here may use or disturb one. Only iptables, which is no service, is installed if it is missing.
+machine, and nothing here may use or disturb one. Only what is no service is installed if it is missing: iptables, and
+what builds images.
 """
 
 import os
@@ -36,8 +37,34 @@ def ensure() -> None:
     with locked(target.with_name(f"{target.name}.lock")):
         if not target.is_dir():
             _unpack_into(target)
-        if shutil.which("iptables", path=search_path()) is None:
-            _fetch("install", "--yes", "--no-install-recommends", "iptables")
+        ensure_installed("iptables")
+
+
+def ensure_installed(*names: str) -> None:
+    """Install the packages whose command of the same name is missing."""
+    missing = [name for name in names if shutil.which(name, path=search_path()) is None]
+    if missing:
+        _fetch("install", "--yes", "--no-install-recommends", *missing)
+
+
+def debian_sources() -> tuple[str, str]:
+    """Where this machine gets Debian's packages from, as lines of a sources.list, and the release's name."""
+    if not (found := _debian_sources()):
+        _apt("update")
+        found = _debian_sources()
+    if not found:
+        raise ClusterError("apt has no source of Debian's packages here (apt-get indextargets), and images need one")
+    return "".join(f"deb {uri} {suite} main\n" for uri, suite in found), _release_name()
+
+
+def _debian_sources() -> list[tuple[str, str]]:
+    """URI and suite of each source, the release itself first."""
+    query = ["--format", "$(REPO_URI) $(RELEASE)", "Created-By: Packages", "Origin: Debian", "Component: main"]
+    told = subprocess.run(["apt-get", "indextargets", *query], capture_output=True, text=True, check=True).stdout
+    release = _release_name()
+    suites = (release, f"{release}-updates", f"{release}-security")
+    lines = dict.fromkeys(tuple(line.split()) for line in told.splitlines())
+    return sorted(((uri, suite) for uri, suite in lines if suite in suites), key=lambda line: line[1] != release)
 
 
 def program(name: str) -> Path:
@@ -61,11 +88,14 @@ def search_path() -> str:
 
 
 def _unpacked_dir() -> Path:
-    release = "unknown"
+    return cache_dir() / f"debian-{_release_name()}"
+
+
+def _release_name() -> str:
     for line in Path("/etc/os-release").read_text().splitlines():
         if line.startswith("VERSION_CODENAME="):
-            release = line.partition("=")[2].strip('"')
-    return cache_dir() / f"debian-{release}"
+            return line.partition("=")[2].strip('"')
+    return "unknown"
 
 
 def _unpack_into(target: Path) -> None:

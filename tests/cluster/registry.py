@@ -3,6 +3,7 @@
 import http.client
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.cluster import images, packages
@@ -46,6 +47,20 @@ class Registry:
         """Make these images and put them in the registry, under the names by which Pods will ask for them."""
         _Upload(self.address).push(image if isinstance(image, Image) else Image(image) for image in added)
 
+    def add_layout(self, reference: str, layout: Path) -> None:
+        """Put the one image of an OCI layout in the registry, under the name by which Pods will ask for it."""
+        blobs = layout / "blobs"
+        manifest = _file_of(
+            blobs, json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]
+        ).read_bytes()
+        content = json.loads(manifest)
+        parts = (_file_of(blobs, part["digest"]).read_bytes() for part in [content["config"], *content["layers"]])
+        _Upload(self.address).push_built(Image(reference), manifest, parts)
+
+
+def _file_of(blobs: Path, digest: str) -> Path:
+    return blobs / digest.replace(":", "/")
+
 
 class _Upload:
     """One connection over which images are put into a registry."""
@@ -58,10 +73,13 @@ class _Upload:
         busybox = packages.program(packages.BUSYBOX)
         for image in pushed:
             built = images.build(image, busybox)
-            for blob in built.blobs:
-                self._put_blob(image.repository, blob)
-            path = f"/v2/{image.repository}/manifests/{image.tag}"
-            self._request("PUT", path, built.manifest, images.MANIFEST_TYPE, expect={201})
+            self.push_built(image, built.manifest, built.blobs)
+
+    def push_built(self, image: Image, manifest: bytes, blobs: Iterable[bytes]) -> None:
+        for blob in blobs:
+            self._put_blob(image.repository, blob)
+        path = f"/v2/{image.repository}/manifests/{image.tag}"
+        self._request("PUT", path, manifest, images.MANIFEST_TYPE, expect={201})
 
     def _put_blob(self, repository: str, blob: bytes) -> None:
         digest = images.digest(blob)

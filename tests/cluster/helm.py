@@ -1,0 +1,48 @@
+"""Helm, built from a Go module of its own (helm/go.mod) and cached like the other commands."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from tests.cluster import binaries
+from tests.cluster.errors import ClusterError
+from tests.cluster.paths import SOURCE
+
+_MODULE = SOURCE / "helm"
+_PACKAGE = "helm.sh/helm/v3/cmd/helm"
+
+
+def ensure() -> Path:
+    """The path of the command `helm`, after building it where that has not been done (a minute, once per machine)."""
+    found = re.search(r"^require helm\.sh/helm/v3 (v\S+)", (_MODULE / "go.mod").read_text(), re.MULTILINE)
+    if found is None:
+        raise ClusterError(f"{_MODULE / 'go.mod'} does not require helm.sh/helm/v3")
+    major, minor = binaries.kubernetes_version().removeprefix("v").split(".")[:2]
+    values = {"helm.sh/helm/v3/internal/version.version": found.group(1)}
+    # The version that `helm template` and `helm lint` take the cluster to have.
+    for package in ("helm.sh/helm/v3/pkg/chartutil", "helm.sh/helm/v3/pkg/lint/rules"):
+        values |= {f"{package}.k8sVersionMajor": major, f"{package}.k8sVersionMinor": minor}
+    return binaries.build_module("helm", _MODULE, {"helm": _PACKAGE}, values) / "helm"
+
+
+def helm(*arguments: str, kubeconfig: Path | None = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    """Run helm, without a cluster where there is no `kubeconfig`; with `check` a failure is an error in helm's words.
+
+    Nothing of the user's is read or written: no configuration, cache or plugin.
+    """
+    home = binaries.module_dir("helm", _MODULE) / "home"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HELM_", "KUBE"))}
+    environment |= {f"HELM_{kind}_HOME": str(home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
+    environment["KUBECONFIG"] = str(kubeconfig or home / "no-cluster")
+    done = subprocess.run(
+        [str(ensure()), *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if check and done.returncode:
+        raise ClusterError(f"helm {' '.join(arguments)} failed ({done.returncode}): {done.stderr.strip()}")
+    return done

@@ -1,0 +1,174 @@
+"""The manager's image, from the Dockerfile as it stands.
+
+No public base image can be pulled everywhere, so `python:3.11-slim` is stood in for by an image of the same shape made
+from Debian's packages (mmdebstrap); buildah then builds the Dockerfile on it. Both are kept in the cache folder: the
+base image until its recipe changes, ours until something changes that it is built from.
+"""
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.cluster import packages
+from tests.cluster.errors import ClusterError
+from tests.cluster.paths import SOURCE, cache_dir, locked
+from tests.cluster.registry import Registry
+
+ROOT = SOURCE.parents[1]
+_BASE = "docker.io/library/python:3.11-slim"
+_KEPT_IMAGES = 3
+_BASE_PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
+# The official image has python and pip in /usr/local/bin, and lets pip install.
+_BASE_HOOK = (
+    'ln -s /usr/bin/python3 "$1/usr/local/bin/python" && ln -s /usr/bin/pip3 "$1/usr/local/bin/pip" && '
+    'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED'
+)
+_BASE_CONTAINERFILE = """FROM scratch
+ADD rootfs.tar /
+ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
+CMD ["python3"]
+"""
+# Of apt's configuration: how packages are fetched, not what is done with them.
+_FETCHING = ("Acquire::http", "Acquire::https", "Acquire::Check-", "Acquire::Retries", "Acquire::Force")
+# What pip needs to reach its index from this machine: certificates and its own configuration.
+_FOR_PIP = ("/etc/ssl/certs", "/etc/pip.conf")
+
+
+def push(registry: Registry, *references: str) -> None:
+    """Put the manager's image, built where that has not been done, into `registry` under each of `references`."""
+    layout = build()
+    for reference in references:
+        registry.add_layout(reference, layout)
+
+
+def build(context: Path = ROOT) -> Path:
+    """The image as an OCI layout, built from the Dockerfile in `context` unless that has been done."""
+    folder = cache_dir() / "images"
+    folder.mkdir(exist_ok=True)
+    with locked(folder / "lock"):
+        target = folder / f"pykruise-{_digest(context)}"
+        if not target.is_dir():
+            packages.ensure_installed("buildah", "mmdebstrap")
+            base = _ensure_base(folder)
+            _build_into(target, context, base)
+            _forget_old_images(folder)
+        return target
+
+
+def _build_into(target: Path, context: Path, base: str) -> None:
+    began = time.monotonic()
+    volumes = [f"--volume={path}:{path}:ro" for path in _FOR_PIP if Path(path).exists()]
+    image = f"localhost/{target.name}"
+    _buildah(target.parent, "tag", base, _BASE)
+    _buildah(target.parent, "bud", "--isolation=chroot", "--layers", *volumes, f"--tag={image}", str(context))
+    unfinished = target.with_suffix(".unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    _buildah(target.parent, "push", "--quiet", image, f"oci:{unfinished}:latest")
+    unfinished.rename(target)
+    print(f"built the manager's image in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+
+
+def _ensure_base(folder: Path) -> str:
+    """The name of the base image in buildah's storage, made where it is missing."""
+    sources, release = packages.debian_sources()
+    recipe = "\n".join([release, _BASE_PACKAGES, _BASE_HOOK, _BASE_CONTAINERFILE])
+    name = f"localhost/python-base:{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
+    if _buildah(folder, "inspect", "--type=image", name, check=False):
+        return name
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        rootfs, configuration = Path(work, "rootfs.tar"), Path(work, "apt.conf")
+        configuration.write_text("\n".join(_apt_configuration()))
+        Path(work, "sources.list").write_text(sources)
+        Path(work, "Containerfile").write_text(_BASE_CONTAINERFILE)
+        _run(
+            "mmdebstrap",
+            "--quiet",
+            "--variant=minbase",
+            f"--include={_BASE_PACKAGES}",
+            f"--aptopt={configuration}",
+            f"--customize-hook={_BASE_HOOK}",
+            release,
+            str(rootfs),
+            f"{work}/sources.list",
+        )
+        _buildah(folder, "bud", "--isolation=chroot", f"--tag={name}", work)
+    print(f"made the base image in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return name
+
+
+def _apt_configuration() -> Iterator[str]:
+    dump = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True).stdout
+    yield from (line for line in dump.splitlines() if line.startswith(_FETCHING))
+    yield 'APT::Sandbox::User "root";'
+
+
+def _digest(context: Path) -> str:
+    """What identifies the image: the Dockerfile and every file that `.dockerignore` lets in."""
+    found = hashlib.sha256()
+    lets_in = [line[1:] for line in (context / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    for name in ["Dockerfile", ".dockerignore", *sorted(lets_in)]:
+        for path in sorted(_files(context / name)):
+            content = path.read_bytes()
+            found.update(f"{path.relative_to(context)} {len(content)}\n".encode())
+            found.update(content)
+    return found.hexdigest()[:16]
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+    elif path.is_dir():
+        yield from (inner for inner in path.rglob("*") if inner.is_file() and "__pycache__" not in inner.parts)
+    else:
+        raise ClusterError(f"{path} is missing, and the manager's image is built from it")
+
+
+def _forget_old_images(folder: Path) -> None:
+    """Keep the newest images; the others go, here and in buildah's storage."""
+    images = sorted(
+        (path for path in folder.glob("pykruise-*") if path.is_dir()), key=lambda path: path.stat().st_mtime
+    )
+    for path in images[:-_KEPT_IMAGES]:
+        _buildah(folder, "rmi", f"localhost/{path.name}", check=False)
+        shutil.rmtree(path)
+
+
+def _buildah(folder: Path, *arguments: str, check: bool = True) -> bool:
+    """Run buildah with a storage of its own in `folder`: nothing of the machine's is seen or changed."""
+    overlay = "overlay" in Path("/proc/filesystems").read_text().split()
+    storage = ["--root", str(folder / "storage"), "--runroot", str(folder / "storage-run")]
+    driver = ["--storage-driver", "overlay" if overlay else "vfs"]
+    return _run("buildah", *storage, *driver, *arguments, check=check)
+
+
+def _run(*command: str, check: bool = True) -> bool:
+    """Run a command; its output is shown only when it fails and that is an error."""
+    done = subprocess.run(
+        ["nice", "-n", "10", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if check and done.returncode:
+        raise ClusterError(f"{' '.join(command)} failed ({done.returncode}):\n{done.stdout[-4000:]}")
+    return done.returncode == 0
+
+
+def configuration(layout: Path) -> dict[str, object]:
+    """The image's configuration: user, environment, entry point."""
+    manifest = json.loads(_blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]))
+    found: dict[str, object] = json.loads(_blob(layout, manifest["config"]["digest"]))["config"]
+    return found
+
+
+def _blob(layout: Path, digest: str) -> bytes:
+    return (layout / "blobs" / digest.replace(":", "/")).read_bytes()
