@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperCommand
 
+from app.cli import protect
 from app.manager import logging as manager_logging
 
 app = typer.Typer(
@@ -59,11 +60,12 @@ def serve(
     from app.cli.serve import serve as run
     from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.serving import StartError
+    from app.protection.deletion.table import TableError
 
     manager_logging.configure(logging_format, manager_logging.level_for(verbosity))
     try:
         code = run(ServeOptions(policies, host, port, workers, certs, parse_gates(feature_gates)))
-    except (StartError, CertificateError, FeatureGateError) as error:
+    except (StartError, CertificateError, FeatureGateError, TableError) as error:
         manager_logging.fatal(str(error))
         code = 1
     raise typer.Exit(code)
@@ -87,12 +89,13 @@ def review(
 
     from app.cli.review import ManifestError, ReviewError, as_json, review_file, show
     from app.manager.gates import FeatureGateError, parse_gates
+    from app.protection.deletion.table import TableError
 
     try:
         if policies is not None and not policies.exists():
             raise ReviewError(f"--policies: {policies} does not exist")  # noqa: TRY301
         verdicts = review_file(file, policies, namespace, parse_gates(feature_gates))
-    except (ReviewError, ManifestError, FeatureGateError) as error:
+    except (ReviewError, ManifestError, FeatureGateError, TableError) as error:
         manager_logging.fatal(str(error))
         raise typer.Exit(2) from None
     console = Console(highlight=False)
@@ -112,6 +115,9 @@ def show_version() -> None:
     except PackageNotFoundError:
         text = "unknown (not installed)"
     print(f"pykruise {text}")
+
+
+protect.register(app)
 
 
 def main() -> None:

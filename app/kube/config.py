@@ -11,7 +11,7 @@ import os
 import ssl
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,8 @@ class ClusterConfig:
     proxy: str | None = None
     #: Where this came from, for messages.
     source: str = ""
+    #: The namespace a person works in, if the context names one.
+    namespace: str = ""
     authorization: Callable[[], Awaitable[str | None]] = field(default=_no_authorization)
     renew: Callable[[], Awaitable[None]] = field(default=_nothing_to_renew)
 
@@ -92,7 +94,8 @@ async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConf
             raise ConfigError(f"kubeconfig {paths}: the cluster of the context has no server address")
         config = _cluster_config(configuration, f"kubeconfig {paths}", loader.renew)
         loader.ssl_context = config.ssl_context
-        return config
+        namespace = loader._current_context["context"].safe_get("namespace")
+        return replace(config, namespace=namespace or "")
     except ConfigException as error:
         raise ConfigError(f"kubeconfig {paths}: {error}; see: kubectl --kubeconfig {paths} config view") from error
     except (TypeError, AttributeError, ValueError, KeyError) as error:

@@ -5,7 +5,8 @@ The manager fills the lookups from caches and the API server, standalone mode fr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
@@ -14,13 +15,21 @@ from app.kube.admission import Handler, Webhook
 from app.kube.clock import Clock
 from app.manager.gates import FeatureGates
 from app.pods.readiness import ReadinessGateStep
+from app.protection.deletion import admission as deletion
+from app.protection.deletion.lookups import DeletionLookups, WithoutCluster
+from app.protection.deletion.plan import CRD_GATE, Gates
+from app.protection.deletion.table import ProtectedKind, load_table
 from app.sidecars.launchpriority.step import LaunchPriorityStep
 from app.sidecars.sidecarset import admission as sidecarset
 from app.sidecars.sidecarset.selection import SidecarSetIndex
 from app.sidecars.sidecarset.step import Lookups, RefusalReport, SidecarSetStep
 
 #: Every declaration of this build, whatever the gates: what RBAC and the reference page are made from.
-WEBHOOKS: Final[tuple[Webhook, ...]] = (*pod.WEBHOOKS, *sidecarset.WEBHOOKS)
+WEBHOOKS: Final[tuple[Webhook, ...]] = (
+    *pod.WEBHOOKS,
+    *sidecarset.WEBHOOKS,
+    *deletion.webhooks(load_table()),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +44,10 @@ class Surroundings:
     sidecarsets: sidecarset.SidecarSetLookups
     #: Told of each Pod refused because of a SidecarSet.
     report_refusal: RefusalReport | None = None
+    #: Which kinds are protected from deletion, whom to ask what they hold, and who is told of refusals.
+    protected_kinds: Sequence[ProtectedKind] = field(default_factory=load_table)
+    deletion_lookups: DeletionLookups = field(default_factory=WithoutCluster)
+    report_deletion: deletion.Refused = lambda *_: None
 
 
 def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
@@ -51,4 +64,13 @@ def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
         ),
         LaunchPriorityStep(given.rng),
     )
-    return (pod.pod_handler(steps), *sidecarset.handlers(given.sidecarsets))
+    return (
+        pod.pod_handler(steps),
+        *sidecarset.handlers(given.sidecarsets),
+        *deletion.handlers(
+            given.protected_kinds,
+            given.deletion_lookups,
+            Gates(given.gates.enabled(deletion.GATE), given.gates.enabled(CRD_GATE)),
+            given.report_deletion,
+        ),
+    )

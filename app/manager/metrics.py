@@ -14,6 +14,7 @@ from prometheus_client import (
 from prometheus_client.exposition import generate_latest
 
 from app.admission.metrics import AdmissionMetrics
+from app.protection.deletion.refusals import RefusalCounters
 
 # When a counter was created is of no use to anybody here, and doubles what is scraped.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -30,6 +31,8 @@ class ManagerMetrics:
         PlatformCollector(registry=self.registry)
         self.admission = AdmissionMetrics()
         self.registry.register(self.admission)
+        self.refused_deletions = RefusalCounters()
+        self.registry.register(self.refused_deletions)
         self.reflectors = ReflectorCounters(self.registry)
         self.controllers = ControllerCounters(self.registry)
         self.queues = QueueCounters(self.registry)

@@ -9,6 +9,8 @@ from app.api.registry import KINDS
 from app.kube.admission import PolicyRule
 from app.manager.handlers import WEBHOOKS
 from app.manager.settings import SECRET_NAME
+from app.pods.readiness import controller as readiness
+from app.sidecars.launchpriority import controller as launch_barrier
 from app.sidecars.sidecarset import controller as sidecarset_controller
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
@@ -35,4 +37,5 @@ MANAGER: Final = (
 def all_rules() -> tuple[PolicyRule, ...]:
     """Everything a manager of this build needs."""
     declared = tuple(rule for webhook in WEBHOOKS for rule in webhook.permissions)
-    return (*MANAGER, *declared, *sidecarset_controller.PERMISSIONS)
+    controllers = (*sidecarset_controller.PERMISSIONS, *readiness.PERMISSIONS, *launch_barrier.PERMISSIONS)
+    return (*MANAGER, *declared, *controllers)

@@ -14,6 +14,7 @@ import logging
 import signal
 import socket
 from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -44,6 +45,11 @@ from app.manager.registration import CertificateSource, Registration
 from app.manager.serving import Server, StartError, bind, bind_address
 from app.manager.settings import Settings, read_settings
 from app.manager.tasks import Tasks
+from app.pods.readiness.controller import pod_readiness_controller
+from app.protection.deletion.lookups import LiveLookups
+from app.protection.deletion.refusals import ProtectionLog, RefusalRecord
+from app.protection.deletion.table import TableError, load_table
+from app.sidecars.launchpriority import controller as launch_barrier
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups
 from app.sidecars.sidecarset.controller import sidecarset_controller
 from app.sidecars.sidecarset.reconcile import Caches as SidecarSetCaches
@@ -68,7 +74,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         _warn_of_flags(flags)
         settings = read_settings(flags, environ)
         _run_in_loop(_serve(settings, environ))
-    except (FlagError, StartError, ConfigError, PolicyError, CertificateError) as error:
+    except (FlagError, StartError, ConfigError, PolicyError, TableError, CertificateError) as error:
         manager_logging.fatal(str(error))
         return 1
     return 0
@@ -175,6 +181,8 @@ class Manager:
     def _build(self, client: Client, events: EventRecorder) -> tuple[AdmissionApp, Registration]:
         settings = self.settings
         asking = client.named("admission")
+        protection_log = ProtectionLog(Path(settings.flags.text("protection-log-path")))
+        protection_log.check()
         handlers = build_handlers(
             Surroundings(
                 gates=settings.gates,
@@ -189,6 +197,9 @@ class Manager:
                     defaults_allowed=settings.gates.enabled("SidecarSetPatchPodMetadataDefaultsAllowed"),
                 ),
                 report_refusal=refusal_events(events, self._caches.sidecarsets.get),
+                protected_kinds=load_table(settings.policies),
+                deletion_lookups=LiveLookups(asking),
+                report_deletion=RefusalRecord(self.metrics.refused_deletions, protection_log),
             )
         )
         policies = load_policies(settings.policies) if settings.policies is not None else WebhookPolicies()
@@ -268,7 +279,9 @@ class Manager:
         gc.freeze()
         logger.info("ready: admission on port %d, webhooks registered", self.webhook_port)
         # MGR-2: only now, so that what controllers write passes admission.
-        for controller in self._controllers(client):
+        launch_events = EventRecorder(client.named("events"), launch_barrier.NAME)
+        tasks.start(launch_events.run(), "events of the launch barrier")
+        for controller in self._controllers(client, launch_events):
             self.metrics.controllers.registered(controller.name, controller.workers)
             tasks.start(controller.run(), controller.name, finish=controller.stop)
 
@@ -280,18 +293,27 @@ class Manager:
             except TimeoutError:
                 raise StartError(f"cache of {what}: not filled within {seconds:g} s") from None
 
-    def _controllers(self, client: Client) -> Sequence[Controller]:
+    def _controllers(self, client: Client, launch_events: EventRecorder) -> Sequence[Controller]:
         caches = self._caches
-        return (
+        metrics, queue_metrics = self.metrics.controllers, self.metrics.queues
+        controllers = [
             sidecarset_controller(
                 client,
                 SidecarSetCaches(caches.sidecarsets, caches.pods, caches.namespaces, caches.revisions),
                 self.settings.own_namespace,
                 workers=self.settings.flags.integer("sidecarset-workers"),
-                metrics=self.metrics.controllers,
-                queue_metrics=self.metrics.queues,
+                metrics=metrics,
+                queue_metrics=queue_metrics,
             ),
-        )
+            pod_readiness_controller(client, caches.pods, metrics=metrics, queue_metrics=queue_metrics),
+        ]
+        if self.settings.gates.enabled(launch_barrier.GATE):
+            controllers.append(
+                launch_barrier.launch_barrier_controller(
+                    client, caches.pods, launch_events, metrics=metrics, queue_metrics=queue_metrics
+                )
+            )
+        return controllers
 
     async def _wind_down(self, app: AdmissionApp, server: Server | None, events: EventRecorder) -> None:
         """Stop being ready, let everybody hear it, finish what is in flight."""

@@ -44,6 +44,8 @@ from app.kube.objects import ControllerRevision, decode_controller_revision
 from app.manager.gates import FeatureGates
 from app.manager.handlers import Surroundings, build_handlers
 from app.manager.manifests import Manifest, ManifestError, read_manifests
+from app.protection.deletion.table import FILE_NAME as PROTECTED_KINDS
+from app.protection.deletion.table import load_table
 from app.sidecars.sidecarset.admission_lookups import StandaloneLookups
 from app.sidecars.sidecarset.selection import SidecarSetIndex
 
@@ -87,7 +89,13 @@ class Standalone:
         self.index = SidecarSetIndex()
         self._lookups = _SetLookups(self, gates.enabled("SidecarSetPatchPodMetadataDefaultsAllowed"))
         surroundings = Surroundings(
-            gates=gates, clock=clock, rng=rng, index=self.index, injection=self, sidecarsets=self._lookups
+            gates=gates,
+            clock=clock,
+            rng=rng,
+            index=self.index,
+            injection=self,
+            sidecarsets=self._lookups,
+            protected_kinds=load_table(path),
         )
         handlers = build_handlers(surroundings)
         self.registry: Registry = build_registry(handlers, gates.enabled)
@@ -138,7 +146,7 @@ class Standalone:
         found = [self._path] if self._path.is_file() else sorted(self._path.rglob("*"))
         stamps = {}
         for path in found:
-            if path.suffix not in _SUFFIXES or path.name == WEBHOOK_POLICIES:
+            if path.suffix not in _SUFFIXES or path.name in (WEBHOOK_POLICIES, PROTECTED_KINDS):
                 continue
             try:
                 state = path.stat()

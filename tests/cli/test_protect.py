@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+
+from app.cli.protect import ProtectError, set_protection, wanted_kind
+from app.kube.client import Client
+from app.kube.virtualtime import VirtualClock
+from app.protection.deletion.table import load_table
+from tests.kube.fakes import virtual
+from tests.pods.apiserver import ApiServer
+
+TABLE = load_table()
+LABEL = "policy.kruise.io/delete-protection"
+PATH = "/apis/apps/v1/namespaces/shop/deployments/web"
+
+
+@virtual
+@pytest.mark.behaviour("DP-8", "DP-10")
+async def test_the_label_is_written_changed_and_taken_away() -> None:
+    server = ApiServer()
+    server.put(PATH, {"metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web"}}})
+    client = Client(server, VirtualClock())
+    deployment = wanted_kind(TABLE, "deploy", "web", "Always")
+    said = [
+        await set_protection(client, deployment, "web", "shop", value)
+        for value in ("Always", "Always", "Cascading", "", "")
+    ]
+    assert said == [
+        "Deployment shop/web: protected (Always)",
+        "Deployment shop/web: protected (Always) already",
+        "Deployment shop/web: protected while something depends on it (Cascading) (before: Always)",
+        "Deployment shop/web: no longer protected (before: Cascading)",
+        "Deployment shop/web: was not protected",
+    ]
+    assert server.objects[PATH]["metadata"]["labels"] == {"app": "web"}
+    assert len(server.writes()) == 3
+
+
+@virtual
+async def test_an_object_that_is_not_there_is_told_with_the_way_out() -> None:
+    client = Client(ApiServer(), VirtualClock())
+    with pytest.raises(ProtectError, match="Deployment shop/web: not found; name another namespace with -n"):
+        await set_protection(client, wanted_kind(TABLE, "deploy", "web", "Always"), "web", "shop", "Always")
+    with pytest.raises(ProtectError, match=r"Namespace shop: not found$"):
+        await set_protection(client, wanted_kind(TABLE, "ns", "shop", "Always"), "shop", "", "Always")
+
+
+def test_a_kind_that_is_not_protected_is_told_with_those_that_are() -> None:
+    with pytest.raises(ProtectError, match=r"daemonset web: .* it knows namespaces, .*deployments\.apps"):
+        wanted_kind(TABLE, "daemonset", "web", "Always")
+
+
+@pytest.mark.behaviour("DP-29")
+def test_cascading_is_refused_where_it_would_protect_nothing() -> None:
+    with pytest.raises(ProtectError, match="Service web: --cascading protects nothing on this kind; leave it out"):
+        wanted_kind(TABLE, "svc", "web", "Cascading")

@@ -1,0 +1,382 @@
+"""Deletion protection as users meet it: U-90 for the native kinds, and what an operator sees of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.controlplane import ControlPlane
+from tests.scenarios.world import ROOT, World, eventually, manager
+
+LABEL = "policy.kruise.io/delete-protection"
+FORBIDDEN = f"denied the request: forbidden by ResourcesProtectionDeletion for {LABEL}="
+WORKLOAD = """
+apiVersion: apps/v1
+kind: {kind}
+metadata: {{name: web, labels: {{{label}}}}}
+spec:
+  replicas: {replicas}
+  {service}
+  selector: {{matchLabels: {{app: web}}}}
+  template:
+    metadata: {{labels: {{app: web}}}}
+    spec: {{terminationGracePeriodSeconds: 1, containers: [{{name: web, image: "nginx:1.25"}}]}}
+"""
+SERVICE = """
+kind: Service
+apiVersion: v1
+metadata: {{name: {name}, labels: {{{label}}}}}
+spec: {{ports: [{{port: 80}}]}}
+"""
+INGRESS = """
+apiVersion: networking.k8s.io/v1
+kind: Ingress
+metadata: {{name: web, labels: {{{label}}}}}
+spec: {{defaultBackend: {{service: {{name: web, port: {{number: 80}}}}}}}}
+"""
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec: {terminationGracePeriodSeconds: 1, containers: [{name: nginx, image: "nginx:1.25"}]}
+"""
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {{name: widgets.{group}, labels: {{{label}}}}}
+spec:
+  group: {group}
+  scope: Namespaced
+  names: {{plural: widgets, singular: widget, kind: Widget, listKind: Widgets}}
+  versions:
+  - {{name: v1, served: true, storage: true, schema: {{openAPIV3Schema: {{type: object}}}}}}
+"""
+
+
+def labelled(value: str) -> str:
+    return f"{LABEL}: {value}"
+
+
+def workload(kind: str, value: str, replicas: int = 0) -> str:
+    service = "serviceName: web" if kind == "StatefulSet" else ""
+    return WORKLOAD.format(kind=kind, label=labelled(value), replicas=replicas, service=service)
+
+
+def delete(world: World, kind: str, name: str = "web", *arguments: str) -> subprocess.CompletedProcess[str]:
+    """kubectl delete without waiting, whatever comes of it."""
+    return world.kubectl("delete", kind, name, "-n", world.namespace, "--wait=false", *arguments, check=False)
+
+
+def refusal(deleted: subprocess.CompletedProcess[str], webhook: str, text: str) -> None:
+    assert deleted.returncode != 0, deleted.stdout
+    assert f'admission webhook "{webhook}" {FORBIDDEN}{text}\n' in deleted.stderr
+
+
+def unlabel(world: World, kind: str, name: str = "web") -> None:
+    world.kubectl("label", kind, name, "-n", world.namespace, f"{LABEL}-")
+
+
+WORKLOADS = [
+    ("Deployment", "vbuiltindeployment.kb.io"),
+    ("ReplicaSet", "vbuiltinreplicaset.kb.io"),
+    ("StatefulSet", "vbuiltinstatefulset.kb.io"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "webhook", "manifest"),
+    [
+        *((kind, webhook, workload(kind, "Always")) for kind, webhook in WORKLOADS),
+        ("Service", "vservice.kb.io", SERVICE.format(name="web", label=labelled("Always"))),
+        ("Ingress", "vingress.kb.io", INGRESS.format(label=labelled("Always"))),
+    ],
+    ids=lambda value: value if re.fullmatch("[A-Z][A-Za-z]+", value) else "",
+)
+@pytest.mark.behaviour("DP-8", "DP-9", "DP-10", "DP-11")
+def test_always_protects_until_the_label_is_gone(world: World, kind: str, webhook: str, manifest: str) -> None:  # U-90
+    world.apply(manifest)
+    refusal(delete(world, kind), webhook, "Always")
+    refusal(delete(world, kind, "web", "--dry-run=server"), webhook, "Always")
+    refusal(delete(world, kind, "web", "--force", "--grace-period=0", "--cascade=orphan"), webhook, "Always")
+    unlabel(world, kind)
+    assert delete(world, kind).returncode == 0
+
+
+@pytest.mark.parametrize(("kind", "webhook"), WORKLOADS, ids=[kind for kind, _ in WORKLOADS])
+@pytest.mark.behaviour("DP-20")
+def test_cascading_protects_a_workload_until_it_is_scaled_to_nothing(world: World, kind: str, webhook: str) -> None:
+    world.apply(workload(kind, "Cascading", 2))
+    refusal(delete(world, kind), webhook, "Cascading and replicas 2>0")
+    world.kubectl("scale", kind, "web", "-n", world.namespace, "--replicas=0")
+    # Pods may still be on their way out: what is asked for counts.
+    assert delete(world, kind).returncode == 0
+
+
+@pytest.mark.behaviour("DP-22", "DP-23", "DP-25", "DP-8")
+def test_a_namespace_goes_when_its_pods_and_volumes_are_gone(world: World) -> None:  # U-90
+    namespace = f"{world.namespace}-x"
+
+    def remove() -> subprocess.CompletedProcess[str]:
+        return world.kubectl("delete", "namespace", namespace, "--wait=false", check=False)
+
+    def apply(manifest: str) -> None:
+        world.kubectl("apply", "-n", namespace, "-f", "-", stdin=manifest)
+
+    world.kubectl("create", "namespace", namespace)
+    world.kubectl("label", "namespace", namespace, f"{LABEL}=Always")
+    refusal(remove(), "vnamespace.kb.io", "Always")
+    world.kubectl("label", "namespace", namespace, f"{LABEL}=Cascading", "--overwrite")
+    # A volume claim binds a volume that was made for it.
+    volume = f"v-{namespace}"
+    spec = {"capacity": {"storage": "1Mi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": ""}
+    spec |= {"hostPath": {"path": "/tmp"}, "claimRef": {"namespace": namespace, "name": "data"}}
+    apply(json.dumps({"kind": "PersistentVolume", "apiVersion": "v1", "metadata": {"name": volume}, "spec": spec}))
+    claim = {"accessModes": ["ReadWriteOnce"], "storageClassName": "", "resources": {"requests": {"storage": "1Mi"}}}
+    claim["volumeName"] = volume
+    apply(
+        json.dumps({"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": {"name": "data"}, "spec": claim})
+    )
+    eventually(
+        lambda: world.get("pvc", "data", namespace).get("status", {}).get("phase") == "Bound", "the claim is bound"
+    )
+    apply(POD)
+    refusal(remove(), "vnamespace.kb.io", "Cascading and active pods 1>0")
+    world.kubectl("delete", "pod", "web", "-n", namespace)
+    refusal(remove(), "vnamespace.kb.io", 'Cascading and "Bound" status pvc 1>0')
+    world.kubectl("delete", "pvc", "data", "-n", namespace)
+    apply(SERVICE.format(name="web", label=""))  # no obstacle
+    assert remove().returncode == 0
+    world.kubectl("delete", "pv", volume, "--wait=false")
+
+
+@pytest.mark.behaviour("DP-8", "DP-26")
+def test_a_definition_is_protected(world: World) -> None:
+    group = f"{world.namespace}.example.com"
+    name = f"widgets.{group}"
+    world.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group=group, label=labelled("Always")))
+    refusal(world.kubectl("delete", "crd", name, check=False), "vcustomresourcedefinition.kb.io", "Always")
+    world.kubectl("label", "crd", name, f"{LABEL}=Cascading", "--overwrite")
+    refused = world.kubectl("delete", "crd", name, check=False)
+    assert "denied the request: feature-gate DeletionProtectionForCRDCascadingGate is not enabled" in refused.stderr
+    world.kubectl("label", "crd", name, f"{LABEL}-")
+    world.kubectl("delete", "crd", name, "--wait=false")
+
+
+@pytest.mark.behaviour("DP-2", "DP-3")
+def test_of_a_collection_only_what_is_protected_stays(world: World) -> None:
+    for name, label in (("a", ""), ("b", labelled("Always")), ("c", "")):
+        world.apply(SERVICE.format(name=name, label=label))
+    raw = f"/api/v1/namespaces/{world.namespace}/services"
+    deleted = world.kubectl("delete", "--raw", raw, check=False)
+    refusal(deleted, "vservice.kb.io", "Always")
+    left = {service["metadata"]["name"] for service in world.list("service")}
+    assert "b" in left
+    unlabel(world, "service", "b")
+    world.kubectl("delete", "--raw", raw)
+    assert world.list("service") == []
+
+
+def calls(world: World, webhook: str) -> int:
+    """How often the API server called a webhook, by its own count."""
+    metrics = world.kubectl("get", "--raw", "/metrics").stdout
+    found = re.findall(
+        rf'apiserver_admission_webhook_admission_duration_seconds_count{{name="{re.escape(webhook)}".*}} (\d+)', metrics
+    )
+    return sum(map(int, found))
+
+
+@pytest.mark.behaviour("DP-30", "DP-54")
+def test_an_object_without_the_label_is_deleted_without_a_call(world: World) -> None:
+    webhooks = ("vservice.kb.io", "vbuiltindeployment.kb.io", "vnamespace.kb.io", "vdeletionprotectionlabel.kb.io")
+    before = {webhook: calls(world, webhook) for webhook in webhooks}
+    namespace = f"{world.namespace}-free"
+    world.kubectl("create", "namespace", namespace)
+    world.apply(SERVICE.format(name="web", label=""))
+    world.apply(workload("Deployment", "Always").replace(labelled("Always"), ""))
+    for kind in ("service", "deployment"):
+        assert delete(world, kind).returncode == 0
+    world.kubectl("delete", "namespace", namespace, "--wait=false")
+    assert {webhook: calls(world, webhook) for webhook in webhooks} == before
+    world.apply(SERVICE.format(name="web", label=labelled("Always")))
+    refusal(delete(world, "service"), "vservice.kb.io", "Always")
+    assert calls(world, "vservice.kb.io") == before["vservice.kb.io"] + 1
+    assert calls(world, "vdeletionprotectionlabel.kb.io") == before["vdeletionprotectionlabel.kb.io"]
+    unlabel(world, "service")
+
+
+@pytest.mark.behaviour("DP-54", "DP-29", "DP-6")
+def test_a_label_that_protects_nothing_is_written_with_a_warning(world: World) -> None:
+    made = world.apply(SERVICE.format(name="web", label=labelled("Cascading")))
+    assert "Warning: label policy.kruise.io/delete-protection=Cascading protects nothing here" in made.stderr
+    again = world.kubectl("annotate", "service", "web", "-n", world.namespace, "a=b")
+    assert "Warning" not in again.stderr
+    changed = world.kubectl("label", "service", "web", "-n", world.namespace, f"{LABEL}=on", "--overwrite")
+    assert "Warning: label policy.kruise.io/delete-protection=on protects nothing here" in changed.stderr
+    assert delete(world, "service").returncode == 0
+
+
+@pytest.mark.behaviour("DP-43", "DP-11")
+def test_a_protected_object_holds_up_the_deletion_of_its_namespace(world: World) -> None:
+    namespace = f"{world.namespace}-held"
+    world.kubectl("create", "namespace", namespace)
+    world.kubectl("apply", "-n", namespace, "-f", "-", stdin=SERVICE.format(name="web", label=labelled("Always")))
+    world.kubectl("delete", "namespace", namespace, "--wait=false")
+
+    def held() -> bool:
+        conditions = {c["type"]: c for c in world.get("namespace", namespace)["status"].get("conditions", [])}
+        failure = conditions.get("NamespaceDeletionContentFailure", {})
+        return (failure.get("status"), failure.get("reason")) == ("True", "ContentDeletionFailed") and (
+            f"forbidden by ResourcesProtectionDeletion for {LABEL}=Always" in failure["message"]
+        )
+
+    eventually(held, "the namespace says why it stays")
+    world.kubectl("label", "service", "web", "-n", namespace, f"{LABEL}-")
+    world.kubectl("wait", "--for=delete", f"namespace/{namespace}", "--timeout=60s")
+
+
+# ---- with a manager of the test's own: rights, gates, records, and its absence
+
+
+@dataclass
+class Own:
+    """A control plane and the folder and addresses of its manager."""
+
+    control_plane: ControlPlane
+    folder: Path
+    addresses: dict[str, str]
+
+    def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> Any:
+        return self.control_plane.kubectl(*arguments, stdin=stdin, check=check)
+
+    def pykruise(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """The command line of a user of this cluster."""
+        command = [sys.executable, "-m", "app.cli.main", *arguments, "--kubeconfig", str(self.control_plane.kubeconfig)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(self.addresses["metrics"], timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
+    """A manager with the rights that are generated for it, and with every gate of deletion protection on."""
+    folder = tmp_path_factory.mktemp("own")
+    with ControlPlane() as control_plane:
+        control_plane.kubectl("create", "namespace", "kruise-system")
+        control_plane.kubectl("apply", "-f", str(ROOT / "deploy" / "rbac.yaml"))
+        kubeconfig = control_plane.kubeconfig_for_service_account("kruise-system", "kruise-manager")
+        flags = ("--feature-gates=DeletionProtectionForCRDCascadingGate=true", f"--protection-log-path={folder}")
+        with manager(control_plane.kubectl, kubeconfig, folder, *flags) as addresses:
+            yield Own(control_plane, folder, addresses)
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("DP-27", "DP-28", "DP-42", "DP-51", "DP-52")
+def test_a_definition_goes_when_its_objects_are_gone_and_we_may_see_that(own: Own) -> None:
+    name = "widgets.shop.example.com"
+    own.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group="shop.example.com", label=labelled("Cascading")))
+    own.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+    widget = {"apiVersion": "shop.example.com/v1", "kind": "Widget", "metadata": {"name": "a", "namespace": "default"}}
+    own.kubectl("apply", "-f", "-", stdin=json.dumps(widget))
+
+    refused = own.kubectl("delete", "crd", name, check=False)
+    assert (
+        "failed to list CRs of shop.example.com/v1, Kind=Widget: widgets.shop.example.com is forbidden"
+        in refused.stderr
+    )
+    assert "give the manager the right to list widgets.shop.example.com" in refused.stderr
+
+    own.kubectl("create", "clusterrole", "see-widgets", "--verb=list", "--resource=widgets.shop.example.com")
+    account = "--serviceaccount=kruise-system:kruise-manager"
+    own.kubectl("create", "clusterrolebinding", "see-widgets", "--clusterrole=see-widgets", account)
+    text = f"{FORBIDDEN}Cascading and active CRs 1>0"
+    eventually(lambda: text in own.kubectl("delete", "crd", name, check=False).stderr, "the manager may list", 10)
+    own.kubectl("delete", "widget", "a", "-n", "default")
+    own.kubectl("delete", "crd", name)
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("DP-24", "DP-42")
+def test_the_generated_rights_are_enough_for_namespaces(own: Own) -> None:
+    own.kubectl("create", "namespace", "rights")
+    own.kubectl("label", "namespace", "rights", f"{LABEL}=Cascading")
+    own.kubectl("apply", "-n", "rights", "-f", "-", stdin=POD)
+    refused = own.kubectl("delete", "namespace", "rights", "--wait=false", check=False)
+    assert f"{FORBIDDEN}Cascading and active pods 1>0" in refused.stderr
+    own.kubectl("delete", "pod", "web", "-n", "rights", "--force", "--grace-period=0")
+    own.kubectl("delete", "namespace", "rights", "--wait=false")
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("DP-40", "DP-41", "DP-55")
+def test_refusals_are_counted_and_recorded(own: Own) -> None:
+    own.kubectl("apply", "-n", "default", "-f", "-", stdin=SERVICE.format(name="counted", label=labelled("Always")))
+    own.kubectl("apply", "-n", "default", "-f", "-", stdin=workload("Deployment", "Always"))
+    counter = 'workload_deletion_protection{{kind_namespace_name="{}",username="{}"}} {}'
+    for kind, name in (("service", "counted"), ("deployment", "web")):
+        own.kubectl("delete", kind, name, "-n", "default", check=False)
+        own.kubectl("delete", kind, name, "-n", "default", "--dry-run=server", check=False)
+        entry = f"{kind.title()}_default_{name}"
+        assert counter.format(entry, "admin", "2.0") in own.metrics(), own.metrics()
+    lines = [json.loads(line) for line in (own.folder / "protection.log").read_text().splitlines()]
+    assert {
+        "Event": "DeletionProtection",
+        "Kind": "Service",
+        "Namespace": "default",
+        "Name": "counted",
+        "UserAgent": "admin",
+    } in lines
+    for kind, name in (("service", "counted"), ("deployment", "web")):
+        own.kubectl("label", kind, name, "-n", "default", f"{LABEL}-")
+        own.kubectl("delete", kind, name, "-n", "default", "--wait=false")
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("DP-8", "DP-10")
+def test_the_command_line_protects_and_unprotects(own: Own) -> None:
+    own.kubectl("apply", "-n", "default", "-f", "-", stdin=workload("StatefulSet", "").replace(labelled(""), ""))
+    protected = own.pykruise("protect", "sts", "web")
+    assert protected.stdout == "StatefulSet default/web: protected (Always)\n", protected.stderr
+    assert own.kubectl("delete", "sts", "web", "-n", "default", check=False).returncode != 0
+    assert own.pykruise("protect", "sts", "web").stdout == "StatefulSet default/web: protected (Always) already\n"
+    cascading = own.pykruise("protect", "statefulsets.apps", "web", "-n", "default", "--cascading")
+    assert cascading.stdout.startswith("StatefulSet default/web: protected while something depends on it (Cascading)")
+    assert own.pykruise("unprotect", "StatefulSet", "web").stdout.startswith(
+        "StatefulSet default/web: no longer protected"
+    )
+    assert own.pykruise("unprotect", "StatefulSet", "web").stdout == "StatefulSet default/web: was not protected\n"
+    own.kubectl("delete", "sts", "web", "-n", "default")
+    missing = own.pykruise("protect", "sts", "web", "-n", "kube-system")
+    assert missing.returncode == 1
+    assert missing.stderr == "pykruise: StatefulSet kube-system/web: not found; name another namespace with -n\n"
+    assert own.pykruise("protect", "ns", "default", "--cascading").stdout.startswith(
+        "Namespace default: protected while"
+    )
+    assert own.pykruise("unprotect", "ns", "default").returncode == 0
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("DP-30", "DP-31")
+def test_while_no_manager_runs_only_labelled_objects_stay(tmp_path: Path) -> None:
+    with ControlPlane() as control_plane:
+        with manager(control_plane.kubectl, control_plane.kubeconfig, tmp_path):
+            pass
+        for name, label in (("free", ""), ("held", labelled("Always"))):
+            service = SERVICE.format(name=name, label=label)
+            control_plane.kubectl("apply", "-n", "default", "-f", "-", stdin=service)
+        control_plane.kubectl("delete", "service", "free", "-n", "default")
+        refused = control_plane.kubectl("delete", "service", "held", "-n", "default", check=False)
+        assert 'failed calling webhook "vservice.kb.io"' in refused.stderr
+        control_plane.kubectl("label", "service", "held", "-n", "default", f"{LABEL}-")
+        control_plane.kubectl("delete", "service", "held", "-n", "default")
