@@ -1,0 +1,239 @@
+"""Simulated nodes on any API server: registered, alive, and each with a kubelet that only pretends.
+
+    python -m app.sandbox.nodes --kubeconfig FILE --nodes 3
+
+keeps three Ready nodes until it is stopped, then removes them. ``--bind`` takes the place of a scheduler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+import uvloop
+
+from app.kube.client import Client
+from app.kube.clock import Clock, SystemClock, rfc3339, rfc3339_micro
+from app.kube.config import load_config
+from app.kube.errors import AlreadyExists, KubeError, NotFound
+from app.kube.resources import LEASES, NODES, PODS, Resource
+from app.kube.store import key_of
+from app.kube.transport import AiohttpTransport
+from app.sandbox.kubelet import Pace
+from app.sandbox.kubelets import Kubelets
+
+logger = logging.getLogger(__name__)
+
+LEASE_NAMESPACE: Final = "kube-node-lease"
+LEASE_SECONDS: Final = 40
+HEARTBEAT_SECONDS: Final = 10.0
+REMOVED_AT_ONCE: Final = 32
+VERSION: Final = "v1.34.0-pykruise-sandbox"
+_CAPACITY: Final = {"cpu": "10000", "memory": "100Ti", "pods": "60000", "ephemeral-storage": "100Ti"}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedNode:
+    """A node as it is to be registered."""
+
+    name: str
+    address: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+def simulated_nodes(number: int, *, prefix: str = "node", zones: Sequence[str] = ()) -> list[SimulatedNode]:
+    """``number`` nodes, ``node1`` and on, in the zones in turn; addresses from the range kept free for benchmarks."""
+    nodes = []
+    for index in range(number):
+        labels = {"topology.kubernetes.io/zone": zones[index % len(zones)]} if zones else {}
+        nodes.append(SimulatedNode(f"{prefix}{index + 1}", f"198.18.{index // 250}.{index % 250 + 1}", labels))
+    return nodes
+
+
+def node_object(node: SimulatedNode, now: str) -> dict[str, Any]:
+    """The Node as its kubelet would register it: Ready, and larger than anything it is asked to run."""
+    labels = {
+        "kubernetes.io/hostname": node.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        **node.labels,
+    }
+    info = {"architecture": "amd64", "operatingSystem": "linux", "kubeletVersion": VERSION, "kubeProxyVersion": VERSION}
+    unknown = dict.fromkeys(
+        ("bootID", "containerRuntimeVersion", "kernelVersion", "machineID", "osImage", "systemUUID"), "sandbox"
+    )
+    addresses = [{"type": "InternalIP", "address": node.address}, {"type": "Hostname", "address": node.name}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": labels},
+        "status": {
+            "capacity": _CAPACITY,
+            "allocatable": _CAPACITY,
+            "addresses": addresses,
+            "conditions": _conditions(now),
+            "nodeInfo": info | unknown,
+        },
+    }
+
+
+def _conditions(now: str) -> list[dict[str, str]]:
+    wanted = {
+        "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
+        "DiskPressure": ("False", "KubeletHasNoDiskPressure"),
+        "PIDPressure": ("False", "KubeletHasSufficientPID"),
+        "Ready": ("True", "KubeletReady"),
+    }
+    return [
+        {
+            "type": type_,
+            "status": status,
+            "reason": reason,
+            "message": "simulated",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }
+        for type_, (status, reason) in wanted.items()
+    ]
+
+
+class Nodes:
+    """Simulated nodes with their kubelets, from ``run`` until it is cancelled."""
+
+    def __init__(
+        self,
+        client: Client,
+        nodes: Sequence[SimulatedNode],
+        *,
+        rng: Random,
+        bind: bool = False,
+        pace: Pace | None = None,
+    ) -> None:
+        self._client = client
+        self._clock: Clock = client.clock
+        self._nodes = nodes
+        self.kubelets = Kubelets(client, {node.name: node.address for node in nodes}, rng=rng, bind=bind, pace=pace)
+
+    async def run(self) -> None:
+        """Register the nodes, then ``work``."""
+        await self.register()
+        await self.work()
+
+    async def work(self) -> None:
+        """Keep the nodes alive and run what is bound to them."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._heartbeats())
+            for task in self.kubelets.tasks():
+                tasks.create_task(task)
+
+    async def register(self) -> None:
+        """Create the nodes, or make those that are there Ready again."""
+        for node in self._nodes:
+            await self._register(node)
+            await self._renew(node)
+
+    async def _register(self, node: SimulatedNode) -> None:
+        body = node_object(node, rfc3339(self._clock.now()))
+        try:
+            await self._client.create(NODES, body)
+        except AlreadyExists:
+            await self._client.patch(NODES, node.name, {"status": body["status"]}, subresource="status")
+        # The API server taints a new node; who would take that away may not be running.
+        await self._client.patch(NODES, node.name, {"spec": {"taints": None}})
+
+    async def _renew(self, node: SimulatedNode) -> None:
+        """Heartbeat: without it the node's Pods would be evicted."""
+        now = rfc3339_micro(self._clock.now())
+        spec = {"holderIdentity": node.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
+        try:
+            await self._client.patch(LEASES, node.name, {"spec": spec}, LEASE_NAMESPACE)
+        except NotFound:
+            lease = {"metadata": {"name": node.name, "namespace": LEASE_NAMESPACE}, "spec": spec}
+            await self._client.create(LEASES, lease, LEASE_NAMESPACE)
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await self._clock.sleep(HEARTBEAT_SECONDS)
+            for node in self._nodes:
+                try:
+                    await self._renew(node)
+                except KubeError as error:
+                    logger.warning("Node %s: the lease was not renewed, trying again: %s", node.name, error)
+
+    async def remove(self) -> None:
+        """Take the nodes away, and their Pods, which nobody would finish deleting."""
+        names = {node.name for node in self._nodes}
+        keys = [key_of(pod) for pod in self.kubelets.pods.list() if pod.spec.node_name in names]
+        at_once = asyncio.Semaphore(REMOVED_AT_ONCE)
+
+        async def remove(resource: Resource, name: str, namespace: str = "") -> None:
+            async with at_once:
+                with suppress(NotFound):
+                    await self._client.delete(resource, name, namespace, grace_period_seconds=0)
+
+        await asyncio.gather(*(remove(PODS, key.name, key.namespace) for key in keys))
+        await asyncio.gather(*(remove(LEASES, name, LEASE_NAMESPACE) for name in names))
+        await asyncio.gather(*(remove(NODES, name) for name in names))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m app.sandbox.nodes", description=__doc__)
+    parser.add_argument("--kubeconfig", default="", help="which cluster (default: as kubectl)")
+    parser.add_argument(
+        "--nodes", type=int, default=3, choices=range(1, 1001), metavar="N", help="how many (default: 3)"
+    )
+    parser.add_argument("--prefix", default="node", help="their names are this and a number (default: node)")
+    parser.add_argument("--zones", default="", help="zones to put them in, in turn, separated by commas")
+    parser.add_argument("--bind", action="store_true", help="bind Pods to these nodes: there is no scheduler")
+    parser.add_argument("--start-seconds", type=float, default=0.0, help="how long a container takes to start")
+    parser.add_argument("--restart-seconds", type=float, default=0.0, help="how long it takes to change its image")
+    parser.add_argument("--stop-seconds", type=float, default=0.0, help="how long it takes to stop")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    nodes = simulated_nodes(
+        options.nodes, prefix=options.prefix, zones=[zone for zone in options.zones.split(",") if zone]
+    )
+    pace = Pace(options.start_seconds, options.restart_seconds, options.stop_seconds)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(options.kubeconfig, nodes, bind=options.bind, pace=pace))
+    except KubeError as error:
+        logger.error("%s", error)  # noqa: TRY400 - the message says what is wrong and what to do
+        return 1
+    return 0
+
+
+async def _serve(kubeconfig: str, nodes: Sequence[SimulatedNode], *, bind: bool, pace: Pace) -> None:
+    transport = AiohttpTransport(await load_config(kubeconfig))
+    client = Client(transport, SystemClock(), user_agent="pykruise-sandbox")
+    simulation = Nodes(client, nodes, rng=Random(), bind=bind, pace=pace)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        await simulation.register()
+        logger.info("%d nodes are Ready: %s", len(nodes), ", ".join(node.name for node in nodes))
+        working = asyncio.create_task(simulation.work())
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if working.done():
+            working.result()  # raises what ended it
+        working.cancel()
+        await asyncio.gather(working, return_exceptions=True)
+        await simulation.remove()
+    finally:
+        await transport.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
