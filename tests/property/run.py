@@ -120,7 +120,9 @@ def run(progress: Progress, path: Path, jobs: int, say: Callable[[str], Any]) ->
     end = progress.first + progress.cases
     bounds = [(n, min(n + CHUNK, end)) for n in range(progress.first, end, CHUNK) if n not in done]
     shown, before, started, told = 0, progress.seconds, time.monotonic(), 0.0
-    context = multiprocessing.get_context("spawn")
+    # All workers, replaced ones too, come from one process that has read the code once.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["tests.property.run"])
     with context.Pool(jobs, initializer=_quiet_worker, maxtasksperchild=40) as pool:
         for chunk in pool.imap_unordered(judge_chunk, bounds):
             progress.add(chunk)
