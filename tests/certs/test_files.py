@@ -1,0 +1,86 @@
+"""Certificates in a folder: made on the fly, renewed, and never overwritten if somebody put them there."""
+
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from app.certs.files import FileCertificates, ensure_files
+from app.certs.issue import CertificateError, fault_of, issue
+from app.kube.virtualtime import VirtualClock
+from tests.kube.fakes import virtual
+
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+HOSTS = ("localhost", "127.0.0.1")
+RENEW = timedelta(days=30)
+
+
+def test_an_empty_folder_gets_a_pair_and_the_authority_but_no_authority_key(tmp_path: Path) -> None:
+    made = ensure_files(tmp_path / "certs", HOSTS, NOW, RENEW)
+    assert fault_of(made, HOSTS, NOW, RENEW) == ""
+    assert sorted(file.name for file in (tmp_path / "certs").iterdir()) == ["ca-cert.pem", "tls.crt", "tls.key"]
+    assert stat.S_IMODE((tmp_path / "certs/tls.key").stat().st_mode) == 0o600
+    assert made.ca_key == b""
+
+
+def test_what_is_there_is_used_again(tmp_path: Path) -> None:
+    made = ensure_files(tmp_path, HOSTS, NOW, RENEW)
+    assert ensure_files(tmp_path, HOSTS, NOW + timedelta(days=300), RENEW) == made
+
+
+def test_our_own_is_renewed_before_it_ends_and_when_hosts_change(tmp_path: Path) -> None:
+    made = ensure_files(tmp_path, HOSTS, NOW, RENEW)
+    renewed = ensure_files(tmp_path, HOSTS, NOW + timedelta(days=3650 - 29), RENEW)
+    assert renewed.cert != made.cert
+    wider = ensure_files(tmp_path, (*HOSTS, "example.test"), NOW + timedelta(days=3650 - 29), RENEW)
+    assert fault_of(wider, ("example.test",), NOW + timedelta(days=3650 - 29), RENEW) == ""
+
+
+@pytest.mark.parametrize(("present", "missing"), [("tls.crt", "tls.key"), ("tls.key", "tls.crt")])
+def test_half_a_pair_is_refused_naming_both_files(tmp_path: Path, present: str, missing: str) -> None:
+    ensure_files(tmp_path, HOSTS, NOW, RENEW)
+    (tmp_path / missing).unlink()
+    with pytest.raises(CertificateError) as refused:
+        ensure_files(tmp_path, HOSTS, NOW, RENEW)
+    assert str(refused.value) == (
+        f"{tmp_path / missing}: is missing, but {tmp_path / present} exists: put it beside, "
+        f"or remove {tmp_path / present} to have a new pair made"
+    )
+
+
+def test_a_key_of_another_certificate_is_refused_and_nothing_overwritten(tmp_path: Path) -> None:
+    ensure_files(tmp_path, HOSTS, NOW, RENEW)
+    (tmp_path / "tls.key").write_bytes(issue(HOSTS, NOW).key)
+    before = (tmp_path / "tls.crt").read_bytes()
+    with pytest.raises(CertificateError, match=r"tls.crt and .*tls.key: private key: does not belong"):
+        ensure_files(tmp_path, HOSTS, NOW, RENEW)
+    assert (tmp_path / "tls.crt").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"garbage", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_an_unusable_file_is_refused_by_name(tmp_path: Path, content: bytes) -> None:
+    ensure_files(tmp_path, HOSTS, NOW, RENEW)
+    (tmp_path / "tls.crt").write_bytes(content)
+    with pytest.raises(CertificateError, match=r"tls.crt and .*: serving certificate: is not a PEM certificate"):
+        ensure_files(tmp_path, HOSTS, NOW, RENEW)
+
+
+def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "tls.crt").mkdir()
+    with pytest.raises(CertificateError, match=r"tls.crt: cannot be read: Is a directory"):
+        ensure_files(tmp_path, HOSTS, NOW, RENEW)
+
+
+def test_a_folder_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CertificateError, match=r"file/certs: cannot be made|Not a directory"):
+        ensure_files(tmp_path / "file" / "certs", HOSTS, NOW, RENEW)
+
+
+@virtual
+async def test_a_folder_is_a_source_to_be_asked_again(tmp_path: Path) -> None:
+    source = FileCertificates(tmp_path, HOSTS, VirtualClock(), RENEW)
+    assert await source.ensure() == await source.ensure()

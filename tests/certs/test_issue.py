@@ -1,0 +1,190 @@
+"""Certificates: made, judged, kept in a Secret's layout."""
+
+import base64
+import ipaddress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from app.certs.issue import (
+    CertificateError,
+    CertificateSet,
+    check_pair,
+    expiry,
+    fault_of,
+    from_secret_data,
+    issue,
+)
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+HOST = "kruise-webhook-service.kruise-system.svc"
+RENEW = timedelta(days=180)
+MADE = issue((HOST,), NOW)
+OTHER = issue((HOST,), NOW)
+
+
+def parsed(pem: bytes) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem)
+
+
+@pytest.mark.behaviour("MGR-30")
+def test_subject_and_alternative_names_are_the_service_and_localhost() -> None:
+    certificate = parsed(MADE.cert)
+    assert certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == HOST
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost", HOST]
+
+
+@pytest.mark.behaviour("MGR-30")
+def test_an_address_is_an_ip_alternative_name() -> None:
+    names = parsed(issue(("10.1.2.3",), NOW).cert).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("10.1.2.3")]
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
+
+
+@pytest.mark.behaviour("MGR-31")
+def test_authority_and_certificate_are_rsa_for_ten_years() -> None:
+    authority, certificate = parsed(MADE.ca_cert), parsed(MADE.cert)
+    assert authority.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "webhook-cert-ca"
+    assert authority.issuer == authority.subject == certificate.issuer
+    certificate.verify_directly_issued_by(authority)
+    for one in (authority, certificate):
+        key = one.public_key()
+        assert isinstance(key, rsa.RSAPublicKey)
+        assert key.key_size == 2048
+        assert one.not_valid_after_utc == NOW + timedelta(days=3650)
+    assert certificate.not_valid_before_utc == authority.not_valid_before_utc < NOW
+    usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    assert (usage.digital_signature, usage.key_encipherment, usage.key_cert_sign) == (True, True, False)
+    extended = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(extended) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+@pytest.mark.behaviour("MGR-32")
+def test_a_secret_holds_each_part_under_both_names() -> None:
+    data = MADE.secret_data()
+    assert sorted(data) == ["ca-cert.pem", "ca-key.pem", "cert.pem", "key.pem", "tls.crt", "tls.key"]
+    assert data["tls.crt"] == data["cert.pem"]
+    assert data["tls.key"] == data["key.pem"]
+    assert base64.b64decode(data["ca-cert.pem"]) == MADE.ca_cert
+    assert from_secret_data(data) == MADE
+    # Either of the two names will do.
+    assert from_secret_data({name: data[name] for name in data if not name.startswith("tls")}) == MADE
+    assert base64.b64decode(MADE.ca_bundle) == MADE.ca_cert
+
+
+@pytest.mark.behaviour("MGR-33")
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "ca-cert.pem: is missing"),
+        ({}, "ca-cert.pem: is missing"),
+        ({**MADE.secret_data(), "ca-key.pem": ""}, "ca-key.pem: is missing"),
+        ({**MADE.secret_data(), "tls.key": "", "key.pem": ""}, "tls.key: is missing"),
+        ({**MADE.secret_data(), "ca-cert.pem": "%%%"}, "ca-cert.pem: is not base64"),
+    ],
+)
+def test_a_secret_with_something_missing_is_named(data: dict | None, message: str) -> None:
+    with pytest.raises(CertificateError, match=message):
+        from_secret_data(data)
+
+
+@pytest.mark.behaviour("MGR-33")
+@pytest.mark.parametrize(
+    ("certificates", "hosts", "now", "fault"),
+    [
+        (MADE, (HOST,), NOW, ""),
+        (MADE, ("localhost", HOST), NOW, ""),
+        (MADE, ("elsewhere.svc",), NOW, "serving certificate: is not for elsewhere.svc"),
+        (MADE, ("10.0.0.1",), NOW, "serving certificate: is not for 10.0.0.1"),
+        (MADE, (HOST,), NOW + timedelta(days=3650 - 180), "serving certificate: expires at 2035-12-31 03:04 UTC"),
+        (MADE, (HOST,), NOW - timedelta(days=1), "serving certificate: is not valid before 2026-01-02 02:04 UTC"),
+        (
+            CertificateSet(MADE.ca_cert, MADE.cert, OTHER.key, MADE.ca_key),
+            (HOST,),
+            NOW,
+            "private key: does not belong to the serving certificate",
+        ),
+        (
+            CertificateSet(OTHER.ca_cert, MADE.cert, MADE.key, OTHER.ca_key),
+            (HOST,),
+            NOW,
+            "serving certificate: was not signed by the CA CN=webhook-cert-ca",
+        ),
+        (
+            CertificateSet(MADE.ca_cert, b"garbage", MADE.key, MADE.ca_key),
+            (HOST,),
+            NOW,
+            "serving certificate: is not a PEM certificate",
+        ),
+        (
+            CertificateSet(MADE.ca_cert, MADE.cert, b"garbage", MADE.ca_key),
+            (HOST,),
+            NOW,
+            "private key: is not a PEM private key",
+        ),
+        (
+            CertificateSet(b"garbage", MADE.cert, MADE.key, MADE.ca_key),
+            (HOST,),
+            NOW,
+            "CA certificate: is not a PEM certificate",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_set_is_said(
+    certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, fault: str
+) -> None:
+    assert fault_of(certificates, hosts, now, RENEW) == fault
+
+
+@pytest.mark.behaviour("MGR-34")
+def test_a_sound_authority_is_used_again_for_another_year_or_more() -> None:
+    renewed = issue((HOST, "127.0.0.1"), NOW + timedelta(days=3650 - 366), reuse_ca_of=MADE)
+    assert renewed.ca_cert == MADE.ca_cert
+    assert renewed.ca_key == MADE.ca_key
+    assert renewed.cert != MADE.cert
+    late = issue((HOST,), NOW + timedelta(days=3650 - 364), reuse_ca_of=MADE)
+    assert late.ca_cert != MADE.ca_cert
+
+
+@pytest.mark.behaviour("MGR-34")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        CertificateSet(MADE.ca_cert, MADE.cert, MADE.key, OTHER.ca_key),
+        CertificateSet(MADE.ca_cert, MADE.cert, MADE.key, b""),
+        CertificateSet(b"garbage", MADE.cert, MADE.key, MADE.ca_key),
+        # A certificate that may not sign.
+        CertificateSet(MADE.cert, MADE.cert, MADE.key, MADE.key),
+    ],
+    ids=["other key", "no key", "garbage", "no authority"],
+)
+def test_an_authority_that_is_not_sound_is_replaced(broken: CertificateSet) -> None:
+    renewed = issue((HOST,), NOW, reuse_ca_of=broken)
+    assert fault_of(renewed, (HOST,), NOW, RENEW) == ""
+    assert renewed.ca_cert != broken.ca_cert
+
+
+def test_expiry_and_pairs_can_be_asked_for() -> None:
+    assert expiry(MADE.cert) == NOW + timedelta(days=3650)
+    assert check_pair(MADE.cert, MADE.key).subject
+    with pytest.raises(CertificateError, match="does not belong"):
+        check_pair(MADE.cert, OTHER.key)
+
+
+def test_an_encrypted_key_is_refused_with_the_way_out() -> None:
+    from cryptography.hazmat.primitives.serialization import (
+        BestAvailableEncryption,
+        Encoding,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    locked = load_pem_private_key(MADE.key, None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
+    )
+    with pytest.raises(CertificateError, match="private key: is encrypted; give it without a passphrase"):
+        check_pair(MADE.cert, locked)

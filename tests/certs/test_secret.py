@@ -1,0 +1,136 @@
+"""The certificate Secret: created, read, repaired, raced for."""
+
+import base64
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from app.certs.issue import CertificateSet, fault_of, from_secret_data, issue
+from app.certs.secret import SecretCertificates
+from app.kube.client import Client
+from app.kube.errors import KubeError
+from app.kube.transport import Request, Response
+from app.kube.virtualtime import VirtualClock
+from tests.kube.fakes import json_response, status_body, virtual
+from tests.manager.memory import MemoryApi
+
+PATH = "/api/v1/namespaces/kruise-system/secrets/kruise-webhook-certs"
+HOST = "kruise-webhook-service.kruise-system.svc"
+RENEW = timedelta(days=180)
+
+
+def source(api: MemoryApi, clock: VirtualClock | None = None) -> SecretCertificates:
+    clock = clock or VirtualClock()
+    return SecretCertificates(
+        Client(api, clock),
+        clock,
+        namespace="kruise-system",
+        name="kruise-webhook-certs",
+        hosts=(HOST,),
+        renew_before=RENEW,
+    )
+
+
+def secret(data: dict[str, str] | None) -> dict[str, Any]:
+    metadata = {"name": "kruise-webhook-certs", "namespace": "kruise-system", "resourceVersion": "1"}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **({"data": data} if data else {})}
+
+
+def stored(api: MemoryApi) -> CertificateSet:
+    return from_secret_data(api.objects[PATH]["data"])
+
+
+@pytest.mark.behaviour("MGR-32")
+@virtual
+async def test_a_missing_secret_is_created() -> None:
+    api = MemoryApi()
+    made = await source(api).ensure()
+    assert stored(api) == made
+    assert fault_of(made, (HOST,), VirtualClock().now(), RENEW) == ""
+
+
+@pytest.mark.behaviour("MGR-32")
+@virtual
+async def test_of_two_replicas_the_second_takes_what_the_first_made() -> None:
+    api = MemoryApi()
+    other = issue((HOST,), VirtualClock().now())
+
+    def first_wins(request: Request) -> Response | None:
+        # Between our look and our create somebody else creates it.
+        if request.method == "POST":
+            api.fail = lambda _: None
+            api.objects[PATH] = secret(other.secret_data())
+            return json_response(409, status_body(409, "AlreadyExists"))
+        return None
+
+    api.fail = first_wins
+    assert await source(api).ensure() == other
+
+
+@pytest.mark.behaviour("MGR-33")
+@pytest.mark.parametrize("content", ["nothing", "garbage", "not base64", "half", "other pair", "other host"])
+@virtual
+async def test_a_secret_that_is_not_sound_is_made_anew(content: str) -> None:
+    now = VirtualClock().now()
+    good, other = issue((HOST,), now), issue(("elsewhere",), now)
+    data: dict[str, dict[str, str] | None] = {
+        "nothing": None,  # as the chart ships it
+        "garbage": dict.fromkeys(good.secret_data(), base64.b64encode(b"garbage").decode()),
+        "not base64": dict.fromkeys(good.secret_data(), "%"),
+        "half": {"tls.crt": good.secret_data()["tls.crt"]},
+        "other pair": {**good.secret_data(), "tls.key": other.secret_data()["tls.key"]},
+        "other host": other.secret_data(),
+    }
+    api = MemoryApi(objects={PATH: {**secret(data[content]), "type": "Opaque"}})
+    made = await source(api).ensure()
+    assert stored(api) == made
+    assert fault_of(made, (HOST,), now, RENEW) == ""
+    assert api.objects[PATH]["type"] == "Opaque"
+    if content == "other host":
+        # MGR-34: replicas and configurations that trust the old authority go on to do so.
+        assert made.ca_cert == other.ca_cert
+
+
+@pytest.mark.behaviour("MGR-33")
+@virtual
+async def test_a_certificate_is_renewed_before_it_ends() -> None:
+    api = MemoryApi()
+    made = await source(api).ensure()
+    ends = VirtualClock().now() + timedelta(days=3650)
+    assert await source(api, VirtualClock(ends - RENEW - timedelta(days=1))).ensure() == made
+    assert (await source(api, VirtualClock(ends - RENEW)).ensure()).cert != made.cert
+
+
+@virtual
+async def test_a_conflict_means_that_another_replica_repaired_it() -> None:
+    other = issue((HOST,), VirtualClock().now())
+    api = MemoryApi(objects={PATH: secret(None)})
+
+    def first_wins(request: Request) -> Response | None:
+        if request.method == "PUT":
+            assert orjson.loads(request.body or b"")["metadata"]["resourceVersion"] == "1"
+            api.fail = lambda _: None
+            api.objects[PATH] = secret(other.secret_data())
+            return json_response(409, status_body(409, "Conflict"))
+        return None
+
+    api.fail = first_wins
+    assert await source(api).ensure() == other
+
+
+@virtual
+async def test_somebody_who_always_wins_is_reported_and_not_fought() -> None:
+    api = MemoryApi(objects={PATH: secret(None)})
+    api.fail = lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PUT" else None
+    with pytest.raises(KubeError, match="changed by somebody else 5 times in a row; is another program writing it"):
+        await source(api).ensure()
+
+
+@virtual
+async def test_a_missing_namespace_is_named_with_the_way_out() -> None:
+    api = MemoryApi()
+    api.fail = lambda r: json_response(404, status_body(404, "NotFound")) if r.method == "POST" else None
+    with pytest.raises(KubeError, match="namespace kruise-system does not exist: kubectl create namespace"):
+        await source(api).ensure()
