@@ -1,6 +1,8 @@
 """What an operator may decide about admission, as data: ``policies/webhooks.yaml``.
 
     excludedNamespaces: [monitoring]        # for every Pod webhook
+    excludedNamespaceLabels:                # for every webhook: Namespaces with one of these values of the label
+      kubernetes.azure.com/managedby: [aks]
     webhooks:
       mpod.kb.io:
         failurePolicy: Ignore               # Fail or Ignore
@@ -52,6 +54,7 @@ class WebhookPolicies(_Model):
     """The whole file."""
 
     excluded_namespaces: list[NamespaceName] = []
+    excluded_namespace_labels: dict[str, Annotated[list[str], Field(min_length=1)]] = {}
     webhooks: dict[str, WebhookPolicy] = {}
 
 
@@ -115,7 +118,9 @@ def _overridden(webhook: Webhook, policies: WebhookPolicies, own_namespace: str)
         webhook,
         failure_policy=policy.failure_policy or webhook.failure_policy,
         timeout_seconds=policy.timeout_seconds or webhook.timeout_seconds,
-        namespace_selector=without_namespaces(webhook.namespace_selector, excluded),
+        namespace_selector=_without_labels(
+            without_namespaces(webhook.namespace_selector, excluded), policies.excluded_namespace_labels
+        ),
     )
 
 
@@ -140,4 +145,15 @@ def without_namespaces(selector: Mapping[str, Any] | None, excluded: Iterable[st
             expressions.append(expression)
     expressions.append({"key": names.NAMESPACE_NAME, "operator": "NotIn", "values": wanted})
     merged["matchExpressions"] = expressions
+    return merged
+
+
+def _without_labels(
+    selector: Mapping[str, Any] | None, excluded: Mapping[str, Iterable[str]]
+) -> Mapping[str, Any] | None:
+    if not excluded:
+        return selector
+    merged = dict(selector or {})
+    expressions = [{"key": key, "operator": "NotIn", "values": list(values)} for key, values in excluded.items()]
+    merged["matchExpressions"] = [*(merged.get("matchExpressions") or ()), *expressions]
     return merged

@@ -196,6 +196,21 @@ def test_the_file_shipped_changes_nothing() -> None:
     assert shipped == WebhookPolicies()
 
 
+def test_namespaces_can_be_left_out_by_their_labels_for_every_webhook(tmp_path: Path) -> None:
+    policies = policies_from(tmp_path, "excludedNamespaceLabels: {control-plane: ['true'], managedby: [a, b]}")
+    webhooks = apply_policies(WEBHOOKS, policies, "kruise-system")
+    entries = [
+        *mutating_configuration(webhooks, SERVICE, "")["webhooks"],
+        *validating_configuration(webhooks, SERVICE, "")["webhooks"],
+    ]
+    assert len(entries) == len(WEBHOOKS)
+    for found in entries:
+        assert found["namespaceSelector"]["matchExpressions"][-2:] == [
+            {"key": "control-plane", "operator": "NotIn", "values": ["true"]},
+            {"key": "managedby", "operator": "NotIn", "values": ["a", "b"]},
+        ]
+
+
 def test_a_folder_without_the_file_changes_nothing(tmp_path: Path) -> None:
     assert load_policies(tmp_path) == WebhookPolicies()
 
@@ -214,6 +229,7 @@ def test_a_folder_without_the_file_changes_nothing(tmp_path: Path) -> None:
         ("webhooks: {mpod.kb.io: {timeoutSeconds: 31}}", "timeoutSeconds: Input should be less than or equal to 30"),
         ("webhooks: {mpod.kb.io: {timeoutSeconds: '5'}}", "timeoutSeconds: Input should be a valid integer, got '5'"),
         ("excludedNamespaces: [Not_A_Name]", "excludedNamespaces.0: String should match pattern"),
+        ("excludedNamespaceLabels: {a: []}", "excludedNamespaceLabels.a: List should have at least 1 item"),
         ("- a", "document: Input should be"),
     ],
 )
