@@ -7,7 +7,7 @@ per Pod, asked once after a restart, and looked at again now and then while a Po
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,7 +89,9 @@ class LaunchBarrierReconciler:
             return None  # the cache does not show our annotation yet
         step = await self._open(pod, barrier)
         if step.completed:
-            await self._complete(pod)
+            # PM-147: nothing is held back any more.
+            done = {names.CONTAINER_LAUNCH_PRIORITY_COMPLETED: "true", names.CONTAINER_LAUNCH_PRIORITY_CURRENT: None}
+            await self._annotate(pod, done)
             barrier.completed = True
             return None
         return await self._wait(pod, barrier, step)
@@ -99,10 +101,12 @@ class LaunchBarrierReconciler:
         if barrier.added is None:
             barrier.added = await self._create(pod, max(not_ready(pod).values()))
         step = plan(pod, barrier.added)
-        if step.add is not None:
-            barrier.added = await self._add(pod, step.add)
-            step = plan(pod, barrier.added)
-        return step
+        if step.add is None:
+            return step
+        barrier.added = await self._add(pod, step.add)
+        if not step.completed:
+            await self._annotate(pod, {names.CONTAINER_LAUNCH_PRIORITY_CURRENT: str(step.add)})
+        return plan(pod, barrier.added)
 
     async def _create(self, pod: Pod, priority: int) -> set[int]:
         """PM-147: the ConfigMap, made at once with its first key; the keys it has if it is there already."""
@@ -140,9 +144,9 @@ class LaunchBarrierReconciler:
             return await self._create(pod, priority)
         return added_in(found)
 
-    async def _complete(self, pod: Pod) -> None:
-        """PM-147: nothing is held back any more. Written after the last key: it also wakes the kubelet."""
-        annotations = {names.CONTAINER_LAUNCH_PRIORITY_COMPLETED: "true"}
+    async def _annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
+        """Say how far the Pod is, after the key was added. That wakes the kubelet, which has tried in vain to start
+        the next container and would do so again only after 10 to 15 seconds."""
         body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
         try:
             await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=_decode_written)

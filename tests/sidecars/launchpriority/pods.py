@@ -7,6 +7,7 @@ from typing import Any
 
 BARRIER = "KRUISE_CONTAINER_BARRIER"
 COMPLETED = "apps.kruise.io/container-launch-priority-completed"
+CURRENT = "apps.kruise.io/container-launch-priority-current"
 
 
 def barrier(key: str, config_map: str = "web-0-barrier") -> dict[str, Any]:

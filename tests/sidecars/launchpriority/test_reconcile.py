@@ -22,12 +22,12 @@ from app.sidecars.launchpriority.controller import GATE, NAME, PERMISSIONS, WORK
 from app.sidecars.launchpriority.reconcile import PATIENCE, LaunchBarrierReconciler
 from tests.kube.fakes import json_response, running, status_body, until, virtual
 from tests.pods.apiserver import ApiServer, config_map_path, pod_path
-from tests.sidecars.launchpriority.pods import COMPLETED, ordered
+from tests.sidecars.launchpriority.pods import COMPLETED, CURRENT, ordered
 
 KEY = ObjectKey("shop", "web-0")
 CREATE = "POST /api/v1/namespaces/shop/configmaps"
 ADD = f"PATCH {config_map_path()}"
-COMPLETE = f"PATCH {pod_path()}"
+ANNOTATE = f"PATCH {pod_path()}"
 ORDER: dict[str, int | None] = {"a": 5, "b": 3, "c": 0}
 
 
@@ -60,12 +60,17 @@ class Setting:
 
     @property
     def completed(self) -> bool:
-        return bool(self.server.objects[pod_path()]["metadata"]["annotations"].get(COMPLETED) == "true")
+        return self.annotations.get(COMPLETED) == "true"
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        found: dict[str, str] = self.server.objects[pod_path()]["metadata"]["annotations"]
+        return found
 
 
 @virtual
 @pytest.mark.behaviour("PM-145", "PM-147", "PM-148")
-async def test_each_step_is_one_write_and_the_last_one_completes() -> None:
+async def test_each_step_is_a_key_and_a_word_on_the_pod_that_wakes_the_kubelet() -> None:
     setting = Setting()
     await setting.reconcile(KEY)
     assert setting.data == {"p_5": "true"}
@@ -73,13 +78,13 @@ async def test_each_step_is_one_write_and_the_last_one_completes() -> None:
     setting.report("a")
     await setting.reconcile(KEY)
     assert setting.data == {"p_5": "true", "p_3": "true"}
-    assert not setting.completed
+    assert setting.annotations == {CURRENT: "3"}
     setting.report("b")
     await setting.reconcile(KEY)
     assert setting.data == {"p_5": "true", "p_3": "true", "p_0": "true"}
-    assert setting.completed
+    assert setting.annotations == {COMPLETED: "true"}
     await setting.reconcile(KEY)  # the cache does not show the annotation yet
-    assert setting.server.writes() == [CREATE, ADD, ADD, COMPLETE]
+    assert setting.server.writes() == [CREATE, ADD, ANNOTATE, ADD, ANNOTATE]
 
 
 @virtual
@@ -94,7 +99,7 @@ async def test_the_controller_looks_at_ordered_pods_of_anybody_as_soon_as_they_a
         setting.report("b")
         await until(lambda: setting.completed)
         setting.report("c")
-    assert setting.server.writes() == [CREATE, ADD, ADD, COMPLETE]
+    assert setting.server.writes() == [CREATE, ADD, ANNOTATE, ADD, ANNOTATE]
     assert {request.headers["User-Agent"] for request in setting.server.requests} == {
         "kruise-manager/container-launch-priority-controller"
     }
@@ -123,7 +128,7 @@ async def test_a_pod_that_was_only_not_marked_completed_is_marked() -> None:
     setting.report("a")
     await setting.reconcile(KEY)
     assert setting.completed
-    assert setting.server.writes() == [CREATE, COMPLETE]
+    assert setting.server.writes() == [CREATE, ANNOTATE]
 
 
 @virtual
@@ -202,7 +207,7 @@ async def test_a_pod_that_is_gone_needs_nothing() -> None:
     assert await setting.reconcile(ObjectKey("shop", "other")) is None
     del setting.server.objects[pod_path()]
     await setting.reconcile(KEY)
-    assert setting.server.writes() == [CREATE, COMPLETE]
+    assert setting.server.writes() == [CREATE, ANNOTATE]
 
 
 class Kubelet:

@@ -1,0 +1,128 @@
+"""Containers start in their order, by the real clock of real containers: U-68."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from tests.scenarios.world import World, eventually
+
+#: Only where containers really start.
+REAL = [pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers")]
+BECOMES_READY_AFTER = 3
+COMPLETED = "apps.kruise.io/container-launch-priority-completed"
+
+
+def container(name: str, *, priority: int | None = None, ready: bool = True) -> dict[str, Any]:
+    """A container that is ready some seconds after it started, or never."""
+    when = f"sleep {BECOMES_READY_AFTER}; touch /tmp/ready; " if ready else ""
+    env = [{"name": "KRUISE_CONTAINER_PRIORITY", "value": str(priority)}] if priority is not None else []
+    return {
+        "name": name,
+        "image": "busybox:1.36",
+        "command": ["sh", "-c", f"trap 'exit 0' TERM; {when}while :; do sleep 1; done"],
+        "readinessProbe": {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 1},
+        "env": env,
+    }
+
+
+def pod(*containers: dict[str, Any], annotation: str | None = None) -> str:
+    metadata: dict[str, Any] = {"name": "ordered"}
+    if annotation is not None:
+        metadata["annotations"] = {"apps.kruise.io/container-launch-priority": annotation}
+    spec = {"terminationGracePeriodSeconds": 1, "containers": containers}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def started(world: World) -> Mapping[str, datetime]:
+    """Container → when it started, of those that run."""
+    statuses = world.get("pod", "ordered").get("status", {}).get("containerStatuses", [])
+    return {
+        status["name"]: datetime.fromisoformat(status["state"]["running"]["startedAt"])
+        for status in statuses
+        if "running" in status["state"]
+    }
+
+
+def data(world: World) -> list[str]:
+    """The keys of the barrier ConfigMap."""
+    return sorted(world.get("configmap", "ordered-barrier")["data"])
+
+
+ANY_OWNER = [
+    pytest.param(pod(*map(container, "abc"), annotation="Ordered"), ["a", "b", "c"], id="Ordered"),
+    pytest.param(
+        pod(container("a"), container("b", priority=5), container("c", priority=-1)), ["b", "a", "c"], id="env"
+    ),
+    pytest.param(
+        pod(*map(container, "abc"), annotation='{"a": 1, "b": 2, "c": 3}'), ["c", "b", "a"], id="JSON by container"
+    ),
+]
+
+
+@pytest.mark.parametrize("world", REAL, indirect=True)
+@pytest.mark.parametrize(("manifest", "order"), ANY_OWNER)
+@pytest.mark.behaviour("PM-145", "PM-146", "PM-147", "PM-148", "PM-151")
+def test_containers_start_when_those_before_them_are_ready(world: World, manifest: str, order: list[str]) -> None:
+    world.apply(manifest)
+    eventually(lambda: world.pod_is_ready("ordered"), "all containers are ready", 120)
+    times = started(world)
+    assert sorted(times, key=lambda name: times[name]) == order
+    waits = [(times[after] - times[before]).total_seconds() for before, after in pairwise(order)]
+    # Times are reported in whole seconds: the difference of two may be one short.
+    assert all(wait >= BECOMES_READY_AFTER - 1 for wait in waits), waits
+    # The kubelet is woken for each container: by itself it would come back to it only after 10 to 15 seconds.
+    assert all(wait < 10 for wait in waits), waits
+    assert len(data(world)) == 3
+    assert world.get("pod", "ordered")["metadata"]["annotations"][COMPLETED] == "true"
+    owner = world.get("configmap", "ordered-barrier")["metadata"]["ownerReferences"]
+    assert [(reference["kind"], reference["name"], reference.get("controller")) for reference in owner] == [
+        ("Pod", "ordered", None)
+    ]
+
+
+@pytest.mark.parametrize("world", REAL, indirect=True)
+@pytest.mark.behaviour("PM-145", "PM-148", "PM-150")
+def test_what_waits_for_a_container_that_never_gets_ready_never_starts(world: World) -> None:
+    world.apply(pod(container("a", ready=False), container("b"), annotation="Ordered"))
+    eventually(lambda: "a" in started(world), "the first container runs")
+
+    def told() -> bool:
+        field = "involvedObject.name=ordered,reason=LaunchPriorityWaiting"
+        events = world.list("event", "--field-selector", field)
+        return any("b waits to be started until a (launch priority 0) is ready" in e["message"] for e in events)
+
+    eventually(told, "the Pod says whom it waits for", 60)
+    assert list(started(world)) == ["a"]
+    waiting = {s["name"]: s["state"] for s in world.get("pod", "ordered")["status"]["containerStatuses"]}["b"]
+    assert waiting["waiting"]["reason"] == "CreateContainerConfigError"
+    assert data(world) == ["p_0"]
+
+
+@pytest.mark.parametrize("world", REAL, indirect=True)
+@pytest.mark.behaviour("PM-149")
+def test_a_container_that_restarts_later_holds_nobody_back(world: World) -> None:
+    world.apply(pod(container("a"), container("b"), annotation="Ordered"))
+    eventually(lambda: world.pod_is_ready("ordered"), "all containers are ready", 60)
+    before = started(world)
+    world.kubectl("exec", "ordered", "-n", world.namespace, "-c", "a", "--", "kill", "1")
+    eventually(lambda: started(world).get("a", before["a"]) > before["a"], "the first container runs again")
+    assert started(world)["b"] == before["b"]
+    assert data(world) == ["p_-1", "p_0"]
+
+
+@pytest.mark.parametrize("world", REAL, indirect=True)
+@pytest.mark.behaviour("PM-147", "PM-182")
+def test_the_next_pod_of_a_name_starts_in_order_too(world: World) -> None:
+    manifest = pod(container("a"), container("b"), annotation="Ordered")
+    for _ in range(2):
+        world.apply(manifest)
+        eventually(lambda: world.pod_is_ready("ordered"), "all containers are ready", 60)
+        times = started(world)
+        assert (times["b"] - times["a"]).total_seconds() >= BECOMES_READY_AFTER - 1
+        world.kubectl("delete", "pod", "ordered", "-n", world.namespace)
