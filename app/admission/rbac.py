@@ -44,17 +44,26 @@ def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
     """Namespace, ServiceAccount, roles and bindings for the manager."""
-    given = tuple(rules)
-    subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
     # PW-3, MGR-94: the label keeps Pod webhooks away from the manager's own namespace.
     labels = {"control-plane": "openkruise"}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace}},
-        _role("ClusterRole", CLUSTER_ROLE, "", (rule for rule in given if not rule.own_namespace)),
-        _binding("ClusterRoleBinding", "ClusterRole", CLUSTER_ROLE, "", subject),
-        _role("Role", NAMESPACED_ROLE, namespace, (rule for rule in given if rule.own_namespace)),
-        _binding("RoleBinding", "Role", NAMESPACED_ROLE, namespace, subject),
+        *roles(rules, namespace, SERVICE_ACCOUNT, CLUSTER_ROLE, NAMESPACED_ROLE),
+    ]
+
+
+def roles(
+    rules: Iterable[PolicyRule], namespace: str, service_account: str, cluster_role: str, namespaced_role: str
+) -> list[dict[str, Any]]:
+    """The roles of these names that grant the rules to a ServiceAccount in ``namespace``, and their bindings."""
+    given = tuple(rules)
+    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
+    return [
+        _role("ClusterRole", cluster_role, "", (rule for rule in given if not rule.own_namespace)),
+        _binding("ClusterRoleBinding", "ClusterRole", cluster_role, "", subject),
+        _role("Role", namespaced_role, namespace, (rule for rule in given if rule.own_namespace)),
+        _binding("RoleBinding", "Role", namespaced_role, namespace, subject),
     ]
 
 

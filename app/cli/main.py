@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperCommand
 
-from app.cli import protect
+from app.cli import protect, uninstall
 from app.manager import logging as manager_logging
 
 app = typer.Typer(
@@ -118,6 +118,7 @@ def show_version() -> None:
 
 
 protect.register(app)
+uninstall.register(app)
 
 
 def main() -> None:

@@ -78,7 +78,8 @@ ALIASES: Final[Mapping[str, str]] = {
     "EnhancedLivenessProbeGate": "EnhancedLivenessProbe",
     "ForceDeleteTimeoutExpectationFeatureGate": "ForceDeleteTimeoutExpectationGate",
 }
-_GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
+#: These two switch a whole stage.
+GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 #: MGR-70, MGR-71: these are off whenever the first is.
 _FORCED_OFF: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
@@ -138,8 +139,8 @@ def parse_gates(text: str, custom_resource_enable: str = "") -> FeatureGates:
     for item in filter(None, (part.strip() for part in text.split(","))):
         name, separator, value = item.partition("=")
         name = ALIASES.get(name.strip(), name.strip())
-        if name in _GROUPS:
-            groups[_GROUPS[name]] = _boolean(name, value if separator else "")
+        if name in GROUPS:
+            groups[GROUPS[name]] = _boolean(name, value if separator else "")
         elif name in GATES:
             explicit[name] = _boolean(name, value if separator else "")
         else:
@@ -174,5 +175,5 @@ def _boolean(name: str, value: str) -> bool:
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name, GATES, n=1, cutoff=0.7)
     hint = f" (did you mean {near[0]}?)" if near else ""
-    known = ", ".join(sorted((*GATES, *_GROUPS)))
+    known = ", ".join(sorted((*GATES, *GROUPS)))
     return f"--feature-gates: unknown feature gate {name!r}{hint}; known are {known}"

@@ -1,0 +1,57 @@
+"""``pykruise prepare-uninstall``: stop the manager and take its webhooks away, before its objects are deleted."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from app.manager import logging as manager_logging
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(name="prepare-uninstall")(prepare_uninstall)
+
+
+def prepare_uninstall(
+    namespace: Annotated[
+        str,
+        typer.Option("--namespace", "-n", help="Namespace of the manager; default: $POD_NAMESPACE, or kruise-system"),
+    ] = "",
+    kubeconfig: Annotated[str, typer.Option("--kubeconfig", help="kubeconfig file")] = "",
+    context: Annotated[str, typer.Option("--context", help="Context of the kubeconfig")] = "",
+) -> None:
+    """Stop the manager and delete its webhook configurations; refused while workloads of ours exist.
+
+    helm uninstall runs it by itself. Exit code 1: refused, or the API server did not let us.
+    """
+    import asyncio
+
+    from app.api import names
+    from app.kube.errors import KubeError
+    from app.manager.uninstall import UninstallRefusedError
+
+    manager_logging.configure("text", manager_logging.level_for(2))
+    try:
+        where = namespace or os.environ.get("POD_NAMESPACE") or names.MANAGER_NAMESPACE
+        asyncio.run(_with_cluster(where, kubeconfig, context))
+    except (UninstallRefusedError, KubeError) as error:
+        manager_logging.fatal(str(error))
+        raise typer.Exit(1) from None
+
+
+async def _with_cluster(namespace: str, kubeconfig: str, context: str) -> None:
+    from app.api.registry import KINDS
+    from app.kube.client import Client
+    from app.kube.clock import SystemClock
+    from app.kube.config import load_config
+    from app.kube.transport import AiohttpTransport
+    from app.manager.uninstall import prepare_uninstall as prepare
+
+    transport = AiohttpTransport(await load_config(kubeconfig, context or None))
+    try:
+        await prepare(Client(transport, SystemClock(), user_agent="pykruise"), namespace, KINDS)
+    finally:
+        await transport.close()

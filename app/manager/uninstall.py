@@ -1,0 +1,130 @@
+"""``pykruise prepare-uninstall``: what must happen before the manager's objects are deleted; a hook of the chart.
+
+A manager at work would put its webhook configurations back, so it is stopped first; a configuration without a manager
+would refuse every new Pod, so they go next. While workloads of ours exist nothing is done: their Pods would go with
+them (MGR-86).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.api import names
+from app.api.kind import KindDefinition
+from app.kube.admission import PolicyRule
+from app.kube.client import Client
+from app.kube.errors import NotFound
+from app.kube.resources import (
+    DEPLOYMENTS,
+    LEASES,
+    MUTATINGWEBHOOKCONFIGURATIONS,
+    PODS,
+    VALIDATINGWEBHOOKCONFIGURATIONS,
+    Resource,
+)
+
+logger = logging.getLogger(__name__)
+
+DEPLOYMENT: Final = "kruise-controller-manager"
+#: What the Deployment selects its Pods by.
+MANAGER_PODS: Final = "control-plane=controller-manager"
+LEASE: Final = "kruise-manager"
+#: MGR-86: while objects of these kinds exist, an uninstall is refused.
+WORKLOADS: Final = ("clonesets", "statefulsets", "daemonsets")
+#: How long the manager may take to stop.
+STOP_SECONDS: Final = 120.0
+_POLL_SECONDS: Final = 0.5
+_NAMED_AT_MOST: Final = 5
+
+_CONFIGURATIONS: Final[tuple[tuple[Resource, str], ...]] = (
+    (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
+    (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
+)
+
+
+class UninstallRefusedError(Exception):
+    """Something of ours is still in use, or did not stop; the message says what and the way out."""
+
+
+def workloads(kinds: Iterable[KindDefinition]) -> tuple[KindDefinition, ...]:
+    """The kinds whose objects forbid an uninstall."""
+    return tuple(kind for kind in kinds if kind.group == names.APPS_GROUP and kind.plural in WORKLOADS)
+
+
+def permissions(kinds: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
+    """What ``prepare_uninstall`` may do."""
+    plurals = tuple(kind.plural for kind in workloads(kinds))
+    listing = (PolicyRule(("list",), (names.APPS_GROUP,), plurals),) if plurals else ()
+    return (
+        *listing,
+        PolicyRule(
+            ("delete",),
+            (MUTATINGWEBHOOKCONFIGURATIONS.group,),
+            tuple(resource.plural for resource, _ in _CONFIGURATIONS),
+            names=tuple(name for _, name in _CONFIGURATIONS),
+        ),
+        PolicyRule(("patch",), ("apps",), ("deployments/scale",), names=(DEPLOYMENT,), own_namespace=True),
+        PolicyRule(("list",), ("",), ("pods",), own_namespace=True),
+        PolicyRule(("delete",), (LEASES.group,), (LEASES.plural,), names=(LEASE,), own_namespace=True),
+    )
+
+
+async def prepare_uninstall(client: Client, namespace: str, kinds: Iterable[KindDefinition]) -> None:
+    """Refuse if workloads exist; else stop the manager in ``namespace`` and delete what would outlive it.
+
+    Raises UninstallRefusedError, or KubeError if the API server does not let us.
+    """
+    if in_use := await _in_use(client, workloads(kinds)):
+        raise UninstallRefusedError(in_use)
+    await _stop(client, namespace)
+    for resource, name in _CONFIGURATIONS:
+        await _delete(client, resource, name)
+    await _delete(client, LEASES, LEASE, namespace)
+
+
+async def _in_use(client: Client, kinds: Sequence[KindDefinition]) -> str:
+    found: list[str] = []
+    more = False
+    for kind in kinds:
+        try:
+            page = await client.list_page(kind.resource(), limit=_NAMED_AT_MOST + 1, metadata_only=True)
+        except NotFound:  # the kind is not installed
+            continue
+        found += [f"{kind.kind} {_name_of(item)}" for item in page.items[:_NAMED_AT_MOST]]
+        more = more or len(page.items) > _NAMED_AT_MOST
+    if not found:
+        return ""
+    named = ", ".join(found) + (" and more" if more else "")
+    return f"uninstall refused: {named} would be deleted with their Pods; delete them first"
+
+
+async def _stop(client: Client, namespace: str) -> None:
+    try:
+        await client.patch(DEPLOYMENTS, DEPLOYMENT, {"spec": {"replicas": 0}}, namespace, subresource="scale")
+    except NotFound:
+        logger.info("Deployment %s/%s is gone already", namespace, DEPLOYMENT)
+    deadline = client.clock.monotonic() + STOP_SECONDS
+    while left := (await client.list(PODS, namespace, label_selector=MANAGER_PODS)).items:
+        if client.clock.monotonic() > deadline:
+            pods = ", ".join(_name_of(pod) for pod in left)
+            raise UninstallRefusedError(
+                f"Pods {pods}: still there after {STOP_SECONDS:g} s; delete them, then try again"
+            )
+        await client.clock.sleep(_POLL_SECONDS)
+    logger.info("the manager has stopped")
+
+
+async def _delete(client: Client, resource: Resource, name: str, namespace: str = "") -> None:
+    try:
+        await client.delete(resource, name, namespace)
+    except NotFound:
+        return
+    logger.info("%s %s deleted", resource.kind, name)
+
+
+def _name_of(item: Any) -> str:
+    metadata = item["metadata"]
+    return "/".join(filter(None, (metadata.get("namespace"), metadata["name"])))

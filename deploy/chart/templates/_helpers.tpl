@@ -1,0 +1,112 @@
+{{- define "kruise.labels" -}}
+app.kubernetes.io/name: pykruise
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- end }}
+
+{{- define "kruise.image" -}}
+{{ .Values.manager.image.repository }}:{{ .Values.manager.image.tag | default (printf "v%s" .Chart.AppVersion) }}
+{{- end }}
+
+{{- /* The manager's Pods; OpenKruise's label, so that its Deployment can be upgraded in place. */ -}}
+{{- define "kruise.selector" -}}
+control-plane: controller-manager
+{{- end }}
+
+{{- /* The gates of the value featureGates, as JSON: name to boolean. Fails as the manager would, before anything changes. */ -}}
+{{- define "kruise.gates" -}}
+{{- $known := include "kruise.declared.gates" . | fromJson }}
+{{- $aliases := include "kruise.declared.gateAliases" . | fromJson }}
+{{- $groups := include "kruise.declared.gateGroups" . | fromJsonArray }}
+{{- $found := dict }}
+{{- range $item := splitList "," .Values.featureGates }}
+  {{- with trim $item }}
+    {{- $parts := splitn "=" 2 . }}
+    {{- $name := trim $parts._0 }}
+    {{- $name = get $aliases $name | default $name }}
+    {{- if not (or (hasKey $known $name) (has $name $groups)) }}
+      {{- fail (printf "featureGates: unknown feature gate %q; known are %s" $name (concat (keys $known) $groups | sortAlpha | join ", ")) }}
+    {{- end }}
+    {{- $value := trim ($parts._1 | default "") | lower }}
+    {{- if not (has $value (list "true" "false" "t" "f" "1" "0")) }}
+      {{- fail (printf "featureGates: %s: expected true or false, got %q" $name $value) }}
+    {{- end }}
+    {{- $_ := set $found $name (has $value (list "true" "t" "1")) }}
+  {{- end }}
+{{- end }}
+{{- $found | toJson }}
+{{- end }}
+
+{{- /* The files of the manager's folder of policies. */ -}}
+{{- define "kruise.policies" -}}
+webhooks.yaml: |
+  {{- include "kruise.webhookPolicies" . | nindent 2 }}
+{{- with .Values.deletionProtection.kinds }}
+protected-kinds.yaml: |
+  {{- dict "kinds" . | toYaml | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "kruise.webhookPolicies" -}}
+{{- $known := include "kruise.declared.webhooks" . | fromJsonArray }}
+{{- $given := .Values.webhookConfiguration }}
+{{- $webhooks := dict }}
+{{- range $name, $override := $given.webhooks }}
+  {{- if not (has $name $known) }}
+    {{- fail (printf "webhookConfiguration.webhooks: no webhook is called %q; known are %s" $name (join ", " $known)) }}
+  {{- end }}
+  {{- $_ := set $webhooks $name (deepCopy $override) }}
+{{- end }}
+{{- with $given.timeoutSeconds }}
+  {{- range $name := $known }}
+    {{- $override := get $webhooks $name | default dict }}
+    {{- $_ := set $webhooks $name (merge $override (dict "timeoutSeconds" (int $given.timeoutSeconds))) }}
+  {{- end }}
+{{- end }}
+{{- with dig "pods" "" ($given.failurePolicy | default dict) }}
+  {{- range $name := list "mpod.kb.io" "vpod.kb.io" "vpodeviction.kb.io" }}
+    {{- if has $name $known }}
+      {{- $override := get $webhooks $name | default dict }}
+      {{- $_ := set $webhooks $name (merge $override (dict "failurePolicy" $given.failurePolicy.pods)) }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+{{- $labels := deepCopy $given.excludedNamespaceLabels }}
+{{- if $given.aksIntegration }}
+  {{- $aks := dict "control-plane" (list "true") "kubernetes.azure.com/managedby" (list "aks") }}
+  {{- $labels = merge $labels $aks }}
+{{- end }}
+{{- dict "excludedNamespaces" $given.excludedNamespaces "excludedNamespaceLabels" $labels "webhooks" $webhooks | toYaml }}
+{{- end }}
+
+{{- /* Values of OpenKruise's chart that were given and that nothing here depends on, one a line. */ -}}
+{{- define "kruise.withoutEffect" -}}
+{{- $found := list }}
+{{- range $path := list "daemon" "helmHooks" "enableKubeCacheMutationDetector" "manager.pprofAddr" "manager.resyncPeriod" }}
+  {{- $at := $.Values }}
+  {{- $there := true }}
+  {{- range $key := splitList "." $path }}
+    {{- if and $there (kindIs "map" $at) (hasKey $at $key) }}
+      {{- $at = get $at $key }}
+    {{- else }}
+      {{- $there = false }}
+    {{- end }}
+  {{- end }}
+  {{- if $there }}
+    {{- $found = append $found $path }}
+  {{- end }}
+{{- end }}
+{{- join ", " $found }}
+{{- end }}
+
+{{- /* Given the root and the name of a CustomResourceDefinition that this release must not let go of. */ -}}
+{{- define "kruise.refuseToDrop" -}}
+{{- $root := index . 0 }}
+{{- $name := index . 1 }}
+{{- $live := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" $name }}
+{{- if eq (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $live) $root.Release.Name }}
+  {{- fail (printf "crds.managed=false would delete CustomResourceDefinition %s and every object of it; to keep it, first: kubectl annotate crd %s meta.helm.sh/release-name- helm.sh/resource-policy=keep" $name $name) }}
+{{- end }}
+{{- end }}

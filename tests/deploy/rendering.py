@@ -1,0 +1,39 @@
+"""The chart as Helm renders it, without a cluster."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.errors import ClusterError
+from tests.cluster.helm import helm
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "deploy" / "chart"
+
+
+def render(*settings: str, values: dict[str, Any] | None = None, tmp_path: Path | None = None) -> list[dict[str, Any]]:
+    """The objects of an installation: `settings` as for `--set`, `values` as in a file."""
+    arguments = [part for setting in settings for part in ("--set", setting)]
+    if values is not None:
+        assert tmp_path is not None
+        path = tmp_path / "values.yaml"
+        path.write_text(yaml.safe_dump(values))
+        arguments += ["--values", str(path)]
+    text = helm("template", "kruise", str(CHART), *arguments).stdout
+    return [document for document in yaml.safe_load_all(text) if document]
+
+
+def refusal(*settings: str) -> str:
+    """What Helm says instead of rendering."""
+    try:
+        render(*settings)
+    except ClusterError as error:
+        return str(error)
+    raise AssertionError(f"{settings} were accepted")
+
+
+def find(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
+    """The one object of this kind and name."""
+    (found,) = (one for one in documents if (one["kind"], one["metadata"]["name"]) == (kind, name))
+    return found

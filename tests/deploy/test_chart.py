@@ -1,0 +1,327 @@
+"""The chart against the declarations in code: what `helm template` prints, and what it refuses."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.admission import rbac
+from app.admission.policies import WebhookPolicies, apply_policies
+from app.api.crd import manifests
+from app.api.registry import KINDS
+from app.manager import chart
+from app.manager.gates import GATES
+from app.manager.handlers import WEBHOOKS
+from app.manager.permissions import all_rules
+from app.manager.settings import SECRET_NAME
+from app.protection.deletion.policies import admission_policies
+from app.protection.deletion.table import load_table
+from tests.cluster.helm import helm
+from tests.deploy.rendering import CHART, ROOT, find, refusal, render
+
+#: A values file as somebody has it who comes from OpenKruise's chart: all of its names.
+OPENKRUISE_VALUES: dict[str, Any] = {
+    "crds": {"managed": True},
+    "installation": {"namespace": "kruise-system", "createNamespace": True, "roleListGroups": ["*"]},
+    "featureGates": "ImagePullJobGate=true",
+    "externalCerts": {"annotations": {}},
+    "enableKubeCacheMutationDetector": False,
+    "imagePullSecrets": [{"name": "mirror"}],
+    "serviceAccount": {"annotations": {"a": "b"}},
+    "manager": {
+        "replicas": 3,
+        "image": {"repository": "mirror.example/kruise-manager", "tag": "v9"},
+        "webhook": {"port": 9877},
+        "metrics": {"port": 8081},
+        "healthProbe": {"port": 8001},
+        "pprofAddr": "localhost:8090",
+        "resyncPeriod": "0",
+        "loggingFormat": "json",
+        "log": {"level": "5"},
+        "resources": {"limits": {"cpu": "200m", "memory": "512Mi"}, "requests": {"cpu": "100m", "memory": "256Mi"}},
+        "hostNetwork": True,
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}},
+        "nodeSelector": {"role": "system"},
+        "tolerations": [{"operator": "Exists"}],
+    },
+    "webhookConfiguration": {"timeoutSeconds": 30, "aksIntegration": False},
+    "daemon": {
+        "log": {"level": "4"},
+        "port": 10221,
+        "enablePprof": True,
+        "pprofAddr": "localhost:10222",
+        "socketLocation": "/var/run",
+        "socketFile": "",
+        "affinity": {},
+        "nodeSelector": {},
+        "resources": {},
+        "extraEnvs": [],
+        "credentialProvider": {"enable": False, "configmap": "c", "hostPath": "h", "awsCredentialsDir": ""},
+    },
+    "helmHooks": {"image": {"repository": "openkruise/kruise-helm-hook", "tag": "v0.1.0"}},
+}
+
+
+def manager_of(documents: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The Pod's spec and its one container."""
+    spec: dict[str, Any] = find(documents, "Deployment", "kruise-controller-manager")["spec"]["template"]["spec"]
+    return spec, spec["containers"][0]
+
+
+def policies_of(documents: list[dict[str, Any]]) -> WebhookPolicies:
+    data = find(documents, "ConfigMap", "kruise-webhook-policies")["data"]
+    return WebhookPolicies.model_validate(yaml.safe_load(data["webhooks.yaml"]))
+
+
+# ---- what needs no Helm
+
+
+def test_chart_and_package_have_one_version() -> None:
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    described = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    assert str(described["appVersion"]) == package
+
+
+def test_every_value_with_a_default_is_in_the_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
+
+    def check(values: dict[str, Any], known: dict[str, Any], path: str) -> None:
+        for name, value in values.items():
+            assert name in known["properties"], f"{path}.{name}"
+            inner = known["properties"][name]
+            if isinstance(value, dict) and "properties" in inner:
+                assert inner["additionalProperties"] is False
+                check(value, inner, f"{path}.{name}")
+
+    check(yaml.safe_load((CHART / "values.yaml").read_text("utf-8")), schema, "")
+
+
+def test_braces_of_a_description_are_no_action_of_helms() -> None:
+    policy = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"text": "{{ .Values }}"}}
+    text = chart.templates((), (), [policy], ())[f"{chart.FOLDER}/deletion-protection-policies.yaml"]
+    assert '{{ "{{" }} .Values }}' in text
+
+
+# ---- what Helm renders
+
+
+@pytest.fixture(scope="module")
+def defaults() -> list[dict[str, Any]]:
+    return render()
+
+
+@pytest.mark.controlplane
+def test_helm_finds_nothing_to_complain_about() -> None:
+    done = helm("lint", "--strict", str(CHART))
+    assert "[ERROR]" not in done.stdout
+    assert "[WARNING]" not in done.stdout
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-93", "MGR-124")
+def test_names_and_shape_are_openkruises(defaults: list[dict[str, Any]]) -> None:
+    names = {(one["kind"], one["metadata"]["name"]) for one in defaults}
+    assert {
+        ("Namespace", "kruise-system"),
+        ("Deployment", "kruise-controller-manager"),
+        ("Service", "kruise-webhook-service"),
+        ("Secret", "kruise-webhook-certs"),
+        ("ServiceAccount", "kruise-manager"),
+        ("ClusterRole", "kruise-manager-role"),
+        ("PodDisruptionBudget", "kruise-controller-manager"),
+        ("NetworkPolicy", "kruise-controller-manager"),
+        ("MutatingWebhookConfiguration", "kruise-mutating-webhook-configuration"),
+        ("ValidatingWebhookConfiguration", "kruise-validating-webhook-configuration"),
+        ("ClusterRole", "aggregate-kruise-view"),
+        ("ClusterRole", "aggregate-kruise-edit"),
+        ("ClusterRole", "aggregate-kruise-admin"),
+    } <= names
+    assert not any(kind == "ServiceMonitor" for kind, _ in names)
+    assert find(defaults, "Namespace", "kruise-system")["metadata"]["labels"]["control-plane"] == "openkruise"
+    deployment = find(defaults, "Deployment", "kruise-controller-manager")["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "100%"}
+    assert deployment["minReadySeconds"] == 3
+    assert deployment["template"]["metadata"]["labels"]["control-plane"] == "controller-manager"
+    service = find(defaults, "Service", "kruise-webhook-service")["spec"]
+    assert service["selector"] == deployment["selector"]["matchLabels"] == {"control-plane": "controller-manager"}
+    assert [(port["port"], port["targetPort"]) for port in service["ports"]] == [(443, 9876)]
+    assert find(defaults, "Secret", SECRET_NAME).get("data") is None
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("MGR-90", "MGR-124")
+def test_the_manager_has_no_rights_on_its_node(defaults: list[dict[str, Any]]) -> None:
+    spec, container = manager_of(defaults)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] == 65534
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "health"}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "health"}
+    assert spec["terminationGracePeriodSeconds"] >= 10
+    assert spec["topologySpreadConstraints"][0]["topologyKey"] == "topology.kubernetes.io/zone"
+    assert "podAntiAffinity" in spec["affinity"]
+
+
+@pytest.mark.controlplane
+def test_roles_are_what_the_code_declares_and_nothing_else(defaults: list[dict[str, Any]]) -> None:
+    for declared in rbac.manifests(all_rules(), "kruise-system"):
+        if declared["kind"] in ("ClusterRole", "Role"):
+            assert find(defaults, declared["kind"], declared["metadata"]["name"])["rules"] == declared["rules"]
+        if declared["kind"].endswith("Binding"):
+            assert find(defaults, declared["kind"], declared["metadata"]["name"])["subjects"] == declared["subjects"]
+    for role in defaults:
+        for rule in role.get("rules") or ():
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], role["metadata"]["name"]
+
+
+@pytest.mark.controlplane
+def test_definitions_are_those_of_the_code_and_lead_to_this_installation(defaults: list[dict[str, Any]]) -> None:
+    elsewhere = render("installation.namespace=kruise-elsewhere", "externalCerts.annotations.injector=me")
+    for name, declared in manifests().items():
+        assert find(defaults, "CustomResourceDefinition", name)["spec"] == declared["spec"]
+        moved = find(elsewhere, "CustomResourceDefinition", name)
+        assert moved["metadata"]["annotations"] == {"injector": "me"}
+        service = moved["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
+        assert service["namespace"] == "kruise-elsewhere"
+    assert all(
+        one["metadata"].get("namespace", "kruise-elsewhere") == "kruise-elsewhere"
+        and all(subject["namespace"] == "kruise-elsewhere" for subject in one.get("subjects", ()))
+        for one in elsewhere
+    )
+    assert not [one for one in render("crds.managed=false") if one["kind"] == "CustomResourceDefinition"]
+
+
+@pytest.mark.controlplane
+def test_protection_by_the_api_server_is_opt_in(defaults: list[dict[str, Any]]) -> None:
+    assert not [one for one in defaults if one["kind"].startswith("ValidatingAdmissionPolicy")]
+    chosen = render("deletionProtection.admissionPolicies=true")
+    declared = admission_policies(load_table())
+    assert declared
+    for policy in declared:
+        assert find(chosen, policy["kind"], policy["metadata"]["name"])["spec"] == policy["spec"]
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("MGR-85")
+def test_values_of_openkruises_chart_are_accepted_and_mean_the_same(tmp_path: Path) -> None:
+    documents = render(values=OPENKRUISE_VALUES, tmp_path=tmp_path)
+    spec, container = manager_of(documents)
+    assert container["image"] == "mirror.example/kruise-manager:v9"
+    assert {
+        "--webhook-port=9877",
+        "--metrics-addr=:8081",
+        "--health-probe-addr=:8001",
+        "--v=5",
+        "--logging-format=json",
+        "--feature-gates=ImagePullJobGate=true",
+    } <= set(container["args"])
+    assert container["resources"]["limits"] == {"cpu": "200m", "memory": "512Mi"}
+    assert spec["hostNetwork"] is True
+    assert spec["nodeSelector"] == {"role": "system"}
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert spec["affinity"]["nodeAffinity"]
+    assert spec["imagePullSecrets"] == [{"name": "mirror"}]
+    assert find(documents, "Deployment", "kruise-controller-manager")["spec"]["replicas"] == 3
+    assert find(documents, "ServiceAccount", "kruise-manager")["metadata"]["annotations"] == {"a": "b"}
+    assert find(documents, "Service", "kruise-webhook-service")["spec"]["ports"][0]["targetPort"] == 9877
+    listing = find(documents, "ClusterRole", "kruise-manager-list-role")["rules"]
+    assert listing == [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["list"]}]
+    registered = apply_policies(WEBHOOKS, policies_of(documents), "kruise-system")
+    assert {webhook.timeout_seconds for webhook in registered} == {30}
+
+
+@pytest.mark.controlplane
+def test_flags_are_the_managers(defaults: list[dict[str, Any]], tmp_path: Path) -> None:
+    from app.manager.flags import parse_flags
+
+    for documents in (defaults, render(values=OPENKRUISE_VALUES, tmp_path=tmp_path)):
+        command, *flags = manager_of(documents)[1]["args"]
+        assert command == "manager"
+        assert parse_flags(flags).text("policies") == "/etc/kruise/policies"
+
+
+@pytest.mark.controlplane
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("manager.replcias=3", "at '/manager': additional properties 'replcias' not allowed"),
+        ("managr.replicas=3", "additional properties 'managr' not allowed"),
+        ("manager.replicas=many", "at '/manager/replicas': got string, want integer"),
+        ("manager.loggingFormat=xml", "value must be one of '', 'text', 'json'"),
+        ("webhookConfiguration.timeoutSeconds=31", "maximum: got 31, want 30"),
+        (
+            "webhookConfiguration.webhooks.mpdo\\.kb\\.io.failurePolicy=Fail",
+            'no webhook is called "mpdo.kb.io"; known are mpod',
+        ),
+        ("installation.namespace=Kruise", "does not match pattern"),
+    ],
+)
+def test_what_is_unknown_is_refused_by_name(setting: str, message: str) -> None:
+    assert message in refusal(setting)
+
+
+@pytest.mark.controlplane
+def test_an_unknown_gate_is_refused_with_the_known_ones() -> None:
+    said = refusal("featureGates=PodWebhok=true")
+    assert 'featureGates: unknown feature gate "PodWebhok"; known are ' in said
+    assert all(name in said for name in (*GATES, "AllAlpha", "AllBeta"))
+    assert "PodWebhook: expected true or false" in refusal("featureGates=PodWebhook=maybe")
+    assert manager_of(render("featureGates=EnhancedLivenessProbeGate=true\\,AllBeta=false"))
+
+
+@pytest.mark.controlplane
+def test_overrides_reach_the_manager_as_it_reads_them() -> None:
+    documents = render(
+        "webhookConfiguration.webhooks.mpod\\.kb\\.io.failurePolicy=Ignore",
+        "webhookConfiguration.webhooks.mpod\\.kb\\.io.timeoutSeconds=3",
+        "webhookConfiguration.timeoutSeconds=7",
+        "webhookConfiguration.excludedNamespaces={monitoring,batch}",
+        "webhookConfiguration.aksIntegration=true",
+    )
+    webhooks = {one.name: one for one in apply_policies(WEBHOOKS, policies_of(documents), "kruise-system")}
+    pod = webhooks.pop("mpod.kb.io")
+    assert (pod.failure_policy, pod.timeout_seconds) == ("Ignore", 3)
+    assert {webhook.timeout_seconds for webhook in webhooks.values()} == {7}
+    assert pod.namespace_selector is not None
+    expressions = pod.namespace_selector["matchExpressions"]
+    assert {"key": "control-plane", "operator": "NotIn", "values": ["true"]} in expressions
+    assert {"monitoring", "batch"} <= {value for one in expressions for value in one["values"]}
+    old = policies_of(render("webhookConfiguration.failurePolicy.pods=Ignore")).webhooks
+    assert {name: policy.failure_policy for name, policy in old.items()} == {"mpod.kb.io": "Ignore"}
+
+
+@pytest.mark.controlplane
+def test_a_changed_policy_is_a_new_roll_out_and_nothing_else_is() -> None:
+    def annotations(*settings: str) -> dict[str, str]:
+        template = find(render(*settings), "Deployment", "kruise-controller-manager")["spec"]["template"]
+        found: dict[str, str] = template["metadata"]["annotations"]
+        return found
+
+    assert annotations() == annotations("installation.createNamespace=false")
+    assert annotations() != annotations("webhookConfiguration.excludedNamespaces={batch}")
+
+
+@pytest.mark.controlplane
+def test_metrics_are_scraped_on_request() -> None:
+    documents = render("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus")
+    monitor = find(documents, "ServiceMonitor", "kruise-controller-manager")
+    service = find(documents, "Service", "kruise-metrics-service")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert [port["name"] for port in service["spec"]["ports"]] == [monitor["spec"]["endpoints"][0]["port"]]
+
+
+@pytest.mark.controlplane
+def test_external_certificates_leave_no_secret_to_the_chart() -> None:
+    documents = render("featureGates=EnableExternalCerts=true")
+    assert not [one for one in documents if one["kind"] == "Secret"]
+    assert len(KINDS) == len([one for one in documents if one["kind"] == "CustomResourceDefinition"])

@@ -1,0 +1,99 @@
+"""The Grafana dashboard: every panel asks for metrics that the manager exports, by labels they have."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.manager.metrics import ManagerMetrics
+
+DASHBOARD: dict[str, Any] = json.loads(
+    (Path(__file__).resolve().parents[2] / "deploy/dashboards/pykruise.json").read_text("utf-8")
+)
+#: Words of PromQL, and labels that Prometheus itself gives.
+FUNCTIONS = {"count", "sum", "min", "rate", "increase", "histogram_quantile", "time", "label_values"}
+GIVEN_LABELS = {"namespace", "pod"}
+GROUPING = re.compile(r"\bby \(([^)]*)\)")
+
+
+def filled_metrics() -> ManagerMetrics:
+    """Metrics with at least one sample each: those with labels have none before something happens."""
+    metrics = ManagerMetrics()
+    stats = metrics.admission.path("/mutate-pod")
+    stats.finished(200, 0.001)
+    stats.decided("mpod.kb.io", "patched")
+    stats.bad_request("no JSON")
+    for kind in ("Namespace", "CustomResourceDefinition", "Deployment"):
+        metrics.refused_deletions.count(kind, "", "a", "jane")
+    metrics.reflectors.listed("Pod", 1)
+    metrics.reflectors.events("Pod", 1)
+    metrics.reflectors.trouble("Pod", "watch")
+    metrics.controllers.registered("sidecarset", 3)
+    metrics.controllers.reconciled("sidecarset", "error", 0.1)
+    metrics.queues.depth("sidecarset", 1)
+    metrics.queues.added("sidecarset")
+    metrics.queues.retried("sidecarset")
+    metrics.queues.waited("sidecarset", 0.1)
+    metrics.queues.worked("sidecarset", 0.1)
+    metrics.responded("200", "GET", "127.0.0.1")
+    metrics.registration_repairs.labels("MutatingWebhookConfiguration x").inc()
+    return metrics
+
+
+def exported() -> dict[str, set[str]]:
+    """Name of a series → the labels its samples have."""
+    found: dict[str, set[str]] = {}
+    for line in filled_metrics().exposition().decode().splitlines():
+        if line and not line.startswith("#"):
+            match = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ", line)
+            assert match is not None
+            found.setdefault(match[1], set()).update(re.findall(r'(\w+)="', match[2] or ""))
+    return found
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", ()):
+            yield panel["title"], target["expr"]
+
+
+def series(expression: str) -> set[str]:
+    """The series an expression asks for: its words that are no function, label or matcher."""
+    bare = GROUPING.sub(" ", re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", expression))
+    return set(re.findall(r"[a-zA-Z_:][\w:]*", bare)) - FUNCTIONS
+
+
+@pytest.mark.parametrize(("title", "expression"), list(expressions()))
+def test_a_panel_asks_for_what_the_manager_exports(title: str, expression: str) -> None:
+    known = exported()
+    asked = series(expression)
+    assert asked
+    assert asked <= known.keys()
+    labels = {label.strip() for group in GROUPING.findall(expression) for label in group.split(",")}
+    labels |= {
+        label for matchers in re.findall(r"\{([^}]*)\}", expression) for label in re.findall(r"(\w+)\s*[=!]", matchers)
+    }
+    for name in asked:
+        assert labels - GIVEN_LABELS - {"le"} <= known[name] | {"le"}, f"{title}: {name} has labels {known[name]}"
+
+
+def test_legends_use_labels_that_the_expression_keeps() -> None:
+    for panel in DASHBOARD["panels"]:
+        for target in panel.get("targets", ()):
+            kept = {label.strip() for group in GROUPING.findall(target["expr"]) for label in group.split(",")} | {"pod"}
+            assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept, panel["title"]
+
+
+def test_variables_and_panels_are_whole() -> None:
+    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
+    for name in ("namespace", "pod"):
+        assert series(variables[name]["query"].partition(", ")[0]) <= exported().keys()
+    ids = [panel["id"] for panel in DASHBOARD["panels"]]
+    assert len(ids) == len(set(ids))
+    for panel in DASHBOARD["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        assert panel["type"] == "row" or panel["description"]
