@@ -26,7 +26,7 @@ def control_plane_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A control plane, simulated nodes and our manager."""
     folder: Path = tmp_path_factory.mktemp("scenarios")
     with ControlPlane() as control_plane:
-        nodes = ["app.sandbox.nodes", "--kubeconfig", str(control_plane.kubeconfig), "--nodes", "3"]
+        nodes = ["app.sandbox.nodes", "--kubeconfig", str(control_plane.kubeconfig), "--nodes", "3", "--bind"]
         with (
             running(nodes, folder / "nodes.log"),
             manager(control_plane.kubectl, control_plane.kubeconfig, folder, GATES),
