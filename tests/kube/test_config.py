@@ -24,7 +24,7 @@ def kubeconfig(folder: Path, user: dict[str, Any], cluster: dict[str, Any] | Non
         "current-context": "here",
         "contexts": [
             {"name": "here", "context": {"cluster": "c", "user": "u"}},
-            {"name": "there", "context": {"cluster": "d", "user": "u"}},
+            {"name": "there", "context": {"cluster": "d", "user": "u", "namespace": "shop"}},
         ],
         "clusters": [
             {"name": "c", "cluster": {"server": "http://127.0.0.1:1/", **(cluster or {})}},
@@ -43,11 +43,13 @@ async def test_a_token_of_the_current_context(tmp_path):
     assert (config.host, config.source) == ("http://127.0.0.1:1", f"kubeconfig {path}")
     assert await config.authorization() == "Bearer abc"
     assert config.ssl_context is None
+    assert config.namespace == ""
 
 
 async def test_another_context_by_name(tmp_path):
     config = await load_kubeconfig(kubeconfig(tmp_path, {"username": "a", "password": "b"}), "there")
     assert config.host == "http://127.0.0.1:2"
+    assert config.namespace == "shop"
     assert await config.authorization() == "Basic " + base64.b64encode(b"a:b").decode()
 
 

@@ -117,7 +117,7 @@ def test_a_container_that_restarts_later_holds_nobody_back(world: World) -> None
 
 
 @pytest.mark.parametrize("world", REAL, indirect=True)
-@pytest.mark.behaviour("PM-147", "PM-182")
+@pytest.mark.behaviour("PM-147")
 def test_the_next_pod_of_a_name_starts_in_order_too(world: World) -> None:
     manifest = pod(container("a"), container("b"), annotation="Ordered")
     for _ in range(2):

@@ -70,7 +70,7 @@ async def test_a_new_pod_gets_its_condition_with_one_write() -> None:
 
 
 @virtual
-@pytest.mark.behaviour("PM-60", "PM-178")
+@pytest.mark.behaviour("PM-60")
 async def test_events_of_an_older_pod_cause_no_second_write() -> None:
     setting = Setting()
     reconcile = PodReadinessReconciler(setting.client, setting.pods)

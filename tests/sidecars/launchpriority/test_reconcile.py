@@ -132,7 +132,7 @@ async def test_a_pod_that_was_only_not_marked_completed_is_marked() -> None:
 
 
 @virtual
-@pytest.mark.behaviour("PM-147", "PM-182")
+@pytest.mark.behaviour("PM-147")
 async def test_the_config_map_of_the_pod_before_is_replaced() -> None:
     setting = Setting()
     owners = [{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "u0"}]
