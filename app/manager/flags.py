@@ -126,6 +126,7 @@ def _flags() -> tuple[Flag, ...]:
         Flag("controller-cache-sync-timeout", 120.0, parse_duration, "give up if caches are not filled in this time"),
         Flag("rest-config-qps", 30.0, _number, "requests per second to the API server; 0 or less: unlimited"),
         Flag("rest-config-burst", 50, _integer, "requests to the API server in one burst"),
+        Flag("protection-log-path", "/log", str, "folder of protection.log, the refused deletions"),
         Flag("sidecarset-workers", 3, _workers, "SidecarSets the controller works on at once"),
         *_without_effect(),
     )
@@ -146,7 +147,6 @@ def _without_effect() -> tuple[Flag, ...]:
         Flag("rate-limiter-qps", 10, _integer, "requeues per second of a controller"),
         Flag("rate-limiter-bucket-size", 100, _integer, "requeues of a controller in one burst"),
         Flag("expectation-timeout", 300.0, parse_duration, "when an expectation that was not met is dropped"),
-        Flag("protection-log-path", "/log", str, "folder of protection.log"),
         Flag("sync-period", "", str, "resync period of the caches; they follow watches and need none"),
         Flag(
             "allow-privileged", True, parse_bool, "templates may hold privileged containers; the API server judges that"

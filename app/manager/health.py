@@ -94,8 +94,10 @@ def self_check(address: tuple[str, int], ca_cert: Callable[[], bytes]) -> Check:
             context.load_verify_locations(cadata=ca_cert().decode("ascii", "replace"))
             async with asyncio.timeout(SELF_CHECK_SECONDS):
                 status = await _status(host, port, context)
-        except (OSError, ssl.SSLError, TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
-            return f"webhook-ready: https://localhost:{port}/healthz: {error or type(error).__name__}"
+        except TimeoutError:
+            return f"webhook-ready: https://localhost:{port}/healthz: no answer within {SELF_CHECK_SECONDS:g} s"
+        except (OSError, ValueError) as error:
+            return f"webhook-ready: https://localhost:{port}/healthz: {error}"
         return "" if status == b"200" else f"webhook-ready: /healthz answered {status.decode('ascii', 'replace')}"
 
     return check

@@ -88,8 +88,10 @@ def parse_manifests(text: str, file: str) -> list[Manifest]:
         line = f":{mark.line + 1}" if mark else ""
         raise ManifestError(f"{file}{line}: is not YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
-        number = text.count("\n", 0, error.position) + 1
-        code = ord(text[error.position])
+        # The two parsers count positions differently, and give the character as text or as its number.
+        given: str | bytes | int = error.character
+        code = given if isinstance(given, int) else ord(given)
+        number = text.count("\n", 0, max(0, text.find(chr(code)))) + 1
         raise ManifestError(f"{file}:{number}: is not YAML: character U+{code:04X} is not allowed") from None
     finally:
         if loader is not None:

@@ -1,0 +1,134 @@
+"""The manager's command line: Go's spelling, OpenKruise's flags, clear refusals."""
+
+import pytest
+
+from app.manager.flags import FLAGS, FlagError, help_text, parse_bool, parse_duration, parse_flags
+from app.manager.reference import flags_page, gates_page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name", "value"),
+    [
+        (["--webhook-port=1234"], "webhook-port", 1234),
+        (["--webhook-port", "1234"], "webhook-port", 1234),
+        (["-webhook-port=1234"], "webhook-port", 1234),
+        (["-v=4"], "v", 4),
+        (["-v", "4"], "v", 4),
+        (["--v=4"], "v", 4),
+        (["--enable-leader-election"], "enable-leader-election", True),
+        (["--enable-leader-election=false"], "enable-leader-election", False),
+        (["--enable-leader-election", "false"], "enable-leader-election", False),
+        (["--enable-leader-election", "--v=1"], "enable-leader-election", True),
+        (["--webhook-initialize-timeout=1m30s"], "webhook-initialize-timeout", 90.0),
+        (["--feature-gates=A=true,B=false"], "feature-gates", "A=true,B=false"),
+        (["--metrics-addr="], "metrics-addr", ""),
+        (["--metrics-addr=0"], "metrics-addr", "0"),
+        (["--v=1", "--v=2"], "v", 2),
+        (["--logging-format="], "logging-format", "text"),
+    ],
+)
+def test_flags_are_read_in_every_spelling_of_go(arguments: list[str], name: str, value: object) -> None:
+    flags = parse_flags(arguments)
+    assert flags.values[name] == value
+    assert name in flags.given
+
+
+@pytest.mark.behaviour("MGR-10")
+def test_every_flag_of_an_openkruise_deployment_is_accepted() -> None:
+    flags = parse_flags(
+        [
+            "--enable-leader-election",
+            "--metrics-addr=:8080",
+            "--health-probe-addr=:8000",
+            "--logtostderr=true",
+            "--leader-election-namespace=kruise-system",
+            "--v=4",
+            "--feature-gates=ImagePullJobGate=true",
+            "--sync-period=0",
+            "--pprof-addr=localhost:8090",
+            "--enable-pprof=true",
+            "--rate-limiter-base-delay=5ms",
+            "--leader-election-id=kruise-manager",
+            "--allow-privileged=true",
+            "--ws-enabled-versioned-status=deployment,replicaset",
+        ]
+    )
+    assert "sync-period" in flags.without_meaning
+    assert "logtostderr" in flags.without_meaning
+    # What acts is not warned about.
+    assert "v" not in flags.without_meaning
+
+
+@pytest.mark.behaviour("MGR-10")
+def test_defaults_are_those_of_openkruise() -> None:
+    flags = parse_flags([])
+    assert flags.text("metrics-addr") == ":8080"
+    assert flags.text("health-probe-addr") == ":8000"
+    assert flags.integer("webhook-port") == 9876
+    assert flags.seconds("webhook-initialize-timeout") == 60
+    assert flags.seconds("rest-config-qps") == 30
+    assert flags.integer("sidecarset-workers") == 3
+    assert flags.boolean("enable-leader-election") is True
+    assert flags.without_meaning == ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--kubeconfg=x"], "unknown flag --kubeconfg; did you mean --kubeconfig?"),
+        (["--zzzz"], "unknown flag --zzzz (pykruise manager --help lists all)"),
+        (["-x"], "unknown flag --x"),
+        (["manager"], "unexpected argument 'manager': flags begin with --"),
+        (["--"], "unexpected argument '--'"),
+        (["--webhook-port"], "--webhook-port: needs a value (port of the admission service)"),
+        (["--webhook-port=abc"], "--webhook-port: expected an integer, got 'abc'"),
+        (["--webhook-port=70000"], "--webhook-port: expected a port, 0 to 65535, got '70000'"),
+        (["--enable-leader-election=maybe"], "--enable-leader-election: expected true or false, got 'maybe'"),
+        (["--webhook-initialize-timeout=60"], "expected a duration such as 15s or 2m30s, got '60'"),
+        (["--logging-format=xml"], "--logging-format: expected text or json, got 'xml'"),
+        (["--metrics-addr=8080"], "--metrics-addr: expected HOST:PORT or :PORT, got '8080'"),
+        (["--metrics-addr=:x"], "--metrics-addr: expected an integer, got ':x'"),
+        (["--rest-config-qps=many"], "--rest-config-qps: expected a number, got 'many'"),
+        (["--sidecarset-workers=0"], "--sidecarset-workers: expected at least 1, got '0'"),
+    ],
+)
+def test_a_wrong_flag_is_refused_with_the_way_out(arguments: list[str], message: str) -> None:
+    with pytest.raises(FlagError) as refused:
+        parse_flags(arguments)
+    assert message in str(refused.value)
+
+
+@pytest.mark.behaviour("MGR-1")
+@pytest.mark.parametrize("seconds", ["-1", "2678401"])
+def test_the_ttl_of_node_images_has_bounds(seconds: str) -> None:
+    with pytest.raises(FlagError, match="expected 0 to 2678400 seconds"):
+        parse_flags([f"--default-ttlseconds-for-always-nodeimage={seconds}"])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0), ("15s", 15), ("2m", 120), ("1h30m", 5400), ("5ms", 0.005), ("1.5h", 5400), ("-2s", -2), ("+1s", 1)],
+)
+def test_durations_are_read_as_go_writes_them(text: str, seconds: float) -> None:
+    assert parse_duration(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("text", ["", "s", "5", "5 s", "5x", "1s2", "--1s"])
+def test_other_durations_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a duration"):
+        parse_duration(text)
+
+
+def test_booleans_are_those_of_go() -> None:
+    assert [parse_bool(text) for text in ("1", "t", "T", "TRUE", "true", "True")] == [True] * 6
+    assert [parse_bool(text) for text in ("0", "f", "F", "FALSE", "false", "False")] == [False] * 6
+    with pytest.raises(ValueError, match="expected true or false"):
+        parse_bool("yes")
+
+
+def test_help_and_reference_show_every_flag_and_gate() -> None:
+    text, page = help_text(), flags_page()
+    for name in FLAGS:
+        assert f"--{name}" in text
+        assert f"`--{name}`" in page
+    assert "| PodWebhook | true | Beta |" in gates_page()

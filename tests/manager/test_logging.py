@@ -1,0 +1,100 @@
+"""Log lines: one per record, text or JSON, with their fields."""
+
+import asyncio
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from app.manager import logging as manager_logging
+
+
+@pytest.fixture
+def lines() -> Iterator[Callable[[str], io.StringIO]]:
+    """Sends all logs to a text, in a style; undone afterwards."""
+    root = logging.getLogger()
+    before = list(root.handlers), root.level, logging._srcfile
+
+    def start(style: str) -> io.StringIO:
+        stream = io.StringIO()
+        manager_logging.configure(style, logging.DEBUG, stream)
+        return stream
+
+    yield start
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    logging._srcfile = before[2]
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = True
+    logging.captureWarnings(capture=False)
+
+
+def test_text_lines_hold_time_level_logger_message_and_fields(lines: Callable[[str], io.StringIO]) -> None:
+    stream = lines("text")
+    logging.getLogger("app.x").info("did %s", "it", extra={"webhook": "mpod.kb.io", "note": "two words"})
+    line = stream.getvalue()
+    assert line.endswith(' INFO app.x: did it webhook=mpod.kb.io note="two words"\n')
+    assert line[:4].isdigit()
+    assert line[10] == "T"
+    assert line[23] == "Z"
+
+
+def test_json_lines_hold_the_same_as_fields(lines: Callable[[str], io.StringIO]) -> None:
+    stream = lines("json")
+    logging.getLogger("app.x").warning("did \ud800 %s", "it", extra={"code": 7, "user": "jane"})
+    line = json.loads(stream.getvalue())
+    assert line.pop("ts").endswith("Z")
+    assert line == {"level": "warning", "logger": "app.x", "msg": "did ? it", "code": 7, "user": "jane"}
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_an_exception_keeps_its_stack(lines: Callable[[str], io.StringIO], style: str) -> None:
+    stream = lines(style)
+    try:
+        raise ValueError("oops")
+    except ValueError:
+        logging.getLogger("app.x").exception("failed")
+    assert "ValueError: oops" in stream.getvalue()
+    assert "test_logging.py" in stream.getvalue()
+
+
+def test_a_message_stays_on_one_line_whatever_it_quotes(lines: Callable[[str], io.StringIO]) -> None:
+    stream = lines("text")
+    logging.getLogger("app.x").error("got %s", "a\nb\x1b[31m")
+    assert stream.getvalue().count("\n") == 1
+    assert "got a\\nb\\x1b[31m" in stream.getvalue()
+
+
+async def test_information_is_written_soon_and_warnings_at_once(lines: Callable[[str], io.StringIO]) -> None:
+    stream = lines("text")
+    logging.getLogger("app.x").info("soon")
+    assert stream.getvalue() == ""
+    async with asyncio.timeout(5):
+        while "soon" not in stream.getvalue():
+            await asyncio.sleep(0.005)
+    logging.getLogger("app.x").info("before")
+    logging.getLogger("app.x").warning("now")
+    assert stream.getvalue().index("before") < stream.getvalue().index("now")
+
+
+def test_a_closed_stream_does_no_harm(lines: Callable[[str], io.StringIO]) -> None:
+    stream = lines("text")
+    stream.close()
+    logging.getLogger("app.x").warning("nobody hears")
+
+
+def test_what_ends_the_process_is_one_line(
+    lines: Callable[[str], io.StringIO], capsys: pytest.CaptureFixture[str]
+) -> None:
+    manager_logging.fatal("port in\nuse")
+    assert capsys.readouterr().err == "pykruise: port in\\nuse\n"
+    stream = lines("json")
+    manager_logging.fatal("port in use")
+    assert json.loads(stream.getvalue())["msg"] == "port in use"
+
+
+def test_from_verbosity_five_on_every_decision_is_shown() -> None:
+    assert manager_logging.level_for(0) == logging.INFO
+    assert manager_logging.level_for(4) == logging.INFO
+    assert manager_logging.level_for(5) == logging.DEBUG

@@ -1,0 +1,231 @@
+"""Registration against an API server in memory: made, repaired, retried."""
+
+import asyncio
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME, ServiceEndpoint
+from app.api.crd import manifest
+from app.api.registry import KINDS
+from app.certs.issue import issue
+from app.certs.secret import SecretCertificates
+from app.kube.client import Client
+from app.kube.errors import TransportError
+from app.kube.transport import Request, RequestInfo, Response
+from app.kube.virtualtime import EPOCH, VirtualClock
+from app.manager.handlers import WEBHOOKS
+from app.manager.metrics import ManagerMetrics
+from app.manager.registration import Registration
+from tests.kube.fakes import json_response, status_body, until, virtual
+from tests.manager.memory import MemoryApi
+
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
+MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/{MUTATING_NAME}"
+VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/{VALIDATING_NAME}"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/sidecarsets.apps.kruise.io"
+SECRET = "/api/v1/namespaces/kruise-system/secrets/kruise-webhook-certs"
+ENDPOINT = ServiceEndpoint("kruise-webhook-service", "kruise-system")
+CERTIFICATES = issue(("kruise-webhook-service.kruise-system.svc",), EPOCH)
+
+
+def definition() -> dict[str, Any]:
+    made = manifest(KINDS[0])
+    made["metadata"]["resourceVersion"] = "1"
+    return made
+
+
+def secret() -> dict[str, Any]:
+    metadata = {"name": "kruise-webhook-certs", "namespace": "kruise-system", "resourceVersion": "1"}
+    return {"metadata": metadata, "data": CERTIFICATES.secret_data()}
+
+
+def prepared(**objects: Any) -> tuple[MemoryApi, Registration, ManagerMetrics]:
+    """A registration before an API server that has the CRD and a good Secret."""
+    api = MemoryApi(objects={DEFINITION: definition(), SECRET: secret(), **objects})
+    clock = VirtualClock()
+    client = Client(api, clock)
+    source = SecretCertificates(
+        client,
+        clock,
+        namespace="kruise-system",
+        name="kruise-webhook-certs",
+        hosts=("kruise-webhook-service.kruise-system.svc",),
+        renew_before=timedelta(days=180),
+    )
+    metrics = ManagerMetrics()
+    return api, Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, metrics, Random(1)), metrics
+
+
+async def registered(registration: Registration) -> None:
+    registration.allow_registration()
+    await registration.sync()
+
+
+def failing(path: str, method: str, code: int, reason: str, times: int = 1000):
+    """Answers requests of that kind with a failure, so often."""
+    left = [times]
+
+    def fail(request: Request) -> Response | None:
+        if request.path == path and request.method == method and left[0]:
+            left[0] -= 1
+            return json_response(code, status_body(code, reason))
+        return None
+
+    return fail
+
+
+@pytest.mark.behaviour("MGR-36", "MGR-42", "MGR-52")
+@virtual
+async def test_everything_gets_the_authority_and_the_way_to_us() -> None:
+    api, registration, _ = prepared()
+    await registered(registration)
+    for path in (MUTATING, VALIDATING):
+        for entry in api.objects[path]["webhooks"]:
+            assert entry["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
+            assert entry["clientConfig"]["service"]["name"] == "kruise-webhook-service"
+    conversion = api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]
+    assert conversion["caBundle"] == CERTIFICATES.ca_bundle
+    assert conversion["service"]["path"] == "/convert"
+    assert registration.registered.is_set()
+
+
+@pytest.mark.behaviour("MGR-44")
+@virtual
+async def test_a_second_look_writes_nothing() -> None:
+    api, registration, _ = prepared()
+    await registered(registration)
+    api.requests.clear()
+    await registration.sync()
+    assert {request.method for request in api.requests} == {"GET"}
+
+
+@virtual
+async def test_webhooks_are_not_registered_before_reviews_can_be_judged() -> None:
+    api, registration, _ = prepared()
+    await registration.sync()
+    assert MUTATING not in api.objects
+    assert not registration.registered.is_set()
+    # Conversion is: without it a stored old version could not even be listed.
+    assert "caBundle" in api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]
+
+
+@pytest.mark.behaviour("MGR-36")
+@virtual
+async def test_what_drifts_is_repaired_within_a_minute_and_counted() -> None:
+    api, registration, metrics = prepared()
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    await registration.registered.wait()
+    api.objects[MUTATING]["webhooks"][0]["failurePolicy"] = "Ignore"
+    del api.objects[VALIDATING]
+    await asyncio.sleep(61)
+    assert api.objects[MUTATING]["webhooks"][0]["failurePolicy"] == "Fail"
+    assert VALIDATING in api.objects
+    text = metrics.exposition().decode()
+    for what in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert f'kruise_registration_repairs_total{{object="{what} kruise-' in text
+    task.cancel()
+
+
+@pytest.mark.behaviour("MGR-36")
+@virtual
+async def test_a_new_authority_reaches_everything() -> None:
+    api, registration, metrics = prepared()
+    await registered(registration)
+    newer = issue(("kruise-webhook-service.kruise-system.svc",), VirtualClock().now())
+    api.objects[SECRET] = {**secret(), "data": newer.secret_data()}
+    await registration.sync()
+    assert registration.current == newer
+    assert registration.context is not None
+    assert registration.context.reloads == 1
+    for path in (MUTATING, VALIDATING):
+        assert api.objects[path]["webhooks"][0]["clientConfig"]["caBundle"] == newer.ca_bundle
+    assert "certwatcher_read_certificate_total 2.0" in metrics.exposition().decode()
+
+
+@virtual
+async def test_a_missing_definition_is_named_with_the_command_and_looked_for(caplog: pytest.LogCaptureFixture) -> None:
+    api, registration, _ = prepared()
+    del api.objects[DEFINITION]
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    await until(lambda: "is not installed" in caplog.text)
+    assert (
+        "CustomResourceDefinition sidecarsets.apps.kruise.io is not installed: kubectl apply -f deploy/crds/"
+        in caplog.text
+    )
+    assert not registration.defined.is_set()
+    await asyncio.sleep(30)
+    assert caplog.text.count("is not installed") == 1
+    api.objects[DEFINITION] = definition()
+    async with asyncio.timeout(2):
+        await registration.defined.wait()
+    task.cancel()
+
+
+@virtual
+async def test_the_api_server_may_be_away_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    api, registration, metrics = prepared()
+    away = True
+
+    def fail(request: Request) -> Response | None:
+        if away:
+            raise TransportError(RequestInfo(request.method, request.path), "connection refused")
+        return None
+
+    api.fail = fail
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    await asyncio.sleep(300)
+    assert "registering webhooks failed: GET /api/v1/namespaces/kruise-system/secrets" in caplog.text
+    assert "kruise_registration_failures_total 0.0" not in metrics.exposition().decode()
+    away = False
+    async with asyncio.timeout(31):
+        await registration.registered.wait()
+    task.cancel()
+
+
+@pytest.mark.parametrize(
+    ("path", "method"), [(MUTATING, "PUT"), (DEFINITION, "PATCH")], ids=["configuration", "definition"]
+)
+@virtual
+async def test_a_conflict_means_to_look_again_at_once(path: str, method: str) -> None:
+    live = {"metadata": {"name": MUTATING_NAME, "resourceVersion": "1"}, "webhooks": []}
+    api, registration, _ = prepared(**{MUTATING: live})
+    api.fail = failing(path, method, 409, "Conflict", times=1)
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+
+    def in_place() -> bool:
+        conversion = api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]
+        return bool(api.objects[MUTATING]["webhooks"]) and "caBundle" in conversion
+
+    await until(in_place, seconds=1)
+    task.cancel()
+
+
+@virtual
+async def test_of_two_replicas_that_create_a_configuration_both_go_on() -> None:
+    api, registration, _ = prepared()
+    api.fail = failing(MUTATING.rpartition("/")[0], "POST", 409, "AlreadyExists", times=1)
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    async with asyncio.timeout(1):
+        await until(lambda: MUTATING in api.objects)
+    task.cancel()
+
+
+@virtual
+async def test_a_missing_right_is_said_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    api, registration, _ = prepared()
+    message = 'secrets "kruise-webhook-certs" is forbidden: User "x" cannot get resource "secrets"'
+    api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.path == SECRET else None
+    task = asyncio.create_task(registration.run())
+    await until(lambda: message in caplog.text)
+    api.fail = lambda _: None
+    async with asyncio.timeout(60):
+        await until(lambda: registration.current is not None)
+    task.cancel()

@@ -1,0 +1,248 @@
+"""Listening, health and readiness over real sockets."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+
+from app.certs.context import ServingContext
+from app.certs.issue import issue
+from app.manager.health import Readiness, health_app, metrics_app, self_check
+from app.manager.metrics import CONTENT_TYPE, ManagerMetrics
+from app.manager.serving import Server, StartError, bind, bind_address
+from app.manager.tasks import Tasks
+
+CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
+
+
+@asynccontextmanager
+async def serving(app: object, tls: ServingContext | None = None) -> AsyncIterator[tuple[str, int]]:
+    listener = bind("127.0.0.1", 0, "--test")
+    address: tuple[str, int] = listener.getsockname()
+    server = Server(app, tls=tls.listener if tls else None, grace_seconds=1)
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        yield address
+    finally:
+        server.stop()
+        await task
+
+
+def test_a_port_in_use_is_named_with_flag_and_way_out() -> None:
+    taken = bind("127.0.0.1", 0, "--webhook-port")
+    port = taken.getsockname()[1]
+    with pytest.raises(StartError) as refused:
+        bind("127.0.0.1", port, "--webhook-port")
+    taken.close()
+    assert str(refused.value) == (
+        f"--webhook-port: 127.0.0.1, port {port} is in use by another program: choose another port or stop that program"
+    )
+
+
+@pytest.mark.parametrize("host", ["256.1.1.1", "no.such.host.invalid", "192.0.2.1"])
+def test_an_address_that_is_not_ours_is_refused_by_name(host: str) -> None:
+    with pytest.raises(StartError, match=f"--test: cannot listen on {host}, port 0: "):
+        bind(host, 0, "--test")
+
+
+def test_addresses_are_read_as_go_writes_them() -> None:
+    for address, family in (("127.0.0.1:0", socket.AF_INET), ("[::1]:0", socket.AF_INET6)):
+        if family == socket.AF_INET6 and not socket.has_ipv6:
+            continue
+        listener = bind_address(address, "--x")
+        assert listener is not None
+        assert listener.family == family
+        listener.close()
+    assert bind_address("0", "--x") is None
+    assert bind_address("", "--x") is None
+
+
+@pytest.mark.behaviour("MGR-20")
+async def test_healthz_is_ok_while_readyz_says_what_is_missing() -> None:
+    readiness = Readiness()
+    readiness.need("caches", "not filled yet")
+    readiness.need("webhooks", "not registered yet")
+    async with serving(health_app(readiness)) as (host, port), httpx.AsyncClient() as http:
+        base = f"http://{host}:{port}"
+        assert (await http.get(f"{base}/healthz")).status_code == 200
+        answer = await http.get(f"{base}/readyz")
+        assert answer.status_code == 503
+        assert answer.text == "not ready: caches: not filled yet; webhooks: not registered yet\n"
+        readiness.done("caches")
+        readiness.done("webhooks")
+        assert (await http.get(f"{base}/readyz")).status_code == 200
+        readiness.stopping = True
+        assert (await http.get(f"{base}/readyz")).text == "not ready: shutting down\n"
+        assert (await http.get(f"{base}/healthz")).status_code == 200
+        assert (await http.get(f"{base}/other")).status_code == 404
+
+
+@pytest.mark.behaviour("MGR-20", "MGR-121")
+async def test_ready_means_that_our_own_port_answers_under_the_current_authority() -> None:
+    async def app(scope: dict, receive: object, send: object) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
+
+    status = 200
+    readiness = Readiness()
+    async with serving(app, ServingContext(CERTIFICATES.cert, CERTIFICATES.key)) as address:
+        readiness.self_check = self_check(address, lambda: CERTIFICATES.ca_cert)
+        assert await readiness.fault() == ""
+        status = 500
+        assert await readiness.fault() == "webhook-ready: /healthz answered 500"
+        status = 200
+        other = issue(("127.0.0.1",), datetime.now(UTC))
+        readiness.self_check = self_check(address, lambda: other.ca_cert)
+        assert "CERTIFICATE_VERIFY_FAILED" in await readiness.fault()
+        readiness.self_check = self_check(address, lambda: b"")
+        assert await readiness.fault() != ""
+    readiness.self_check = self_check(address, lambda: CERTIFICATES.ca_cert)
+    assert "webhook-ready: https://localhost:" in await readiness.fault()
+
+
+@pytest.mark.behaviour("MGR-121")
+async def test_the_self_check_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.manager.health.SELF_CHECK_SECONDS", 0.05)
+
+    over = asyncio.Event()
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)  # speaks no TLS, never answers
+    try:
+        check = self_check(server.sockets[0].getsockname(), lambda: CERTIFICATES.ca_cert)
+        assert (await check()).endswith("/healthz: no answer within 0.05 s")
+    finally:
+        over.set()
+        server.close()
+
+
+@pytest.mark.behaviour("MGR-25")
+async def test_metrics_have_the_names_dashboards_expect() -> None:
+    metrics = ManagerMetrics()
+    metrics.responded("200", "GET", "127.0.0.1:6443")
+    metrics.controllers.registered("sidecarset-controller", 3)
+    metrics.controllers.reconciled("sidecarset-controller", "error", 0.1)
+    metrics.controllers.active_workers("sidecarset-controller", 1)
+    metrics.controllers.panicked("sidecarset-controller")
+    metrics.queues.depth("q", 2)
+    metrics.queues.added("q")
+    metrics.queues.retried("q")
+    metrics.queues.waited("q", 0.1)
+    metrics.queues.worked("q", 0.1)
+    metrics.reflectors.listed("Pod", 3)
+    metrics.reflectors.events("Pod", 2)
+    metrics.reflectors.trouble("Pod", "watch_failed")
+    async with serving(metrics_app(metrics.exposition, CONTENT_TYPE)) as (host, port), httpx.AsyncClient() as http:
+        text = (await http.get(f"http://{host}:{port}/metrics")).text
+        assert (await http.get(f"http://{host}:{port}/")).status_code == 404
+    for line in (
+        "kruise_manager_is_leader 0.0",
+        'rest_client_requests_total{code="200",host="127.0.0.1:6443",method="GET"} 1.0',
+        'controller_runtime_reconcile_total{controller="sidecarset-controller",result="error"} 1.0',
+        'controller_runtime_reconcile_total{controller="sidecarset-controller",result="success"} 0.0',
+        'controller_runtime_reconcile_total{controller="sidecarset-controller",result="requeue_after"} 0.0',
+        'controller_runtime_reconcile_errors_total{controller="sidecarset-controller"} 1.0',
+        'controller_runtime_reconcile_panics_total{controller="sidecarset-controller"} 1.0',
+        'controller_runtime_max_concurrent_reconciles{controller="sidecarset-controller"} 3.0',
+        'controller_runtime_active_workers{controller="sidecarset-controller"} 1.0',
+        'workqueue_depth{name="q"} 2.0',
+        'workqueue_adds_total{name="q"} 1.0',
+        'workqueue_retries_total{name="q"} 1.0',
+        'kruise_reflector_events_total{kind="Pod"} 2.0',
+        'kruise_reflector_troubles_total{kind="Pod",what="watch_failed"} 1.0',
+        "process_resident_memory_bytes",
+    ):
+        assert line in text
+
+
+async def test_stopping_a_server_finishes_what_is_in_flight() -> None:
+    asked, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def app(scope: dict, receive: object, send: object) -> None:
+        asked.set()
+        await may_answer.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b"done"})  # type: ignore[operator]
+
+    listener = bind("127.0.0.1", 0, "--test")
+    address = listener.getsockname()
+    server = Server(app, grace_seconds=10)
+    task = asyncio.create_task(server.serve([listener]))
+    async with httpx.AsyncClient() as http:
+        request = asyncio.create_task(http.get(f"http://{address[0]}:{address[1]}/"))
+        await asked.wait()
+        server.stop()
+        may_answer.set()
+        assert (await request).text == "done"
+    await task
+
+
+# --- tasks ------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_that_fails_stops_all_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    stop = asyncio.Event()
+    tasks = Tasks(stop)
+
+    async def fails() -> None:
+        raise RuntimeError("oops")
+
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    tasks.start(endless(), "endless")
+    tasks.start(fails(), "the watcher")
+    async with asyncio.timeout(5):
+        await stop.wait()
+        await tasks.end(1)
+    assert "the watcher failed" in caplog.text
+    with pytest.raises(RuntimeError, match="oops"):
+        tasks.raise_failure()
+
+
+async def test_what_can_finish_is_let_finish_and_the_rest_cancelled() -> None:
+    stop = asyncio.Event()
+    tasks = Tasks(stop)
+    asked, finished, cancelled = asyncio.Event(), [], []
+
+    async def finishing() -> None:
+        await asked.wait()
+        finished.append(True)
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(bool(finished))
+            raise
+
+    tasks.start(finishing(), "finishing", finish=asked.set)
+    tasks.start(endless(), "endless")
+    await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await tasks.end(4)
+    assert finished == [True]
+    assert cancelled == [True]
+    tasks.raise_failure()
+
+
+async def test_the_foreground_ends_with_its_work_or_with_the_stop() -> None:
+    stop = asyncio.Event()
+    tasks = Tasks(stop)
+    assert await tasks.until_stopped(asyncio.sleep(0)) is True
+    asyncio.get_running_loop().call_soon(stop.set)
+    async with asyncio.timeout(5):
+        assert await tasks.until_stopped(asyncio.sleep(3600)) is False
+
+    async def refuses() -> None:
+        raise StartError("no")
+
+    with pytest.raises(StartError):
+        await Tasks(asyncio.Event()).until_stopped(refuses())

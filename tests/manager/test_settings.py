@@ -1,0 +1,87 @@
+"""Flags and environment together."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from app.admission.configurations import ServiceEndpoint, UrlEndpoint
+from app.manager.flags import parse_flags
+from app.manager.serving import StartError
+from app.manager.settings import read_settings, renew_before
+
+
+def settings(*arguments: str, **environ: str):
+    return read_settings(parse_flags(arguments), environ)
+
+
+def test_defaults_are_those_of_openkruise() -> None:
+    found = settings()
+    assert found.own_namespace == "kruise-system"
+    assert found.webhook_port == 9876
+    assert found.secret_name == "kruise-webhook-certs"
+    assert found.certificate_folder is None
+    assert found.certificate_hosts == ("kruise-webhook-service.kruise-system.svc",)
+    assert found.endpoint(9876) == ServiceEndpoint("kruise-webhook-service", "kruise-system")
+    assert found.bind_host == ""
+
+
+def test_the_environment_of_a_deployment_is_heeded() -> None:
+    found = settings(
+        POD_NAMESPACE="elsewhere",
+        WEBHOOK_PORT="1234",
+        SECRET_NAME="s",
+        SERVICE_NAME="svc",
+        CERTS_RENEW_BEFORE="30d",
+        CUSTOM_RESOURCE_ENABLE="CloneSet",
+    )
+    assert (found.own_namespace, found.webhook_port, found.secret_name) == ("elsewhere", 1234, "s")
+    assert found.certificate_hosts == ("svc.elsewhere.svc",)
+    assert found.renew_before == timedelta(days=30)
+    assert not found.gates.enabled("PodWebhook")
+
+
+def test_a_flag_beats_the_variable() -> None:
+    assert settings("--webhook-port=1", WEBHOOK_PORT="2").webhook_port == 1
+    assert settings("--webhook-host=a", WEBHOOK_HOST="b").webhook_host == "a"
+    assert settings(WEBHOOK_HOST="b").webhook_host == "b"
+
+
+@pytest.mark.behaviour("MGR-30", "MGR-42")
+def test_outside_the_cluster_host_and_port_make_the_url_and_the_certificate() -> None:
+    found = settings("--webhook-host=10.0.0.1")
+    assert found.endpoint(7) == UrlEndpoint("10.0.0.1", 7)
+    assert found.certificate_hosts == ("10.0.0.1",)
+    assert found.bind_host == ""
+
+
+@pytest.mark.parametrize(("host", "bind"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("::1", "::1")])
+def test_registered_at_loopback_nobody_else_is_listened_to(host: str, bind: str) -> None:
+    assert settings(f"--webhook-host={host}").bind_host == bind
+
+
+def test_certificates_may_be_kept_in_a_folder() -> None:
+    assert settings(WEBHOOK_CERT_WRITER="fs", WEBHOOK_CERT_DIR="/somewhere").certificate_folder == Path("/somewhere")
+    assert settings(WEBHOOK_CERT_WRITER="secret").certificate_folder is None
+
+
+@pytest.mark.parametrize(
+    ("text", "days"), [("30d", 30), ("2m", 60), ("1y", 365), ("", 180), ("0d", 180), ("x", 180), ("-1d", 180)]
+)
+def test_renewal_time_falls_back_to_half_a_year(text: str, days: int) -> None:
+    assert renew_before(text) == timedelta(days=days)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "message"),
+    [
+        (["--feature-gates=Nope=true"], {}, "--feature-gates: unknown feature gate 'Nope'"),
+        ([], {"WEBHOOK_PORT": "x"}, "WEBHOOK_PORT: expected a port, 0 to 65535, got 'x'"),
+        ([], {"WEBHOOK_CERT_WRITER": "disk"}, "WEBHOOK_CERT_WRITER: expected secret or fs, got 'disk'"),
+        (["--policies=/nowhere"], {}, "--policies: /nowhere does not exist"),
+    ],
+)
+def test_wrong_settings_are_refused_by_name(arguments: list[str], environ: dict, message: str) -> None:
+    with pytest.raises(StartError) as refused:
+        settings(*arguments, **environ)
+    assert message in str(refused.value)

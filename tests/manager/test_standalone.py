@@ -1,0 +1,294 @@
+"""Standalone mode: objects from files, mistakes by file and line, the last good state kept."""
+
+import itertools
+import json
+import logging
+import os
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from app.admission.envelope import read_review
+from app.kube.admission import Allowed, Denied, Patched, Review
+from app.kube.patches import apply
+from app.kube.virtualtime import VirtualClock
+from app.manager.gates import parse_gates
+from app.manager.standalone import Standalone
+from tests.admission.requests import review_of
+from tests.kube.fakes import running, until, virtual
+
+SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
+
+SET = """\
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata:
+  name: {name}
+spec:
+  selector:
+    matchLabels: {{app: web}}
+  containers:
+  - name: {name}-agent
+    image: agent:1
+"""
+
+
+def standalone(path: Path | None, gates: str = "") -> Standalone:
+    return Standalone(path, parse_gates(gates), VirtualClock(), Random(1))
+
+
+def pod_review(**changed: Any) -> Review:
+    found = read_review(review_of("pod-create", **changed))
+    assert isinstance(found, Review)
+    return found
+
+
+async def injected(found: Standalone, review: Review | None = None) -> list[str]:
+    """The names of the containers the recorded Pod gets."""
+    (_, decision), *_ = (await found.decide(review or pod_review()))[0]
+    return added(decision)
+
+
+def added(decision: Allowed | Patched | Denied) -> list[str]:
+    assert not isinstance(decision, Denied), decision.message
+    names = []
+    for operation in decision.operations if isinstance(decision, Patched) else ():
+        if operation.path.startswith(("/spec/containers", "/spec/initContainers")):
+            value = orjson.loads(orjson.dumps(operation.value))
+            names += [one["name"] for one in (value if isinstance(value, list) else [value])]
+    return names
+
+
+_times = itertools.count(1_000_000)
+
+
+def touch(path: Path, text: str) -> None:
+    """Write a file so that its time differs from before, however fast the test is."""
+    path.write_text(text, "utf-8")
+    time = next(_times)
+    os.utime(path, (time, time))
+
+
+@virtual
+async def test_the_samples_are_good_and_inject() -> None:
+    found = standalone(SAMPLES)
+    assert await found.reload()
+    assert found.problems == ()
+    assert await injected(found) == ["mesh-proxy", "log-shipper"]
+    elsewhere = pod_review()
+    other = replace(elsewhere, namespace="batch", object=_in_namespace(elsewhere, "batch"))
+    # The namespace's labels decide about the mesh.
+    assert await injected(found, other) == ["log-shipper"]
+
+
+def _in_namespace(review: Review, namespace: str) -> dict[str, Any]:
+    assert review.object is not None
+    return {**review.object, "metadata": {**review.object["metadata"], "namespace": namespace}}
+
+
+@virtual
+async def test_a_namespace_that_is_in_no_file_has_its_name_as_label() -> None:
+    found = standalone(None)
+    assert found.namespace_labels("anywhere") == {"kubernetes.io/metadata.name": "anywhere"}
+    assert await found.live_namespace_labels("anywhere") == {"kubernetes.io/metadata.name": "anywhere"}
+
+
+@virtual
+async def test_objects_are_defaulted_and_hashed_as_an_api_server_with_us_would(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(SET.format(name="a"), "utf-8")
+    found = standalone(tmp_path)
+    await found.reload()
+    stored = found.known_sets()[0]
+    assert stored.spec.update_strategy.max_unavailable == 1
+    assert "kruise.io/sidecarset-hash" in stored.metadata.annotations
+    assert stored.metadata.uid
+    assert stored.metadata.resource_version
+
+
+@virtual
+async def test_the_older_version_is_converted(tmp_path: Path) -> None:
+    text = SET.format(name="a").replace("v1beta1", "v1alpha1").replace("spec:\n", "spec:\n  namespace: shop\n")
+    (tmp_path / "a.yaml").write_text(text, "utf-8")
+    found = standalone(tmp_path)
+    await found.reload()
+    assert found.problems == ()
+    assert found.known_sets()[0].api_version == "apps.kruise.io/v1beta1"
+    assert await injected(found) == ["a-agent"]
+    there = pod_review()
+    assert await injected(found, replace(there, namespace="x", object=_in_namespace(there, "x"))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "message"),
+    [
+        (("image:", "imagee:"), 9, "SidecarSet a: spec.containers[0].image: Required value"),
+        (("  selector:", "  selektor:"), 6, "SidecarSet a: spec.selektor: unknown field"),
+        (("matchLabels: {app: web}", "matchLabels: {}"), 6, "SidecarSet a: spec.selector: "),
+        (("image: agent:1", "image: 5"), 10, "SidecarSet a: spec.containers[0].image: "),
+        (("apps.kruise.io/v1beta1", "apps.kruise.io/v7"), 1, "SidecarSet a: apiVersion: served are "),
+        (("  name: a\n", "  labels: {}\n"), 3, "SidecarSet: metadata.name: is required"),
+        (("kind: SidecarSet\n", ""), 1, "apiVersion and kind: are required"),
+        (("    matchLabels", "   matchLabels: {}\n    matchLabels"), 8, "is not YAML: "),
+    ],
+    ids=["no image", "unknown field", "no selector", "wrong type", "version", "no name", "no kind", "no yaml"],
+)
+@virtual
+async def test_a_mistake_in_a_file_is_reported_with_its_line(
+    change: tuple[str, str], line: int, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.yaml").write_text(SET.format(name="a").replace(*change), "utf-8")
+    found = standalone(tmp_path)
+    await found.reload()
+    (problem,) = found.problems
+    where, _, rest = problem.partition(": ")
+    assert rest.startswith(message)
+    assert where == f"{tmp_path}/a.yaml:{line}"
+    assert problem in caplog.text
+    assert len(found.index) == 0
+
+
+@virtual
+async def test_a_file_that_went_bad_keeps_its_last_good_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.yaml"
+    touch(path, SET.format(name="a"))
+    found = standalone(tmp_path)
+    await found.reload()
+    touch(path, SET.format(name="a").replace("selector", "selektor"))
+    assert await found.reload()
+    assert "its last good state stays in force" in caplog.text
+    assert await injected(found) == ["a-agent"]
+    touch(path, SET.format(name="a").replace("a-agent", "b-agent"))
+    assert await found.reload()
+    assert found.problems == ()
+    assert await injected(found) == ["b-agent"]
+
+
+@virtual
+async def test_files_that_come_and_go_are_noticed_within_a_second(tmp_path: Path) -> None:
+    found = standalone(tmp_path)
+    await found.reload()
+    async with running(found.watch()):
+        touch(tmp_path / "a.yaml", SET.format(name="a"))
+        await until(lambda: len(found.index) == 1, seconds=1.5)
+        (tmp_path / "more").mkdir()
+        touch(tmp_path / "more/b.json", '{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "n"}}')
+        await until(lambda: "1 Namespaces" in found.summary, seconds=1.5)
+        (tmp_path / "a.yaml").unlink()
+        await until(lambda: len(found.index) == 0, seconds=1.5)
+
+
+@virtual
+async def test_nothing_is_read_again_that_did_not_change(tmp_path: Path) -> None:
+    touch(tmp_path / "a.yaml", SET.format(name="a"))
+    found = standalone(tmp_path)
+    assert await found.reload()
+    assert not await found.reload()
+
+
+@virtual
+async def test_two_sets_of_one_name_are_a_mistake_that_heals(tmp_path: Path) -> None:
+    touch(tmp_path / "a.yaml", SET.format(name="same"))
+    touch(tmp_path / "b.yaml", SET.format(name="same"))
+    found = standalone(tmp_path)
+    await found.reload()
+    assert found.problems == (f"{tmp_path}/b.yaml:4: SidecarSet same is defined twice",)
+    (tmp_path / "a.yaml").unlink()
+    await found.reload()
+    assert found.problems == ()
+    assert len(found.index) == 1
+
+
+@virtual
+async def test_sets_that_do_not_go_together_are_refused_in_the_order_of_the_files(tmp_path: Path) -> None:
+    touch(tmp_path / "a.yaml", SET.format(name="a"))
+    touch(tmp_path / "b.yaml", SET.format(name="b").replace("b-agent", "a-agent"))
+    found = standalone(tmp_path)
+    await found.reload()
+    (problem,) = found.problems
+    assert problem.startswith(f"{tmp_path}/b.yaml:")
+    assert "container a-agent already exist in a" in problem
+
+
+@virtual
+async def test_the_whitelist_and_revisions_come_from_files_too(tmp_path: Path) -> None:
+    whitelist = '{"rules": [{"allowedAnnotationKeyExprs": ["^example.com/"]}]}'
+    touch(
+        tmp_path / "0-config.yaml",
+        "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kruise-configuration, namespace: kruise-system}\n"
+        f"data:\n  SidecarSet_PatchPodMetadata_WhiteList: '{whitelist}'\n",
+    )
+    touch(
+        tmp_path / "a.yaml",
+        SET.format(name="a") + "  patchPodMetadata:\n  - annotations: {example.com/a: b}\n    patchPolicy: Overwrite\n",
+    )
+    found = standalone(tmp_path)
+    await found.reload()
+    assert found.problems == ()
+    touch(tmp_path / "0-config.yaml", "")
+    touch(tmp_path / "a.yaml", (tmp_path / "a.yaml").read_text("utf-8"))
+    await found.reload()
+    assert "whitelist not found" in found.problems[0]
+
+
+@virtual
+async def test_a_recorded_revision_can_be_named(tmp_path: Path) -> None:
+    source = standalone(tmp_path)
+    touch(tmp_path / "a.yaml", SET.format(name="a"))
+    await source.reload()
+    revision = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"name": "a-1", "labels": {"kruise.io/sidecarset-name": "a"}},
+        "revision": 1,
+        "data": {
+            "metadata": {
+                "annotations": {"kruise.io/sidecarset-hash": "h", "kruise.io/sidecarset-hash-without-image": "h"}
+            },
+            "spec": {"containers": [{"name": "old-agent", "image": "agent:0"}]},
+        },
+    }
+    touch(tmp_path / "0-revision.json", json.dumps(revision))
+    touch(
+        tmp_path / "a.yaml",
+        SET.format(name="a") + "  injectionStrategy:\n    revision: {revisionName: a-1, policy: Always}\n",
+    )
+    found = standalone(tmp_path)
+    await found.reload()
+    assert found.problems == ()
+    assert await injected(found) == ["old-agent"]
+
+
+@virtual
+async def test_what_standalone_mode_cannot_use_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    touch(tmp_path / "a.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n")
+    touch(tmp_path / "webhooks.yaml", "webhooks: {}\n")
+    touch(tmp_path / "README.md", "text")
+    found = standalone(tmp_path)
+    await found.reload()
+    assert found.problems == ()
+    assert "a.yaml:1: Service web is not used without a cluster" in caplog.text
+
+
+@pytest.mark.behaviour("PW-4")
+@virtual
+async def test_without_the_pod_webhook_pods_are_not_decided_about() -> None:
+    found = standalone(SAMPLES, "PodWebhook=false")
+    await found.reload()
+    assert (await found.decide(pod_review()))[0] == []
+
+
+@virtual
+async def test_decisions_follow_one_another_on_the_changed_object() -> None:
+    found = standalone(None)
+    review = read_review(review_of("sidecarset-create-v1beta1"))
+    assert isinstance(review, Review)
+    decided, after = await found.decide(review)
+    assert [handler.webhook.name for handler, _ in decided] == ["msidecarset.kb.io", "vsidecarset.kb.io"]
+    mutated = decided[0][1]
+    assert isinstance(mutated, Patched)
+    assert after.object == apply(mutated.operations, review.object)
