@@ -11,7 +11,7 @@ from tests.property.case import Json
 NAMESPACES = {"shop": {"env": "prod"}, "dev": {"env": "dev"}, "team-a": {"env": "prod", "team": "a"}}
 SIDECARS = ("shipper", "metrics", "mesh", "tool", "agent", "zeta", "alpha", "mid", "proxy", "envoy", "probe", "keeper")
 INITS = ("z-init", "a-init", "b-init", "net-init", "warm", "sidecar-init", "fetch", "c-init")
-PATHS = ("/data", "/logs", "/cfg", "/cache", "/work", "/own", "/tmp/x", "/dev/xda")
+PATHS = ("/data", "/logs", "/cfg", "/cache", "/srv", "/own", "/tmp/x", "/dev/xda")
 DEVICES = ("/dev/xda", "/dev/xdb", "/dev/xdc")
 IMAGES = (
     "registry.example/a:1",
