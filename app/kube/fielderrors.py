@@ -201,7 +201,7 @@ def go_string_map(value: Mapping[str, str] | None) -> str:
     """``value`` as ``%#v`` prints a ``map[string]string``: keys sorted, nil told apart from empty."""
     if value is None:
         return "map[string]string(nil)"
-    return "map[string]string{" + ", ".join(f"{quote(k)}:{quote(value[k])}" for k in sorted(value)) + "}"
+    return "map[string]string{" + ", ".join(f"{quote(k)}:{quote(value[k] or '')}" for k in sorted(value)) + "}"
 
 
 def go_string_slice(value: Sequence[str] | None) -> str:

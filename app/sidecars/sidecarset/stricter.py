@@ -104,6 +104,7 @@ def _twin_names(sidecar_set: SidecarSet) -> Iterator[FieldError]:
     }
     for field, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for index, container in enumerate(containers or ()):
-            if container.name in twins:
+            # A name that is no text is reported where its shape is checked.
+            if isinstance(container.name, str) and container.name in twins:
                 at = SPEC.child(field).index(index).child("name")
                 yield invalid(at, container.name, f"is the name of a twin of {twins[container.name]}")

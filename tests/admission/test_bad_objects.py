@@ -1,0 +1,114 @@
+"""Malformed objects through the whole service: a clear 4xx that names the field, never a 500, never silence."""
+
+import copy
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.admission.metrics import AdmissionMetrics
+from app.admission.server import create_app
+from app.api.conversion import convert
+from app.kube import virtualtime
+from app.kube.virtualtime import VirtualClock
+from app.manager.gates import parse_gates
+from app.manager.standalone import Standalone
+from tests.admission.requests import recorded
+
+SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
+JSON = {"Content-Type": "application/json"}
+
+
+async def response_to(document: dict[str, Any], path: str) -> dict[str, Any]:
+    """The service's response, with the sample SidecarSets in force."""
+    standalone = Standalone(SAMPLES, parse_gates(""), VirtualClock(), Random(1))
+    await standalone.reload()
+    app = create_app(standalone.registry, convert, AdmissionMetrics())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:
+        answer = await http.post(path, content=json.dumps(document).encode(), headers=JSON)
+    assert answer.status_code == 200
+    response: dict[str, Any] = answer.json()["response"]
+    assert response["uid"] == document["request"]["uid"]
+    return response
+
+
+def changed_pod(**spec: Any) -> dict[str, Any]:
+    document = recorded("pod-create")
+    document["request"]["object"]["spec"] |= spec
+    return document
+
+
+async def test_null_containers_are_taken_as_none_and_refused_later_by_the_api_server() -> None:
+    response = await response_to(changed_pod(containers=None), "/mutate-pod")
+    assert response["allowed"] or response["status"]["code"] in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"containers": "main"}, "spec.containers"),
+        ({"containers": [None]}, "spec.containers[0]"),
+        ({"containers": [{"name": 7}]}, "spec.containers[0].name"),
+        ({"containers": [{"name": "a", "env": "X=1"}]}, "spec.containers[0].env"),
+        ({"volumes": {"name": "x"}}, "spec.volumes"),
+        ({"initContainers": 5}, "spec.initContainers"),
+    ],
+)
+async def test_a_pod_of_another_shape_is_refused_by_field(spec: dict[str, Any], field: str) -> None:
+    response = await response_to(changed_pod(**spec), "/mutate-pod")
+    assert response["allowed"] is False
+    assert 400 <= response["status"]["code"] < 500
+    assert field in response["status"]["message"]
+
+
+def pointers(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    found = [path] if path else []
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        found += pointers(item, (*path, key))
+    return found
+
+
+def replaced(document: Any, path: tuple[Any, ...], value: Any) -> Any:
+    changed = copy.deepcopy(document)
+    holder = changed
+    for key in path[:-1]:
+        holder = holder[key]
+    holder[path[-1]] = value
+    return changed
+
+
+SOMETHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=5,
+)
+CASES = [
+    ("pod-create", "/mutate-pod"),
+    ("sidecarset-create-v1alpha1", "/mutate-apps-kruise-io-sidecarset"),
+    ("sidecarset-create-v1beta1", "/mutate-apps-kruise-io-sidecarset"),
+    ("sidecarset-create-v1alpha1", "/validate-apps-kruise-io-sidecarset"),
+    ("sidecarset-create-v1beta1", "/validate-apps-kruise-io-sidecarset"),
+]
+
+
+@pytest.mark.parametrize(("fixture", "path"), CASES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_value_anywhere_in_an_object_is_judged_and_never_a_500(
+    fixture: str, path: str, data: st.DataObject
+) -> None:
+    document = recorded(fixture)
+    obj = document["request"]["object"]
+    pointer = data.draw(st.sampled_from(pointers(obj)))
+    document["request"]["object"] = replaced(obj, pointer, data.draw(SOMETHING))
+    response = virtualtime.run(response_to(document, path))
+    if not response["allowed"]:
+        status = response["status"]
+        assert 400 <= status["code"] < 500, status["message"]
+        assert status["message"]
