@@ -29,7 +29,7 @@ def control_plane_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iter
         nodes = ["app.sandbox.nodes", "--kubeconfig", str(control_plane.kubeconfig), "--nodes", "3", "--bind"]
         with (
             running(nodes, folder / "nodes.log"),
-            manager(control_plane.kubectl, control_plane.kubeconfig, folder, GATES),
+            manager(control_plane, folder, GATES),
         ):
             yield control_plane
 
@@ -37,7 +37,7 @@ def control_plane_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="session")
 def cluster_with_manager(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Nodes with real containers and our manager."""
-    with manager(cluster.kubectl, cluster.kubeconfig, tmp_path_factory.mktemp("scenarios"), GATES):
+    with manager(cluster.control_plane, tmp_path_factory.mktemp("scenarios"), GATES):
         yield cluster
 
 

@@ -273,11 +273,8 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Own]:
     """A manager with the rights that are generated for it, and with every gate of deletion protection on."""
     folder = tmp_path_factory.mktemp("own")
     with ControlPlane() as control_plane:
-        control_plane.kubectl("create", "namespace", "kruise-system")
-        control_plane.kubectl("apply", "-f", str(ROOT / "deploy" / "rbac.yaml"))
-        kubeconfig = control_plane.kubeconfig_for_service_account("kruise-system", "kruise-manager")
         flags = ("--feature-gates=DeletionProtectionForCRDCascadingGate=true", f"--protection-log-path={folder}")
-        with manager(control_plane.kubectl, kubeconfig, folder, *flags) as addresses:
+        with manager(control_plane, folder, *flags) as addresses:
             yield Own(control_plane, folder, addresses)
 
 
@@ -370,7 +367,7 @@ def test_the_command_line_protects_and_unprotects(own: Own) -> None:
 @pytest.mark.behaviour("DP-30", "DP-31")
 def test_while_no_manager_runs_only_labelled_objects_stay(tmp_path: Path) -> None:
     with ControlPlane() as control_plane:
-        with manager(control_plane.kubectl, control_plane.kubeconfig, tmp_path):
+        with manager(control_plane, tmp_path):
             pass
         for name, label in (("free", ""), ("held", labelled("Always"))):
             service = SERVICE.format(name=name, label=label)

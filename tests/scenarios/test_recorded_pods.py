@@ -33,7 +33,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane of its own: the cases' SidecarSets match Pods of any namespace."""
     with (
         ControlPlane() as control_plane,
-        manager(control_plane.kubectl, control_plane.kubeconfig, tmp_path_factory.mktemp("recorded"), GATES),
+        manager(control_plane, tmp_path_factory.mktemp("recorded"), GATES),
     ):
         control_plane.kubectl("create", "namespace", "other")
         yield control_plane

@@ -15,9 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-import yaml
-
-from tests.cluster.controlplane import free_port
+from tests.cluster.controlplane import ControlPlane, free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SYSTEM_NAMESPACE = "kruise-system"
@@ -120,16 +118,22 @@ def running(arguments: Sequence[str], log: Path, **environment: str) -> Iterator
                 ) from None
 
 
-@contextmanager
-def manager(kubectl: Kubectl, kubeconfig: Path, folder: Path, *flags: str) -> Iterator[dict[str, str]]:
-    """Our manager on this machine, registered by URL, ready; yields its addresses."""
-    folder.mkdir(parents=True, exist_ok=True)
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SYSTEM_NAMESPACE}}
-    kubectl("apply", "-f", "-", stdin=yaml.safe_dump(namespace))
-    kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds"))
+def install(started: ControlPlane) -> Path:
+    """CRDs, namespace and rights as generated; returns the kubeconfig of the manager's own service account."""
+    deploy = ROOT / "deploy"
+    started.kubectl("apply", "-f", str(deploy / "rbac.yaml"))
+    started.kubectl("apply", "--server-side", "-f", str(deploy / "crds"))
     # Right after creation a CRD has no conditions, which kubectl wait takes for an error.
-    established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(ROOT / "deploy" / "crds")]
-    eventually(lambda: kubectl(*established, check=False).returncode == 0, "the CRDs are established", 30)
+    established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(deploy / "crds")]
+    eventually(lambda: started.kubectl(*established, check=False).returncode == 0, "the CRDs are established", 30)
+    return started.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
+
+
+@contextmanager
+def manager(started: ControlPlane, folder: Path, *flags: str) -> Iterator[dict[str, str]]:
+    """Our manager on this machine with the rights that are generated for it, ready; yields its addresses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kubeconfig = install(started)
     webhook, health, metrics = free_port("127.0.0.1"), free_port("127.0.0.1"), free_port("127.0.0.1")
     arguments = [
         "app.cli.main",
