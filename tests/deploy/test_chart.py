@@ -12,7 +12,7 @@ from app.admission import rbac
 from app.admission.policies import WebhookPolicies, apply_policies
 from app.api.crd import manifests
 from app.api.registry import KINDS
-from app.manager import chart
+from app.manager import chart, uninstall
 from app.manager.gates import GATES
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import all_rules
@@ -181,6 +181,19 @@ def test_roles_are_what_the_code_declares_and_nothing_else(defaults: list[dict[s
     for role in defaults:
         for rule in role.get("rules") or ():
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], role["metadata"]["name"]
+
+
+@pytest.mark.controlplane
+def test_the_hook_before_an_uninstall_has_a_role_of_its_own(defaults: list[dict[str, Any]]) -> None:
+    hooks = rbac.roles(uninstall.permissions(KINDS), "kruise-system", *["kruise-uninstall"] * 3)
+    for declared in hooks:
+        found = find(defaults, declared["kind"], declared["metadata"]["name"])
+        assert found.get("rules") == declared.get("rules")
+        assert found.get("subjects") == declared.get("subjects")
+        assert found["metadata"]["annotations"]["helm.sh/hook"] == "pre-delete"
+    job = find(defaults, "Job", "kruise-uninstall")["spec"]["template"]["spec"]
+    assert job["serviceAccountName"] == "kruise-uninstall"
+    assert job["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
 
 
 @pytest.mark.controlplane

@@ -1,0 +1,157 @@
+"""The chart on a real API server without nodes: accepted, repeatable, careful with what is there, of small rights."""
+
+import base64
+from collections.abc import Iterable, Iterator
+from itertools import product
+
+import pytest
+
+from app.kube.admission import PolicyRule
+from app.manager.permissions import all_rules
+from tests.cluster.controlplane import ControlPlane
+from tests.deploy.release import MANAGER, NAME, NAMESPACE, Release
+
+pytestmark = pytest.mark.controlplane
+
+DEFINITION = "sidecarsets.apps.kruise.io"
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[ControlPlane]:
+    """A control plane of its own: the chart's objects are the cluster's."""
+    with ControlPlane() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def release(empty: ControlPlane) -> Release:
+    """Installed once; no manager runs, for there are no nodes."""
+    made = Release(empty.kubectl, empty.kubeconfig)
+    made.install("--set=deletionProtection.admissionPolicies=true")
+    return made
+
+
+def test_every_object_is_accepted_and_there(release: Release) -> None:
+    objects = release.objects()
+    assert ("Deployment", "kruise-controller-manager") in objects
+    assert ("CustomResourceDefinition", DEFINITION) in objects
+    assert ("ValidatingAdmissionPolicy", "deletion-protection-always.kruise.io") in objects
+
+
+def test_without_a_manager_no_webhook_is_registered(release: Release) -> None:
+    """An image that cannot be pulled must not keep a cluster from creating Pods."""
+    for kind in ("mutating", "validating"):
+        found = release.get(f"{kind}webhookconfiguration", f"kruise-{kind}-webhook-configuration")
+        assert found.get("webhooks", []) == []
+    release.kubectl("create", "namespace", "shop")
+    release.kubectl("wait", "--for=create", "-n", "shop", "serviceaccount/default", "--timeout=20s")
+    release.kubectl("run", "-n", "shop", "web", "--image=nginx")
+
+
+@pytest.mark.behaviour("MGR-85")
+def test_an_upgrade_with_the_same_values_changes_nothing_and_keeps_what_others_wrote(
+    empty: ControlPlane, release: Release
+) -> None:
+    secret = '{"data": {"tls.crt": "eA=="}}'
+    release.kubectl("patch", "secret", "-n", NAMESPACE, "kruise-webhook-certs", "--type=merge", "-p", secret)
+    bundle = '{"spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": "%s"}}}}}'
+    encoded = base64.b64encode(empty.ca_file.read_bytes()).decode()
+    release.kubectl("patch", "crd", DEFINITION, "--type=merge", "-p", bundle % encoded)
+    before = release.versions()
+    release.upgrade("--set=deletionProtection.admissionPolicies=true")
+    assert release.versions() == before
+    assert release.get("secret", "-n", NAMESPACE, "kruise-webhook-certs")["data"] == {"tls.crt": "eA=="}
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "namespace"),
+    [
+        ("get", "secrets", "kube-system"),
+        ("list", "secrets", "kube-system"),
+        ("watch", "secrets", "kube-system"),
+        ("list", "secrets", ""),
+        ("get", "secrets/other", NAMESPACE),
+        ("list", "secrets", NAMESPACE),
+        ("update", "nodes", ""),
+        ("patch", "nodes", ""),
+        ("delete", "nodes", ""),
+        ("create", "clusterroles.rbac.authorization.k8s.io", ""),
+        ("update", "clusterroles.rbac.authorization.k8s.io", ""),
+        ("bind", "clusterroles.rbac.authorization.k8s.io", ""),
+        ("escalate", "clusterroles.rbac.authorization.k8s.io", ""),
+        ("create", "roles.rbac.authorization.k8s.io", NAMESPACE),
+        ("create", "rolebindings.rbac.authorization.k8s.io", "kube-system"),
+        ("impersonate", "users", ""),
+        ("create", "serviceaccounts/token", NAMESPACE),
+        ("create", "pods/exec", "shop"),
+        ("create", "pods", "shop"),
+        ("update", "mutatingwebhookconfigurations.admissionregistration.k8s.io/others", ""),
+        ("delete", "mutatingwebhookconfigurations.admissionregistration.k8s.io", ""),
+        ("patch", "customresourcedefinitions.apiextensions.k8s.io/others.example.com", ""),
+        ("list", "*", ""),
+        ("*", "pods", ""),
+        ("*", "*", ""),
+        ("*", "*.*", NAMESPACE),
+    ],
+)
+def test_the_manager_may_not(release: Release, verb: str, resource: str, namespace: str) -> None:
+    assert not release.may(verb, resource, namespace)
+
+
+def test_the_manager_may_what_it_declares(empty: ControlPlane, release: Release) -> None:
+    for attributes in _asked(all_rules()):
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {"user": MANAGER, "resourceAttributes": attributes},
+        }
+        status, answer = empty.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+        assert status == 201
+        assert answer["status"]["allowed"] is True, f"{attributes}: {answer['status']}"
+
+
+def _asked(rules: Iterable[PolicyRule]) -> Iterator[dict[str, str]]:
+    for rule in rules:
+        for verb, group, resource, name in product(rule.verbs, rule.groups, rule.resources, rule.names or ("",)):
+            plural, _, subresource = resource.partition("/")
+            where = {"namespace": NAMESPACE} if rule.own_namespace else {}
+            yield {"verb": verb, "group": group, "resource": plural, "subresource": subresource, "name": name, **where}
+
+
+@pytest.mark.parametrize(
+    ("role", "verb", "allowed"),
+    [("view", "list", True), ("view", "create", False), ("edit", "create", True), ("admin", "delete", True)],
+)
+def test_who_may_view_or_edit_workloads_may_do_so_with_ours(
+    release: Release, role: str, verb: str, allowed: bool
+) -> None:
+    user = f"{role}er"
+    release.kubectl("create", "clusterrolebinding", f"{user}-{verb}", f"--clusterrole={role}", f"--user={user}")
+    assert release.may(verb, "sidecarsets.apps.kruise.io", user=user) is allowed
+
+
+def test_a_release_does_not_let_its_definitions_go_by_a_value(release: Release) -> None:
+    refused = release.upgrade("--set=crds.managed=false", check=False)
+    assert refused.returncode != 0
+    assert f"would delete CustomResourceDefinition {DEFINITION} and every object of it" in refused.stderr
+    # The way out that the message names.
+    release.kubectl("annotate", "crd", DEFINITION, "meta.helm.sh/release-name-", "helm.sh/resource-policy=keep")
+    release.upgrade("--set=crds.managed=false")
+    assert "deletionTimestamp" not in release.get("crd", DEFINITION)["metadata"]
+    release.helm("uninstall", NAME, "--no-hooks")
+    assert "deletionTimestamp" not in release.get("crd", DEFINITION)["metadata"]
+    release.kubectl("delete", "crd", DEFINITION)
+
+
+def test_a_namespace_that_somebody_made_is_used_and_left(empty: ControlPlane) -> None:
+    """`helm install -n NAMESPACE --create-namespace`, as many do. The release before has been uninstalled."""
+    release = Release(empty.kubectl, empty.kubeconfig)
+    other = "kruise-elsewhere"
+    where = ["-n", other, f"--set=installation.namespace={other}"]
+    release.install("--create-namespace", *where)
+    release.upgrade(*where)
+    kept = release.get("namespace", other)["metadata"]
+    assert "meta.helm.sh/release-name" not in kept.get("annotations", {})
+    assert release.get("deployment", "-n", other, "kruise-controller-manager")
+    release.helm("uninstall", NAME, "-n", other, "--no-hooks")
+    assert "deletionTimestamp" not in release.get("namespace", other)["metadata"]

@@ -1,0 +1,105 @@
+"""Before an uninstall: refused while workloads exist, else the manager is stopped before its webhooks are deleted."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.api.registry import KINDS
+from app.api.sidecarset import SIDECAR_SET
+from app.kube.client import Client
+from app.kube.transport import Request, Response
+from app.kube.virtualtime import VirtualClock
+from app.manager.uninstall import STOP_SECONDS, UninstallRefusedError, permissions, prepare_uninstall, workloads
+from tests.kube.fakes import MemoryServer, json_response, status_body, virtual
+
+CLONE_SET = replace(SIDECAR_SET, kind="CloneSet", plural="clonesets", namespaced=True)
+MUTATING = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{MUTATING_NAME}"
+VALIDATING = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{VALIDATING_NAME}"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kruise-system/leases/kruise-manager"
+SCALE = "/apis/apps/v1/namespaces/kruise-system/deployments/kruise-controller-manager/scale"
+PODS = "/api/v1/namespaces/kruise-system/pods"
+CLONE_SETS = f"/apis/{CLONE_SET.group}/{CLONE_SET.hub.name}/clonesets"
+
+
+class Api(MemoryServer):
+    """Knows DELETE and lists: `lists` answers by path."""
+
+    lists: dict[str, Callable[[], list[dict[str, Any]]]]
+
+    def _answer(self, request: Request) -> Response:
+        if request.path in self.lists:
+            return json_response(200, {"kind": "List", "metadata": {}, "items": self.lists[request.path]()})
+        if request.method == "DELETE":
+            gone = self.objects.pop(request.path, None)
+            return json_response(404, status_body(404, "NotFound")) if gone is None else json_response(200, gone)
+        return super()._answer(request)
+
+
+def cluster(**pods: Callable[[], list[dict[str, Any]]]) -> Api:
+    made = Api()
+    made.lists = {PODS: pods.get("pods", list)}
+    for path in (MUTATING, VALIDATING, LEASE, SCALE):
+        made.objects[path] = {
+            "metadata": {"name": path.rpartition("/")[2], "resourceVersion": "1"},
+            "spec": {"replicas": 2},
+        }
+    return made
+
+
+def pod(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "kruise-system"}}
+
+
+@virtual
+async def test_the_manager_has_stopped_before_its_webhooks_go() -> None:
+    clock = VirtualClock()
+    left = [[pod("a"), pod("b")], [pod("b")], []]
+
+    def pods() -> list[dict[str, Any]]:
+        # While a manager is there it would put a configuration back.
+        assert {MUTATING, VALIDATING} <= api.objects.keys()
+        return left.pop(0)
+
+    api = cluster(pods=pods)
+    await prepare_uninstall(Client(api, clock), "kruise-system", KINDS)
+    assert api.objects.keys() == {SCALE}
+    assert api.objects[SCALE]["spec"]["replicas"] == 0
+    assert left == []
+
+
+@virtual
+async def test_what_is_gone_already_is_no_obstacle() -> None:
+    api = cluster()
+    api.objects.clear()
+    await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (*KINDS, CLONE_SET))
+
+
+@virtual
+@pytest.mark.behaviour("MGR-86")
+async def test_workloads_are_named_and_nothing_is_touched() -> None:
+    api = cluster()
+    before = dict(api.objects)
+    api.lists[CLONE_SETS] = lambda: [{"metadata": {"name": f"web-{n}", "namespace": "shop"}} for n in range(6)]
+    with pytest.raises(UninstallRefusedError, match=r"uninstall refused: CloneSet shop/web-0, .*web-4 and more would"):
+        await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (*KINDS, CLONE_SET))
+    assert api.objects == before
+
+
+@virtual
+async def test_a_pod_that_does_not_stop_is_named_and_the_webhooks_stay() -> None:
+    clock = VirtualClock()
+    api = cluster(pods=lambda: [pod("stuck")])
+    with pytest.raises(UninstallRefusedError, match=rf"Pods kruise-system/stuck: still there after {STOP_SECONDS:g} s"):
+        await prepare_uninstall(Client(api, clock), "kruise-system", KINDS)
+    assert {MUTATING, VALIDATING} <= api.objects.keys()
+
+
+@pytest.mark.behaviour("MGR-86")
+def test_only_kinds_whose_pods_would_go_forbid_it() -> None:
+    assert workloads((SIDECAR_SET,)) == ()
+    assert workloads((SIDECAR_SET, CLONE_SET)) == (CLONE_SET,)
+    listing = [rule for rule in permissions((CLONE_SET,)) if rule.resources == ("clonesets",)]
+    assert [(rule.verbs, rule.own_namespace) for rule in listing] == [(("list",), False)]
