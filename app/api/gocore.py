@@ -40,6 +40,13 @@ def always(name: str, go_type: GoType = STRING) -> GoField:
 
 _STRINGS = list_of(STRING)
 
+LABEL_SELECTOR = struct(
+    optional("matchLabels", map_of(STRING)),
+    optional(
+        "matchExpressions", list_of(struct(always("key"), always("operator"), optional("values", list_of(STRING))))
+    ),
+)
+
 _CONTAINER_PORT = struct(
     optional("name"),
     optional("hostPort", INT32),

@@ -4,9 +4,9 @@ Hashes that OpenKruise and we both compute are made of such text, so it has to a
 
 - :func:`dumps_go`, the text of a value: compact, with ``<``, ``>``, ``&``, U+2028 and U+2029 escaped;
 - *Go types*, which say how a Go type is read and printed: the order of fields, what is left out when empty, which
-unknown
-  fields vanish. :func:`go_value` turns a JSON object into what Go would print for it. Those of the core types are in
-  :mod:`app.api.gocore`.
+  unknown fields vanish. :func:`go_value` turns a JSON object into what Go would print for it, :func:`tidied` into the
+  same with the unknown fields kept. Those of the core types are in :mod:`app.api.gocore` and
+  :mod:`app.api.govolumes`.
 """
 
 from __future__ import annotations
@@ -100,12 +100,15 @@ class GoType:
 
     ``read(value, path)`` gives the printable value of any JSON value but null, or raises :class:`GoTypeError`.
     ``zero`` is what stands for null and for a missing field. ``empty(value)`` tells whether ``omitempty`` leaves a
-    value out; a struct is never left out.
+    value out; a struct is never left out. ``fields`` are those of a struct (or a pointer to one), ``item`` is what a
+    slice or a map holds.
     """
 
     read: Callable[[Any, str], Any]
     zero: Callable[[], Any]
     empty: Callable[[Any], bool]
+    fields: Fields = ()
+    item: GoType | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class GoField:
     kept: bool = False
 
 
-Fields: TypeAlias = tuple[GoField, ...]
+Fields: TypeAlias = tuple["GoField", ...]
 
 
 def _never(_: Any) -> bool:
@@ -176,7 +179,7 @@ def _read_int_or_string(value: Any, path: str) -> int | str:
 
 def pointer(go_type: GoType) -> GoType:
     """A pointer: null is told apart from the type's zero, so ``false``, ``0`` and ``""`` are printed."""
-    return GoType(go_type.read, lambda: None, lambda value: value is None)
+    return GoType(go_type.read, lambda: None, lambda value: value is None, go_type.fields, go_type.item)
 
 
 def list_of(go_type: GoType) -> GoType:
@@ -187,7 +190,7 @@ def list_of(go_type: GoType) -> GoType:
             raise _mistyped(value, path, "array")
         return [_read(go_type, item, f"{path}[{index}]") for index, item in enumerate(value)]
 
-    return GoType(read, lambda: None, _falsy)
+    return GoType(read, lambda: None, _falsy, item=go_type)
 
 
 def map_of(go_type: GoType) -> GoType:
@@ -198,7 +201,7 @@ def map_of(go_type: GoType) -> GoType:
             raise _mistyped(value, path, "object")
         return {key: _read(go_type, value[key], f"{path}[{key}]") for key in sorted(value)}
 
-    return GoType(read, lambda: None, _falsy)
+    return GoType(read, lambda: None, _falsy, item=go_type)
 
 
 def struct(*fields: GoField) -> GoType:
@@ -218,7 +221,7 @@ def struct(*fields: GoField) -> GoType:
                 printed[field.name] = shown
         return printed
 
-    return GoType(read, lambda: read({}, ""), _never)
+    return GoType(read, lambda: read({}, ""), _never, fields)
 
 
 def _read(go_type: GoType, value: Any, path: str) -> Any:
@@ -243,3 +246,33 @@ def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
         return _read(go_type, value, path)
     except RecursionError:
         raise GoTypeError(f"{path}: nested too deep") from None
+
+
+def tidied(go_type: GoType, value: Any, path: str = "") -> Any:
+    """As :func:`go_value`, but fields the type does not have stay as they came, behind the others.
+
+    What a Go program would store after reading it, without losing what is newer than its types. Raises
+    :class:`GoTypeError`.
+    """
+    go_value(go_type, value, path)  # every known field has its type
+    return _tidied(go_type, value)
+
+
+def _tidied(go_type: GoType, value: Any) -> Any:
+    if value is not None and go_type.fields:
+        return _tidied_struct(go_type.fields, value)
+    if value is not None and go_type.item is not None:
+        if isinstance(value, Mapping):
+            return {key: _tidied(go_type.item, value[key]) for key in sorted(value)}
+        return [_tidied(go_type.item, item) for item in value]
+    return _read(go_type, value, "")
+
+
+def _tidied_struct(fields: Fields, value: Mapping[str, Any]) -> dict[str, Any]:
+    printed: dict[str, Any] = {}
+    for field in fields:
+        shown = _tidied(field.go_type, value.get(field.name))
+        if field.kept or not field.go_type.empty(shown):
+            printed[field.name] = shown
+    known = {field.name for field in fields}
+    return printed | {key: item for key, item in value.items() if key not in known}

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.gocore import CONTAINER, container_json
-from app.api.gojson import GoTypeError, dumps_go, go_value, list_of, struct
+from app.api.gojson import GoTypeError, dumps_go, go_value, list_of, struct, tidied
+from app.api.govolumes import VOLUME
 from tests.kube.recorded import cases
 
 json_values = st.recursive(
@@ -139,3 +140,76 @@ def test_null_stands_for_a_types_zero() -> None:
     assert go_value(list_of(CONTAINER), None) is None
     assert go_value(list_of(CONTAINER), [None]) == [{"name": "", "resources": {}}]
     assert go_value(struct(), None) == {}
+
+
+@pytest.mark.behaviour("SS-5")
+def test_tidying_leaves_out_what_go_leaves_out_and_keeps_what_go_does_not_know() -> None:
+    given = {
+        "stdin": False,
+        "futureFlag": False,
+        "env": [{"name": "A", "value": "", "futureSource": {"deep": [None]}}, {"name": "B", "value": "x"}],
+        "securityContext": {"privileged": False, "runAsUser": 0},
+        "resources": {"limits": {"memory": "1024Mi"}, "future": {}},
+        "command": [],
+        "name": "a",
+    }
+    before = json.dumps(given)
+    assert tidied(CONTAINER, given) == {
+        "name": "a",
+        "env": [{"name": "A", "futureSource": {"deep": [None]}}, {"name": "B", "value": "x"}],
+        "resources": {"limits": {"memory": "1Gi"}, "future": {}},
+        "securityContext": {"privileged": False, "runAsUser": 0},
+        "futureFlag": False,
+    }
+    assert json.dumps(given) == before
+
+
+@pytest.mark.parametrize("volume", [{"name": 1}, {"name": "v", "hostPath": "/data"}, {"name": "v", "emptyDir": []}])
+def test_tidying_refuses_a_known_field_of_another_type(volume: Any) -> None:
+    with pytest.raises(GoTypeError, match=r"^spec\.volumes\[0\]\."):
+        tidied(list_of(VOLUME), [volume], "spec.volumes")
+
+
+@pytest.mark.behaviour("SS-12")
+@pytest.mark.parametrize(
+    ("container", "expected"), [case for case in cases("containers") if case.values[1] is not None]
+)
+def test_tidying_says_what_go_prints(container: dict[str, Any], expected: str) -> None:
+    kept = tidied(CONTAINER, container)
+    assert dumps_go(container_json(kept)) == expected
+    assert tidied(CONTAINER, kept) == kept
+
+
+@pytest.mark.behaviour("SS-7", "SS-73")
+@pytest.mark.parametrize(
+    ("volume", "printed"),
+    [
+        ({"emptyDir": {"sizeLimit": "1024Mi", "medium": ""}}, '{"emptyDir":{"sizeLimit":"1Gi"}}'),
+        ({"hostPath": {"path": "/x", "type": ""}}, '{"hostPath":{"path":"/x","type":""}}'),
+        (
+            {"downwardAPI": {"items": [{"path": "c", "resourceFieldRef": {"resource": "limits.cpu"}}]}},
+            '{"downwardAPI":{"items":[{"path":"c","resourceFieldRef":{"resource":"limits.cpu","divisor":"0"}}]}}',
+        ),
+        (
+            {"persistentVolumeClaim": {"claimName": "c", "readOnly": False}},
+            '{"persistentVolumeClaim":{"claimName":"c"}}',
+        ),
+        ({"projected": {"defaultMode": 420}}, '{"projected":{"sources":null,"defaultMode":420}}'),
+        (
+            {"nfs": {"server": "s", "path": "/p", "readOnly": True}},
+            '{"nfs":{"server":"s","path":"/p","readOnly":true}}',
+        ),
+        (
+            {"ephemeral": {"volumeClaimTemplate": {"spec": {"resources": {"requests": {"storage": "1024Mi"}}}}}},
+            '{"ephemeral":{"volumeClaimTemplate":{"metadata":{"creationTimestamp":null},'
+            '"spec":{"resources":{"requests":{"storage":"1Gi"}}}}}}',
+        ),
+        (
+            {"csi": {"driver": "d", "readOnly": False, "volumeAttributes": {"b": "1", "a": ""}}},
+            '{"csi":{"driver":"d","readOnly":false,"volumeAttributes":{"a":"","b":"1"}}}',
+        ),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_volume_is_printed_as_go_does(volume: dict[str, Any], printed: str) -> None:
+    assert dumps_go(go_value(VOLUME, {"name": "v", **volume})) == f'{{"name":"v",{printed[1:]}'

@@ -7,21 +7,8 @@ from typing import Any, Final
 
 from app.api.core_validation.env import ENV_FIELDS, field_ref_errors, resource_ref_errors
 from app.api.core_validation.paths import backstep_errors, local_file_errors, mode_errors
-from app.api.gocore import always, optional
-from app.api.gojson import (
-    BOOL,
-    INT32,
-    INT64,
-    QUANTITY,
-    STRING,
-    GoField,
-    GoType,
-    GoTypeError,
-    go_value,
-    list_of,
-    pointer,
-    struct,
-)
+from app.api.gojson import GoTypeError, go_value
+from app.api.govolumes import VOLUME_SOURCES
 from app.kube.fielderrors import (
     FieldError,
     Path,
@@ -51,42 +38,18 @@ _FILE_FIELDS: Final = ("metadata.annotations", "metadata.labels", *ENV_FIELDS[:3
 _LONGEST_TOKEN: Final = 1 << 32
 
 
-def _source(*fields: GoField) -> GoType:
-    return pointer(struct(*fields))
-
-
-_KEYS = optional("items", list_of(struct(always("key"), always("path"), optional("mode", pointer(INT32)))))
-_MODE = optional("defaultMode", pointer(INT32))
-_OPTIONAL = optional("optional", pointer(BOOL))
-_FILES = optional(
-    "items",
-    list_of(
-        struct(
-            always("path"),
-            optional("fieldRef", _source(optional("apiVersion"), always("fieldPath"))),
-            optional("resourceFieldRef", _source(optional("containerName"), always("resource"))),
-            optional("mode", pointer(INT32)),
-        )
-    ),
-)
-_PROJECTION = struct(
-    optional("secret", _source(optional("name"), _KEYS, _OPTIONAL)),
-    optional("configMap", _source(optional("name"), _KEYS, _OPTIONAL)),
-    optional("downwardAPI", _source(_FILES)),
-    optional("serviceAccountToken", _source(optional("audience"), always("expirationSeconds", INT64), always("path"))),
-)
 #: The sources that are looked into, in the order Kubernetes looks at them.
-_SOURCES: Final[Mapping[str, GoType]] = {
-    "emptyDir": _source(optional("medium"), optional("sizeLimit", pointer(QUANTITY))),
-    "hostPath": _source(always("path"), optional("type", pointer(STRING))),
-    "secret": _source(optional("secretName"), _KEYS, _MODE, _OPTIONAL),
-    "nfs": _source(always("server"), always("path"), optional("readOnly", BOOL)),
-    "persistentVolumeClaim": _source(always("claimName"), optional("readOnly", BOOL)),
-    "downwardAPI": _source(_FILES, _MODE),
-    "configMap": _source(optional("name"), _KEYS, _MODE, _OPTIONAL),
-    "projected": _source(optional("sources", list_of(_PROJECTION)), _MODE),
-    "csi": _source(always("driver")),
-}
+_SOURCES: Final = (
+    "emptyDir",
+    "hostPath",
+    "secret",
+    "nfs",
+    "persistentVolumeClaim",
+    "downwardAPI",
+    "configMap",
+    "projected",
+    "csi",
+)
 
 
 def volume_errors(volumes: Sequence[Json], path: Path) -> tuple[list[FieldError], dict[str, Json]]:
@@ -121,7 +84,7 @@ def _source_errors(volume: Json, path: Path) -> list[FieldError]:
             errors.append(forbidden(path.child(kind), "may not specify more than 1 volume type"))
         elif kind in _SOURCES:
             try:
-                source = go_value(_SOURCES[kind], volume[kind], str(path.child(kind)))
+                source = go_value(VOLUME_SOURCES[kind], volume[kind], str(path.child(kind)))
             except GoTypeError as error:
                 field, _, reason = str(error).partition(": ")
                 errors.append(type_invalid(field, "", reason))
@@ -206,7 +169,8 @@ def _projected(source: Json, path: Path) -> list[FieldError]:
     for index, projection in enumerate(source.get("sources", ())):
         at = path.child("sources").index(index)
         for kind in projection:
-            errors += _PROJECTIONS[kind](projection[kind], at.child(kind))
+            if kind in _PROJECTIONS:
+                errors += _PROJECTIONS[kind](projection[kind], at.child(kind))
             for item in projection[kind].get("items", ()):
                 if item["path"] in taken:
                     shown = item["path"] if kind == "downwardAPI" else projection[kind].get("name", "")

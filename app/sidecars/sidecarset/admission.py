@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from app.api import names, structural
 from app.api.conversion import ConversionError, convert
 from app.api.core_validation import LONGEST_GRACE_PERIOD_SECONDS, pod_errors, unknown_fields
-from app.api.gojson import GoTypeError
+from app.api.gojson import GoTypeError, tidied
+from app.api.govolumes import VOLUME
 from app.api.kind import Version
 from app.api.model import ObjectMeta
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
@@ -33,10 +34,11 @@ from app.kube.admission import (
 )
 from app.kube.fielderrors import ErrorType, FieldError, aggregate
 from app.kube.objects import ControllerRevision
-from app.kube.patches import diff
+from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.sidecars.sidecarset import whitelist
 from app.sidecars.sidecarset.conflicts import canary_errors, conflict_errors, update_errors
+from app.sidecars.sidecarset.gospec import SPECS
 from app.sidecars.sidecarset.hashing import SIDECAR_CONTAINER, sidecarset_hashes
 from app.sidecars.sidecarset.revision_choice import recorded_revision, revision_choice
 from app.sidecars.sidecarset.stricter import stricter_errors
@@ -114,11 +116,18 @@ def mutate(review: Review) -> Decision:
         return Denied(aggregate(mistyped), code=400)
     defaulted = with_defaults(given)
     try:
-        hashed = _with_hashes(defaulted)
+        stored, hashed = _as_stored(defaulted, version), _with_hashes(defaulted)
     except GoTypeError as error:
         return Denied(str(error), code=400)
-    operations = (*diff(given, defaulted, rule="SS-5"), *diff(defaulted, hashed, rule="SS-8"))
-    return Patched(operations) if operations else Allowed()
+    if same(given, hashed):
+        # Where nothing is missing OpenKruise writes nothing, and so leaves what is empty.
+        return Allowed()
+    return Patched((*diff(given, stored, rule="SS-5"), *diff(defaulted, hashed, rule="SS-8")))
+
+
+def _as_stored(defaulted: dict[str, Any], version: Version) -> dict[str, Any]:
+    """SS-5: what is empty is left out and quantities are canonical, as OpenKruise stores them. Raises GoTypeError."""
+    return {**defaulted, "spec": tidied(SPECS[version.name], defaulted.get("spec"), "spec")}
 
 
 def _with_hashes(defaulted: Mapping[str, Any]) -> dict[str, Any]:
@@ -263,6 +272,11 @@ def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
         for kind in ("initContainers", "containers")
         for index, container in enumerate(spec.get(kind) or ())
         for field in unknown_fields(SIDECAR_CONTAINER, container, f"spec.{kind}[{index}]")
+    ]
+    found += [
+        f'unknown field "{field}"'
+        for index, volume in enumerate(spec.get("volumes") or ())
+        for field in unknown_fields(VOLUME, volume, f"spec.volumes[{index}]")
     ]
     if spec.get("namespace") and spec.get("namespaceSelector"):
         # SS-1

@@ -11,30 +11,27 @@ from typing import Any
 import orjson
 
 from app.api import names
-from app.api.gojson import GoTypeError, dumps_go, go_value, list_of
+from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.api.sidecarset import SIDECAR_SET, SidecarSet, SidecarSetSpec
 from app.kube.objects import ControllerRevision
 from app.kube.resources import CONTROLLERREVISIONS
 from app.pods.revisions import Create, Revision, oldest_unused
-from app.sidecars.sidecarset.hashing import SIDECAR_CONTAINER
+from app.sidecars.sidecarset.gospec import RECORDED_FIELDS
 
 DEFAULT_HISTORY_LIMIT = 10
-_CONTAINERS = list_of(SIDECAR_CONTAINER)
-_RECORDED_FIELDS = ("containers", "imagePullSecrets", "initContainers", "patchPodMetadata", "volumes")
 
 
 def snapshot(spec: SidecarSetSpec) -> bytes:
     """SS-73: the content a revision of this spec records, byte for byte as OpenKruise writes it.
 
-    Containers are printed as Go prints them; the rest stands as admission has completed it. What Go could not read
-    (written past admission) has no form to agree with and stands as it came.
+    What Go could not read (written past admission) has no form to agree with and stands as it came.
     """
     given = spec.to_dict()
     # Nothing and an empty list are the same to Go: null.
-    content: dict[str, Any] = {field: given.get(field) or None for field in _RECORDED_FIELDS}
-    for field in ("containers", "initContainers"):
+    content: dict[str, Any] = {field: given.get(field) or None for field in RECORDED_FIELDS}
+    for field, go_type in RECORDED_FIELDS.items():
         try:
-            content[field] = go_value(_CONTAINERS, content[field], f"spec.{field}")
+            content[field] = go_value(go_type, content[field], f"spec.{field}")
         except GoTypeError:
             continue
     return dumps_go({"spec": {"$patch": "replace", **content}}, sort_keys=True).encode()

@@ -277,3 +277,24 @@ def test_truncation_never_takes_what_is_in_use(
     removable = [name for name in standing if name not in kept]
     assert deleted == removable[: len(deleted)]
     assert len(standing) - len(deleted) <= max(1, limit) or deleted == removable
+
+
+@pytest.mark.behaviour("SS-73", "SS-74")
+def test_the_revision_is_of_what_go_prints_however_it_was_written() -> None:
+    # Written past admission, or before it stored only what Go prints.
+    containers = [{"name": "log", "image": "busybox:1"}]
+    plain = owner(
+        containers=containers,
+        volumes=[{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+        imagePullSecrets=[{}],
+        patchPodMetadata=[{"annotations": {"a": "b"}, "patchPolicy": "Retain"}],
+    )
+    wordy = owner(
+        containers=containers,
+        volumes=[{"emptyDir": {"medium": "", "sizeLimit": "1024Mi"}, "name": "v"}],
+        imagePullSecrets=[{"name": ""}],
+        patchPodMetadata=[{"patchPolicy": "Retain", "annotations": {"a": "b"}}],
+        initContainers=[],
+    )
+    assert snapshot(wordy.spec) == snapshot(plain.spec)
+    assert json.loads(snapshot(plain.spec))["spec"]["imagePullSecrets"] == [{}]

@@ -114,6 +114,51 @@ def test_the_patch_is_small_says_its_rules_and_a_second_write_has_none(version: 
     assert mutate(review(stored, stored)) == Allowed()
 
 
+@pytest.mark.behaviour("SS-5", "SS-6", "SS-7")
+@pytest.mark.parametrize("version", [ALPHA, BETA])
+def test_a_set_is_stored_without_what_is_empty_as_openkruise_stores_it(version: str) -> None:
+    resource = {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
+    mounts = [{"name": "v", "mountPath": "/v", "readOnly": False}]
+    env = [{"name": "A", "value": ""}, resource]
+    container = {**CONTAINER, "command": [], "stdin": False, "env": env, "volumeMounts": mounts, "transferEnv": []}
+    stored = accepted(
+        sidecar_set(
+            version=version,
+            containers=[container],
+            initContainers=[],
+            volumes=[{"name": "v", "emptyDir": {"medium": "", "sizeLimit": "1024Mi"}}],
+            imagePullSecrets=[],
+            patchPodMetadata=[],
+            selector={"matchLabels": {"app": "web"}, "matchExpressions": []},
+            updateStrategy={"paused": False, "scatterStrategy": [], "maxUnavailable": 0, "partition": 1},
+            injectionStrategy={"paused": False},
+        )
+    )["spec"]
+    resource["valueFrom"]["resourceFieldRef"]["divisor"] = "0"
+    (sidecar,) = stored.pop("containers")
+    assert not sidecar.keys() & {"command", "stdin", "transferEnv"}
+    assert sidecar["env"] == [{"name": "A"}, resource]
+    assert sidecar["volumeMounts"] == [{"name": "v", "mountPath": "/v"}]
+    assert stored == {
+        "selector": {"matchLabels": {"app": "web"}},
+        "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+        "updateStrategy": {"type": "RollingUpdate", "maxUnavailable": 0, "partition": 1},
+        "injectionStrategy": {},
+        "revisionHistoryLimit": 10,
+    }
+
+
+@pytest.mark.behaviour("SS-21")
+def test_a_volume_of_another_shape_is_refused_by_its_own_field() -> None:
+    written = write(sidecar_set(volumes=[{"name": "conf", "hostPath": "/data/nginx/conf"}]))
+    assert (written.code, written.message) == (400, "spec.volumes[0].hostPath: expected object, found string")
+
+
+def test_a_field_that_volumes_do_not_have_is_warned_of() -> None:
+    written = write(sidecar_set(volumes=[{"name": "v", "emptyDir": {"sizelimit": "1Gi"}}]))
+    assert written.warnings == ('unknown field "spec.volumes[0].emptyDir.sizelimit"',)
+
+
 def test_fields_of_the_future_survive() -> None:
     given = with_container(fieldOfTheFuture={"deep": [1]}, volumeMounts=None)
     assert accepted(given)["spec"]["containers"][0]["fieldOfTheFuture"] == {"deep": [1]}
