@@ -1,0 +1,168 @@
+"""The Dockerfile as it stands and the chart, on nodes with real containers. The tests are steps, in this order."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import ourimage
+from tests.cluster.cluster import RUN_NAME, Cluster, left_over
+from tests.cluster.run import Run
+from tests.deploy.release import NAMESPACE, Release
+from tests.deploy.rendering import find, render
+from tests.scenarios.world import eventually
+
+pytestmark = pytest.mark.cluster
+
+CONFIGURATIONS = [
+    (f"{kind}webhookconfiguration", f"kruise-{kind}-webhook-configuration") for kind in ("mutating", "validating")
+]
+SIDECAR_SET = {
+    "apiVersion": "apps.kruise.io/v1beta1",
+    "kind": "SidecarSet",
+    "metadata": {"name": "log-shipper"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "web"}},
+        "containers": [{"name": "log-shipper", "image": "busybox:1.36", "command": ["sleep", "86400"]}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def no_cluster() -> None:
+    """This module's cluster is its own; the name also makes it come before those that share one (fixtures.py)."""
+    if (run := Run.named(RUN_NAME)) is not None and not run.is_stale():
+        pytest.fail("a cluster is up; this test starts and ends its own. First: python -m tests.cluster down")
+
+
+@pytest.fixture(scope="module")
+def release(no_cluster: None) -> Iterator[Release]:
+    """Nothing installed yet; our image is in the registry under the name the chart asks for."""
+    image: str = find(render(), "Deployment", "kruise-controller-manager")["spec"]["template"]["spec"]["containers"][0][
+        "image"
+    ]
+    layout = ourimage.build()
+    with Cluster() as started:
+        before = started.run.before
+        started.registry.add_layout(image, layout)
+        yield Release(started.kubectl, started.kubeconfig)
+    assert left_over(before) == []
+
+
+def pods(release: Release) -> dict[str, str]:
+    """The manager's Pods: name → node."""
+    found = release.get("pods", "-n", NAMESPACE, "-l", "control-plane=controller-manager")["items"]
+    return {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found if "deletionTimestamp" not in pod["metadata"]
+    }
+
+
+def registered(release: Release, configuration: tuple[str, str]) -> dict[str, int]:
+    """The entries of a configuration: name → bytes of its CA bundle."""
+    webhooks = release.get(*configuration).get("webhooks", ())
+    return {webhook["name"]: len(webhook["clientConfig"].get("caBundle", "")) for webhook in webhooks}
+
+
+def containers_of_new_pod(release: Release, name: str) -> list[str]:
+    """The containers that a Pod of the SidecarSet's selector is created with."""
+    release.kubectl("run", name, "--image=nginx:1.25", "--labels=app=web")
+    return [container["name"] for container in release.get("pod", name)["spec"]["containers"]]
+
+
+def test_the_image_holds_what_runs_and_runs_without_rights() -> None:
+    made = ourimage.configuration(ourimage.build())
+    assert made["User"] == "65534:65534"
+    assert (made["Entrypoint"], made["Cmd"]) == (["pykruise"], ["manager"])
+
+
+@pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22")
+def test_two_replicas_on_two_nodes_get_ready(release: Release) -> None:
+    release.install("--wait", "--timeout=120s")
+    listed = release.kubectl("get", "pods", "-n", NAMESPACE, "--no-headers").stdout.splitlines()
+    assert [line.split()[1:4] for line in listed] == [["1/1", "Running", "0"]] * 2
+    assert all(line.startswith("kruise-controller-manager-") for line in listed)
+    assert len(set(pods(release).values())) == 2
+
+
+def test_webhooks_are_registered_through_the_service_with_one_authority(release: Release) -> None:
+    bundles = set()
+    for configuration in CONFIGURATIONS:
+        for webhook in release.get(*configuration)["webhooks"]:
+            service = webhook["clientConfig"]["service"]
+            assert (service["name"], service["namespace"], service["port"]) == (
+                "kruise-webhook-service",
+                NAMESPACE,
+                443,
+            )
+            bundles.add(webhook["clientConfig"]["caBundle"])
+    secret = release.get("secret", "-n", NAMESPACE, "kruise-webhook-certs")["data"]
+    assert bundles == {secret["ca-cert.pem"]}
+
+
+def test_a_pod_gets_its_sidecar_and_both_containers_run(release: Release) -> None:
+    release.apply(SIDECAR_SET)
+    assert "log-shipper" in containers_of_new_pod(release, "web-1")
+    release.kubectl("wait", "--for=condition=Ready", "pod/web-1", "--timeout=60s")
+    row = release.kubectl("get", "pod", "web-1", "--no-headers").stdout.split()
+    assert row[1:3] == ["2/2", "Running"]
+    eventually(
+        lambda: release.get("sidecarset", "log-shipper")["status"].get("readyPods") == 1, "the set counts the Pod"
+    )
+
+
+def test_older_versions_are_converted_through_the_service(release: Release) -> None:
+    found = json.loads(
+        release.kubectl("get", "sidecarsets.v1alpha1.apps.kruise.io", "log-shipper", "-o", "json").stdout
+    )
+    assert found["apiVersion"] == "apps.kruise.io/v1alpha1"
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "namespace"),
+    [("get", "secrets", "kube-system"), ("update", "nodes", ""), ("create", "clusterroles", ""), ("*", "*", "")],
+)
+def test_the_manager_may_not(release: Release, verb: str, resource: str, namespace: str) -> None:
+    assert not release.may(verb, resource, namespace)
+
+
+@pytest.mark.behaviour("MGR-85")
+def test_an_upgrade_with_the_same_values_changes_nothing(release: Release) -> None:
+    versions, names = release.versions(), pods(release)
+    release.upgrade("--wait", "--timeout=60s")
+    assert release.versions() == versions
+    assert pods(release) == names
+
+
+def test_a_gate_nobody_knows_is_refused_before_anything_changes(release: Release) -> None:
+    names = pods(release)
+    refused = release.upgrade("--set=featureGates=PodWebhok=false", check=False)
+    assert refused.returncode != 0
+    assert 'unknown feature gate "PodWebhok"; known are' in refused.stderr
+    assert pods(release) == names
+
+
+@pytest.mark.behaviour("MGR-43", "MGR-100")
+def test_a_gate_switched_off_changes_that_feature_only(release: Release) -> None:
+    before = {configuration: registered(release, configuration) for configuration in CONFIGURATIONS}
+    release.upgrade("--set=featureGates=PodWebhook=false", "--wait", "--timeout=120s")
+    # The old replicas end after their drain; until then they may still register what they serve.
+    eventually(lambda: len(pods(release)) == 2, "the old replicas are gone")
+    expected = {name: size for name, size in before[CONFIGURATIONS[0]].items() if name != "mpod.kb.io"}
+    eventually(lambda: registered(release, CONFIGURATIONS[0]) == expected, "the Pod webhook is dropped", seconds=120)
+    assert registered(release, CONFIGURATIONS[1]) == before[CONFIGURATIONS[1]]
+    assert containers_of_new_pod(release, "web-2") == ["web-2"]
+    release.upgrade("--set=featureGates=", "--wait", "--timeout=120s")
+    eventually(lambda: registered(release, CONFIGURATIONS[0]) == before[CONFIGURATIONS[0]], "it is back", seconds=120)
+    assert "log-shipper" in containers_of_new_pod(release, "web-3")
+
+
+def test_an_uninstall_leaves_nothing_that_would_refuse_a_pod(release: Release) -> None:
+    release.uninstall("--timeout=180s")
+    for kind in (
+        *("mutatingwebhookconfigurations", "validatingwebhookconfigurations", "crds"),
+        *("clusterroles", "clusterrolebindings"),
+    ):
+        left = release.kubectl("get", kind, "-o", "name").stdout.split()
+        assert [name for name in left if "kruise" in name] == []
+    assert "NotFound" in release.kubectl("get", "namespace", NAMESPACE, check=False).stderr
+    assert containers_of_new_pod(release, "web-4") == ["web-4"]
