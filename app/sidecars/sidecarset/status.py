@@ -284,10 +284,9 @@ def status_patch(
         "matchedPods": counts.matched,
         "updatedPods": counts.updated,
         "readyPods": counts.ready,
-        "latestRevision": latest_revision,
+        # Those that Go leaves out when empty: null takes them away.
+        "updatedReadyPods": counts.updated_ready or None,
+        "latestRevision": latest_revision or None,
         "collisionCount": collision_count,
     }
-    patch = {field: value for field, value in wanted.items() if present.get(field) != value}
-    if (present.get("updatedReadyPods") or 0) != counts.updated_ready:
-        patch["updatedReadyPods"] = counts.updated_ready
-    return patch
+    return {field: value for field, value in wanted.items() if present.get(field) != value}

@@ -362,4 +362,12 @@ def test_only_what_differs_is_written() -> None:
     }
     # A cache that is behind never takes the generation back.
     assert status_patch(present, Counts(4, 2, 4, 2), 2, "s-1", 0) == {}
-    assert status_patch(present, Counts(4, 2, 4, 0), 3, "s-1", 0) == {"updatedReadyPods": 0}
+
+
+@pytest.mark.behaviour("SS-106")
+def test_what_go_leaves_out_when_empty_is_taken_away_and_never_written() -> None:
+    present = status_patch({}, Counts(1, 1, 1, 1), 1, "", 0)
+    assert "latestRevision" not in present
+    taken_away = {"updatedPods": 0, "updatedReadyPods": None}
+    assert status_patch({**present, "latestRevision": "s-1"}, Counts(1, 0, 1, 0), 1, "s-1", 0) == taken_away
+    assert status_patch({**present, **taken_away}, Counts(1, 0, 1, 0), 1, "", 0) == {}
