@@ -51,10 +51,16 @@ def generated_name(generate_name: str, suffix: str) -> str:
 
 
 def _from_env(container: Container) -> int:
-    entry = next((e for e in container.get("env") or () if e.get("name") == names.ENV_CONTAINER_PRIORITY), None)
-    if entry is None:
-        return 0
     where = f"container {container['name']}: env {names.ENV_CONTAINER_PRIORITY}"
+    priority = 0
+    for entry in container.get("env") or ():
+        if entry.get("name") == names.ENV_CONTAINER_PRIORITY:
+            # Of several the last counts, as it does for the kubelet; each must be right.
+            priority = _from_entry(entry, where)
+    return priority
+
+
+def _from_entry(entry: Mapping[str, Any], where: str) -> int:
     if entry.get("valueFrom"):
         raise PodRefusedError(f"{where} must be a plain value, not valueFrom: it is read when the Pod is created", 400)
     value = entry.get("value") or ""

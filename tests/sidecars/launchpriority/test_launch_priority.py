@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.pods.draft import PodRefusedError
 from app.pods.hashes import ALPHABET
 from app.sidecars.launchpriority.plan import generated_name, launch_priorities
 from tests.sidecars.admitting import Json, World, pod
@@ -93,6 +94,18 @@ def test_what_is_refused_names_the_pod_the_place_and_the_value(
     assert answer.denied is not None
     assert answer.denied.code == 400
     assert answer.denied.message.startswith(f"Pod shop/web-0: {message}")
+
+
+@pytest.mark.behaviour("PW-12")
+def test_of_a_priority_given_twice_the_last_counts_as_for_the_kubelet() -> None:
+    given = containers(a="1", b="2")
+    given[0]["env"].append({"name": PRIORITY, "value": "2"})
+    assert launch_priorities(given, None) is None
+    given[0]["env"].append({"name": PRIORITY, "value": "3"})
+    assert launch_priorities(given, None) == [3, 2]
+    given[0]["env"].insert(0, {"name": PRIORITY, "value": "x"})
+    with pytest.raises(PodRefusedError, match="container a: env KRUISE_CONTAINER_PRIORITY: 'x' is not an integer"):
+        launch_priorities(given, None)
 
 
 @pytest.mark.behaviour("PW-14", "PM-143")
