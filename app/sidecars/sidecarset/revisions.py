@@ -80,7 +80,8 @@ def revision_labels(owner: SidecarSet, label_hash: str) -> dict[str, str]:
 
 
 def revision_object(owner: SidecarSet, namespace: str, create: Create) -> dict[str, Any]:
-    """SS-73: the ControllerRevision to create."""
+    """SS-73: the ControllerRevision to create, with all annotations of the set but conversion's own."""
+    annotations = {key: text for key, text in owner.metadata.annotations.items() if key != names.CONVERSION_DATA}
     return {
         "apiVersion": CONTROLLERREVISIONS.api_version,
         "kind": CONTROLLERREVISIONS.kind,
@@ -88,7 +89,7 @@ def revision_object(owner: SidecarSet, namespace: str, create: Create) -> dict[s
             "name": create.name,
             "namespace": namespace,
             "labels": revision_labels(owner, create.label_hash),
-            "annotations": dict(owner.metadata.annotations),
+            "annotations": annotations,
             "ownerReferences": [owner_reference(owner)],
         },
         "data": orjson.Fragment(create.data),

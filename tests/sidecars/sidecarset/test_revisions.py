@@ -298,3 +298,12 @@ def test_the_revision_is_of_what_go_prints_however_it_was_written() -> None:
     )
     assert snapshot(wordy.spec) == snapshot(plain.spec)
     assert json.loads(snapshot(plain.spec))["spec"]["imagePullSecrets"] == [{}]
+
+
+@pytest.mark.behaviour("SS-73")
+def test_what_conversion_notes_for_itself_does_not_go_into_revisions() -> None:
+    converted = SidecarSet.model_validate(
+        {"metadata": {"name": "logs", "uid": "me", "annotations": {"note": "kept", names.CONVERSION_DATA: "{}"}}}
+    )
+    created = revision_object(converted, "kruise-system", Create("logs-1", "1", 1, 0, b"{}"))
+    assert created["metadata"]["annotations"] == {"note": "kept"}
