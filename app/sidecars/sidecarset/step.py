@@ -132,11 +132,12 @@ class SidecarSetStep:
             now = timestamp(self._clock.now())
             inject(plan_injection(draft, contents, now, sort_by_name=self._sort_by_name), draft)
         except PodRefusedError as error:
-            logger.warning("%s refused: %s", draft.display, error)
+            reason = error.message.removeprefix(f"{draft.display}: ")
+            logger.warning("%s refused: %s", draft.display, reason)
             # A dry run leaves no trace.
             if isinstance(error, InjectionRefusedError) and self._report is not None and not review.dry_run:
                 for set_name in error.sets:
-                    self._report(set_name, f"{draft.display} refused: {error}")
+                    self._report(set_name, f"{draft.display} refused: {reason}")
             return Denied(error.message, code=error.code)
         return None
 

@@ -565,6 +565,8 @@ def test_two_sets_with_one_container_name_are_refused_by_name(
         f"narrow a selector so that only one applies"
     )
     assert [name for name, _ in world.reported] == ["s1", "s2"]
+    # The Pod is named once.
+    assert {message.count("shop/web-0") for _, message in world.reported} == {1}
 
 
 @pytest.mark.behaviour("SS-21", "SS-30")
