@@ -1,3 +1,9 @@
-"""What all tests share: the fixtures of the levels that need a real cluster."""
+"""What all tests share: the fixtures of the levels that need a real cluster, and how hypothesis runs."""
+
+from hypothesis import settings
 
 pytest_plugins = ["tests.cluster.fixtures"]
+
+# How long an example takes says something about the machine, nothing about the code.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")

@@ -203,7 +203,11 @@ class Manager:
             )
         )
         policies = load_policies(settings.policies) if settings.policies is not None else WebhookPolicies()
-        registry = build_registry(apply_to_handlers(handlers, policies, settings.own_namespace), settings.gates.enabled)
+        try:
+            handlers = apply_to_handlers(handlers, policies, settings.own_namespace)
+        except PolicyError as error:
+            raise PolicyError(f"{settings.policies}/webhooks.yaml: {error}") from None
+        registry = build_registry(handlers, settings.gates.enabled)
         app = create_app(registry, convert, self.metrics.admission)
         app.starting = "its caches are not filled yet"
         registration = Registration(

@@ -76,6 +76,7 @@ class _Supervisor:
                 sys.stdout.flush()
                 os._exit(code)
         self._workers[pid] = _Worker(number, time.monotonic(), delay)
+        logger.info("worker %d is process %d", number, pid)
 
     def _ended(self, worker: _Worker, pid: int, code: int) -> None:
         if self._stopping:

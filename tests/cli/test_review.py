@@ -1,0 +1,131 @@
+"""``pykruise review``: one decision offline."""
+
+import base64
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from app.cli.main import app
+from app.kube.patches import apply
+from tests.admission.requests import FIXTURES, recorded
+
+SAMPLES = str(Path(__file__).parent.parent.parent / "policies/samples")
+POD = str(FIXTURES / "pod-create.json")
+
+
+def run(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["review", *arguments], input=stdin)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_recorded_review_is_shown_as_a_diff_that_names_the_rules() -> None:
+    code, out, err = run(POD, "--policies", SAMPLES)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert lines[0] == "CREATE Pod shop/web-0: changed"
+    assert lines[1].startswith("  mpod.kb.io: ")
+    assert "+   - name: log-shipper   # SS-42 SidecarSet log-shipper" in lines
+    assert any(line.startswith("+   annotations:   # SS-56") for line in lines) or any(
+        line.startswith("+     kruise.io/sidecarset-injected-list") for line in lines
+    )
+    # What was there stays without a sign.
+    assert "    - name: main" in lines
+
+
+def test_the_diff_is_coloured_where_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    _, out, _ = run(POD, "--policies", SAMPLES)
+    assert "\x1b[32m" in out
+
+
+def test_the_answer_can_be_had_as_json() -> None:
+    code, out, _ = run(POD, "--policies", SAMPLES, "-o", "json")
+    response = json.loads(out)["response"]
+    assert (code, response["uid"], response["allowed"]) == (0, recorded("pod-create")["request"]["uid"], True)
+    operations = json.loads(base64.b64decode(response["patch"]))
+    patched = apply(operations, recorded("pod-create")["request"]["object"])
+    assert [one["name"] for one in patched["spec"]["containers"]] == ["log-shipper", "main"]
+
+
+def test_a_manifest_is_taken_as_about_to_be_created(tmp_path: Path) -> None:
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-", "labels": {"app": "web"}}}
+    pod["spec"] = {"containers": [{"name": "main", "image": "nginx"}]}
+    path = tmp_path / "pod.yaml"
+    path.write_text(yaml.safe_dump(pod), "utf-8")
+    code, out, _ = run(str(path), "--policies", SAMPLES, "-n", "batch")
+    assert code == 0
+    assert out.startswith("CREATE Pod batch/web-: changed")
+    assert "mesh-proxy" not in out
+    assert "mesh-proxy" in run(str(path), "--policies", SAMPLES, "-n", "shop")[1]
+
+
+def test_without_policies_nothing_matches() -> None:
+    code, out, _ = run(POD)
+    assert (code, out) == (0, "CREATE Pod shop/web-0: allowed\n  mpod.kb.io: allowed\n")
+
+
+def test_standard_input_and_several_objects_are_read() -> None:
+    text = yaml.safe_dump_all(
+        [recorded("sidecarset-create-v1alpha1"), recorded("sidecarset-create-v1beta1"), recorded("pod-create")]
+    )
+    code, out, _ = run("-", stdin=text)
+    assert code == 0
+    assert [line for line in out.splitlines() if line.startswith("CREATE")] == [
+        "CREATE SidecarSet agent-v1alpha1: changed",
+        "CREATE SidecarSet agent-v1beta1: changed",
+        "CREATE Pod shop/web-0: allowed",
+    ]
+
+
+def test_a_refusal_is_shown_and_is_the_exit_code(tmp_path: Path) -> None:
+    path = tmp_path / "set.yaml"
+    path.write_text("apiVersion: apps.kruise.io/v1beta1\nkind: SidecarSet\nmetadata: {name: s}\nspec: {}\n", "utf-8")
+    code, out, _ = run(str(path))
+    assert code == 1
+    assert out.startswith("CREATE SidecarSet s: denied")
+    assert "vsidecarset.kb.io: denied (422): " in out
+    assert json.loads(run(str(path), "-o", "json")[1])["response"]["allowed"] is False
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "holds no object"),
+        ("a: [", "is not YAML"),
+        ("kind: Pod", "apiVersion and kind: are required"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: x}}", "nothing here decides about CREATE of"),
+        ("{apiVersion: admission.k8s.io/v1beta1, kind: AdmissionReview}", "expected admission.k8s.io/v1, got"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_line_and_exit_code_2(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(content, "utf-8")
+    code, out, err = run(str(path), "--policies", SAMPLES)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert str(path) in err
+    assert err.count("\n") == 1
+
+
+def test_bad_policies_are_said_and_nothing_is_decided(tmp_path: Path) -> None:
+    (tmp_path / "set.yaml").write_text("apiVersion: apps.kruise.io/v1beta1\nkind: SidecarSet\n", "utf-8")
+    code, _, err = run(POD, "--policies", str(tmp_path))
+    assert code == 2
+    assert "set.yaml:1: SidecarSet: metadata.name: is required" in err
+    code, _, err = run(POD, "--policies", str(tmp_path / "absent"))
+    assert code == 2
+    assert err == f"pykruise: --policies: {tmp_path}/absent does not exist\n"
+    code, _, err = run(POD, "--feature-gates", "Nope=true")
+    assert code == 2
+    assert "unknown feature gate 'Nope'" in err
+
+
+def test_version_and_help_are_there() -> None:
+    assert CliRunner().invoke(app, ["version"]).stdout.startswith("pykruise ")
+    text = CliRunner().invoke(app, ["--help"]).stdout
+    for command in ("manager", "serve", "review", "version"):
+        assert command in text

@@ -1,0 +1,170 @@
+"""``pykruise serve`` as a process: over TLS, with changing files, through its end."""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.admission.requests import FIXTURES, patch_of, recorded, review_of
+
+SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
+ROOT = Path(__file__).parent.parent.parent
+JSON = {"Content-Type": "application/json"}
+
+
+class Serving:
+    """A serving process on loopback, with certificates of its own."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.certs = folder / "certs"
+        self.log = (folder / "log").open("w+")
+        command = [sys.executable, "-m", "app.cli.main", "serve", "--port", "0", "--certs", str(self.certs)]
+        self.process = subprocess.Popen([*command, *arguments], cwd=ROOT, stderr=self.log, stdout=self.log)
+        line = self.wait_for_log("serving https://127.0.0.1:")
+        self.url = line[line.index("https://") :].split(" ")[0]
+        self.wait_for_log("loaded ")
+
+    @property
+    def text(self) -> str:
+        return Path(self.log.name).read_text("utf-8")
+
+    def wait_for_log(self, text: str, seconds: float = 30) -> str:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            for line in self.text.splitlines():
+                if text in line:
+                    return line
+            assert self.process.poll() is None, self.text
+            time.sleep(0.02)
+        raise AssertionError(f"{text!r} did not come:\n{self.text}")
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.url, verify=ssl.create_default_context(cafile=self.certs / "ca-cert.pem"))
+
+    def end(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[Callable[..., Serving]]:
+    started: list[Serving] = []
+
+    def start(*arguments: str) -> Serving:
+        started.append(Serving(tmp_path, *arguments))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.end()
+        one.log.close()
+
+
+def containers(answer: httpx.Response) -> list[str]:
+    from app.kube.patches import apply
+
+    patched: Any = apply(patch_of(answer.json()), recorded("pod-create")["request"]["object"])
+    return [one["name"] for one in patched["spec"]["containers"]]
+
+
+def test_a_recorded_review_is_answered_over_tls_and_the_end_is_clean(serving: Callable[..., Serving]) -> None:
+    service = serving("--policies", str(SAMPLES))
+    with service.client() as http:
+        answer = http.post("/mutate-pod", content=review_of(), headers=JSON)
+        assert answer.json()["response"]["allowed"] is True
+        assert containers(answer) == ["log-shipper", "main"]
+        assert http.get("/healthz").text == "ok"
+        assert http.post("/mutate-pod", content=b"nonsense", headers=JSON).status_code == 400
+        metrics = http.get("/metrics").text
+        assert 'kruise_admission_decisions_total{outcome="patched",webhook="mpod.kb.io"} 1.0' in metrics
+        assert 'kruise_admission_bad_requests_total{reason="not_json",webhook="/mutate-pod"} 1.0' in metrics
+        review = recorded("conversion-to-v1alpha1")
+        converted = http.post("/convert", content=json.dumps(review), headers=JSON).json()
+        assert converted["response"]["result"]["status"] == "Success"
+    assert service.end() == 0
+    assert "Traceback" not in service.text
+
+
+def test_changed_files_take_effect_and_bad_ones_leave_the_last_good_state(
+    serving: Callable[..., Serving], tmp_path: Path
+) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    good = (SAMPLES / "log-shipper.yaml").read_text("utf-8")
+    (policies / "set.yaml").write_text(good, "utf-8")
+    service = serving("--policies", str(policies))
+    (policies / "set.yaml").write_text(good.replace("selector:", "selektor:"), "utf-8")
+    service.wait_for_log("spec.selektor: unknown field (its last good state stays in force)")
+    with service.client() as http:
+        assert containers(http.post("/mutate-pod", content=review_of(), headers=JSON)) == ["log-shipper", "main"]
+        (policies / "set.yaml").unlink()
+        service.wait_for_log("loaded 0 SidecarSets")
+        assert "patch" not in http.post("/mutate-pod", content=review_of(), headers=JSON).json()["response"]
+
+
+def test_several_workers_answer_on_one_port_and_one_that_dies_comes_back(serving: Callable[..., Serving]) -> None:
+    service = serving("--policies", str(SAMPLES), "--workers", "2")
+    victim = int(service.wait_for_log("worker 1 is process").rpartition(" ")[2])
+    with service.client() as http:
+        assert http.post("/mutate-pod", content=review_of(), headers=JSON).json()["response"]["allowed"] is True
+    os.kill(victim, signal.SIGKILL)
+    service.wait_for_log(f"worker 1 (process {victim}) ended with -9")
+    deadline = time.monotonic() + 20
+    while service.text.count("worker 1 is process") < 2:
+        assert time.monotonic() < deadline, service.text
+        time.sleep(0.02)
+    with service.client() as http:
+        assert http.post("/mutate-pod", content=review_of(), headers=JSON).json()["response"]["allowed"] is True
+    assert service.end() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--policies", "/nowhere"], "--policies: /nowhere does not exist"),
+        (["--policies", str(FIXTURES), "--feature-gates", "Nope=true"], "unknown feature gate 'Nope'"),
+    ],
+)
+def test_what_keeps_it_from_starting_is_one_line(arguments: list[str], message: str) -> None:
+    code, err = started(arguments)
+    assert code == 1
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        certs = ["--certs", str(tmp_path)]
+        code, err = started(["--policies", str(SAMPLES), "--port", str(port), *certs])
+    assert code == 1
+    assert f"--port: 127.0.0.1, port {port} is in use by another program" in err
+    assert "Traceback" not in err
+
+
+def test_a_certificate_without_its_key_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "tls.crt").write_text("x")
+    code, err = started(["--policies", str(SAMPLES), "--port", "0", "--certs", str(tmp_path)])
+    assert code == 1
+    assert f"{tmp_path}/tls.key: is missing, but {tmp_path}/tls.crt exists" in err
+    assert "Traceback" not in err
+
+
+def started(arguments: list[str]) -> tuple[int, str]:
+    """Exit code and standard error of a start that is expected to fail."""
+    command = [sys.executable, "-m", "app.cli.main", "serve", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    return done.returncode, done.stderr

@@ -1,0 +1,166 @@
+"""The command ``pykruise manager``: what keeps it from starting is one line and exit code 1; how it ends."""
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import httpx
+import pytest
+import yaml
+
+from app.manager.flags import parse_flags
+from app.manager.run import Manager, main
+from app.manager.serving import StartError, bind
+from app.manager.settings import read_settings
+
+ROOT = Path(__file__).parent.parent.parent
+NOWHERE = ["--webhook-host=127.0.0.1", "--webhook-port=0", "--health-probe-addr=127.0.0.1:0", "--metrics-addr=0"]
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Starts a manager that cannot start; gives what it says last on standard error."""
+    root = logging.getLogger()
+    before = list(root.handlers), root.level
+    monkeypatch.setattr(logging, "_srcfile", logging._srcfile)
+
+    def start(*arguments: str) -> str:
+        assert main(arguments, {"HOME": "/nonexistent"}) == 1
+        said = capsys.readouterr().err
+        assert "Traceback" not in said
+        return said.splitlines()[-1]
+
+    yield start
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    logging.captureWarnings(capture=False)
+
+
+def test_an_unknown_flag_is_one_line(refused: Callable[..., str]) -> None:
+    assert refused("--kubeconfg=x").endswith(
+        "unknown flag --kubeconfg; did you mean --kubeconfig? (pykruise manager --help lists all)"
+    )
+
+
+def test_an_unknown_gate_is_one_line_with_the_known_ones(refused: Callable[..., str]) -> None:
+    line = refused("--feature-gates=Nope=true")
+    assert "unknown feature gate 'Nope'; known are AllAlpha, AllBeta, " in line
+
+
+def test_no_cluster_is_one_line_with_the_ways_out(refused: Callable[..., str]) -> None:
+    line = refused(*NOWHERE)
+    assert "no way to reach a cluster: give --kubeconfig FILE" in line
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "does not exist"),
+        (b"\xff", "cannot be read"),
+        (b"a: [", "is not YAML"),
+        (b"{}", "is not a kubeconfig: it lists no clusters"),
+    ],
+)
+def test_an_unreadable_kubeconfig_is_one_line(
+    content: bytes | None, message: str, tmp_path: Path, refused: Callable[..., str]
+) -> None:
+    path = tmp_path / "kubeconfig"
+    if content is not None:
+        path.write_bytes(content)
+    line = refused(*NOWHERE, f"--kubeconfig={path}")
+    assert str(path) in line
+    assert message in line
+
+
+@pytest.mark.parametrize("flag", ["--webhook-port", "--health-probe-addr", "--metrics-addr"])
+def test_a_port_in_use_is_one_line_that_names_the_flag(flag: str, refused: Callable[..., str]) -> None:
+    taken = bind("127.0.0.1", 0, "--test")
+    port = taken.getsockname()[1]
+    value = str(port) if flag == "--webhook-port" else f"127.0.0.1:{port}"
+    line = refused(*NOWHERE, f"{flag}={value}")
+    taken.close()
+    assert f"{flag}: 127.0.0.1, port {port} is in use by another program" in line
+
+
+def test_bad_overrides_are_one_line(tmp_path: Path, refused: Callable[..., str]) -> None:
+    (tmp_path / "webhooks.yaml").write_text("webhooks: {nope.kb.io: {}}")
+    line = refused(*NOWHERE, f"--policies={tmp_path}", f"--kubeconfig={kubeconfig(tmp_path, 1)}")
+    assert f"{tmp_path}/webhooks.yaml: webhooks.nope.kb.io: no webhook has this name" in line
+
+
+def kubeconfig(folder: Path, port: int) -> Path:
+    """A kubeconfig for an API server on loopback that nobody runs."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document), "utf-8")
+    return path
+
+
+@pytest.mark.behaviour("MGR-1")
+async def test_without_a_certificate_in_time_it_gives_up_saying_why(tmp_path: Path) -> None:
+    closed = bind("127.0.0.1", 0, "--test")
+    port = closed.getsockname()[1]
+    closed.close()
+    flags = [*NOWHERE, f"--kubeconfig={kubeconfig(tmp_path, port)}", "--webhook-initialize-timeout=10ms"]
+    manager = Manager(read_settings(parse_flags(flags), {}), {}, rng=Random(1))
+    with pytest.raises(StartError, match=r"no serving certificate within 0.01 s: GET .*kruise-webhook-certs: "):
+        await manager.run()
+
+
+async def test_it_stops_in_good_order_while_it_waits_for_the_cluster(tmp_path: Path) -> None:
+    closed = bind("127.0.0.1", 0, "--test")
+    port = closed.getsockname()[1]
+    closed.close()
+    flags = [*NOWHERE, f"--kubeconfig={kubeconfig(tmp_path, port)}"]
+    manager = Manager(read_settings(parse_flags(flags), {}), {}, rng=Random(1))
+    running = asyncio.create_task(manager.run())
+    assert manager._health_socket is not None
+    base = f"http://127.0.0.1:{manager._health_socket.getsockname()[1]}"
+    async with asyncio.timeout(20), httpx.AsyncClient() as http:
+        assert (await http.get(f"{base}/healthz")).status_code == 200
+        assert (await http.get(f"{base}/readyz")).status_code == 503
+        manager.stop()
+        await running
+
+
+def test_sigterm_while_starting_ends_with_exit_code_0(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "app.cli.main", "manager", *NOWHERE, f"--kubeconfig={kubeconfig(tmp_path, 1)}"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "no serving certificate yet" in line:
+            break
+    process.send_signal(signal.SIGTERM)
+    _, rest = process.communicate(timeout=20)
+    assert process.returncode == 0, rest
+    assert "Traceback" not in rest
+
+
+def test_help_is_printed_without_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"], {}) == 0
+    assert "--webhook-host" in capsys.readouterr().out
+
+
+def test_the_command_line_leaves_flags_in_gos_spelling_alone() -> None:
+    command = [sys.executable, "-m", "app.cli.main", "manager", "-v=4", "--enable-leader-election", "--nope=1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "pykruise: unknown flag --nope (pykruise manager --help lists all)\n",
+    )
