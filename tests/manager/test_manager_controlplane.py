@@ -1,0 +1,127 @@
+"""The manager before a real API server: from an empty cluster to registered webhooks, through a restart."""
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.certs.issue import from_secret_data
+from tests.cluster.controlplane import ControlPlane, free_port
+from tests.scenarios.world import eventually, running
+
+pytestmark = pytest.mark.controlplane
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+
+SET = """
+apiVersion: apps.kruise.io/v1alpha1
+kind: SidecarSet
+metadata: {name: agent, labels: {apps.kruise.io/sidecarset-custom-version: blue}}
+spec:
+  namespace: default
+  selector: {matchLabels: {app: web}}
+  containers: [{name: agent, image: "agent:1"}]
+"""
+
+
+class Manager:
+    """A manager process as administrator, registered by URL on loopback."""
+
+    def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
+        self.port, self.health = free_port("127.0.0.1"), free_port("127.0.0.1")
+        self.log = folder / f"manager-{self.port}.log"
+        self.arguments = [
+            "app.cli.main",
+            "manager",
+            f"--kubeconfig={control_plane.kubeconfig}",
+            "--webhook-host=127.0.0.1",
+            f"--webhook-port={self.port}",
+            f"--health-probe-addr=127.0.0.1:{self.health}",
+            "--metrics-addr=0",
+            f"--protection-log-path={folder}",
+        ]
+
+    def readiness(self) -> str:
+        """What /readyz says; empty while nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/readyz", timeout=5) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return str(error.read().decode())
+        except OSError:
+            return ""
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[ControlPlane]:
+    """A control plane that nobody else registers webhooks on."""
+    with ControlPlane() as control_plane:
+        yield control_plane
+
+
+def get(control_plane: ControlPlane, *arguments: str) -> Any:
+    return json.loads(control_plane.kubectl("get", *arguments, "-o", "json").stdout)
+
+
+@pytest.mark.behaviour(
+    "MGR-2", "MGR-3", "MGR-20", "MGR-30", "MGR-32", "MGR-41", "MGR-42", "MGR-52", "MGR-100", "MGR-103"
+)
+def test_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_path: Path) -> None:
+    first = Manager(empty, tmp_path)
+    with running(first.arguments, first.log) as process:
+        # Nothing is there yet: it says what is missing, and waits.
+        eventually(lambda: "namespace kruise-system does not exist" in first.log.read_text(), "the namespace is named")
+        empty.kubectl("apply", "-f", str(DEPLOY / "rbac.yaml"))
+        eventually(lambda: "sidecarsets.apps.kruise.io is not installed" in first.log.read_text(), "the CRD is named")
+        assert "not ready: caches: not filled yet" in first.readiness()
+        empty.kubectl("apply", "--server-side", "-f", str(DEPLOY / "crds"))
+        eventually(lambda: first.readiness() == "ok", "the manager is ready")
+        made = check_registration(empty, first.port)
+        check_both_versions(empty)
+        log = first.log.read_text()
+        assert log.index("ready: admission on port") < log.index("SidecarSet agent: revision 1 is")
+    assert process.returncode == 0, first.log.read_text()
+    assert "Traceback" not in first.log.read_text()
+
+    second = Manager(empty, tmp_path)
+    with running(second.arguments, second.log) as process:
+        eventually(lambda: second.readiness() == "ok", "the manager is ready again")
+        # The certificate is the one in the Secret; only the port is another.
+        assert check_registration(empty, second.port) == made
+    assert process.returncode == 0, second.log.read_text()
+
+
+def check_registration(control_plane: ControlPlane, port: int) -> bytes:
+    """Everything that registration leaves on the API server; returns the CA."""
+    secret = get(control_plane, "secret", "kruise-webhook-certs", "-n", "kruise-system")
+    certificates = from_secret_data(secret["data"])
+    bundle = base64.b64encode(certificates.ca_cert).decode()
+    for kind in ("mutating", "validating"):
+        configuration = get(control_plane, f"{kind}webhookconfiguration", f"kruise-{kind}-webhook-configuration")
+        for entry in configuration["webhooks"]:
+            assert entry["clientConfig"]["caBundle"] == bundle
+            assert entry["clientConfig"]["url"].startswith(f"https://127.0.0.1:{port}/")
+    crd = get(control_plane, "crd", "sidecarsets.apps.kruise.io")
+    client_config = crd["spec"]["conversion"]["webhook"]["clientConfig"]
+    assert client_config == {"caBundle": bundle, "url": f"https://127.0.0.1:{port}/convert"}
+    return certificates.ca_cert
+
+
+def check_both_versions(control_plane: ControlPlane) -> None:
+    """A set written in the older version is defaulted, stored in the newer one, and read in both."""
+    control_plane.kubectl("apply", "-f", "-", stdin=SET)
+    newer = get(control_plane, "sidecarset.v1beta1.apps.kruise.io", "agent")
+    assert newer["spec"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
+    assert newer["spec"]["customVersion"] == "blue"
+    assert newer["spec"]["updateStrategy"]["type"] == "RollingUpdate"
+    older = get(control_plane, "sidecarset.v1alpha1.apps.kruise.io", "agent")
+    assert older["spec"]["namespace"] == "default"
+    refused = control_plane.kubectl("apply", "-f", "-", stdin=SET.replace('"agent:1"', '""'), check=False)
+    assert refused.returncode == 1
+    assert 'admission webhook "vsidecarset.kb.io" denied the request: ' in refused.stderr
+    assert "spec.containers[0].image: Required value" in refused.stderr
+    control_plane.kubectl("delete", "sidecarset", "agent")
