@@ -54,6 +54,8 @@ class Registry:
     webhooks: tuple[Webhook, ...]
     routes: Mapping[str, Route]
     aliases: Mapping[str, str]
+    #: Paths whose gates are off. While replicas with other gates run beside us, reviews come here too: they pass.
+    switched_off: frozenset[str] = frozenset()
 
 
 def served(webhooks: Iterable[Webhook], gate_enabled: Callable[[str], bool]) -> tuple[Webhook, ...]:
@@ -66,7 +68,8 @@ def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bo
 
     Raises DuplicateRuleError when two handlers of one path claim the same request.
     """
-    live = [handler for handler in handlers if not handler.webhook.gate or gate_enabled(handler.webhook.gate)]
+    given = tuple(handlers)
+    live = [handler for handler in given if not handler.webhook.gate or gate_enabled(handler.webhook.gate)]
     by_path: dict[str, dict[_Key, Handler]] = {}
     for handler in live:
         table = by_path.setdefault(handler.webhook.path, {})
@@ -85,7 +88,8 @@ def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bo
         for path, table in by_path.items()
     }
     aliases = {alias: path for path in routes for alias in old_paths(path) if alias not in routes}
-    return Registry(tuple(handler.webhook for handler in live), routes, aliases)
+    switched_off = frozenset(handler.webhook.path for handler in given) - routes.keys()
+    return Registry(tuple(handler.webhook for handler in live), routes, aliases, switched_off)
 
 
 def old_paths(path: str) -> tuple[str, ...]:

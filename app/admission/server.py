@@ -91,6 +91,9 @@ def create_app(registry: Registry, convert: Convert, metrics: AdmissionMetrics) 
         for alias, target in registry.aliases.items():
             if target == path:
                 app.serve(alias, endpoint)
+    for path in registry.switched_off:
+        # MGR-101: registered by a replica whose gate is on. As far as we are concerned there is nothing to judge.
+        app.serve(path, ReviewEndpoint(app, Route(path, {}, frozenset(), unknown_passes=True), metrics.path(path)))
     app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert")))
     app.serve_unknown(UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown")))
     return app
@@ -269,7 +272,7 @@ class ReviewEndpoint(_PostEndpoint):
 
 
 class UnknownPathEndpoint(_PostEndpoint):
-    """Answers reviews sent to a path nobody serves: an old configuration, or a gate that was turned off (MGR-43)."""
+    """Answers reviews sent to a path that this version does not know."""
 
     def __init__(self, app: AdmissionApp, served: tuple[str, ...], stats: PathStats) -> None:
         super().__init__(app, stats)

@@ -71,6 +71,8 @@ def test_what_hangs_on_a_gate_is_served_only_while_it_is_on() -> None:
     off = build_registry(handlers, lambda _: False)
     assert [found.name for found in off.webhooks] == ["always"]
     assert off.routes["/validate-pod"].handler_for(review("pod-create")) == Allowed()
+    assert off.switched_off == frozenset()
+    assert build_registry(handlers[:1], lambda _: False).switched_off == {"/validate-pod"}
     assert [found.name for found in build_registry(handlers, on).webhooks] == ["gated", "always"]
 
 

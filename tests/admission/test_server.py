@@ -235,6 +235,16 @@ async def test_only_post_is_for_reviews() -> None:
     assert answer.json()["response"]["status"]["message"] == "method: expected POST, got GET"
 
 
+@pytest.mark.behaviour("MGR-43", "MGR-101")
+async def test_while_replicas_with_other_gates_run_beside_us_their_reviews_pass() -> None:
+    """A roll-out that switches a gate on registers its webhook while the old replicas still answer."""
+    rules = (Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),)
+    webhook = Webhook("mpod.kb.io", "/mutate-pod", True, rules, "test", gate="PodWebhook")
+    registry = build_registry([Handler(webhook, lambda _: Denied("not asked"))], lambda _: False)
+    answer = await ask(create_app(registry, convert, AdmissionMetrics()))
+    assert answer["response"] == {"uid": UID, "allowed": True, "status": {"metadata": {}, "code": 200}}
+
+
 async def test_a_path_nobody_serves_is_named_under_the_uid() -> None:
     async with client(service(allow)) as http:
         answer = await http.post("/mutate-pods", content=review_of(), headers=JSON)
