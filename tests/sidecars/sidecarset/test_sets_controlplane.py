@@ -24,7 +24,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     gates = "--feature-gates=SidecarSetPatchPodMetadataDefaultsAllowed=true"
     with (
         ControlPlane() as control_plane,
-        manager(control_plane.kubectl, control_plane.kubeconfig, tmp_path_factory.mktemp("manager"), gates),
+        manager(control_plane, tmp_path_factory.mktemp("manager"), gates),
     ):
         yield control_plane
 
