@@ -104,6 +104,14 @@ class InjectionLookups:
         """Cached revisions of a set."""
         return self._caches.revisions.by_index(RECORDED_SET, set_name)
 
+    async def live_sidecarset(self, name: str) -> Mapping[str, Any] | None:
+        """A SidecarSet as the API server has it now; None if it cannot be read."""
+        try:
+            found: Mapping[str, Any] = await self._client.get(SIDECAR_SET.resource(), name)
+        except KubeError:
+            return None
+        return found
+
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Labels of a namespace as the API server has it now; None if it cannot be read (SS-35)."""
         try:

@@ -58,11 +58,19 @@ _DECISIONS: Final = (Allowed, Patched, Denied)
 _UID_SPACE: Final = uuid.UUID("5d0c6f9e-6d7a-4c53-9a38-3f9b8f0e4c11")
 
 
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """A SidecarSet as an API server would hold it, as JSON and as model."""
+
+    json: dict[str, Any]
+    model: SidecarSet
+
+
 @dataclass(slots=True)
 class _Content:
     """What one file holds, as far as it is good."""
 
-    sidecarsets: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sidecarsets: dict[str, _Stored] = field(default_factory=dict)
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     revisions: list[ControllerRevision] = field(default_factory=list)
     whitelist: str | None = None
@@ -130,14 +138,13 @@ class Standalone:
         gone = [path for path in self._files if path not in stamps]
         if not changed and not gone:
             return False
+        self._version += 1
         for path in gone:
-            del self._files[path]
-        self._use()
+            self._exchange(self._files.pop(path).content, _Content())
         # A file that was refused may be right beside what changed now.
         refused = [path for path, file in self._files.items() if file.problem and path not in changed]
         for path in sorted({*changed, *refused}):
             await self._read(path, stamps[path])
-            self._use()
         return True
 
     def _stamps(self) -> dict[Path, tuple[int, int]]:
@@ -164,6 +171,7 @@ class Standalone:
         except ManifestError as error:
             content, problem = good, str(error)
         self._files[path] = _File(stamp, content, problem)
+        self._exchange(good, content)
         if problem and (before is None or before.problem != problem or before.stamp != stamp):
             logger.error("%s%s", problem, " (its last good state stays in force)" if good != _Content() else "")
 
@@ -179,9 +187,10 @@ class Standalone:
             kind = find_kind(api_version, manifest.kind)
             if kind is not None:
                 self._refuse_second(manifest, content, before)
-                stored = await self._admitted(manifest, kind, others)
+                admitted = _with_identity(await self._admitted(manifest, kind, others), self._version)
+                stored = _Stored(admitted, SidecarSet.model_validate(admitted))
                 content.sidecarsets[manifest.name] = stored
-                others.append(SidecarSet.model_validate(stored))
+                others.append(stored.model)
             elif api_version == "v1" and manifest.kind == "Namespace":
                 content.namespaces[manifest.name] = _labels(manifest)
             elif api_version == "apps/v1" and manifest.kind == "ControllerRevision":
@@ -228,14 +237,16 @@ class Standalone:
         stored = dict(review.object or {})
         return stored if stored["apiVersion"] == hub else convert(stored, hub)
 
-    def _use(self) -> None:
-        """Decide with what the files hold now."""
-        self._version += 1
+    def _exchange(self, before: _Content, after: _Content) -> None:
+        """Decide with what a file holds now instead of what it held."""
+        for name in before.sidecarsets.keys() - after.sidecarsets.keys():
+            self.index.remove(name)
+        for name, stored in after.sidecarsets.items():
+            if stored is not before.sidecarsets.get(name):
+                self.index.update(stored.json)
         contents = [file.content for file in self._files.values()]
-        stored = [_with_identity(one, self._version) for content in contents for one in content.sidecarsets.values()]
-        self._sets = [SidecarSet.model_validate(one) for one in stored]
+        self._sets = [stored.model for content in contents for stored in content.sidecarsets.values()]
         self._lookups.sidecarsets = self.known_sets
-        self.index.replace(stored)
         self._namespaces = {name: labels for content in contents for name, labels in content.namespaces.items()}
         self._revisions = {}
         for revision in (revision for content in contents for revision in content.revisions):
@@ -269,6 +280,10 @@ class Standalone:
     def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
         """ControllerRevisions of a set in the files."""
         return self._revisions.get(set_name, ())
+
+    async def live_sidecarset(self, name: str) -> Mapping[str, Any] | None:  # noqa: ARG002  # the protocol's
+        """There is nothing beyond the files; a set that was only reviewed is not stored."""
+        return None
 
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """There is nothing beyond the files."""

@@ -103,6 +103,8 @@ class World:
     index: SidecarSetIndex = field(default_factory=SidecarSetIndex)
     reported: list[tuple[str, str]] = field(default_factory=list)
     live_reads: list[str] = field(default_factory=list)
+    #: Sets that only the API server knows, by name.
+    live_sets: dict[str, Json] = field(default_factory=dict)
 
     def apply(self, *sets: Json) -> World:
         for obj in sets:
@@ -118,6 +120,10 @@ class World:
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         self.live_reads.append(f"namespace {namespace}")
         return self._labels(namespace)
+
+    async def live_sidecarset(self, name: str) -> Json | None:
+        self.live_reads.append(f"sidecarset {name}")
+        return self.live_sets.get(name)
 
     async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
         self.live_reads.append(f"revisions {set_name}")

@@ -5,9 +5,9 @@ Both versions are judged alike: an older one is converted first, and patched in 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from pydantic import ValidationError
 
@@ -100,9 +100,17 @@ class SidecarSetLookups(Protocol):
         ...
 
 
-def handlers(lookups: SidecarSetLookups) -> tuple[Handler, ...]:
+#: SS-39: told name, uid and generation of each set that was found right and is about to be stored.
+Admitted: TypeAlias = Callable[[str, str, int], None]
+
+
+def _nobody(name: str, uid: str, generation: int) -> None:
+    """Whoever injects from what is stored only."""
+
+
+def handlers(lookups: SidecarSetLookups, admitted: Admitted = _nobody) -> tuple[Handler, ...]:
     """The declarations with the functions that answer for them."""
-    return (Handler(MUTATE, mutate), Handler(VALIDATE, partial(validate, lookups)))
+    return (Handler(MUTATE, mutate), Handler(VALIDATE, partial(validate, lookups, admitted=admitted)))
 
 
 def mutate(review: Review) -> Decision:
@@ -157,7 +165,7 @@ def _version(given: Mapping[str, Any]) -> Version | Denied:
     return version
 
 
-async def validate(lookups: SidecarSetLookups, review: Review) -> Decision:
+async def validate(lookups: SidecarSetLookups, review: Review, *, admitted: Admitted = _nobody) -> Decision:
     """Every rule of SS-16 … SS-34; all mistakes are reported together."""
     given = review.object or {}
     version = _version(given)
@@ -183,7 +191,12 @@ async def validate(lookups: SidecarSetLookups, review: Review) -> Decision:
     if not errors:
         # SS-30: beside others only what is right by itself.
         errors += conflict_errors(sidecar_set, others)
-    return Denied(aggregate(errors), code=422) if errors else Allowed(_warnings(given))
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    if not review.dry_run:
+        metadata = sidecar_set.metadata
+        admitted(metadata.name, metadata.uid, metadata.generation)
+    return Allowed(_warnings(given))
 
 
 def read(obj: Mapping[str, Any]) -> SidecarSet:

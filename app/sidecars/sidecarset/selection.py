@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from app.kube.selectors import Operator, Selector
 from app.sidecars.sidecarset.prepared import PreparedSet, UnusableSidecarSetError, prepare
+
+SETTLING: Final = 2.0
+"""Seconds in which a set that was admitted is stored and shown by a watch, if it is stored at all."""
 
 #: A label with its value, or a key alone for "exists".
 _Term: TypeAlias = "tuple[str, str] | str"
@@ -84,6 +87,14 @@ class _Group:
         return matching
 
 
+class _Expected(NamedTuple):
+    """The state of a set that the index is to show soon."""
+
+    uid: str
+    generation: int
+    until: float
+
+
 class SidecarSetIndex:
     """All SidecarSets, prepared; changed one at a time by whoever watches them."""
 
@@ -93,6 +104,7 @@ class SidecarSetIndex:
         self._by_namespace: dict[str, _Group] = {}
         self._everywhere = _Group()
         self._unusable: dict[str, str] = {}
+        self._expected: dict[str, _Expected] = {}
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -106,6 +118,19 @@ class SidecarSetIndex:
         """The prepared set of this name."""
         return self._sets.get(name)
 
+    def expect(self, name: str, uid: str, generation: int, until: float) -> None:
+        """SS-39: this state of a set is about to be stored; ``until`` then (monotonic) the index may be behind."""
+        seen = self._seen.get(name)
+        if seen is None or not _shows(seen[0], seen[1], uid, generation):
+            self._expected[name] = _Expected(uid, generation, until)
+
+    def behind(self, now: float) -> list[str]:
+        """The sets of which a newer state was admitted than the index shows."""
+        if not self._expected:
+            return []
+        self._expected = {name: state for name, state in self._expected.items() if state.until > now}
+        return list(self._expected)
+
     def update(self, obj: Mapping[str, Any]) -> PreparedSet | None:
         """Take over a new or changed set (defaulted v1beta1 JSON). None, and an entry in ``unusable``, if it cannot be.
 
@@ -113,6 +138,9 @@ class SidecarSetIndex:
         """
         name = (obj.get("metadata") or {}).get("name") or ""
         fingerprint = _fingerprint(obj)
+        expected = self._expected.get(name)
+        if expected and fingerprint and _shows(fingerprint[0], fingerprint[1], expected.uid, expected.generation):
+            del self._expected[name]
         known = self._sets.get(name)
         if known is not None and fingerprint is not None and self._seen.get(name) == fingerprint:
             return known  # only its status counts moved
@@ -185,6 +213,11 @@ def in_scope(candidates: Iterable[PreparedSet], namespace_labels: Mapping[str, s
 def replaced_bases(sets: Iterable[PreparedSet]) -> frozenset[str]:
     """SS-77: names of the sets that a canary among these stands in for."""
     return frozenset(prepared.canary_of for prepared in sets if prepared.canary_of)
+
+
+def _shows(shown_uid: object, shown_generation: object, uid: str, generation: int) -> bool:
+    """Whether a state of a set is the other one, or a later one."""
+    return shown_uid == uid and isinstance(shown_generation, int) and shown_generation >= generation
 
 
 def _fingerprint(obj: Mapping[str, Any]) -> tuple[object, ...] | None:

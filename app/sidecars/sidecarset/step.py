@@ -1,7 +1,7 @@
 """The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject.
 
-The shell around the pure parts of this package. It answers from caches; only a namespace or a revision that the
-caches do not have yet is asked of the API server before the Pod is let through without its sidecars (SS-39) or
+The shell around the pure parts of this package. It answers from caches; only a set, a namespace or a revision that
+the caches do not have yet is asked of the API server before the Pod is let through without its sidecars (SS-39) or
 refused (SS-68).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from app.api import names
 from app.kube.admission import Denied, Review
@@ -35,6 +35,10 @@ class Lookups(Protocol):
 
     def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
         """Cached ControllerRevisions of the manager's namespace that may be of this set."""
+        ...
+
+    async def live_sidecarset(self, name: str) -> Mapping[str, Any] | None:
+        """A SidecarSet (v1beta1 JSON) read now, or None if there is none or it cannot be read."""
         ...
 
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -79,6 +83,19 @@ class SidecarSetStep:
         # SS-40, PW-10: finished Pods get nothing, and of a static Pod the kubelet runs the manifest, not this object.
         if not draft.active or names.MIRROR_POD in draft.annotations:
             return None
+        behind = self._index.behind(self._clock.monotonic())
+        return self._with_live_sets(behind, draft, review) if behind else self._decide(draft, review)
+
+    async def _with_live_sets(self, behind: Iterable[str], draft: PodDraft, review: Review) -> Denied | None:
+        # SS-39: a set written a moment before its Pod.
+        for name in behind:
+            found = await self._lookups.live_sidecarset(name)
+            if found is not None:
+                self._index.update(found)
+        outcome = self._decide(draft, review)
+        return outcome if outcome is None or isinstance(outcome, Denied) else await outcome
+
+    def _decide(self, draft: PodDraft, review: Review) -> Denied | Awaitable[Denied | None] | None:
         candidates = self._index.candidates(draft.namespace, draft.labels)
         if not candidates:
             return None

@@ -114,6 +114,46 @@ def test_a_namespace_the_cache_does_not_know_yet_is_read_live() -> None:
     assert world.create(pod(metadata={"namespace": "gone"})).operations == []
 
 
+def written(name: str, generation: int, image: str = "i") -> Json:
+    return sidecarset(name, {"name": "c", "image": image}, metadata={"uid": f"uid-{name}", "generation": generation})
+
+
+FOREVER = float("inf")
+
+
+@pytest.mark.behaviour("SS-39")
+def test_a_set_admitted_a_moment_ago_is_read_live_until_the_cache_shows_it() -> None:
+    world = World(live_sets={"s": written("s", 1)})
+    world.index.expect("s", "uid-s", 1, FOREVER)
+    assert world.create(pod()).containers == ["c", "main"]
+    assert world.live_reads == ["sidecarset s"]
+    # Now it is known, and nobody is asked any more.
+    assert world.create(pod()).containers == ["c", "main"]
+    assert world.live_reads == ["sidecarset s"]
+
+
+@pytest.mark.behaviour("SS-39")
+def test_a_change_admitted_a_moment_ago_is_read_live_too() -> None:
+    world = World(live_sets={"s": written("s", 2, "new")}).apply(written("s", 1, "old"))
+    world.index.expect("s", "uid-s", 1, FOREVER)  # labels or annotations: the content is known
+    assert world.create(pod()).container("c")["image"] == "old"
+    world.index.expect("s", "uid-s", 2, FOREVER)
+    assert world.create(pod()).container("c")["image"] == "new"
+    assert world.live_reads == ["sidecarset s"]
+
+
+@pytest.mark.behaviour("SS-39")
+def test_a_set_that_never_came_to_be_is_asked_for_only_a_while() -> None:
+    world = World()
+    world.index.expect("s", "uid-s", 1, FOREVER)
+    world.index.expect("long-ago", "uid", 1, 0.0)
+    assert world.create(pod()).containers == ["main"]
+    assert world.live_reads == ["sidecarset s"]
+    world.index.expect("s", "uid-s", 1, 0.0)
+    assert world.create(pod()).containers == ["main"]
+    assert world.live_reads == ["sidecarset s"]
+
+
 def test_a_set_that_cannot_be_read_matches_nothing_and_says_why() -> None:
     index = SidecarSetIndex()
     assert index.update(one("s")) is not None

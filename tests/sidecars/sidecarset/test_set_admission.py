@@ -684,3 +684,22 @@ def test_a_namespace_selector_that_a_namespace_overrules_is_warned_about() -> No
 def test_all_mistakes_are_reported_together_each_once() -> None:
     wrong = sidecar_set(selector={}, containers=[{"name": "a"}, {"name": "b"}], updateStrategy={"partition": -1})
     assert refusal(wrong).count(", spec.") == 3
+
+
+@pytest.mark.behaviour("SS-39")
+def test_who_injects_is_told_of_every_set_that_is_about_to_be_stored() -> None:
+    told: list[tuple[str, str, int]] = []
+    _, validating = handlers(Lookups(), lambda name, uid, generation: told.append((name, uid, generation)))
+    identity = {"uid": "u", "generation": 3}
+    stored = accepted(sidecar_set(metadata=identity))
+
+    def judged(asked: Any) -> None:
+        asyncio.run(validating.decide(asked))  # type: ignore[arg-type]
+
+    judged(review(stored))
+    assert told == [("s", "u", 3)]
+    judged(review(stored, stored))
+    assert told == [("s", "u", 3)] * 2
+    judged(dataclasses.replace(review(stored), dry_run=True))
+    judged(review(sidecar_set(selector=None)))
+    assert len(told) == 2
