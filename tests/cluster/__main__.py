@@ -41,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
     image = commands.add_parser("image", help="add images to the registry, such as web:1.0")
     image.add_argument("names", nargs="+", metavar="NAME")
     image.set_defaults(run=_image)
+    our_image = commands.add_parser("our-image", help="build the manager's image and add it under these names")
+    our_image.add_argument("names", nargs="+", metavar="NAME")
+    our_image.set_defaults(run=_our_image)
     enter = commands.add_parser("enter", help="run a command on a node: enter node-0 ps")
     enter.add_argument("node")
     enter.add_argument("command", nargs=argparse.REMAINDER)
@@ -103,6 +106,14 @@ def _build(options: argparse.Namespace) -> int:
 
 def _image(options: argparse.Namespace) -> int:
     _running().registry.add(*options.names)
+    return 0
+
+
+def _our_image(options: argparse.Namespace) -> int:
+    registry = _running().registry
+    layout = ourimage.build()
+    for name in options.names:
+        registry.add_layout(name, layout)
     return 0
 
 

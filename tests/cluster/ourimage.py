@@ -18,7 +18,6 @@ from pathlib import Path
 from tests.cluster import packages
 from tests.cluster.errors import ClusterError
 from tests.cluster.paths import SOURCE, cache_dir, locked
-from tests.cluster.registry import Registry
 
 ROOT = SOURCE.parents[1]
 _BASE = "docker.io/library/python:3.11-slim"
@@ -38,13 +37,6 @@ CMD ["python3"]
 _FETCHING = ("Acquire::http", "Acquire::https", "Acquire::Check-", "Acquire::Retries", "Acquire::Force")
 # What pip needs to reach its index from this machine: certificates and its own configuration.
 _FOR_PIP = ("/etc/ssl/certs", "/etc/pip.conf")
-
-
-def push(registry: Registry, *references: str) -> None:
-    """Put the manager's image, built where that has not been done, into `registry` under each of `references`."""
-    layout = build()
-    for reference in references:
-        registry.add_layout(reference, layout)
 
 
 def build(context: Path = ROOT) -> Path:

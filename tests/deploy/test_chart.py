@@ -12,6 +12,7 @@ from app.admission import rbac
 from app.admission.policies import WebhookPolicies, apply_policies
 from app.api.crd import manifests
 from app.api.registry import KINDS
+from app.certs.files import CA_FILE, CERT_FILE, KEY_FILE
 from app.manager import chart, uninstall
 from app.manager.gates import GATES
 from app.manager.handlers import WEBHOOKS
@@ -334,7 +335,15 @@ def test_metrics_are_scraped_on_request() -> None:
 
 
 @pytest.mark.controlplane
-def test_external_certificates_leave_no_secret_to_the_chart() -> None:
-    documents = render("featureGates=EnableExternalCerts=true")
+@pytest.mark.behaviour("MGR-93")
+def test_external_certificates_are_mounted_and_leave_no_secret_to_the_chart() -> None:
+    documents = render("featureGates=EnableExternalCerts=true", "externalCerts.secretName=mine")
     assert not [one for one in documents if one["kind"] == "Secret"]
+    spec, container = manager_of(documents)
+    (volume,) = (one for one in spec["volumes"] if one["name"] == "certs")
+    assert volume["secret"]["secretName"] == "mine"
+    assert {item["path"] for item in volume["secret"]["items"]} == {CERT_FILE, KEY_FILE, CA_FILE}
+    environment = {one["name"]: one.get("value") for one in container["env"]}
+    (mount,) = (one for one in container["volumeMounts"] if one["name"] == "certs")
+    assert (environment["WEBHOOK_CERT_WRITER"], environment["WEBHOOK_CERT_DIR"]) == ("fs", mount["mountPath"])
     assert len(KINDS) == len([one for one in documents if one["kind"] == "CustomResourceDefinition"])

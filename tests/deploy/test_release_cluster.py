@@ -1,10 +1,13 @@
 """The Dockerfile as it stands and the chart, on nodes with real containers. The tests are steps, in this order."""
 
+import base64
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
+from app.certs.issue import issue
 from tests.cluster import ourimage
 from tests.cluster.cluster import RUN_NAME, Cluster, left_over
 from tests.cluster.run import Run
@@ -50,11 +53,17 @@ def release(no_cluster: None) -> Iterator[Release]:
 
 
 def pods(release: Release) -> dict[str, str]:
-    """The manager's Pods: name → node."""
+    """The manager's Pods, those that are ending too: name → node."""
     found = release.get("pods", "-n", NAMESPACE, "-l", "control-plane=controller-manager")["items"]
-    return {
-        pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found if "deletionTimestamp" not in pod["metadata"]
-    }
+    return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found}
+
+
+def roll_out(release: Release, *settings: str) -> None:
+    """Upgrade to these values, until no old replica answers any more."""
+    old = pods(release)
+    release.upgrade(*(f"--set={setting}" for setting in settings), "--wait", "--timeout=120s")
+    eventually(lambda: not pods(release).keys() & old.keys(), "the old replicas have ended")
+    assert len(pods(release)) == 2
 
 
 def registered(release: Release, configuration: tuple[str, str]) -> dict[str, int]:
@@ -69,6 +78,7 @@ def containers_of_new_pod(release: Release, name: str) -> list[str]:
     return [container["name"] for container in release.get("pod", name)["spec"]["containers"]]
 
 
+@pytest.mark.usefixtures("no_cluster")
 def test_the_image_holds_what_runs_and_runs_without_rights() -> None:
     made = ourimage.configuration(ourimage.build())
     assert made["User"] == "65534:65534"
@@ -144,16 +154,30 @@ def test_a_gate_nobody_knows_is_refused_before_anything_changes(release: Release
 @pytest.mark.behaviour("MGR-43", "MGR-100")
 def test_a_gate_switched_off_changes_that_feature_only(release: Release) -> None:
     before = {configuration: registered(release, configuration) for configuration in CONFIGURATIONS}
-    release.upgrade("--set=featureGates=PodWebhook=false", "--wait", "--timeout=120s")
-    # The old replicas end after their drain; until then they may still register what they serve.
-    eventually(lambda: len(pods(release)) == 2, "the old replicas are gone")
+    roll_out(release, "featureGates=PodWebhook=false")
     expected = {name: size for name, size in before[CONFIGURATIONS[0]].items() if name != "mpod.kb.io"}
     eventually(lambda: registered(release, CONFIGURATIONS[0]) == expected, "the Pod webhook is dropped", seconds=120)
     assert registered(release, CONFIGURATIONS[1]) == before[CONFIGURATIONS[1]]
     assert containers_of_new_pod(release, "web-2") == ["web-2"]
-    release.upgrade("--set=featureGates=", "--wait", "--timeout=120s")
+    roll_out(release, "featureGates=")
     eventually(lambda: registered(release, CONFIGURATIONS[0]) == before[CONFIGURATIONS[0]], "it is back", seconds=120)
     assert "log-shipper" in containers_of_new_pod(release, "web-3")
+
+
+def test_certificates_of_somebody_else_are_served(release: Release) -> None:
+    made = issue((f"kruise-webhook-service.{NAMESPACE}.svc",), datetime.now(UTC))
+    files = {"ca.crt": made.ca_cert, "tls.crt": made.cert, "tls.key": made.key}
+    data = {name: base64.b64encode(content).decode() for name, content in files.items()}
+    metadata = {"name": "certs-of-others", "namespace": NAMESPACE}
+    release.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
+    roll_out(release, "featureGates=EnableExternalCerts=true", "externalCerts.secretName=certs-of-others")
+
+    def trusted() -> set[str]:
+        found = [webhook for configuration in CONFIGURATIONS for webhook in release.get(*configuration)["webhooks"]]
+        return {webhook["clientConfig"]["caBundle"] for webhook in found}
+
+    eventually(lambda: trusted() == {made.ca_bundle}, "their authority is trusted", seconds=120)
+    assert "log-shipper" in containers_of_new_pod(release, "web-5")
 
 
 def test_an_uninstall_leaves_nothing_that_would_refuse_a_pod(release: Release) -> None:
