@@ -62,7 +62,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until_up(url: str, process: subprocess.Popen[bytes], deadline: float = 20.0) -> float:
+def wait_until_up(url: str, process: subprocess.Popen[bytes], deadline: float = 60.0) -> float:
     """Wait until ``url`` answers; returns the seconds it took. The certificate, made on the fly, is not checked."""
     start = time.monotonic()
     context = ssl._create_unverified_context()
