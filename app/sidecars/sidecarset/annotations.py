@@ -70,8 +70,9 @@ def kept_members(pod: str, key: str, text: str) -> Mapping[str, str]:
         entries = go_value(_RECORD, value) or {}
         return {name: f"{dumps_go(name)}:{dumps_go(entry)}" for name, entry in entries.items()}
     except (ValueError, GoTypeError) as error:
+        reason = str(error).removeprefix(": ")  # of the whole, which has no path
         raise PodRefusedError(
-            f"pod({pod}) invalid annotations[{key}] value {text}, unmarshal failed: {error}; remove the annotation", 400
+            f"pod({pod}) invalid annotations[{key}] value {text}, unmarshal failed: {reason}; remove the annotation", 400
         ) from error
 
 

@@ -110,4 +110,5 @@ def test_anything_else_is_refused_with_the_pod_and_the_annotation(text: str) -> 
     message = str(refused.value)
     assert message.startswith(f"pod(shop/web-0) invalid annotations[{KEY}] value {text}, unmarshal failed: ")
     assert message.endswith("; remove the annotation")
+    assert "failed: :" not in message
     assert refused.value.code == 400
