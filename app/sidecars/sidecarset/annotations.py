@@ -72,7 +72,8 @@ def kept_members(pod: str, key: str, text: str) -> Mapping[str, str]:
     except (ValueError, GoTypeError) as error:
         reason = str(error).removeprefix(": ")  # of the whole, which has no path
         raise PodRefusedError(
-            f"pod({pod}) invalid annotations[{key}] value {text}, unmarshal failed: {reason}; remove the annotation", 400
+            f"pod({pod}) invalid annotations[{key}] value {text}, unmarshal failed: {reason}; remove the annotation",
+            400,
         ) from error
 
 
