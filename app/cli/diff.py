@@ -214,14 +214,14 @@ def _item_lines(item: _Node, depth: int) -> Iterator[Line]:
     if not _is_block(item):
         yield Line(item.sign, f"{pad}- {_scalar(item)}", item.rule)
         return
-    dashed = False
-    for position, line in enumerate(_lines(item, depth + 1)):
-        text = line.text
-        # The dash belongs to the first line that is still there; a removed one before it shows where it was.
-        if position == 0 or (not dashed and line.sign != "-"):
-            text = f"{pad}- {text[len(pad) + 2 :]}"
-            dashed = line.sign != "-" or item.sign == "-"
-        yield Line(line.sign, text, item.rule if position == 0 and item.rule else line.rule)
+    first, *rest = _lines(item, depth + 1)
+    if first.sign == item.sign:
+        yield Line(first.sign, f"{pad}- {first.text[len(pad) + 2 :]}", item.rule or first.rule)
+    else:
+        # The item stayed and its beginning did not: the dash gets a line of its own.
+        yield Line(item.sign, f"{pad}-", item.rule)
+        yield first
+    yield from rest
 
 
 def _is_block(node: _Node) -> bool:
