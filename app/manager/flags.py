@@ -128,6 +128,12 @@ def _flags() -> tuple[Flag, ...]:
         Flag("rest-config-burst", 50, _integer, "requests to the API server in one burst"),
         Flag("protection-log-path", "/log", str, "folder of protection.log, the refused deletions"),
         Flag("sidecarset-workers", 3, _workers, "SidecarSets the controller works on at once"),
+        Flag("enable-leader-election", True, parse_bool, "let one replica reconcile; off: this one always does"),
+        Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease"),
+        Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
+        Flag("leader-election-lease-duration", 15.0, parse_duration, "how long a Lease lasts"),
+        Flag("leader-election-renew-deadline", 10.0, parse_duration, "how long its holder tries to renew it"),
+        Flag("leader-election-retry-period", 2.0, parse_duration, "time between two tries"),
         *_without_effect(),
     )
 
@@ -135,13 +141,7 @@ def _flags() -> tuple[Flag, ...]:
 def _without_effect() -> tuple[Flag, ...]:
     """Flags of OpenKruise that are read and checked, so that its manifests start, but that nothing here acts on."""
     flags = (
-        Flag("enable-leader-election", True, parse_bool, "let one replica reconcile"),
-        Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease"),
-        Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
-        Flag("leader-election-resource-lock", "leases", str, "kind of the lock"),
-        Flag("leader-election-lease-duration", 15.0, parse_duration, "how long a Lease lasts"),
-        Flag("leader-election-renew-deadline", 10.0, parse_duration, "how long its holder tries to renew it"),
-        Flag("leader-election-retry-period", 2.0, parse_duration, "time between two tries"),
+        Flag("leader-election-resource-lock", "leases", str, "kind of the lock; it is always a Lease"),
         Flag("rate-limiter-base-delay", 0.005, parse_duration, "first delay of a key that failed"),
         Flag("rate-limiter-max-delay", 1000.0, parse_duration, "longest delay of a key that failed"),
         Flag("rate-limiter-qps", 10, _integer, "requeues per second of a controller"),

@@ -36,9 +36,7 @@ class ManagerMetrics:
         self.reflectors = ReflectorCounters(self.registry)
         self.controllers = ControllerCounters(self.registry)
         self.queues = QueueCounters(self.registry)
-        self.is_leader = Gauge(
-            "kruise_manager_is_leader", "1 while this process holds the Lease.", registry=self.registry
-        )
+        self.leadership = LeaderCounters(self.registry)
         self._responses = Counter(
             "rest_client_requests",
             "Answers of the API server by code, method and host.",
@@ -75,6 +73,27 @@ class ManagerMetrics:
     def exposition(self) -> bytes:
         """The text Prometheus scrapes."""
         return generate_latest(self.registry)
+
+
+class LeaderCounters:
+    """What leader election reports."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._leading = Gauge("kruise_manager_is_leader", "1 while this process holds the Lease.", registry=registry)
+        self._slow = Counter(
+            "leader_election_slowpath",
+            "Renewals of a Lease that needed more than one request.",
+            ["name"],
+            registry=registry,
+        )
+
+    def leader(self, name: str, leading: bool) -> None:  # noqa: ARG002 - there is one Lease
+        """This process leads from now on, or no longer does."""
+        self._leading.set(1 if leading else 0)
+
+    def slow_path(self, name: str) -> None:
+        """Somebody else had written the Lease (MGR-127)."""
+        self._slow.labels(name).inc()
 
 
 class ReflectorCounters:

@@ -7,6 +7,7 @@ from typing import Final
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from app.api.registry import KINDS
 from app.kube.admission import PolicyRule
+from app.kube.resources import LEASES
 from app.manager.handlers import WEBHOOKS
 from app.manager.settings import SECRET_NAME
 from app.pods.readiness import controller as readiness
@@ -31,6 +32,8 @@ MANAGER: Final = (
         names=tuple(kind.crd_name for kind in KINDS if len(kind.versions) > 1),
     ),
     PolicyRule(("create", "patch"), ("",), ("events",)),
+    # Leadership; the Lease can be named by a flag.
+    PolicyRule(("get", "create", "patch"), (LEASES.group,), (LEASES.plural,), own_namespace=True),
 )
 
 

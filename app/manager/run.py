@@ -33,13 +33,17 @@ from app.kube.config import load_config
 from app.kube.controller import Controller
 from app.kube.errors import ConfigError, KubeError
 from app.kube.events import EventRecorder
+from app.kube.leases import LeaderElector, identity
+from app.kube.objects import ObjectReference
 from app.kube.ratelimit import TokenBucket
+from app.kube.resources import LEASES
 from app.kube.transport import AiohttpTransport
 from app.manager import logging as manager_logging
 from app.manager.caches import Caches, InjectionLookups
 from app.manager.flags import FlagError, Flags, help_text, parse_flags
 from app.manager.handlers import Surroundings, build_handlers
 from app.manager.health import Readiness, health_app, metrics_app, self_check
+from app.manager.leadership import Reconciling
 from app.manager.metrics import CONTENT_TYPE, ManagerMetrics
 from app.manager.registration import CertificateSource, Registration
 from app.manager.serving import Server, StartError, bind, bind_address
@@ -285,9 +289,36 @@ class Manager:
         # MGR-2: only now, so that what controllers write passes admission.
         launch_events = EventRecorder(client.named("events"), launch_barrier.NAME)
         tasks.start(launch_events.run(), "events of the launch barrier")
-        for controller in self._controllers(client, launch_events):
+        reconciling = self._reconciling(client, launch_events, tasks)
+        tasks.start(reconciling.run(), "controllers", finish=reconciling.stop)
+
+    def _reconciling(self, client: Client, launch_events: EventRecorder, tasks: Tasks) -> Reconciling:
+        def make() -> Sequence[Controller]:
+            return self._controllers(client, launch_events)
+
+        for controller in make():
             self.metrics.controllers.registered(controller.name, controller.workers)
-            tasks.start(controller.run(), controller.name, finish=controller.stop)
+        times = self.settings.election
+        if times is None:
+            return Reconciling(make, None)
+        flags = self.settings.flags
+        given = "leader-election-namespace" in flags.given
+        elector = LeaderElector(
+            client.named("leader-election"),
+            name=flags.text("leader-election-id"),
+            namespace=flags.text("leader-election-namespace") if given else self.settings.own_namespace,
+            identity=identity(self._rng),
+            rng=self._rng,
+            times=times,
+            metrics=self.metrics.leadership,
+        )
+        lease = ObjectReference(
+            api_version=LEASES.api_version, kind=LEASES.kind, namespace=elector.namespace, name=elector.name
+        )
+        events = EventRecorder(client.named("events"), elector.identity)
+        tasks.start(events.run(), "events of leader election")
+        text = f"{elector.identity} became leader"  # MGR-24
+        return Reconciling(make, elector, lambda: events.event(lease, "Normal", "LeaderElection", text))
 
     async def _caches_filled(self) -> None:
         seconds = self.settings.flags.seconds("controller-cache-sync-timeout")

@@ -12,6 +12,7 @@ from typing import Final
 from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint
 from app.api import names
 from app.api.crd import WEBHOOK_SERVICE
+from app.kube.leases import LeaseTimes
 from app.manager.flags import Flags
 from app.manager.gates import FeatureGateError, FeatureGates, parse_gates
 from app.manager.serving import StartError
@@ -37,6 +38,8 @@ class Settings:
     certificate_folder: Path | None
     renew_before: timedelta
     policies: Path | None
+    #: None: this replica reconciles whether others do or not.
+    election: LeaseTimes | None
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
@@ -81,6 +84,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         certificate_folder=Path(folder) if writer == "fs" else None,
         renew_before=renew_before(environ.get("CERTS_RENEW_BEFORE", "")),
         policies=Path(policies) if policies else None,
+        election=_election(flags),
     )
 
 
@@ -90,6 +94,19 @@ def renew_before(text: str) -> timedelta:
     if match is None or int(match[1]) == 0:
         return DEFAULT_RENEW_BEFORE
     return timedelta(days=int(match[1]) * _DAYS[match[2]])
+
+
+def _election(flags: Flags) -> LeaseTimes | None:
+    if not flags.boolean("enable-leader-election"):
+        return None
+    try:
+        return LeaseTimes(
+            lease_duration=flags.seconds("leader-election-lease-duration"),
+            renew_deadline=flags.seconds("leader-election-renew-deadline"),
+            retry_period=flags.seconds("leader-election-retry-period"),
+        )
+    except ValueError as error:
+        raise StartError(f"--leader-election-…: {error}") from None
 
 
 def _port(flags: Flags, environ: Mapping[str, str]) -> int:

@@ -63,7 +63,14 @@ def roll_out(release: Release, *settings: str) -> None:
     old = pods(release)
     release.upgrade(*(f"--set={setting}" for setting in settings), "--wait", "--timeout=120s")
     eventually(lambda: not pods(release).keys() & old.keys(), "the old replicas have ended")
+    eventually(lambda: leader(release) in pods(release), "one of the new replicas leads", seconds=20)
     assert len(pods(release)) == 2
+
+
+def leader(release: Release) -> str:
+    """The Pod that reconciles."""
+    holder: str = release.get("lease", "-n", NAMESPACE, "kruise-manager")["spec"]["holderIdentity"]
+    return holder.partition("_")[0]
 
 
 def registered(release: Release, configuration: tuple[str, str]) -> dict[str, int]:
@@ -85,13 +92,14 @@ def test_the_image_holds_what_runs_and_runs_without_rights() -> None:
     assert (made["Entrypoint"], made["Cmd"]) == (["pykruise"], ["manager"])
 
 
-@pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22")
+@pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22", "MGR-24")
 def test_two_replicas_on_two_nodes_get_ready(release: Release) -> None:
     release.install("--wait", "--timeout=120s")
     listed = release.kubectl("get", "pods", "-n", NAMESPACE, "--no-headers").stdout.splitlines()
     assert [line.split()[1:4] for line in listed] == [["1/1", "Running", "0"]] * 2
     assert all(line.startswith("kruise-controller-manager-") for line in listed)
     assert len(set(pods(release).values())) == 2
+    assert leader(release) in pods(release)
 
 
 def test_webhooks_are_registered_through_the_service_with_one_authority(release: Release) -> None:

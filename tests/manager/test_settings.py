@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.admission.configurations import ServiceEndpoint, UrlEndpoint
+from app.kube.leases import LeaseTimes
 from app.manager.flags import parse_flags
 from app.manager.serving import StartError
 from app.manager.settings import read_settings, renew_before
@@ -24,6 +25,16 @@ def test_defaults_are_those_of_openkruise() -> None:
     assert found.certificate_hosts == ("kruise-webhook-service.kruise-system.svc",)
     assert found.endpoint(9876) == ServiceEndpoint("kruise-webhook-service", "kruise-system")
     assert found.bind_host == ""
+
+
+@pytest.mark.behaviour("MGR-23")
+def test_leadership_is_sought_with_openkruises_times_unless_it_is_switched_off() -> None:
+    assert settings().election == LeaseTimes(15, 10, 2)
+    assert settings("--enable-leader-election=false").election is None
+    given = settings("--leader-election-lease-duration=1m", "--leader-election-renew-deadline=40s")
+    assert given.election == LeaseTimes(60, 40, 2)
+    with pytest.raises(StartError, match="--leader-election-…: leader election needs lease duration > renew deadline"):
+        settings("--leader-election-lease-duration=5s")
 
 
 def test_the_environment_of_a_deployment_is_heeded() -> None:
