@@ -81,6 +81,11 @@ class Lookups(StandaloneLookups):
         self.template = template
         self.asked: list[str] = []
         self.templates: list[Mapping[str, Any]] = []
+        #: Sets that only the API server knows, by name.
+        self.live_sets: dict[str, SidecarSet] = {}
+
+    async def sidecarset(self, name: str) -> SidecarSet | None:
+        return self.live_sets.get(name)
 
     async def revision(self, name: str) -> ControllerRevision | None:
         self.asked.append(name)

@@ -37,7 +37,7 @@ from app.kube.objects import ControllerRevision
 from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.sidecars.sidecarset import whitelist
-from app.sidecars.sidecarset.conflicts import canary_errors, conflict_errors, update_errors
+from app.sidecars.sidecarset.conflicts import base_of, canary_errors, conflict_errors, update_errors
 from app.sidecars.sidecarset.gospec import SPECS
 from app.sidecars.sidecarset.hashing import SIDECAR_CONTAINER, sidecarset_hashes
 from app.sidecars.sidecarset.revision_choice import recorded_revision, revision_choice
@@ -81,6 +81,10 @@ class SidecarSetLookups(Protocol):
 
     def sidecarsets(self) -> Iterable[SidecarSet]:
         """All SidecarSets, as far as known."""
+        ...
+
+    async def sidecarset(self, name: str) -> SidecarSet | None:
+        """The SidecarSet of this name as it is now, for one that is not known yet."""
         ...
 
     async def revision(self, name: str) -> ControllerRevision | None:
@@ -182,7 +186,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, admitted: Admi
         # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
         return Allowed()
     older = _former(review)
-    others = list(lookups.sidecarsets())
+    others = await _others(lookups, sidecar_set)
     errors = set_errors(sidecar_set, await _facts(lookups, sidecar_set, older))
     if older is not None:
         errors += update_errors(sidecar_set, older)
@@ -197,6 +201,16 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, admitted: Admi
         metadata = sidecar_set.metadata
         admitted(metadata.name, metadata.uid, metadata.generation)
     return Allowed(_warnings(given))
+
+
+async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet) -> list[SidecarSet]:
+    """All sets known, and the base (SS-29) though it was created only a moment ago."""
+    known = list(lookups.sidecarsets())
+    base = base_of(sidecar_set)
+    if base not in ("", sidecar_set.name, *(other.name for other in known)):
+        found = await lookups.sidecarset(base)
+        known += [found] if found is not None else []
+    return known
 
 
 def read(obj: Mapping[str, Any]) -> SidecarSet:

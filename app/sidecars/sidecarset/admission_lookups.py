@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from app.api import names
-from app.api.sidecarset import SidecarSet
+from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.objects import ControllerRevision, decode_config_map, decode_controller_revision
@@ -23,6 +23,10 @@ class StandaloneLookups:
         self.sidecarsets = sidecarsets
         self.defaults_allowed = defaults_allowed
         self._whitelist = whitelist
+
+    async def sidecarset(self, name: str) -> SidecarSet | None:  # noqa: ARG002  # the protocol's
+        """None: there is nothing beyond what is known."""
+        return None
 
     async def revision(self, name: str) -> ControllerRevision | None:  # noqa: ARG002  # the protocol's
         """None: revisions are made by the controller, which needs a cluster."""
@@ -52,6 +56,13 @@ class ClusterLookups:
         self.defaults_allowed = defaults_allowed
         self._client = client
         self._namespace = namespace
+
+    async def sidecarset(self, name: str) -> SidecarSet | None:
+        """As the API server has it now."""
+        try:
+            return await self._client.get(SIDECAR_SET.resource(), name, decode=SidecarSet.model_validate_json)
+        except NotFound:
+            return None
 
     async def revision(self, name: str) -> ControllerRevision | None:
         """By name, whosever it is."""

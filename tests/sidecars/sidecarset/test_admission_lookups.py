@@ -49,6 +49,18 @@ async def test_the_whitelist_is_read_at_each_use() -> None:
     }
 
 
+@pytest.mark.behaviour("SS-29")
+@virtual
+async def test_a_base_the_cache_does_not_know_yet_is_read_live() -> None:
+    base = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": {"name": "b"}, "spec": {}}
+    lookups, connections = lookups_for(json_response(200, base), NOT_FOUND)
+    found = await lookups.sidecarset("b")
+    assert found is not None
+    assert found.name == "b"
+    assert await lookups.sidecarset("gone") is None
+    assert connections.requests[0].target == "/apis/apps.kruise.io/v1beta1/sidecarsets/b"
+
+
 @virtual
 async def test_templates_are_checked_in_the_managers_namespace() -> None:
     lookups, connections = lookups_for(json_response(201, {}))

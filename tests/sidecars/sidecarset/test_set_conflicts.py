@@ -167,6 +167,14 @@ def test_the_base_stays_may_be_given_up_and_is_not_asked_for_again() -> None:
     assert refusal(stored, old=stored) == ""
 
 
+@pytest.mark.behaviour("SS-29")
+def test_a_base_created_a_moment_ago_is_found_though_the_cache_does_not_show_it() -> None:
+    lookups = Lookups()
+    lookups.live_sets["b"] = read(brings("b", "a"))
+    assert write(canary("c", "b", "a"), lookups=lookups).obj is not None
+    assert write(canary("c", "x", "a"), lookups=lookups).obj is None
+
+
 @pytest.mark.behaviour("SS-33", "SS-118")
 def test_a_canary_and_its_base_never_clash_whichever_is_written() -> None:
     base, beside = brings("b", "a"), canary("c", "b", "a")
