@@ -21,7 +21,7 @@ from app.protection.deletion.plan import CRD_GATE, Gates
 from app.protection.deletion.table import ProtectedKind, load_table
 from app.sidecars.launchpriority.step import LaunchPriorityStep
 from app.sidecars.sidecarset import admission as sidecarset
-from app.sidecars.sidecarset.selection import SETTLING, SidecarSetIndex
+from app.sidecars.sidecarset.selection import RecentSets, SidecarSetIndex
 from app.sidecars.sidecarset.step import Lookups, RefusalReport, SidecarSetStep
 
 #: Every declaration of this build, whatever the gates: what RBAC and the reference page are made from.
@@ -64,13 +64,9 @@ def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
         ),
         LaunchPriorityStep(given.rng),
     )
-
-    def admitted(name: str, uid: str, generation: int) -> None:
-        given.index.expect(name, uid, generation, given.clock.monotonic() + SETTLING)
-
     return (
         pod.pod_handler(steps),
-        *sidecarset.handlers(given.sidecarsets, admitted),
+        *sidecarset.handlers(given.sidecarsets, RecentSets(given.index, given.clock)),
         *deletion.handlers(
             given.protected_kinds,
             given.deletion_lookups,

@@ -83,8 +83,10 @@ class Lookups(StandaloneLookups):
         self.templates: list[Mapping[str, Any]] = []
         #: Sets that only the API server knows, by name.
         self.live_sets: dict[str, SidecarSet] = {}
+        self.asked_sets: list[str] = []
 
     async def sidecarset(self, name: str) -> SidecarSet | None:
+        self.asked_sets.append(name)
         return self.live_sets.get(name)
 
     async def revision(self, name: str) -> ControllerRevision | None:

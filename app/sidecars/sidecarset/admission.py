@@ -5,9 +5,9 @@ Both versions are judged alike: an older one is converted first, and patched in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
@@ -41,6 +41,7 @@ from app.sidecars.sidecarset.conflicts import base_of, canary_errors, conflict_e
 from app.sidecars.sidecarset.gospec import SPECS
 from app.sidecars.sidecarset.hashing import SIDECAR_CONTAINER, sidecarset_hashes
 from app.sidecars.sidecarset.revision_choice import recorded_revision, revision_choice
+from app.sidecars.sidecarset.selection import RecentSets
 from app.sidecars.sidecarset.stricter import stricter_errors
 from app.sidecars.sidecarset.validation import SPEC, Facts, asks_for_revision, set_errors
 
@@ -104,17 +105,9 @@ class SidecarSetLookups(Protocol):
         ...
 
 
-#: SS-39: told name, uid and generation of each set that was found right and is about to be stored.
-Admitted: TypeAlias = Callable[[str, str, int], None]
-
-
-def _nobody(name: str, uid: str, generation: int) -> None:
-    """Whoever injects from what is stored only."""
-
-
-def handlers(lookups: SidecarSetLookups, admitted: Admitted = _nobody) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them."""
-    return (Handler(MUTATE, mutate), Handler(VALIDATE, partial(validate, lookups, admitted=admitted)))
+def handlers(lookups: SidecarSetLookups, recent: RecentSets | None = None) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them; ``recent`` is told what was let through."""
+    return (Handler(MUTATE, mutate), Handler(VALIDATE, partial(validate, lookups, recent=recent)))
 
 
 def mutate(review: Review) -> Decision:
@@ -169,7 +162,7 @@ def _version(given: Mapping[str, Any]) -> Version | Denied:
     return version
 
 
-async def validate(lookups: SidecarSetLookups, review: Review, *, admitted: Admitted = _nobody) -> Decision:
+async def validate(lookups: SidecarSetLookups, review: Review, *, recent: RecentSets | None = None) -> Decision:
     """Every rule of SS-16 … SS-34; all mistakes are reported together."""
     given = review.object or {}
     version = _version(given)
@@ -186,7 +179,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, admitted: Admi
         # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
         return Allowed()
     older = _former(review)
-    others = await _others(lookups, sidecar_set)
+    others = await _others(lookups, sidecar_set, recent.unseen() if recent is not None else ())
     errors = set_errors(sidecar_set, await _facts(lookups, sidecar_set, older))
     if older is not None:
         errors += update_errors(sidecar_set, older)
@@ -197,20 +190,21 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, admitted: Admi
         errors += conflict_errors(sidecar_set, others)
     if errors:
         return Denied(aggregate(errors), code=422)
-    if not review.dry_run:
+    if recent is not None and not review.dry_run:
         metadata = sidecar_set.metadata
-        admitted(metadata.name, metadata.uid, metadata.generation)
+        recent.admitted(metadata.name, metadata.uid, metadata.generation)
     return Allowed(_warnings(given))
 
 
-async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet) -> list[SidecarSet]:
-    """All sets known, and the base (SS-29) though it was created only a moment ago."""
-    known = list(lookups.sidecarsets())
+async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: Iterable[str]) -> Collection[SidecarSet]:
+    """All sets known, and those created a moment ago that may clash with this one, or are its base."""
+    known = {other.name: other for other in lookups.sidecarsets()}
     base = base_of(sidecar_set)
-    if base not in ("", sidecar_set.name, *(other.name for other in known)):
-        found = await lookups.sidecarset(base)
-        known += [found] if found is not None else []
-    return known
+    for name in sorted({*unseen, *({base} - known.keys())} - {"", sidecar_set.name}):
+        found = await lookups.sidecarset(name)
+        if found is not None:
+            known[name] = found
+    return known.values()
 
 
 def read(obj: Mapping[str, Any]) -> SidecarSet:

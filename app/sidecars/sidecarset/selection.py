@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from app.kube.clock import Clock
 from app.kube.selectors import Operator, Selector
 from app.sidecars.sidecarset.prepared import PreparedSet, UnusableSidecarSetError, prepare
 
@@ -193,6 +194,22 @@ class SidecarSetIndex:
         if not prepared.namespaces:
             return [self._everywhere]
         return [self._by_namespace.setdefault(namespace, _Group()) for namespace in set(prepared.namespaces)]
+
+
+class RecentSets:
+    """SS-39: the sets that validation let through a moment ago, for whoever must not miss them."""
+
+    def __init__(self, index: SidecarSetIndex, clock: Clock) -> None:
+        self._index = index
+        self._clock = clock
+
+    def admitted(self, name: str, uid: str, generation: int) -> None:
+        """This state of a set is about to be stored."""
+        self._index.expect(name, uid, generation, self._clock.monotonic() + SETTLING)
+
+    def unseen(self) -> list[str]:
+        """The sets that the index does not show as they were let through."""
+        return self._index.behind(self._clock.monotonic())
 
 
 def need_namespace_labels(candidates: Iterable[PreparedSet]) -> bool:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from app.kube.admission import Allowed, Denied, Operation, Patched, PatchOperation
+from app.kube.clock import SystemClock
 from app.kube.patches import apply
 from app.sidecars.sidecarset.admission import MUTATE, VALIDATE, WEBHOOKS, handlers, mutate, validate
+from app.sidecars.sidecarset.selection import SETTLING, RecentSets, SidecarSetIndex
 from tests.sidecars.writing import ALPHA, BETA, Lookups, review, revision, sidecar_set, write
 
 HASH = "kruise.io/sidecarset-hash"
@@ -688,18 +690,19 @@ def test_all_mistakes_are_reported_together_each_once() -> None:
 
 @pytest.mark.behaviour("SS-39")
 def test_who_injects_is_told_of_every_set_that_is_about_to_be_stored() -> None:
-    told: list[tuple[str, str, int]] = []
-    _, validating = handlers(Lookups(), lambda name, uid, generation: told.append((name, uid, generation)))
-    identity = {"uid": "u", "generation": 3}
-    stored = accepted(sidecar_set(metadata=identity))
+    index, clock = SidecarSetIndex(), SystemClock()
+    _, validating = handlers(Lookups(), RecentSets(index, clock))
 
     def judged(asked: Any) -> None:
         asyncio.run(validating.decide(asked))  # type: ignore[arg-type]
 
-    judged(review(stored))
-    assert told == [("s", "u", 3)]
-    judged(review(stored, stored))
-    assert told == [("s", "u", 3)] * 2
+    stored = accepted(sidecar_set(metadata={"uid": "u", "generation": 3}))
     judged(dataclasses.replace(review(stored), dry_run=True))
-    judged(review(sidecar_set(selector=None)))
-    assert len(told) == 2
+    judged(review({**stored, "spec": {}}))
+    assert index.behind(clock.monotonic()) == []
+    judged(review(stored))
+    assert index.behind(clock.monotonic()) == ["s"]
+    assert index.behind(clock.monotonic() + SETTLING) == []
+    judged(review(stored, stored))
+    index.update(stored)
+    assert index.behind(clock.monotonic()) == []

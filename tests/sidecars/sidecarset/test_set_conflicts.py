@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from app.api.sidecarset import SidecarSet
-from app.sidecars.sidecarset.admission import read
-from tests.sidecars.writing import ALPHA, Lookups, sidecar_set, write
+from app.kube.admission import Denied
+from app.kube.clock import SystemClock
+from app.sidecars.sidecarset.admission import handlers, read
+from app.sidecars.sidecarset.selection import RecentSets, SidecarSetIndex
+from tests.sidecars.writing import ALPHA, Lookups, review, sidecar_set, write
 
 
 def others(*sets: dict[str, Any]) -> Lookups:
@@ -191,3 +195,24 @@ def test_conflicts_are_named_in_the_order_of_the_other_sets() -> None:
 def test_what_others_are_is_read_once_and_may_be_anything_readable() -> None:
     odd = SidecarSet.model_validate({"metadata": {"name": "odd"}, "spec": {}})
     assert write(brings("s", "a"), lookups=Lookups([odd])).obj is not None
+
+
+@pytest.mark.behaviour("SS-30", "SS-39")
+def test_a_set_admitted_a_moment_ago_counts_though_the_cache_does_not_show_it() -> None:
+    lookups = Lookups()
+    index = SidecarSetIndex()
+    _, validating = handlers(lookups, RecentSets(index, SystemClock()))
+
+    def refusal_of(obj: Any) -> str:
+        decision = asyncio.run(validating.decide(review(stored(obj))))  # type: ignore[arg-type]
+        return decision.message if isinstance(decision, Denied) else ""
+
+    def stored(obj: Any) -> Any:
+        return {**obj, "metadata": {**obj["metadata"], "uid": obj["metadata"]["name"], "generation": 1}}
+
+    assert refusal_of(brings("s", "a")) == ""
+    # Admitted, but not stored so far.
+    assert refusal_of(brings("t", "a")) == ""
+    lookups.live_sets = {name: read(stored(brings(name, "a"))) for name in ("s", "t")}
+    assert "already exist in s" in refusal_of(brings("u", "a"))
+    assert lookups.asked_sets == ["s", "s", "t"]
