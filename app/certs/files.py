@@ -27,10 +27,24 @@ class FileCertificates:
         self._hosts = hosts
         self._clock = clock
         self._renew_before = renew_before
+        self._ca_certs: tuple[bytes, ...] = ()
 
-    async def ensure(self) -> CertificateSet:
+    next_step_in: Final = None
+
+    @property
+    def bundle(self) -> bytes:
+        """The CA in force and the one before it, which connections being made may still rely on."""
+        return b"".join(self._ca_certs)
+
+    def published(self, complete: bool) -> None:
+        """Nothing depends on it."""
+
+    async def ensure(self, published: bytes = b"") -> CertificateSet:  # noqa: ARG002 - the protocol's
         """The certificates to use now. Raises CertificateError."""
-        return ensure_files(self._folder, self._hosts, self._clock.now(), self._renew_before)
+        found = ensure_files(self._folder, self._hosts, self._clock.now(), self._renew_before)
+        if found.ca_cert not in self._ca_certs[:1]:
+            self._ca_certs = (found.ca_cert, *self._ca_certs[:1])
+        return found
 
 
 def ensure_files(folder: Path, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> CertificateSet:

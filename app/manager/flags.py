@@ -129,11 +129,19 @@ def _flags() -> tuple[Flag, ...]:
         Flag("protection-log-path", "/log", str, "folder of protection.log, the refused deletions"),
         Flag("sidecarset-workers", 3, _workers, "SidecarSets the controller works on at once"),
         Flag("enable-leader-election", True, parse_bool, "let one replica reconcile; off: this one always does"),
-        Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease"),
+        Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease; not given: our own"),
         Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
         Flag("leader-election-lease-duration", 15.0, parse_duration, "how long a Lease lasts"),
         Flag("leader-election-renew-deadline", 10.0, parse_duration, "how long its holder tries to renew it"),
         Flag("leader-election-retry-period", 2.0, parse_duration, "time between two tries"),
+        Flag("webhook-processes", 2, _processes, "processes that answer reviews; 0: one process does everything"),
+        Flag("process-hang-timeout", 10.0, _period, "start a process again that gives no sign of life for this time"),
+        Flag(
+            "certificate-rotation-step",
+            600.0,
+            _period,
+            "how long each step of a certificate rotation is left to reach all replicas and API servers",
+        ),
         *_without_effect(),
     )
 
@@ -175,6 +183,20 @@ def _ttl(text: str) -> int:
     seconds = _integer(text)
     if not 0 <= seconds <= 2678400:  # MGR-1
         raise ValueError("expected 0 to 2678400 seconds")
+    return seconds
+
+
+def _processes(text: str) -> int:
+    count = _integer(text)
+    if not 0 <= count <= 64:
+        raise ValueError("expected 0 to 64 processes")
+    return count
+
+
+def _period(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds < 1:
+        raise ValueError("expected at least 1s")
     return seconds
 
 

@@ -42,6 +42,11 @@ class Settings:
     election: LeaseTimes | None
 
     @property
+    def external_certificates(self) -> bool:
+        """Whether somebody else keeps certificates and bundles (MGR-35)."""
+        return self.gates.enabled("EnableExternalCerts")
+
+    @property
     def certificate_hosts(self) -> tuple[str, ...]:
         """The names the API server will reach us by (MGR-30)."""
         return (self.webhook_host or f"{self.service_name}.{self.own_namespace}.svc",)
