@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from app.certs.bundle import SharedBundle
 from app.certs.issue import CA_COMMON_NAME, CertificateError, CertificateSet, check_pair, expiry, fault_of, issue
 from app.kube.clock import Clock
 
@@ -27,23 +28,25 @@ class FileCertificates:
         self._hosts = hosts
         self._clock = clock
         self._renew_before = renew_before
-        self._ca_certs: tuple[bytes, ...] = ()
-
-    next_step_in: Final = None
+        self._bundle = SharedBundle(clock)
 
     @property
     def bundle(self) -> bytes:
-        """The CA in force and the one before it, which connections being made may still rely on."""
-        return b"".join(self._ca_certs)
+        """The CAs to publish, PEM."""
+        return self._bundle.text
+
+    @property
+    def next_step_in(self) -> float | None:
+        """When a CA nobody needs any more may be taken out."""
+        return self._bundle.next_step_in
 
     def published(self, complete: bool) -> None:
         """Nothing depends on it."""
 
-    async def ensure(self, published: bytes = b"") -> CertificateSet:  # noqa: ARG002 - the protocol's
+    async def ensure(self, published: bytes = b"") -> CertificateSet:
         """The certificates to use now. Raises CertificateError."""
         found = ensure_files(self._folder, self._hosts, self._clock.now(), self._renew_before)
-        if found.ca_cert not in self._ca_certs[:1]:
-            self._ca_certs = (found.ca_cert, *self._ca_certs[:1])
+        self._bundle.update(found.ca_cert, published)
         return found
 
 

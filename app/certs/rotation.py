@@ -84,18 +84,19 @@ class Rotation:
 
     def unknown(self, *pems: bytes) -> bytes:
         """Those of these CAs that are neither trusted nor given up."""
-        trusted = _blocks(self.bundle)
+        trusted = blocks(self.bundle)
         return b"".join(
-            block for block in _blocks(*pems) if block not in trusted and _fingerprint(block) not in self.retired
+            block for block in blocks(*pems) if block not in trusted and _fingerprint(block) not in self.retired
         )
 
 
 def joined(*pems: bytes) -> bytes:
     """The certificates of several PEM texts, each once."""
-    return b"".join(_blocks(*pems))
+    return b"".join(blocks(*pems))
 
 
-def _blocks(*pems: bytes) -> list[bytes]:
+def blocks(*pems: bytes) -> list[bytes]:
+    """The certificates of several PEM texts one by one, each once and written alike."""
     found = (block.lstrip() + _END + b"\n" for pem in pems for block in pem.split(_END)[:-1])
     return list(dict.fromkeys(found))
 
@@ -233,8 +234,8 @@ def _after(action: Action, observed: Observed, make: Callable[[CertificateSet | 
         previous = joined(stored.current.ca_cert, stored.previous_ca)
         return replace(stored, current=stored.next, next=None, previous_ca=previous)
     if action is Action.FINISH:
-        in_force = _blocks(stored.current.ca_cert)
-        given_up = [_fingerprint(block) for block in _blocks(stored.previous_ca) if block not in in_force]
+        in_force = blocks(stored.current.ca_cert)
+        given_up = [_fingerprint(block) for block in blocks(stored.previous_ca) if block not in in_force]
         return replace(stored, previous_ca=b"", retired=(*stored.retired, *given_up)[-_RETIRED_KEPT:])
     return stored
 

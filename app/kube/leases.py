@@ -262,10 +262,8 @@ class LeaderElector:
         """Let the next candidate start at once (MGR-124)."""
         if self._observed is None or self.leader != self.identity:
             return
-        now = rfc3339_micro(self._clock.now())
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now}
         try:
-            await self._clock.wait_for(self._patch(self._observed, spec), self._times.renew_deadline / 2)
+            await self._clock.wait_for(self._give_back(self._observed), self._times.renew_deadline / 2)
         except (KubeError, TimeoutError) as error:
             logger.warning(
                 "lease %s/%s could not be released, others wait for it to expire: %s",
@@ -273,6 +271,17 @@ class LeaderElector:
                 self.name,
                 str(error) or "no answer in time",
             )
+
+    async def _give_back(self, seen: Lease) -> None:
+        now = rfc3339_micro(self._clock.now())
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now}
+        try:
+            await self._patch(seen, spec)
+        except Conflict:
+            # A renewal that was cut off may have been done all the same.
+            live = await self._client.get(LEASES, self.name, self.namespace, decode=decode_lease)
+            if live.spec.holder_identity == self.identity:
+                await self._patch(live, spec)
 
 
 async def _as_coroutine(lead: Callable[[], Awaitable[None]]) -> None:

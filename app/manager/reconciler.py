@@ -72,7 +72,6 @@ class Reconciler:
             process.rng,
             process.replica.certificate,
             leading=lambda: process.state.leading,
-            external=settings.external_certificates,
         )
         self._controllers: Sequence[Controller] = ()
         self._launch_events = EventRecorder(client.named("events"), launch_barrier.NAME)

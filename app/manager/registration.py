@@ -121,8 +121,7 @@ class _Attempts:
 class Registration:
     """Keeps the API server's side of admission as declared.
 
-    ``board`` is where listeners take the certificate from. With ``external`` nothing is ever written: somebody else
-    keeps certificates and bundles, and we only see whether they are right (MGR-35).
+    ``board`` is where listeners take the certificate from.
     """
 
     def __init__(
@@ -137,7 +136,6 @@ class Registration:
         board: Board[Certificate],
         *,
         leading: Callable[[], bool] = lambda: True,
-        external: bool = False,
     ) -> None:
         self._client = client
         self._clock = client.clock
@@ -148,7 +146,6 @@ class Registration:
         self._metrics = metrics
         self._board = board
         self._leading = leading
-        self._external = external
         self._rng = rng
         self._backoff = Backoff(rng, base=0.5, cap=RETRY_CAP_SECONDS)
         self._repairs = TokenBucket(self._clock, qps=REPAIRS_PER_SECOND, burst=REPAIRS_AT_ONCE)
@@ -304,8 +301,6 @@ class Registration:
         """Whether the definition converts through us already; if not, now it does."""
         patch = conversion_patch(definition, self._endpoint, self._ca_bundle)
         what = f"CustomResourceDefinition {name}"
-        if patch is not None and self._external:
-            raise CertificateError(_not_injected(what))
         if patch is not None:
             await self._repairs.take()
             try:
@@ -339,9 +334,6 @@ class Registration:
         make = mutating_configuration if name == MUTATING_NAME else validating_configuration
         desired = make(self._webhooks, self._endpoint, self._ca_bundle)
         what = f"{resource.kind} {name}"
-        if self._external:
-            self._check_injected(what, live, desired)
-            return True
         try:
             if live is None:
                 await self._repairs.take()
@@ -370,16 +362,6 @@ class Registration:
             for entry in sorted(unknown)
         )
 
-    def _check_injected(self, what: str, live: dict[str, Any] | None, desired: dict[str, Any]) -> None:
-        """MGR-35: every entry of ours is there and trusts the external CA. Raises CertificateError."""
-        if live is None:
-            raise CertificateError(f"{what}: is not installed, and with external certificates we do not write it")
-        present = {entry.get("name"): entry for entry in live.get("webhooks") or []}
-        for entry in desired["webhooks"]:
-            config = (present.get(entry["name"]) or {}).get("clientConfig") or {}
-            if config.get("caBundle") != self._ca_bundle:
-                raise CertificateError(_not_injected(f"{what}: {entry['name']}"))
-
     def _repaired(self, what: str) -> None:
         if self.registered.is_set():
             self._metrics.registration_repairs.labels(what).inc()
@@ -390,10 +372,6 @@ class Registration:
     @property
     def _ca_bundle(self) -> str:
         return base64.b64encode(self._certificates.bundle).decode()
-
-
-def _not_injected(what: str) -> str:
-    return f"{what}: its caBundle is not ca.crt of the external certificates: is the CA injector running?"
 
 
 def _published(definitions: Iterable[Mapping[str, Any]], configurations: Iterable[Mapping[str, Any]]) -> bytes:

@@ -53,7 +53,9 @@ class Settings:
 
     @property
     def bind_host(self) -> str:
-        """Where the admission service listens: loopback if it is registered at a loopback name, else everywhere."""
+        """Where the admission service listens: as told, else on loopback if it is registered there, else everywhere."""
+        if self.flags.text("webhook-bind-address"):
+            return self.flags.text("webhook-bind-address")
         if self.webhook_host in _LOOPBACK:
             return "127.0.0.1" if self.webhook_host == "localhost" else self.webhook_host
         return ""

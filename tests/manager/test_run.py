@@ -115,7 +115,9 @@ async def test_without_a_certificate_in_time_it_gives_up_saying_why(tmp_path: Pa
     flags = [*NOWHERE, f"--kubeconfig={kubeconfig(tmp_path, port)}", "--webhook-initialize-timeout=10ms"]
     settings = read_settings(parse_flags(flags), {})
     manager = single_process(settings, {}, bind_all(settings))
-    with pytest.raises(StartError, match=r"no serving certificate within 0.01 s: GET .*: cannot connect to http://127.0.0.1"):
+    with pytest.raises(
+        StartError, match=r"no serving certificate within 0.01 s: GET .*: cannot connect to http://127.0.0.1"
+    ):
         await manager.run()
 
 
