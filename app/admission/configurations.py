@@ -67,14 +67,59 @@ def validating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca
     return _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, entries)
 
 
-def updated(live: Mapping[str, Any], desired: Mapping[str, Any]) -> dict[str, Any] | None:
+def updated(
+    live: Mapping[str, Any], desired: Mapping[str, Any], *, leading: bool = True, prune: bool = True
+) -> dict[str, Any] | None:
     """The live configuration with our entries, or None if they are in place already (MGR-44).
 
     Labels, annotations and the resourceVersion of the live object stay, so a concurrent change is a conflict.
+
+    MGR-101, MGR-120: during a rolling update replicas of several versions look after one configuration. Each sees to it
+    that its own entries are there and that all entries lead to us and trust us; what else an entry says is the business
+    of the replica that leads (``leading``), and so is dropping entries that it does not know (``prune``).
     """
-    if (live.get("webhooks") or []) == desired["webhooks"]:
+    live_entries: list[dict[str, Any]] = live.get("webhooks") or []
+    wanted = {entry["name"]: entry for entry in desired["webhooks"]}
+    present = {entry.get("name"): entry for entry in live_entries}
+    entries = [
+        entry if leading or entry["name"] not in present else _pointed_at_us(present[entry["name"]], entry)
+        for entry in desired["webhooks"]
+    ]
+    if not prune:
+        pattern = desired["webhooks"][0] if desired["webhooks"] else None
+        entries += [
+            _pointed_at_us(entry, pattern) if pattern is not None else entry
+            for name, entry in present.items()
+            if name not in wanted
+        ]
+    if _same(live_entries, entries, ordered=leading and prune):
         return None
-    return {**live, "apiVersion": API_VERSION, "kind": desired["kind"], "webhooks": desired["webhooks"]}
+    return {**live, "apiVersion": API_VERSION, "kind": desired["kind"], "webhooks": entries}
+
+
+def unknown_entries(live: Mapping[str, Any], desired: Mapping[str, Any]) -> frozenset[str]:
+    """The names of live entries that we do not declare."""
+    known = {entry["name"] for entry in desired["webhooks"]}
+    return frozenset(str(entry.get("name")) for entry in live.get("webhooks") or [] if entry.get("name") not in known)
+
+
+def _same(live: list[dict[str, Any]], entries: list[dict[str, Any]], *, ordered: bool) -> bool:
+    if ordered:
+        return live == entries
+    return len(live) == len(entries) and all(entry in live for entry in entries)
+
+
+def _pointed_at_us(entry: dict[str, Any], pattern: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry as it stands, but for where it leads and whom it trusts; the path stays its own."""
+    config, ours = entry.get("clientConfig") or {}, pattern["clientConfig"]
+    if "service" in ours and "service" in config:
+        service = {**ours["service"], "path": config["service"].get("path", ours["service"]["path"])}
+        return {**entry, "clientConfig": _with_ca({"service": service}, ours.get("caBundle", ""))}
+    if "url" in ours and "url" in config:
+        host = str(ours["url"]).split("/", 3)[2]
+        path = str(config["url"]).split("/", 3)[3:] or [""]
+        return {**entry, "clientConfig": _with_ca({"url": f"https://{host}/{path[0]}"}, ours.get("caBundle", ""))}
+    return {**entry, "clientConfig": ours} if entry.get("name") == pattern.get("name") else entry
 
 
 def _configuration(kind: str, name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from fastapi import FastAPI
@@ -29,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 #: A client that stops sending must not hold a connection for ever.
 BODY_TIMEOUT_SECONDS: Final = 10.0
+#: How many decisions the debug page shows.
+KEPT_DECISIONS: Final = 100
 #: Part of a webhook's own timeout after which we answer: a clear answer of ours beats the API server's timeout.
 _PART_OF_TIMEOUT: Final = 0.9
 _DECISIONS: Final = (Allowed, Patched, Denied)
@@ -48,6 +52,24 @@ class _Request(NamedTuple):
     body: bytes
 
 
+class Decided(NamedTuple):
+    """One decision, as the debug page shows it."""
+
+    at: float
+    webhook: str
+    outcome: str
+    operation: str
+    object: str
+    user: str
+    message: str
+
+    def line(self) -> str:
+        """One line, without anything a terminal would obey."""
+        stamp = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
+        text = f"{stamp} {self.outcome:<7} {self.webhook} {self.operation} {self.object} by {self.user} {self.message}"
+        return "".join(character if character.isprintable() else "?" for character in text).rstrip()
+
+
 class AdmissionApp(FastAPI):
     """The FastAPI application; ``starting`` says why reviews cannot be judged yet, and is empty once they can."""
 
@@ -56,6 +78,8 @@ class AdmissionApp(FastAPI):
         self.starting = ""
         #: While stopping, answers ask the client to come back on a new connection, which another replica will take.
         self.draining = False
+        #: The last decisions, for the debug page.
+        self.decisions: deque[Decided] = deque(maxlen=KEPT_DECISIONS)
         self._endpoints: dict[str, _Endpoint] = {}
         self._unknown: _Endpoint | None = None
 
@@ -243,6 +267,18 @@ class ReviewEndpoint(_PostEndpoint):
             payload = envelope.answer(review.uid, self._failed(handler, review, error))
             outcome = "error"
         self._stats.decided(handler.webhook.name, outcome)
+        message = decision.message if isinstance(decision, Denied) else ""
+        self._app.decisions.append(
+            Decided(
+                time.time(),
+                handler.webhook.name,
+                outcome,
+                review.operation.value,
+                _named(review),
+                review.username,
+                message[:300],
+            )
+        )
         return 200, payload
 
     async def _decide(self, handler: Handler, review: Review) -> tuple[Decision, str]:

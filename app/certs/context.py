@@ -20,6 +20,7 @@ class ServingContext:
 
     def __init__(self, cert: bytes, key: bytes) -> None:
         self._current = _server_context(cert, key)
+        self._pair = (cert, key)
         self.reloads = 0
         self.listener = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.listener.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -29,7 +30,12 @@ class ServingContext:
     def replace(self, cert: bytes, key: bytes) -> None:
         """Serve another certificate from the next handshake on. Raises CertificateError and keeps the old one."""
         self._current = _server_context(cert, key)
+        self._pair = (cert, key)
         self.reloads += 1
+
+    def serves(self, cert: bytes, key: bytes) -> bool:
+        """Whether this very pair is served now."""
+        return self._pair == (cert, key)
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _listener: ssl.SSLContext) -> None:
         connection.context = self._current

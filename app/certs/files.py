@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
+from app.certs.bundle import SharedBundle
 from app.certs.issue import CA_COMMON_NAME, CertificateError, CertificateSet, check_pair, expiry, fault_of, issue
 from app.kube.clock import Clock
 
@@ -27,10 +28,26 @@ class FileCertificates:
         self._hosts = hosts
         self._clock = clock
         self._renew_before = renew_before
+        self._bundle = SharedBundle(clock)
 
-    async def ensure(self) -> CertificateSet:
+    @property
+    def bundle(self) -> bytes:
+        """The CAs to publish, PEM."""
+        return self._bundle.text
+
+    @property
+    def next_step_in(self) -> float | None:
+        """When a CA nobody needs any more may be taken out."""
+        return self._bundle.next_step_in
+
+    def published(self, complete: bool) -> None:
+        """Nothing depends on it."""
+
+    async def ensure(self, published: bytes = b"") -> CertificateSet:
         """The certificates to use now. Raises CertificateError."""
-        return ensure_files(self._folder, self._hosts, self._clock.now(), self._renew_before)
+        found = ensure_files(self._folder, self._hosts, self._clock.now(), self._renew_before)
+        self._bundle.update(found.ca_cert, published)
+        return found
 
 
 def ensure_files(folder: Path, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> CertificateSet:

@@ -118,23 +118,48 @@ def issue(hosts: tuple[str, ...], now: datetime, reuse_ca_of: CertificateSet | N
 def fault_of(certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> str:
     """Why a set must be made anew, or an empty string if it is sound (MGR-33)."""
     try:
-        certificate = check_pair(certificates.cert, certificates.key)
-        authority = _load_certificate(certificates.ca_cert, "CA certificate")
+        fault, _, _ = condition_of(certificates, hosts, now, renew_before)
+        if fault:
+            return fault
+        for name, held in _both(certificates):
+            if held.not_valid_before_utc > now:
+                return f"{name}: is not valid before {held.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+            if held.not_valid_after_utc <= now + renew_before:
+                return f"{name}: expires at {held.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
     except CertificateError as error:
         return str(error)
+    return ""
+
+
+def condition_of(
+    certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta
+) -> tuple[str, bool, bool]:
+    """Why a set cannot be served (or an empty string), whether it ends within ``renew_before``, whether its CA may
+    sign again. Raises CertificateError for what is no certificate.
+
+    A certificate that begins in the future is not at fault: then our clock is behind, or that of whoever issued it was
+    ahead, and making another would only replace one that API servers may well believe.
+    """
+    certificate = check_pair(certificates.cert, certificates.key)
+    authority = _load_certificate(certificates.ca_cert, "CA certificate")
+    can_sign = _reusable_ca(certificates, now) is not None
     try:
         certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):
-        return f"serving certificate: was not signed by the CA {authority.subject.rfc4514_string()}"
+        return f"serving certificate: was not signed by the CA {authority.subject.rfc4514_string()}", True, can_sign
     missing = [host for host in hosts if not _fits(certificate, host)]
     if missing:
-        return f"serving certificate: is not for {', '.join(missing)}"
-    for name, held in (("serving certificate", certificate), ("CA certificate", authority)):
-        if held.not_valid_before_utc > now:
-            return f"{name}: is not valid before {held.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-        if held.not_valid_after_utc <= now + renew_before:
-            return f"{name}: expires at {held.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-    return ""
+        return f"serving certificate: is not for {', '.join(missing)}", True, can_sign
+    ends = min(held.not_valid_after_utc for _, held in _both(certificates))
+    fault = "" if ends > now else f"serving certificate: expired at {ends:%Y-%m-%d %H:%M} UTC"
+    return fault, ends <= now + renew_before, can_sign
+
+
+def _both(certificates: CertificateSet) -> tuple[tuple[str, x509.Certificate], tuple[str, x509.Certificate]]:
+    return (
+        ("serving certificate", _load_certificate(certificates.cert, "serving certificate")),
+        ("CA certificate", _load_certificate(certificates.ca_cert, "CA certificate")),
+    )
 
 
 def check_pair(cert: bytes, key: bytes) -> x509.Certificate:
@@ -144,6 +169,16 @@ def check_pair(cert: bytes, key: bytes) -> x509.Certificate:
     if _public_pem(private.public_key()) != _public_pem(certificate.public_key()):
         raise CertificateError("private key: does not belong to the serving certificate")
     return certificate
+
+
+def unexpired(bundle: bytes, now: datetime) -> bytes:
+    """The certificates of a PEM bundle that have not expired; none if it cannot be read."""
+    try:
+        found = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return b""
+    good = {certificate: None for certificate in found if certificate.not_valid_after_utc > now}
+    return b"".join(certificate.public_bytes(Encoding.PEM) for certificate in good)
 
 
 def expiry(cert: bytes) -> datetime:

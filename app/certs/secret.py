@@ -1,21 +1,33 @@
-"""Certificates in a Secret, shared by all replicas: the first makes them, the others read them (MGR-32 … MGR-34)."""
+"""Certificates in a Secret, shared by all replicas: the first makes them, the others read them (MGR-32 … MGR-34).
+
+What to do is decided in rotation.py; here the Secret is read and written.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from app.certs.issue import CertificateError, CertificateSet, fault_of, from_secret_data, issue
+from app.certs.issue import CertificateError, CertificateSet, unexpired
+from app.certs.rotation import EXTRA_KEYS, Action, Observed, Rotation, carried_out, judge_for, maker_for, plan
+from app.certs.rotation import read_rotation as read
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.ratelimit import TokenBucket
 from app.kube.resources import SECRETS
 
 logger = logging.getLogger(__name__)
 
 #: How often another replica may be faster than us before something else must be wrong.
 _ATTEMPTS: Final = 5
+#: Writes of the Secret at once, and per second after that: somebody who undoes them all is not fought for ever.
+_WRITES_AT_ONCE: Final = 10
+_WRITES_PER_SECOND: Final = 0.1
+#: How long a step of a rotation is left to reach everybody, unless told otherwise.
+STEP_SECONDS: Final = 600.0
 
 
 class SecretCertificates:
@@ -30,6 +42,7 @@ class SecretCertificates:
         name: str,
         hosts: tuple[str, ...],
         renew_before: timedelta,
+        step_seconds: float = STEP_SECONDS,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -37,34 +50,104 @@ class SecretCertificates:
         self._name = name
         self._hosts = hosts
         self._renew_before = renew_before
+        self._step_seconds = step_seconds
+        self._writes = TokenBucket(clock, qps=_WRITES_PER_SECOND, burst=_WRITES_AT_ONCE)
+        self._held: Rotation | None = None
+        #: The rotation whose bundle was seen in place everywhere, and since when (monotonic).
+        self._in_place: Rotation | None = None
+        self._in_place_since = 0.0
 
-    async def ensure(self) -> CertificateSet:
-        """The Secret's certificates, made or made anew where there are none or they are not sound.
+    @property
+    def bundle(self) -> bytes:
+        """The CAs to publish, PEM."""
+        return self._held.bundle if self._held is not None else b""
+
+    def published(self, complete: bool) -> None:
+        """Told after each look at all places that carry the bundle, whether it stood in all of them."""
+        if not complete:
+            self._in_place = None
+        elif self._in_place != self._held:
+            self._in_place, self._in_place_since = self._held, self._clock.monotonic()
+
+    @property
+    def next_step_in(self) -> float | None:
+        """Seconds until the next step of a rotation may be due; None: none is going on."""
+        held = self._held
+        if held is None or (held.next is None and not held.previous_ca):
+            return None
+        if self._in_place != held:
+            return self._step_seconds
+        return max(0.0, self._in_place_since + self._step_seconds - self._clock.monotonic())
+
+    async def ensure(self, published: bytes = b"") -> CertificateSet:
+        """The certificates to serve now, made, renewed or brought one step further where they need it.
+
+        ``published`` are the CAs that clients are told to trust at present, PEM: where nothing of the Secret can be
+        used, they stay trusted, for replicas we do not know of may serve what they have signed.
 
         Raises KubeError if the API server does not let us.
         """
         for _ in range(_ATTEMPTS):
             try:
-                live = await self._client.get(SECRETS, self._name, self._namespace)
+                live: Mapping[str, Any] | None = await self._client.get(SECRETS, self._name, self._namespace)
             except NotFound:
                 live = None
             try:
-                return await self._create() if live is None else await self._sound(live)
+                self._held = await self._one_step(live, published)
             except (AlreadyExists, Conflict):
                 continue  # another replica was faster: take what it made
+            return self._held.current
         raise KubeError(
             f"Secret {self._namespace}/{self._name}: changed by somebody else {_ATTEMPTS} times in a row; "
             "is another program writing it?"
         )
 
-    async def _create(self) -> CertificateSet:
-        made = issue(self._hosts, self._clock.now())
+    async def _one_step(self, live: Mapping[str, Any] | None, published: bytes) -> Rotation:
+        now = self._clock.now()
+        observed = self._observed(live, unexpired(published, now))
+        step = plan(observed, judge_for(self._hosts, now, self._renew_before))
+        if step.action is Action.KEEP and observed.stored is not None:
+            return observed.stored
+        if not self._writes.try_take():
+            if self._held is None:
+                raise KubeError(f"Secret {self._namespace}/{self._name}: somebody undoes what we write: {step.why}")
+            return self._held
+        made = carried_out(step.action, observed, maker_for(self._hosts, now))
+        await self._write(live, made)
+        level = logging.INFO if live is None and observed.held is None else logging.WARNING
+        why = f" ({step.why})" if step.why else ""
+        logger.log(level, "Secret %s/%s: %s%s", self._namespace, self._name, step.action, why)
+        return made
+
+    def _observed(self, live: Mapping[str, Any] | None, published: bytes) -> Observed:
+        stored: Rotation | None = None
+        fault = ""
+        if live is not None:
+            try:
+                stored = read(live.get("data"))
+            except CertificateError as error:
+                fault = str(error)
+        settled = (
+            stored is not None
+            and stored == self._in_place
+            and self._clock.monotonic() >= self._in_place_since + self._step_seconds
+        )
+        return Observed(live is not None, stored, self._held, settled, fault, published)
+
+    async def _write(self, live: Mapping[str, Any] | None, made: Rotation) -> None:
+        data = made.secret_data()
+        if live is not None:
+            # The resourceVersion of what was read goes along: of two replicas, one wins.
+            foreign = {key: value for key, value in (live.get("data") or {}).items() if key not in EXTRA_KEYS}
+            body = {**live, "data": {**foreign, **data}}
+            await self._client.replace(SECRETS, self._name, body, self._namespace)
+            return
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": self._name, "namespace": self._namespace},
             "type": "Opaque",
-            "data": made.secret_data(),
+            "data": data,
         }
         try:
             await self._client.create(SECRETS, body, self._namespace)
@@ -73,22 +156,3 @@ class SecretCertificates:
                 f"namespace {self._namespace} does not exist: kubectl create namespace {self._namespace}, "
                 f"or kubectl apply -f deploy/rbac.yaml"
             ) from error
-        logger.info("Secret %s/%s created with a new certificate", self._namespace, self._name)
-        return made
-
-    async def _sound(self, live: dict[str, Any]) -> CertificateSet:
-        now = self._clock.now()
-        held: CertificateSet | None = None
-        try:
-            held = from_secret_data(live.get("data"))
-            fault = fault_of(held, self._hosts, now, self._renew_before)
-        except CertificateError as error:
-            fault = str(error)
-        if held is not None and not fault:
-            return held
-        made = issue(self._hosts, now, reuse_ca_of=held)
-        # The resourceVersion of what was read goes along: of two replicas, one wins.
-        body = {**live, "data": {**(live.get("data") or {}), **made.secret_data()}}
-        await self._client.replace(SECRETS, self._name, body, self._namespace)
-        logger.warning("Secret %s/%s: %s: new certificate made", self._namespace, self._name, fault)
-        return made

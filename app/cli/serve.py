@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -22,13 +23,16 @@ from app.certs.context import ServingContext
 from app.certs.files import CA_FILE, ensure_files
 from app.certs.issue import CertificateSet
 from app.kube.clock import SystemClock
+from app.manager.counts import CONTENT_TYPE, Counts
 from app.manager.gates import FeatureGates
 from app.manager.health import metrics_app
-from app.manager.metrics import CONTENT_TYPE, ManagerMetrics
+from app.manager.metrics import ManagerMetrics
+from app.manager.process import BEAT_SECONDS
 from app.manager.serving import Server, StartError, bind
+from app.manager.shared import Replica
 from app.manager.standalone import Standalone
+from app.manager.supervisor import Supervisor
 from app.manager.tasks import Tasks
-from app.manager.workers import supervise
 
 logger = logging.getLogger(__name__)
 
@@ -70,24 +74,29 @@ def serve(options: ServeOptions) -> int:
     asyncio.run(standalone.reload())
     logger.info("loaded %s", standalone.summary)
 
-    def work() -> int:
-        return _in_loop(standalone, certificates, listener)
+    names = [f"worker {number}" for number in range(options.workers)]
+    replica = Replica(names)
+    works = {name: functools.partial(_in_loop, name, replica, standalone, certificates, listener) for name in names}
+    return works[names[0]]() if options.workers == 1 else Supervisor(replica, works).run()
 
-    return work() if options.workers == 1 else supervise(options.workers, work)
 
-
-def _in_loop(standalone: Standalone, certificates: CertificateSet, listener: socket.socket) -> int:
+def _in_loop(
+    name: str, replica: Replica, standalone: Standalone, certificates: CertificateSet, listener: socket.socket
+) -> int:
     import uvloop
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(standalone, certificates, listener))
+        runner.run(_serve(name, replica, standalone, certificates, listener))
     return 0
 
 
-async def _serve(standalone: Standalone, certificates: CertificateSet, listener: socket.socket) -> None:
+async def _serve(
+    name: str, replica: Replica, standalone: Standalone, certificates: CertificateSet, listener: socket.socket
+) -> None:
     metrics = ManagerMetrics()
+    counts = Counts(replica, name, metrics.registry)
     app = create_app(standalone.registry, convert, metrics.admission)
-    app.router.routes.append(Route("/metrics", endpoint=_Metrics(metrics.exposition)))
+    app.router.routes.append(Route("/metrics", endpoint=_Metrics(counts.exposition)))
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -95,6 +104,8 @@ async def _serve(standalone: Standalone, certificates: CertificateSet, listener:
     server = Server(app, tls=tls.listener, grace_seconds=GRACE_SECONDS)
     tasks = Tasks(stop)
     tasks.start(standalone.watch(), "watching files")
+    tasks.start(_live(name, replica, counts), "heartbeat")
+    replica.on_ring(name, functools.partial(counts.publish, {}))
     tasks.start(server.serve([listener]), "server", finish=server.stop)
     await stop.wait()
     app.draining = True
@@ -102,10 +113,17 @@ async def _serve(standalone: Standalone, certificates: CertificateSet, listener:
     tasks.raise_failure()
 
 
-class _Metrics:
-    """``/metrics`` on the same port; each worker shows its own."""
+async def _live(name: str, replica: Replica, counts: Counts) -> None:
+    while True:
+        replica.beat(name)
+        counts.publish({})
+        await asyncio.sleep(BEAT_SECONDS)
 
-    def __init__(self, exposition: Callable[[], bytes]) -> None:
+
+class _Metrics:
+    """``/metrics`` on the same port, for all workers."""
+
+    def __init__(self, exposition: Callable[[], Awaitable[bytes]]) -> None:
         self._app = metrics_app(exposition, CONTENT_TYPE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

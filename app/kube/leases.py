@@ -8,6 +8,7 @@ by itself, before anybody else may start.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import uuid
@@ -93,6 +94,7 @@ class LeaderElector:
         self._release_on_exit = release
         self._metrics = metrics if metrics is not None else NoMetrics()
         self._leading = False
+        self._wake = asyncio.Event()
         #: The lease as last seen or written, and since when (monotonic) it has looked like that.
         self._observed: Lease | None = None
         self._observed_at = 0.0
@@ -140,10 +142,18 @@ class LeaderElector:
         self._leading = leading
         self._metrics.leader(self.name, leading)
 
+    def look_again(self) -> None:
+        """Somebody saw the lease change: a waiting candidate looks at it now, not only when its time has come."""
+        self._wake.set()
+
     async def _acquire(self) -> None:
-        while not await self._try():
+        while True:
+            self._wake.clear()
+            if await self._try():
+                return
             factor = 1 + self._rng.random() * (JITTER - 1)
-            await self._clock.sleep(self._times.retry_period * factor)
+            with contextlib.suppress(TimeoutError):
+                await self._clock.wait_for(self._wake.wait(), self._times.retry_period * factor)
 
     async def _renew(self) -> None:
         """Renew until that fails for as long as the deadline (``TimeoutError``)."""
@@ -252,10 +262,8 @@ class LeaderElector:
         """Let the next candidate start at once (MGR-124)."""
         if self._observed is None or self.leader != self.identity:
             return
-        now = rfc3339_micro(self._clock.now())
-        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now}
         try:
-            await self._clock.wait_for(self._patch(self._observed, spec), self._times.renew_deadline / 2)
+            await self._clock.wait_for(self._give_back(self._observed), self._times.renew_deadline / 2)
         except (KubeError, TimeoutError) as error:
             logger.warning(
                 "lease %s/%s could not be released, others wait for it to expire: %s",
@@ -263,6 +271,17 @@ class LeaderElector:
                 self.name,
                 str(error) or "no answer in time",
             )
+
+    async def _give_back(self, seen: Lease) -> None:
+        now = rfc3339_micro(self._clock.now())
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": now, "renewTime": now}
+        try:
+            await self._patch(seen, spec)
+        except Conflict:
+            # A renewal that was cut off may have been done all the same.
+            live = await self._client.get(LEASES, self.name, self.namespace, decode=decode_lease)
+            if live.spec.holder_identity == self.identity:
+                await self._patch(live, spec)
 
 
 async def _as_coroutine(lead: Callable[[], Awaitable[None]]) -> None:

@@ -44,6 +44,11 @@ class Caches:
         self.sidecarsets.subscribe(self._index_sidecarset)
 
     @property
+    def by_name(self) -> Mapping[str, Store[Any]]:
+        """All stores, by what a person calls them."""
+        return {**self.for_admission, "Pods": self.pods}
+
+    @property
     def for_admission(self) -> Mapping[str, Store[Any]]:
         """The stores that must be filled before a review can be judged, by what a person calls them."""
         return {
@@ -52,10 +57,8 @@ class Caches:
             "ControllerRevisions": self.revisions,
         }
 
-    def reflectors(
-        self, client: Client, rng: Random, metrics: ReflectorMetrics, *, watched_namespace: str = ""
-    ) -> Sequence[Reflector[Any]]:
-        """What fills the stores, to be run as tasks."""
+    def common_reflectors(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Sequence[Reflector[Any]]:
+        """What fills the stores that admission and controllers read, to be run as tasks."""
         return (
             Reflector(
                 client,
@@ -76,10 +79,11 @@ class Caches:
                 label_selector=REVISION_SELECTOR,
                 metrics=metrics,
             ),
-            Reflector(
-                client, PODS, self.pods, decode=decode_pod, rng=rng, namespace=watched_namespace, metrics=metrics
-            ),
         )
+
+    def pod_reflector(self, client: Client, rng: Random, metrics: ReflectorMetrics, namespace: str) -> Reflector[Pod]:
+        """What fills the store of Pods, of one namespace or (empty) of all: for controllers only."""
+        return Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, namespace=namespace, metrics=metrics)
 
     def _index_sidecarset(self, change: Change[SidecarSet]) -> None:
         if change.new is not None:

@@ -115,6 +115,7 @@ def _flags() -> tuple[Flag, ...]:
         Flag("kubeconfig", "", str, "kubeconfig file; outside a cluster $KUBECONFIG and ~/.kube/config count too"),
         Flag("webhook-host", "", str, "register webhooks by URL at this host, for a manager outside the cluster"),
         Flag("webhook-port", 9876, _port, "port of the admission service"),
+        Flag("webhook-bind-address", "", str, "address the admission service listens on; empty: all"),
         Flag("policies", "", str, "folder with webhooks.yaml, the operator's overrides per webhook"),
         Flag("metrics-addr", ":8080", _address, "address of /metrics; 0 turns it off"),
         Flag("health-probe-addr", ":8000", _address, "address of /healthz and /readyz; 0 turns them off"),
@@ -129,11 +130,19 @@ def _flags() -> tuple[Flag, ...]:
         Flag("protection-log-path", "/log", str, "folder of protection.log, the refused deletions"),
         Flag("sidecarset-workers", 3, _workers, "SidecarSets the controller works on at once"),
         Flag("enable-leader-election", True, parse_bool, "let one replica reconcile; off: this one always does"),
-        Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease"),
+        Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease; not given: our own"),
         Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
         Flag("leader-election-lease-duration", 15.0, parse_duration, "how long a Lease lasts"),
         Flag("leader-election-renew-deadline", 10.0, parse_duration, "how long its holder tries to renew it"),
         Flag("leader-election-retry-period", 2.0, parse_duration, "time between two tries"),
+        Flag("webhook-processes", 2, _processes, "processes that answer reviews; 0: one process does everything"),
+        Flag("process-hang-timeout", 10.0, _period, "start a process again that gives no sign of life for this time"),
+        Flag(
+            "certificate-rotation-step",
+            600.0,
+            _period,
+            "how long each step of a certificate rotation is left to reach all replicas and API servers",
+        ),
         *_without_effect(),
     )
 
@@ -175,6 +184,20 @@ def _ttl(text: str) -> int:
     seconds = _integer(text)
     if not 0 <= seconds <= 2678400:  # MGR-1
         raise ValueError("expected 0 to 2678400 seconds")
+    return seconds
+
+
+def _processes(text: str) -> int:
+    count = _integer(text)
+    if not 0 <= count <= 64:
+        raise ValueError("expected 0 to 64 processes")
+    return count
+
+
+def _period(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds < 1:
+        raise ValueError("expected at least 1s")
     return seconds
 
 

@@ -24,12 +24,14 @@ from app.sidecars.sidecarset import admission as sidecarset
 from app.sidecars.sidecarset.selection import RecentSets, SidecarSetIndex
 from app.sidecars.sidecarset.step import Lookups, RefusalReport, SidecarSetStep
 
-#: Every declaration of this build, whatever the gates: what RBAC and the reference page are made from.
-WEBHOOKS: Final[tuple[Webhook, ...]] = (
-    *pod.WEBHOOKS,
-    *sidecarset.WEBHOOKS,
-    *deletion.webhooks(load_table()),
-)
+
+def declarations(protected_kinds: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
+    """What is registered for these protected kinds, in the order of ``build_handlers``, whatever the gates."""
+    return (*pod.WEBHOOKS, *sidecarset.WEBHOOKS, *deletion.webhooks(protected_kinds))
+
+
+#: Every declaration of this build: what RBAC and the reference page are made from.
+WEBHOOKS: Final[tuple[Webhook, ...]] = declarations(load_table())
 
 
 @dataclass(frozen=True, slots=True)

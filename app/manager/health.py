@@ -1,4 +1,7 @@
-"""``/healthz``, ``/readyz`` and ``/metrics``: plain HTTP beside the admission service."""
+"""``/healthz``, ``/readyz``, ``/metrics`` and ``/debug/``: plain HTTP beside the admission service.
+
+Any process that serves webhooks answers for the whole replica, from what all its processes wrote on their boards.
+"""
 
 from __future__ import annotations
 
@@ -10,65 +13,107 @@ from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.manager.shared import Replica
+
 #: MGR-121: the self-check has a limit.
 SELF_CHECK_SECONDS: Final = 2.0
 
 #: Empty if all is well, else what is not.
 Check: TypeAlias = Callable[[], Awaitable[str]]
+_Answer: TypeAlias = tuple[int, bytes, str]
+_TEXT: Final = "text/plain; charset=utf-8"
+#: A page in a browser must not read this by a name of its own that points here.
+_LOCAL_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
 class Readiness:
     """Whether this replica may be sent reviews. Latches: what was ready once stays so until shutdown (D-18)."""
 
-    def __init__(self) -> None:
-        self._missing: dict[str, str] = {}
-        self.stopping = False
+    def __init__(self, replica: Replica, own: str, webhook_processes: tuple[str, ...], reconciler: str) -> None:
+        self._replica = replica
+        self._own = own
+        self._webhook_processes = webhook_processes
+        self._reconciler = reconciler
         self.self_check: Check | None = None
-
-    def need(self, what: str, why: str) -> None:
-        """Not ready before ``done(what)``; ``why`` is shown meanwhile."""
-        self._missing[what] = why
-
-    def done(self, what: str) -> None:
-        """This is in place, for good."""
-        self._missing.pop(what, None)
 
     async def fault(self) -> str:
         """Why we are not ready, or an empty string (MGR-20)."""
-        if self.stopping:
+        if self._replica.state(self._own).stopping:
             return "shutting down"
-        if self._missing:
-            return "; ".join(f"{what}: {why}" for what, why in self._missing.items())
+        # A process that is started again is no reason to take the others away from the API server.
+        awaited = (self._own,) if self._replica.was_ready else self._webhook_processes
+        for name in awaited:
+            state = self._replica.state(name)
+            if not state.ready:
+                return f"{name}: " + ("; ".join(f"{what}: {why}" for what, why in state.missing.items()) or "starting")
+        reconciler = self._replica.state(self._reconciler)
+        if not reconciler.registered:
+            return "webhooks: not registered yet"
+        self._replica.latch_ready()
         return await self.self_check() if self.self_check is not None else ""
 
 
-def health_app(readiness: Readiness) -> ASGIApp:
-    """``/healthz`` (the process serves) and ``/readyz`` (it may be sent reviews)."""
+def health_app(readiness: Readiness, debug: ASGIApp) -> ASGIApp:
+    """``/healthz`` (the process serves), ``/readyz`` (the replica may be sent reviews), and ``/debug/``."""
 
-    async def answer(path: str) -> tuple[int, bytes, str]:
+    async def answer(path: str) -> _Answer:
         if path in ("/healthz", "/healthz/ping"):
-            return 200, b"ok", "text/plain; charset=utf-8"
+            return 200, b"ok", _TEXT
         if path in ("/readyz", "/readyz/webhook-ready"):
             fault = await readiness.fault()
             text = f"not ready: {fault}\n" if fault else "ok"
-            return 503 if fault else 200, text.encode("utf-8", "replace"), "text/plain; charset=utf-8"
-        return 404, b"not found: /healthz and /readyz are here\n", "text/plain; charset=utf-8"
+            return 503 if fault else 200, text.encode("utf-8", "replace"), _TEXT
+        return 404, b"not found: /healthz, /readyz and /debug/ are here\n", _TEXT
 
-    return _plain(answer)
+    plain = _plain(answer)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        inner = debug if scope["type"] == "http" and scope["path"].startswith("/debug") else plain
+        await inner(scope, receive, send)
+
+    return app
 
 
-def metrics_app(exposition: Callable[[], bytes], content_type: str) -> ASGIApp:
+def metrics_app(exposition: Callable[[], Awaitable[bytes]], content_type: str) -> ASGIApp:
     """``/metrics``."""
 
-    async def answer(path: str) -> tuple[int, bytes, str]:
+    async def answer(path: str) -> _Answer:
         if path == "/metrics":
-            return 200, exposition(), content_type
-        return 404, b"not found: /metrics is here\n", "text/plain; charset=utf-8"
+            return 200, await exposition(), content_type
+        return 404, b"not found: /metrics is here\n", _TEXT
 
     return _plain(answer)
 
 
-def _plain(answer: Callable[[str], Awaitable[tuple[int, bytes, str]]]) -> ASGIApp:
+def loopback_only(page: Callable[[str], Awaitable[str | None]]) -> ASGIApp:
+    """Plain text pages for who sits on this machine (or comes through ``kubectl port-forward``), nobody else."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        async def answer(path: str) -> _Answer:
+            if not _is_local(scope):
+                return 403, b"debug pages are shown on loopback only: use kubectl port-forward\n", _TEXT
+            text = await page(path)
+            return (
+                (404, b"not found: /debug/ lists the pages\n", _TEXT) if text is None else (200, text.encode(), _TEXT)
+            )
+
+        await _plain(answer)(scope, receive, send)
+
+    return app
+
+
+def _is_local(scope: Scope) -> bool:
+    client = scope.get("client")
+    if client is None:
+        return False
+    address = ipaddress.ip_address(client[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "localhost")
+    name = host if host.endswith("]") else host.rpartition(":")[0] or host
+    return (mapped or address).is_loopback and name in _LOCAL_NAMES
+
+
+def _plain(answer: Callable[[str], Awaitable[_Answer]]) -> ASGIApp:
     async def app(scope: Scope, _receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
@@ -80,8 +125,8 @@ def _plain(answer: Callable[[str], Awaitable[tuple[int, bytes, str]]]) -> ASGIAp
     return app
 
 
-def self_check(address: tuple[str, int], ca_cert: Callable[[], bytes]) -> Check:
-    """Asks our own admission port for ``/healthz`` as an API server would, trusting only the current CA.
+def self_check(address: tuple[str, int], ca_bundle: Callable[[], bytes]) -> Check:
+    """Asks our own admission port for ``/healthz`` as an API server would, trusting only what we publish.
 
     ``address`` is what the listener is bound to; the certificate is checked for ``localhost`` (MGR-30).
     """
@@ -91,7 +136,7 @@ def self_check(address: tuple[str, int], ca_cert: Callable[[], bytes]) -> Check:
     async def check() -> str:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
-            context.load_verify_locations(cadata=ca_cert().decode("ascii", "replace"))
+            context.load_verify_locations(cadata=ca_bundle().decode("ascii", "replace"))
             async with asyncio.timeout(SELF_CHECK_SECONDS):
                 status = await _status(host, port, context)
         except TimeoutError:

@@ -1,6 +1,8 @@
 """Leadership: of several replicas one reconciles, and all of them answer reviews (MGR-22).
 
-Who loses the Lease stops reconciling, goes on answering, and stands for election again.
+Where one process does everything, who loses the Lease stops reconciling, goes on answering, and stands for election
+again. Where reconciling has a process of its own, that ends, and a new one stands for election: nothing of the old term
+can live on in it.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ class Work(Protocol):
 class Reconciling:
     """Runs controllers, made anew for each term of leadership; always, where there is no ``elector``.
 
-    ``took_over`` is told when a term begins.
+    ``took_over`` is told when a term begins. With ``one_term`` a lost Lease is raised as ``LeadershipLost``.
     """
 
     def __init__(
@@ -33,10 +35,13 @@ class Reconciling:
         make: Callable[[], Sequence[Work]],
         elector: LeaderElector | None,
         took_over: Callable[[], None] = lambda: None,
+        *,
+        one_term: bool = False,
     ) -> None:
         self._make = make
         self._elector = elector
         self._took_over = took_over
+        self._one_term = one_term
         self._stopping = asyncio.Event()
         self._at_work: Sequence[Work] = ()
 
@@ -46,6 +51,8 @@ class Reconciling:
             try:
                 await (self._term() if self._elector is None else self._stand(self._elector))
             except LeadershipLost as lost:
+                if self._one_term:
+                    raise
                 logger.warning("no longer leading, reviews are answered as before: %s", lost)
 
     def stop(self) -> None:

@@ -11,15 +11,12 @@ from prometheus_client import (
     ProcessCollector,
     disable_created_metrics,
 )
-from prometheus_client.exposition import generate_latest
 
 from app.admission.metrics import AdmissionMetrics
 from app.protection.deletion.refusals import RefusalCounters
 
 # When a counter was created is of no use to anybody here, and doubles what is scraped.
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class ManagerMetrics:
@@ -69,10 +66,6 @@ class ManagerMetrics:
     def responded(self, code: str, method: str, host: str) -> None:
         """One answer of the API server (the transport's hook)."""
         self._responses.labels(code, method, host).inc()
-
-    def exposition(self) -> bytes:
-        """The text Prometheus scrapes."""
-        return generate_latest(self.registry)
 
 
 class LeaderCounters:

@@ -21,19 +21,21 @@ _EXTENSIONS_GROUP: Final = ("apiextensions.k8s.io",)
 MANAGER: Final = (
     # The serving certificate. "create" cannot be limited to a name.
     PolicyRule(("create",), ("",), ("secrets",), own_namespace=True),
-    PolicyRule(("get", "update"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
+    PolicyRule(("get", "list", "watch", "update"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
     PolicyRule(("create",), _ADMISSION_GROUP, _CONFIGURATIONS),
-    PolicyRule(("get", "update"), _ADMISSION_GROUP, _CONFIGURATIONS, names=(MUTATING_NAME, VALIDATING_NAME)),
+    PolicyRule(
+        ("get", "list", "watch", "update"), _ADMISSION_GROUP, _CONFIGURATIONS, names=(MUTATING_NAME, VALIDATING_NAME)
+    ),
     # caBundle of the conversion webhooks.
     PolicyRule(
-        ("get", "patch"),
+        ("get", "list", "watch", "patch"),
         _EXTENSIONS_GROUP,
         ("customresourcedefinitions",),
         names=tuple(kind.crd_name for kind in KINDS if len(kind.versions) > 1),
     ),
     PolicyRule(("create", "patch"), ("",), ("events",)),
-    # Leadership; the Lease can be named by a flag.
-    PolicyRule(("get", "create", "patch"), (LEASES.group,), (LEASES.plural,), own_namespace=True),
+    # Leadership; the Lease can be named by a flag. Watched, so that one given back is taken at once.
+    PolicyRule(("get", "list", "watch", "create", "patch"), (LEASES.group,), (LEASES.plural,), own_namespace=True),
 )
 
 

@@ -1,17 +1,22 @@
-"""Registration: certificates in place, the API server told to call us and to convert through us, and kept that way.
+"""Registration: the API server told to call us and to convert through us, to trust our certificate, and kept that way.
 
-Each sync makes sure of the certificate, of the conversion webhook of every CRD of ours and, once the caches are filled,
-of both webhook configurations. It runs at the start and every minute after that; what drifted is repaired and counted,
-and never makes a ready replica unready (MGR-36, D-18).
+Each sync looks at everything that carries our address or our CA, takes the certificates one step further if that is
+due, and writes what differs. It runs when something of ours changed and every minute besides; what drifted is repaired
+and counted, and never makes a ready replica unready (MGR-36, D-18). It runs on every replica, in one of its processes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
 
 from app.admission.configurations import (
     MUTATING_NAME,
@@ -19,25 +24,33 @@ from app.admission.configurations import (
     Endpoint,
     conversion_patch,
     mutating_configuration,
+    unknown_entries,
     updated,
     validating_configuration,
 )
 from app.api.kind import KindDefinition
-from app.certs.context import ServingContext
 from app.certs.issue import CertificateError, CertificateSet, expiry
 from app.kube.admission import Webhook
 from app.kube.backoff import Backoff
 from app.kube.client import Client
-from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, TransportError
+from app.kube.objects import ObjectMeta
+from app.kube.ratelimit import TokenBucket
+from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
     MUTATINGWEBHOOKCONFIGURATIONS,
+    SECRETS,
     VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
+from app.kube.store import Store
 from app.manager.metrics import ManagerMetrics
+from app.manager.shared import Board, Certificate
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 #: MGR-37: how often everything is looked at although nothing seems to have happened.
 SYNC_SECONDS: Final = 60.0
@@ -45,18 +58,71 @@ SYNC_SECONDS: Final = 60.0
 RETRY_CAP_SECONDS: Final = 15.0
 #: How often a missing CRD is looked for.
 MISSING_SECONDS: Final = 1.0
+#: Repairs at once, and per second after that: two who disagree must not load the API server.
+REPAIRS_AT_ONCE: Final = 30
+REPAIRS_PER_SECOND: Final = 0.5
+#: MGR-120: how long the leader leaves an entry it does not know, which a replica on its way out may still serve.
+KEEP_UNKNOWN_SECONDS: Final = 60.0
 
 
 class CertificateSource(Protocol):
     """Where the serving certificate comes from: a Secret, a folder."""
 
-    async def ensure(self) -> CertificateSet:
-        """The certificates to use now."""
+    @property
+    def bundle(self) -> bytes:
+        """The CAs clients must trust, PEM."""
+        ...
+
+    @property
+    def next_step_in(self) -> float | None:
+        """Seconds until ``ensure`` may have more to do than reading; None: not known."""
+        ...
+
+    async def ensure(self, published: bytes = b"") -> CertificateSet:
+        """The certificates to use now; ``published`` is what clients are told to trust, PEM."""
+        ...
+
+    def published(self, complete: bool) -> None:
+        """Whether the bundle was seen in place everywhere just now."""
         ...
 
 
+class _Named(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class _Attempts:
+    """Goes on with the rest where one object cannot be read or written (a missing right), and tells of it at the end.
+
+    Without a connection there is no rest.
+    """
+
+    def __init__(self) -> None:
+        self.failures: list[Exception] = []
+
+    async def result(self, attempt: Awaitable[T]) -> T | None:
+        """What the attempt gives; None if it failed. Raises NotFound and TransportError."""
+        try:
+            return await attempt
+        except (NotFound, TransportError):
+            raise
+        except (KubeError, CertificateError) as error:
+            self.failures.append(error)
+            return None
+
+    def raise_first(self) -> None:
+        """Raise the first failure; the others are logged."""
+        for error in self.failures[1:]:
+            logger.warning("registering webhooks failed: %s", error)
+        if self.failures:
+            raise self.failures[0]
+
+
 class Registration:
-    """Keeps the API server's side of admission as declared."""
+    """Keeps the API server's side of admission as declared.
+
+    ``board`` is where listeners take the certificate from.
+    """
 
     def __init__(
         self,
@@ -67,6 +133,9 @@ class Registration:
         kinds: Sequence[KindDefinition],
         metrics: ManagerMetrics,
         rng: Random,
+        board: Board[Certificate],
+        *,
+        leading: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
         self._clock = client.clock
@@ -75,16 +144,21 @@ class Registration:
         self._webhooks = webhooks
         self._kinds = kinds
         self._metrics = metrics
+        self._board = board
+        self._leading = leading
+        self._rng = rng
         self._backoff = Backoff(rng, base=0.5, cap=RETRY_CAP_SECONDS)
+        self._repairs = TokenBucket(self._clock, qps=REPAIRS_PER_SECOND, burst=REPAIRS_AT_ONCE)
         self._missing: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
         self._may_register = False
+        #: (configuration, entry) → since when (monotonic) we lead and do not know it.
+        self._unknown_since: dict[tuple[str, str], float] = {}
         #: Set once the API server was seen to have all CRDs of ours.
         self.defined = asyncio.Event()
         #: Set once both configurations were seen in place.
         self.registered = asyncio.Event()
         self.current: CertificateSet | None = None
-        self.context: ServingContext | None = None
 
     @property
     def missing_definitions(self) -> frozenset[str]:
@@ -100,6 +174,34 @@ class Registration:
         """Something of ours changed: sync now."""
         self._wake.set()
 
+    def watches(self, metrics: ReflectorMetrics, secret: tuple[str, str] | None) -> list[Reflector[Any]]:
+        """What notices a change of anything we look after, one object each; to be run as tasks (MGR-37, MGR-123).
+
+        ``secret`` is namespace and name of the certificates.
+        """
+        watched: list[tuple[Resource, str, str]] = [
+            (MUTATINGWEBHOOKCONFIGURATIONS, "", MUTATING_NAME),
+            (VALIDATINGWEBHOOKCONFIGURATIONS, "", VALIDATING_NAME),
+            *((CUSTOMRESOURCEDEFINITIONS, "", kind.crd_name) for kind in self._kinds),
+        ]
+        if secret is not None:
+            watched.append((SECRETS, *secret))
+        return [self._watch(resource, namespace, name, metrics) for resource, namespace, name in watched]
+
+    def _watch(self, resource: Resource, namespace: str, name: str, metrics: ReflectorMetrics) -> Reflector[Any]:
+        store: Store[_Named] = Store()
+        store.subscribe(lambda _: self._wake.set())
+        return Reflector(
+            self._client,
+            resource,
+            store,
+            decode=msgspec.json.Decoder(_Named).decode,
+            rng=self._rng,
+            namespace=namespace,
+            field_selector=f"metadata.name={name}",  # and so the right may be limited to that name
+            metrics=metrics,
+        )
+
     async def run(self) -> None:
         """Sync for ever. Failures are logged, counted and tried again."""
         while True:
@@ -111,48 +213,80 @@ class Registration:
                 logger.warning("registering webhooks failed: %s", error)
                 delay = self._backoff.next()
             else:
-                delay = MISSING_SECONDS if self._missing else SYNC_SECONDS
+                delay = MISSING_SECONDS if self._missing else self._calm_seconds()
                 self._backoff.reset()
             try:
                 await self._clock.wait_for(self._wake.wait(), delay)
             except TimeoutError:
                 continue
 
+    def _calm_seconds(self) -> float:
+        """When to look again if nothing happens: a rotation's step or an entry's time may be up sooner."""
+        moments = [SYNC_SECONDS]
+        step = self._certificates.next_step_in
+        if step is not None:
+            moments.append(step)
+        now = self._clock.monotonic()
+        moments += [since + KEEP_UNKNOWN_SECONDS - now for since in self._unknown_since.values()]
+        return max(0.1, min(moments))
+
     async def sync(self) -> None:
-        """Look at everything once and repair it. Raises KubeError or CertificateError."""
-        await self.use_certificate()
-        await self.sync_conversions()
+        """Look at everything once and repair it. Raises KubeError or CertificateError.
+
+        The objects are read before the certificates and written with the resourceVersion read: if another replica took
+        the certificates further meanwhile and published that, our write is a conflict and never takes its CA away.
+        """
+        attempts = _Attempts()
+        definitions = await self._read_definitions(attempts)
+        configurations = await self._read_configurations(attempts)
+        published = _published(definitions.values(), (live for _, _, live in configurations if live is not None))
+        certificates = await self._certificates.ensure(published)
+        if self.current is None:
+            self._serve(certificates)  # nobody listens yet: without it there is nothing to register
+        complete = self._may_register and not self._missing
+        for name, definition in definitions.items():
+            complete &= bool(await attempts.result(self._sync_definition(name, definition)))
+        for resource, name, live in configurations if self._may_register else ():
+            complete &= bool(await attempts.result(self._sync_configuration(resource, name, live)))
+        # After the bundle: who is asked to trust a new certificate was told about its CA first.
+        self._serve(certificates)
+        self._certificates.published(complete and not attempts.failures)
+        if not self._missing and definitions:
+            self.defined.set()
+        attempts.raise_first()
         if self._may_register:
-            await self.sync_configurations()
             self.registered.set()
 
     async def use_certificate(self) -> None:
-        """Take the certificate in force into use; established connections go on."""
-        certificates = await self._certificates.ensure()
-        if certificates == self.current:
-            return
-        try:
-            if self.context is None:
-                self.context = ServingContext(certificates.cert, certificates.key)
-            else:
-                self.context.replace(certificates.cert, certificates.key)
-        except CertificateError:
-            self._metrics.certificate_errors.inc()
-            raise
+        """Make sure of the certificate and hand it to the listeners."""
+        attempts = _Attempts()
+        definitions = await self._read_definitions(attempts)
+        configurations = await self._read_configurations(attempts)
+        published = _published(definitions.values(), (live for _, _, live in configurations if live is not None))
+        self._serve(await self._certificates.ensure(published))
+
+    def _serve(self, certificates: CertificateSet) -> None:
+        shared = Certificate(certificates.cert, certificates.key, self._certificates.bundle)
         self.current = certificates
-        self._metrics.certificate_reads.inc()
         self._metrics.certificate_expiry.set(expiry(certificates.cert).timestamp())
+        if self._board.read() != shared:
+            self._board.write(shared)
 
     # ---- CustomResourceDefinitions
 
-    async def sync_conversions(self) -> None:
-        """MGR-52: every CRD of ours that wants a conversion webhook converts through us."""
-        missing = set()
+    async def _read_definitions(self, attempts: _Attempts) -> dict[str, dict[str, Any]]:
+        """MGR-52: the CRDs of ours that are installed; what is missing is told once."""
+        found: dict[str, dict[str, Any]] = {}
+        absent: set[str] = set()
         for kind in self._kinds:
             try:
-                await self._sync_conversion(kind.crd_name)
+                definition = await attempts.result(self._client.get(CUSTOMRESOURCEDEFINITIONS, kind.crd_name))
             except NotFound:
-                missing.add(kind.crd_name)
+                absent.add(kind.crd_name)
+                continue
+            if definition is not None:
+                found[kind.crd_name] = definition
+        missing = frozenset(absent)
         if missing and missing != self._missing:
             for name in sorted(missing):
                 logger.error(
@@ -160,67 +294,96 @@ class Registration:
                 )
         elif self._missing and not missing:
             logger.info("all CustomResourceDefinitions are installed")
-        self._missing = frozenset(missing)
-        if not missing:
-            self.defined.set()
+        self._missing = missing
+        return found
 
-    async def _sync_conversion(self, name: str) -> None:
-        definition = await self._client.get(CUSTOMRESOURCEDEFINITIONS, name)
+    async def _sync_definition(self, name: str, definition: dict[str, Any]) -> bool:
+        """Whether the definition converts through us already; if not, now it does."""
         patch = conversion_patch(definition, self._endpoint, self._ca_bundle)
-        if patch is None:
-            return
-        try:
-            await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch)
-        except Conflict:
-            logger.info("CustomResourceDefinition %s changed meanwhile, looking again", name)
-            self._wake.set()
-            return
-        self._repaired(f"CustomResourceDefinition {name}")
+        what = f"CustomResourceDefinition {name}"
+        if patch is not None:
+            await self._repairs.take()
+            try:
+                await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch)
+            except Conflict:
+                logger.info("%s changed meanwhile, looking again", what)
+                self._wake.set()
+                return False
+            self._repaired(what)
+        return patch is None
 
     # ---- webhook configurations
 
-    async def sync_configurations(self) -> None:
-        """Both configurations are as declared; made where they are missing."""
-        await self._sync_configuration(
-            MUTATINGWEBHOOKCONFIGURATIONS,
-            MUTATING_NAME,
-            mutating_configuration(self._webhooks, self._endpoint, self._ca_bundle),
-        )
-        await self._sync_configuration(
-            VALIDATINGWEBHOOKCONFIGURATIONS,
-            VALIDATING_NAME,
-            validating_configuration(self._webhooks, self._endpoint, self._ca_bundle),
-        )
+    async def _read_configurations(self, attempts: _Attempts) -> list[tuple[Resource, str, dict[str, Any] | None]]:
+        found: list[tuple[Resource, str, dict[str, Any] | None]] = []
+        for resource, name in (
+            (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
+            (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
+        ):
+            try:
+                live = await attempts.result(self._client.get(resource, name))
+            except NotFound:
+                found.append((resource, name, None))
+                continue
+            if live is not None:
+                found.append((resource, name, live))
+        return found
 
-    async def _sync_configuration(self, resource: Resource, name: str, desired: dict[str, Any]) -> None:
+    async def _sync_configuration(self, resource: Resource, name: str, live: dict[str, Any] | None) -> bool:
+        """Whether the configuration stood as declared; if not, now it does."""
+        make = mutating_configuration if name == MUTATING_NAME else validating_configuration
+        desired = make(self._webhooks, self._endpoint, self._ca_bundle)
+        what = f"{resource.kind} {name}"
         try:
-            live = await self._client.get(resource, name)
-        except NotFound:
-            try:
+            if live is None:
+                await self._repairs.take()
                 await self._client.create(resource, desired)
-            except AlreadyExists:
-                self._wake.set()
-                return
-        else:
-            body = updated(live, desired)
-            if body is None:
-                return
-            try:
+            else:
+                leading = self._leading()
+                prune = leading and self._unknown_long_enough(name, unknown_entries(live, desired))
+                body = updated(live, desired, leading=leading, prune=prune)
+                if body is None:
+                    return True
+                await self._repairs.take()
                 await self._client.replace(resource, name, body)
-            except Conflict:
-                self._wake.set()
-                return
-        self._repaired(f"{resource.kind} {name}")
+        except (AlreadyExists, Conflict):
+            self._wake.set()
+            return False
+        self._repaired(what)
+        return False
+
+    def _unknown_long_enough(self, configuration: str, unknown: frozenset[str]) -> bool:
+        now = self._clock.monotonic()
+        self._unknown_since = {
+            key: since for key, since in self._unknown_since.items() if key[0] != configuration or key[1] in unknown
+        }
+        return all(
+            now - self._unknown_since.setdefault((configuration, entry), now) >= KEEP_UNKNOWN_SECONDS
+            for entry in sorted(unknown)
+        )
 
     def _repaired(self, what: str) -> None:
         if self.registered.is_set():
             self._metrics.registration_repairs.labels(what).inc()
-            logger.warning("%s was changed or deleted by somebody else: repaired", what)
+            logger.warning("%s was not as it must be: repaired", what)
         else:
             logger.info("%s is in place", what)
 
     @property
     def _ca_bundle(self) -> str:
-        if self.current is None:
-            raise CertificateError("there is no certificate yet")
-        return self.current.ca_bundle
+        return base64.b64encode(self._certificates.bundle).decode()
+
+
+def _published(definitions: Iterable[Mapping[str, Any]], configurations: Iterable[Mapping[str, Any]]) -> bytes:
+    """Every CA that an API server is told to trust for us, PEM; what cannot be read is left out."""
+    configs = [
+        ((definition.get("spec") or {}).get("conversion") or {}).get("webhook", {}).get("clientConfig")
+        for definition in definitions
+    ]
+    for configuration in configurations:
+        configs += [entry.get("clientConfig") for entry in configuration.get("webhooks") or []]
+    found: dict[bytes, None] = {}
+    for config in configs:
+        with contextlib.suppress(binascii.Error, ValueError):
+            found[base64.b64decode((config or {}).get("caBundle") or "", validate=True)] = None
+    return b"".join(found)

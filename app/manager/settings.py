@@ -42,13 +42,20 @@ class Settings:
     election: LeaseTimes | None
 
     @property
+    def external_certificates(self) -> bool:
+        """Whether somebody else keeps certificates and bundles (MGR-35)."""
+        return self.gates.enabled("EnableExternalCerts")
+
+    @property
     def certificate_hosts(self) -> tuple[str, ...]:
         """The names the API server will reach us by (MGR-30)."""
         return (self.webhook_host or f"{self.service_name}.{self.own_namespace}.svc",)
 
     @property
     def bind_host(self) -> str:
-        """Where the admission service listens: loopback if it is registered at a loopback name, else everywhere."""
+        """Where the admission service listens: as told, else on loopback if it is registered there, else everywhere."""
+        if self.flags.text("webhook-bind-address"):
+            return self.flags.text("webhook-bind-address")
         if self.webhook_host in _LOOPBACK:
             return "127.0.0.1" if self.webhook_host == "localhost" else self.webhook_host
         return ""

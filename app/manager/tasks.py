@@ -22,13 +22,14 @@ class Tasks:
 
     def start(
         self, coroutine: Coroutine[Any, Any, Any], name: str, *, finish: Callable[[], None] | None = None
-    ) -> None:
+    ) -> asyncio.Task[Any]:
         """Run it in the background. ``finish`` asks it to end by itself; without, it is cancelled at the end."""
         task = asyncio.create_task(coroutine, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
         if finish is not None:
             self._finishing[task] = finish
+        return task
 
     async def until_stopped(self, coroutine: Coroutine[Any, Any, Any]) -> bool:
         """Run it in the foreground. True if it finished, False if the stop came first; raises what it raises."""

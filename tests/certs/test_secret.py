@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from app.certs.issue import CertificateSet, fault_of, from_secret_data, issue
-from app.certs.secret import SecretCertificates
+from app.certs.secret import STEP_SECONDS, SecretCertificates
 from app.kube.client import Client
 from app.kube.errors import KubeError
 from app.kube.transport import Request, Response
@@ -100,7 +100,21 @@ async def test_a_certificate_is_renewed_before_it_ends() -> None:
     made = await source(api).ensure()
     ends = VirtualClock().now() + timedelta(days=3650)
     assert await source(api, VirtualClock(ends - RENEW - timedelta(days=1))).ensure() == made
-    assert (await source(api, VirtualClock(ends - RENEW)).ensure()).cert != made.cert
+    clock = VirtualClock(ends - RENEW)
+    later = source(api, clock)
+    assert await later.ensure() == made
+    # What is announced must be trusted everywhere before it is served.
+    assert made.ca_cert in later.bundle
+    assert later.bundle != made.ca_cert
+    later.published(complete=True)
+    await clock.sleep(STEP_SECONDS)
+    renewed = await later.ensure()
+    assert renewed.cert != made.cert
+    assert later.bundle == renewed.ca_cert + made.ca_cert
+    later.published(complete=True)
+    await clock.sleep(STEP_SECONDS)
+    assert await later.ensure() == renewed
+    assert later.bundle == renewed.ca_cert
 
 
 @virtual

@@ -119,7 +119,7 @@ def test_several_workers_answer_on_one_port_and_one_that_dies_comes_back(serving
     with service.client() as http:
         assert http.post("/mutate-pod", content=review_of(), headers=JSON).json()["response"]["allowed"] is True
     os.kill(victim, signal.SIGKILL)
-    service.wait_for_log(f"worker 1 (process {victim}) ended with -9")
+    service.wait_for_log(f"worker 1 (process {victim}) was ended by SIGKILL")
     deadline = time.monotonic() + 20
     while service.text.count("worker 1 is process") < 2:
         assert time.monotonic() < deadline, service.text

@@ -183,6 +183,7 @@ async def test_a_short_outage_is_survived():
     assert one.since == [0]
 
 
+@pytest.mark.behaviour("MGR-127")
 @virtual
 async def test_a_lease_changed_by_others_is_renewed_after_another_look():
     server = MemoryServer()
@@ -308,3 +309,33 @@ def test_an_identity_is_the_host_and_something_unique():
     first, second = identity(rng), identity(rng)
     assert first != second
     assert first.rpartition("_")[0] == second.rpartition("_")[0] != ""
+
+
+@virtual
+async def test_a_lease_is_given_back_although_the_last_renewal_was_cut_off() -> None:
+    server = MemoryServer()
+    candidate = Candidate(server, "one")
+    task = asyncio.create_task(candidate.elector.run(candidate.lead))
+    await until(lambda: candidate.leads)
+    # The server has renewed it, but its answer never came.
+    server.objects[PATH]["metadata"]["resourceVersion"] = "1000"
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+    assert server.objects[PATH]["spec"]["holderIdentity"] == ""
+
+
+@virtual
+async def test_a_candidate_that_is_told_of_a_change_looks_at_once() -> None:
+    server = MemoryServer()
+    first, second = Candidate(server, "one"), Candidate(server, "two", seed=2)
+    leading = asyncio.create_task(first.elector.run(first.lead))
+    await until(lambda: first.leads)
+    waiting = asyncio.create_task(second.elector.run(second.lead))
+    await asyncio.sleep(0.1)
+    leading.cancel()
+    await asyncio.gather(leading, return_exceptions=True)
+    second.elector.look_again()
+    await until(lambda: second.leads, 0.1)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)

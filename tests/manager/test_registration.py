@@ -1,24 +1,35 @@
 """Registration against an API server in memory: made, repaired, retried."""
 
 import asyncio
+import base64
+from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME, ServiceEndpoint
+from app.admission.configurations import (
+    MUTATING_NAME,
+    VALIDATING_NAME,
+    ServiceEndpoint,
+)
 from app.api.crd import manifest
 from app.api.registry import KINDS
+from app.certs.bundle import STEP
+from app.certs.external import ExternalFolder
 from app.certs.issue import issue
 from app.certs.secret import SecretCertificates
 from app.kube.client import Client
 from app.kube.errors import TransportError
 from app.kube.transport import Request, RequestInfo, Response
 from app.kube.virtualtime import EPOCH, VirtualClock
+from app.manager.exposition import families, text
 from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
-from app.manager.registration import Registration
+from app.manager.registration import KEEP_UNKNOWN_SECONDS, REPAIRS_AT_ONCE, REPAIRS_PER_SECOND, Registration
+from app.manager.shared import Board, Certificate
 from tests.kube.fakes import json_response, status_body, until, virtual
 from tests.manager.memory import MemoryApi
 
@@ -42,7 +53,9 @@ def secret() -> dict[str, Any]:
     return {"metadata": metadata, "data": CERTIFICATES.secret_data()}
 
 
-def prepared(**objects: Any) -> tuple[MemoryApi, Registration, ManagerMetrics]:
+def prepared(
+    *, options: Mapping[str, Any] | None = None, **objects: Any
+) -> tuple[MemoryApi, Registration, ManagerMetrics]:
     """A registration before an API server that has the CRD and a good Secret."""
     api = MemoryApi(objects={DEFINITION: definition(), SECRET: secret(), **objects})
     clock = VirtualClock()
@@ -56,7 +69,9 @@ def prepared(**objects: Any) -> tuple[MemoryApi, Registration, ManagerMetrics]:
         renew_before=timedelta(days=180),
     )
     metrics = ManagerMetrics()
-    return api, Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, metrics, Random(1)), metrics
+    board = Board(Certificate, 2**16)
+    registration = Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, metrics, Random(1), board, **(options or {}))
+    return api, registration, metrics
 
 
 async def registered(registration: Registration) -> None:
@@ -124,26 +139,25 @@ async def test_what_drifts_is_repaired_within_a_minute_and_counted() -> None:
     await asyncio.sleep(61)
     assert api.objects[MUTATING]["webhooks"][0]["failurePolicy"] == "Fail"
     assert VALIDATING in api.objects
-    text = metrics.exposition().decode()
+    exposed = text(families(metrics.registry)).decode()
     for what in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        assert f'kruise_registration_repairs_total{{object="{what} kruise-' in text
+        assert f'kruise_registration_repairs_total{{object="{what} kruise-' in exposed
     task.cancel()
 
 
 @pytest.mark.behaviour("MGR-36")
 @virtual
 async def test_a_new_authority_reaches_everything() -> None:
-    api, registration, metrics = prepared()
+    api, registration, _ = prepared()
     await registered(registration)
     newer = issue(("kruise-webhook-service.kruise-system.svc",), VirtualClock().now())
     api.objects[SECRET] = {**secret(), "data": newer.secret_data()}
     await registration.sync()
     assert registration.current == newer
-    assert registration.context is not None
-    assert registration.context.reloads == 1
     for path in (MUTATING, VALIDATING):
-        assert api.objects[path]["webhooks"][0]["clientConfig"]["caBundle"] == newer.ca_bundle
-    assert "certwatcher_read_certificate_total 2.0" in metrics.exposition().decode()
+        bundle = base64.b64decode(api.objects[path]["webhooks"][0]["clientConfig"]["caBundle"])
+        # Both: other replicas serve the old certificate until they have seen the Secret.
+        assert bundle == newer.ca_cert + CERTIFICATES.ca_cert
 
 
 @virtual
@@ -180,8 +194,8 @@ async def test_the_api_server_may_be_away_for_a_while(caplog: pytest.LogCaptureF
     registration.allow_registration()
     task = asyncio.create_task(registration.run())
     await asyncio.sleep(300)
-    assert "registering webhooks failed: GET /api/v1/namespaces/kruise-system/secrets" in caplog.text
-    assert "kruise_registration_failures_total 0.0" not in metrics.exposition().decode()
+    assert "registering webhooks failed: GET /apis/apiextensions.k8s.io" in caplog.text
+    assert "kruise_registration_failures_total 0.0" not in text(families(metrics.registry)).decode()
     away = False
     async with asyncio.timeout(31):
         await registration.registered.wait()
@@ -228,4 +242,119 @@ async def test_a_missing_right_is_said_and_tried_again(caplog: pytest.LogCapture
     api.fail = lambda _: None
     async with asyncio.timeout(60):
         await until(lambda: registration.current is not None)
+    task.cancel()
+
+
+def entry(name: str) -> dict[str, Any]:
+    """An entry that another version of ours has registered, with an address and a CA of days gone by."""
+    service = {"name": "old-service", "namespace": "kruise-system", "path": f"/validate-{name}", "port": 443}
+    return {"name": f"{name}.kb.io", "clientConfig": {"service": service, "caBundle": "b2xk"}, "rules": []}
+
+
+def names(api: MemoryApi) -> list[str]:
+    return [entry["name"] for entry in api.objects[VALIDATING]["webhooks"]]
+
+
+@pytest.mark.behaviour("MGR-101", "MGR-120")
+@virtual
+async def test_entries_of_another_version_stay_in_order_until_the_leader_has_waited_for_a_rollout() -> None:
+    leading = False
+    api, registration, _ = prepared(options={"leading": lambda: leading})
+    await registered(registration)
+    api.objects[VALIDATING]["webhooks"].append(entry("newkind"))
+    task = asyncio.create_task(registration.run())
+    # Who does not lead never drops it, but sees to it that it leads to us and trusts us.
+    await asyncio.sleep(600)
+    assert names(api)[-1] == "newkind.kb.io"
+    config = api.objects[VALIDATING]["webhooks"][-1]["clientConfig"]
+    assert config["caBundle"] == CERTIFICATES.ca_bundle
+    assert config["service"] == {
+        "name": "kruise-webhook-service",
+        "namespace": "kruise-system",
+        "path": "/validate-newkind",
+        "port": 443,
+    }
+    leading = True
+    registration.look_again()
+    await asyncio.sleep(KEEP_UNKNOWN_SECONDS - 5)
+    assert "newkind.kb.io" in names(api)
+    await asyncio.sleep(10)
+    assert "newkind.kb.io" not in names(api)
+    task.cancel()
+
+
+@pytest.mark.behaviour("MGR-101")
+@virtual
+async def test_what_an_entry_says_is_decided_by_the_leader() -> None:
+    leading = False
+    api, registration, _ = prepared(options={"leading": lambda: leading})
+    await registered(registration)
+    ours = api.objects[VALIDATING]["webhooks"][0]
+    api.objects[VALIDATING]["webhooks"][0] = {**ours, "timeoutSeconds": 1, "clientConfig": entry("x")["clientConfig"]}
+    await registration.sync()
+    found = api.objects[VALIDATING]["webhooks"][0]
+    assert found["timeoutSeconds"] == 1
+    assert found["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
+    leading = True
+    await registration.sync()
+    assert api.objects[VALIDATING]["webhooks"][0]["timeoutSeconds"] == ours["timeoutSeconds"]
+
+
+@virtual
+async def test_two_who_disagree_for_ever_do_not_load_the_api_server() -> None:
+    api, registration, _ = prepared()
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    await registration.registered.wait()
+    for _ in range(600):
+        api.objects[VALIDATING]["webhooks"][0]["timeoutSeconds"] = 1
+        registration.look_again()
+        await asyncio.sleep(0.1)
+    repairs = sum(request.method == "PUT" for request in api.requests)
+    assert REPAIRS_AT_ONCE * 0.5 < repairs < REPAIRS_AT_ONCE + 60 * REPAIRS_PER_SECOND + 1
+    task.cancel()
+
+
+@virtual
+async def test_one_right_too_few_is_said_and_the_rest_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    api, registration, _ = prepared()
+    message = 'customresourcedefinitions "sidecarsets.apps.kruise.io" is forbidden: User "x" cannot patch'
+    api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.method == "PATCH" else None
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    await until(lambda: message in caplog.text)
+    assert MUTATING in api.objects
+    assert VALIDATING in api.objects
+    task.cancel()
+
+
+@pytest.mark.behaviour("MGR-35")
+@virtual
+async def test_with_external_certificates_only_their_authority_is_written(tmp_path: Path) -> None:
+    for name, content in zip(
+        ("ca.crt", "tls.crt", "tls.key"), (CERTIFICATES.ca_cert, CERTIFICATES.cert, CERTIFICATES.key), strict=True
+    ):
+        (tmp_path / name).write_bytes(content)
+    api, clock = MemoryApi(objects={DEFINITION: definition()}), VirtualClock()
+    source = ExternalFolder(tmp_path, clock)
+    board = Board(Certificate, 2**16)
+    registration = Registration(
+        Client(api, clock), source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(1), board
+    )
+    await registered(registration)
+    assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
+    assert SECRET not in api.objects
+    # A replica whose files are newer has told everybody about another authority: both stay for a while.
+    newer = issue(("a",), EPOCH)
+    for path in (MUTATING, VALIDATING):
+        for webhook in api.objects[path]["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = newer.ca_bundle
+    await registration.sync()
+    both = api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"]
+    assert base64.b64decode(both) == newer.ca_cert + CERTIFICATES.ca_cert or (
+        base64.b64decode(both) == CERTIFICATES.ca_cert + newer.ca_cert
+    )
+    task = asyncio.create_task(registration.run())
+    await asyncio.sleep(STEP.total_seconds() + 60)
+    assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
     task.cancel()

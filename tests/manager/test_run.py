@@ -7,14 +7,13 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 
 import httpx
 import pytest
 import yaml
 
 from app.manager.flags import parse_flags
-from app.manager.run import Manager, main
+from app.manager.run import bind_all, main, single_process
 from app.manager.serving import StartError, bind
 from app.manager.settings import read_settings
 
@@ -114,8 +113,11 @@ async def test_without_a_certificate_in_time_it_gives_up_saying_why(tmp_path: Pa
     port = closed.getsockname()[1]
     closed.close()
     flags = [*NOWHERE, f"--kubeconfig={kubeconfig(tmp_path, port)}", "--webhook-initialize-timeout=10ms"]
-    manager = Manager(read_settings(parse_flags(flags), {}), {}, rng=Random(1))
-    with pytest.raises(StartError, match=r"no serving certificate within 0.01 s: GET .*kruise-webhook-certs: "):
+    settings = read_settings(parse_flags(flags), {})
+    manager = single_process(settings, {}, bind_all(settings))
+    with pytest.raises(
+        StartError, match=r"no serving certificate within 0.01 s: GET .*: cannot connect to http://127.0.0.1"
+    ):
         await manager.run()
 
 
@@ -124,14 +126,16 @@ async def test_it_stops_in_good_order_while_it_waits_for_the_cluster(tmp_path: P
     port = closed.getsockname()[1]
     closed.close()
     flags = [*NOWHERE, f"--kubeconfig={kubeconfig(tmp_path, port)}"]
-    manager = Manager(read_settings(parse_flags(flags), {}), {}, rng=Random(1))
+    settings = read_settings(parse_flags(flags), {})
+    listeners = bind_all(settings)
+    manager = single_process(settings, {}, listeners)
     running = asyncio.create_task(manager.run())
-    assert manager._health_socket is not None
-    base = f"http://127.0.0.1:{manager._health_socket.getsockname()[1]}"
+    assert listeners.health is not None
+    base = f"http://127.0.0.1:{listeners.health.getsockname()[1]}"
     async with asyncio.timeout(20), httpx.AsyncClient() as http:
         assert (await http.get(f"{base}/healthz")).status_code == 200
         assert (await http.get(f"{base}/readyz")).status_code == 503
-        manager.stop()
+        manager.stop.set()
         await running
 
 

@@ -11,9 +11,12 @@ import pytest
 
 from app.certs.context import ServingContext
 from app.certs.issue import issue
-from app.manager.health import Readiness, health_app, metrics_app, self_check
-from app.manager.metrics import CONTENT_TYPE, ManagerMetrics
+from app.manager.counts import CONTENT_TYPE
+from app.manager.exposition import families, text
+from app.manager.health import Readiness, health_app, loopback_only, metrics_app, self_check
+from app.manager.metrics import ManagerMetrics
 from app.manager.serving import Server, StartError, bind, bind_address
+from app.manager.shared import Replica, State
 from app.manager.tasks import Tasks
 
 CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
@@ -61,21 +64,70 @@ def test_addresses_are_read_as_go_writes_them() -> None:
     assert bind_address("", "--x") is None
 
 
+def a_replica() -> tuple[Replica, Readiness]:
+    """Two webhook processes and a reconciler, seen from the first."""
+    replica = Replica(("webhook-0", "webhook-1", "reconciler"))
+    return replica, Readiness(replica, "webhook-0", ("webhook-0", "webhook-1"), "reconciler")
+
+
+async def nothing(_path: str) -> str | None:
+    return None
+
+
+def http_client() -> httpx.AsyncClient:
+    return httpx.AsyncClient()
+
+
+async def test_a_process_that_is_started_again_does_not_take_its_replica_out_of_service() -> None:
+    replica, readiness = a_replica()
+    for name in replica.processes:
+        replica.states[name].write(State(pid=1, registered=True))
+    assert await readiness.fault() == ""
+    replica.states["webhook-1"].write(State(pid=4, missing={"caches": "not filled yet"}))
+    replica.states["reconciler"].write(State(pid=5, missing={"start": "starting"}, registered=True))
+    assert await readiness.fault() == ""
+    replica.states["webhook-0"].write(State(pid=6, missing={"caches": "not filled yet"}))
+    assert await readiness.fault() == "webhook-0: caches: not filled yet"
+
+
+async def test_debug_pages_are_for_loopback_only() -> None:
+    async def shown(path: str) -> str | None:
+        return f"this is {path}\n" if path == "/debug/queues" else None
+
+    page = loopback_only(shown)
+    _, readiness = a_replica()
+    async with serving(health_app(readiness, page)) as (host, port), http_client() as http:
+        base = f"http://{host}:{port}"
+        assert (await http.get(f"{base}/debug/queues")).text == "this is /debug/queues\n"
+        assert (await http.get(f"{base}/debug/other")).status_code == 404
+        # A page in somebody's browser, under a name that was made to point here.
+        assert (await http.get(f"{base}/debug/queues", headers={"Host": "evil.example"})).status_code == 403
+    sent: list[dict] = []
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    elsewhere = {"type": "http", "path": "/debug/queues", "client": ("192.0.2.7", 1), "headers": []}
+    await page(elsewhere, None, send)  # type: ignore[arg-type]
+    assert sent[0]["status"] == 403
+
+
 @pytest.mark.behaviour("MGR-20")
 async def test_healthz_is_ok_while_readyz_says_what_is_missing() -> None:
-    readiness = Readiness()
-    readiness.need("caches", "not filled yet")
-    readiness.need("webhooks", "not registered yet")
-    async with serving(health_app(readiness)) as (host, port), httpx.AsyncClient() as http:
+    replica, readiness = a_replica()
+    replica.states["webhook-0"].write(State(pid=1))
+    replica.states["webhook-1"].write(State(pid=2, missing={"caches": "not filled yet"}))
+    async with serving(health_app(readiness, loopback_only(nothing))) as (host, port), http_client() as http:
         base = f"http://{host}:{port}"
         assert (await http.get(f"{base}/healthz")).status_code == 200
         answer = await http.get(f"{base}/readyz")
         assert answer.status_code == 503
-        assert answer.text == "not ready: caches: not filled yet; webhooks: not registered yet\n"
-        readiness.done("caches")
-        readiness.done("webhooks")
+        assert answer.text == "not ready: webhook-1: caches: not filled yet\n"
+        replica.states["webhook-1"].write(State(pid=2))
+        assert (await http.get(f"{base}/readyz")).text == "not ready: webhooks: not registered yet\n"
+        replica.states["reconciler"].write(State(pid=3, registered=True))
         assert (await http.get(f"{base}/readyz")).status_code == 200
-        readiness.stopping = True
+        replica.states["webhook-0"].write(State(pid=1, stopping=True))
         assert (await http.get(f"{base}/readyz")).text == "not ready: shutting down\n"
         assert (await http.get(f"{base}/healthz")).status_code == 200
         assert (await http.get(f"{base}/other")).status_code == 404
@@ -88,7 +140,9 @@ async def test_ready_means_that_our_own_port_answers_under_the_current_authority
         await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
 
     status = 200
-    readiness = Readiness()
+    replica, readiness = a_replica()
+    for name in replica.processes:
+        replica.states[name].write(State(pid=1, registered=True))
     async with serving(app, ServingContext(CERTIFICATES.cert, CERTIFICATES.key)) as address:
         readiness.self_check = self_check(address, lambda: CERTIFICATES.ca_cert)
         assert await readiness.fault() == ""
@@ -139,8 +193,13 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
     metrics.reflectors.listed("Pod", 3)
     metrics.reflectors.events("Pod", 2)
     metrics.reflectors.trouble("Pod", "watch_failed")
-    async with serving(metrics_app(metrics.exposition, CONTENT_TYPE)) as (host, port), httpx.AsyncClient() as http:
-        text = (await http.get(f"http://{host}:{port}/metrics")).text
+
+    async def exposition() -> bytes:
+        return text(families(metrics.registry))
+
+    app = metrics_app(exposition, CONTENT_TYPE)
+    async with serving(app) as (host, port), http_client() as http:
+        found = (await http.get(f"http://{host}:{port}/metrics")).text
         assert (await http.get(f"http://{host}:{port}/")).status_code == 404
     for line in (
         "kruise_manager_is_leader 0.0",
@@ -159,7 +218,7 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
         'kruise_reflector_troubles_total{kind="Pod",what="watch_failed"} 1.0',
         "process_resident_memory_bytes",
     ):
-        assert line in text
+        assert line in found
 
 
 async def test_stopping_a_server_finishes_what_is_in_flight() -> None:

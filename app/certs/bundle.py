@@ -1,0 +1,45 @@
+"""Bundles without a protocol: what replicas publish when nobody tells them what the others serve.
+
+Where certificates come from a folder or from somebody else, replicas learn of new ones at different times. Each makes
+sure that its own CA is in the published bundle and leaves the others' there; a CA that this replica does not need is
+taken out when it has stood there for as long as a step of a rotation takes. Who still needs it puts it back.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from app.certs.issue import unexpired
+from app.certs.rotation import blocks, joined
+from app.kube.clock import Clock
+
+STEP: Final = timedelta(minutes=10)
+
+
+class SharedBundle:
+    """The bundle as one replica would have it."""
+
+    def __init__(self, clock: Clock, step: timedelta = STEP) -> None:
+        self._clock = clock
+        self._step = step.total_seconds()
+        #: CAs that are not ours, and since when (monotonic) they have been there.
+        self._others: dict[bytes, float] = {}
+        self.text = b""
+
+    def update(self, own: bytes, published: bytes) -> None:
+        """Our CA, and what stands in the bundle that clients are told to trust at present, both PEM."""
+        now = self._clock.monotonic()
+        mine = blocks(own)
+        there = blocks(unexpired(published, self._clock.now()))
+        self._others = {block: self._others.get(block, now) for block in there if block not in mine}
+        kept = [block for block in there if block in mine or now - self._others[block] < self._step]
+        # In the order that is there: replicas that put their own first would never agree.
+        self.text = joined(*kept, own)
+
+    @property
+    def next_step_in(self) -> float | None:
+        """Seconds until a CA may be taken out; None: there is only ours."""
+        if not self._others:
+            return None
+        return max(1.0, min(self._others.values()) + self._step - self._clock.monotonic())

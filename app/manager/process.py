@@ -1,0 +1,208 @@
+"""One process of a replica: its loop, its client, its heartbeat, and the parts it runs.
+
+Two parts exist: admission (webhooks.py) and reconciling (reconciler.py). A replica has several processes of the first
+and one of the second; ``--webhook-processes=0`` puts both into one. Parts meet only on the replica's boards, so they
+do not notice the difference.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from app.kube.client import Client
+from app.kube.clock import SystemClock
+from app.kube.config import load_config
+from app.kube.ratelimit import TokenBucket
+from app.kube.transport import AiohttpTransport
+from app.manager.caches import Caches
+from app.manager.counts import Counts
+from app.manager.metrics import ManagerMetrics
+from app.manager.settings import Settings
+from app.manager.shared import Replica, State
+from app.manager.tasks import Tasks
+
+logger = logging.getLogger(__name__)
+
+#: How long what is in flight may take when the process ends (the grace period of its Pod is 10 s).
+GRACE_SECONDS: Final = 5.0
+#: How often a process shows that it is alive, and what it counts.
+BEAT_SECONDS: Final = 1.0
+#: How often others' boards are looked at while something is awaited, and when all runs.
+QUICK_LOOK_SECONDS: Final = 0.02
+CALM_LOOK_SECONDS: Final = 0.5
+
+
+class Part(Protocol):
+    """What a process does."""
+
+    async def bring_up(self) -> None:
+        """Everything up to being ready. What lives on is handed to the process's tasks."""
+        ...
+
+    async def wind_down(self) -> None:
+        """Finish what is begun."""
+        ...
+
+    def debug_pages(self) -> Mapping[str, list[str]]:
+        """Lines for the debug pages, by page."""
+        ...
+
+
+class Process:
+    """One process of a replica. ``make_parts`` is called in its loop, once it can reach the API server."""
+
+    def __init__(
+        self,
+        name: str,
+        replica: Replica,
+        settings: Settings,
+        environ: Mapping[str, str],
+        make_parts: Callable[[Process], Sequence[Part]],
+    ) -> None:
+        self.name = name
+        self.replica = replica
+        self.settings = settings
+        self.metrics = ManagerMetrics()
+        self.clock = SystemClock()
+        self.rng = Random()
+        self.stop = asyncio.Event()
+        self.tasks = Tasks(self.stop)
+        self.caches = Caches(settings.own_namespace)
+        self._environ = environ
+        self._make_parts = make_parts
+        self._parts: Sequence[Part] = ()
+        self._caches_started = False
+        self._pod_cache_started = False
+        self._parent = os.getppid()
+        self._client: Client | None = None
+        self.counts = Counts(replica, name, self.metrics.registry)
+        # What was in place once stays so when this process follows another.
+        last = replica.state(name)
+        self._state = State(pid=os.getpid(), defined=last.defined, registered=last.registered)
+
+    # ---- what parts use
+
+    @property
+    def client(self) -> Client:
+        """The API server."""
+        if self._client is None:
+            raise RuntimeError("the process does not run yet")
+        return self._client
+
+    @property
+    def state(self) -> State:
+        """What this process last told the others."""
+        return self._state
+
+    def tell(self, **changes: object) -> None:
+        """Tell the others how far this process is."""
+        self._state = msgspec.structs.replace(self._state, **changes)
+        self.replica.states[self.name].write(self._state)
+
+    def need(self, what: str, why: str) -> None:
+        """Not ready before ``done(what)``; ``why`` is shown meanwhile."""
+        self.tell(missing={**self._state.missing, what: why})
+
+    def done(self, what: str) -> None:
+        """This is in place."""
+        self.tell(missing={key: why for key, why in self._state.missing.items() if key != what})
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait for something on the others' boards."""
+        while not condition():
+            await self.clock.sleep(QUICK_LOOK_SECONDS)
+
+    def start_common_caches(self) -> None:
+        """Fill what both parts read; the second call does nothing."""
+        if self._caches_started:
+            return
+        self._caches_started = True
+        for reflector in self.caches.common_reflectors(self.client, self.rng, self.metrics.reflectors):
+            self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
+
+    def start_pod_cache(self) -> None:
+        """Fill the cache of Pods, which controllers read; the second call does nothing."""
+        if self._pod_cache_started:
+            return
+        self._pod_cache_started = True
+        namespace = self.settings.flags.text("namespace")
+        reflector = self.caches.pod_reflector(self.client, self.rng, self.metrics.reflectors, namespace)
+        self.tasks.start(reflector.run(), "reflector of Pod")
+
+    # ---- the life of the process
+
+    async def run(self) -> None:
+        """Work until ``stop`` is set or a signal says so. Raises what made it fail."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop.set)
+        self.need("start", "starting")
+        self.tasks.start(self._live(), "heartbeat")
+        self.replica.on_ring(self.name, self._publish)
+        config = await load_config(self.settings.flags.text("kubeconfig"), environ=self._environ)
+        transport = AiohttpTransport(config, on_response=self.metrics.responded)
+        self._client = Client(transport, self.clock, limiter=self._limiter())
+        logger.info("%s: process %d, API server %s from %s", self.name, os.getpid(), config.host, config.source)
+        try:
+            await self._work()
+        finally:
+            await transport.close()
+            self._publish()
+        self.tasks.raise_failure()
+
+    async def _work(self) -> None:
+        self._parts = self._make_parts(self)
+        try:
+            self.done("start")
+            if await self.tasks.until_stopped(_all(part.bring_up() for part in self._parts)):
+                await self.stop.wait()
+            self.tell(stopping=True)
+            await _all(part.wind_down() for part in self._parts)
+        finally:
+            self.tell(stopping=True)
+            await self.tasks.end(GRACE_SECONDS)
+
+    def _limiter(self) -> TokenBucket | None:
+        qps = self.settings.flags.seconds("rest-config-qps")
+        burst = self.settings.flags.integer("rest-config-burst")
+        return TokenBucket(self.clock, qps=qps, burst=burst) if qps > 0 and burst > 0 else None
+
+    async def _live(self) -> None:
+        while True:
+            self.replica.beat(self.name)
+            if os.getppid() != self._parent:
+                logger.error("%s: the supervisor is gone: ending too", self.name)
+                self.stop.set()
+            self._publish()
+            await self.clock.sleep(BEAT_SECONDS)
+
+    def _publish(self) -> None:
+        pages: dict[str, list[str]] = {}
+        for part in self._parts:
+            for page, lines in part.debug_pages().items():
+                pages[page] = pages.get(page, []) + lines
+        self.counts.publish(pages)
+
+
+async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run them together; the first that fails ends the others, and its error is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for coroutine in coroutines:
+                group.create_task(coroutine)
+    except BaseExceptionGroup as failures:
+        raise first_error(failures) from None
+
+
+def first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """One of the errors of a group."""
+    found = failures.exceptions[0]
+    return first_error(found) if isinstance(found, BaseExceptionGroup) else found

@@ -1,0 +1,298 @@
+"""Reconciling: the part of a replica that writes to the cluster. There is one per replica.
+
+On every replica it keeps certificates and registration in order, so that a replica without the Lease is a whole
+admission service. With the Lease it runs the controllers. Whoever loses the Lease ends its process: the supervisor
+starts a new one, which is a candidate again; admission does not notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from app.admission.configurations import Endpoint
+from app.admission.policies import PolicyError, WebhookPolicies, apply_policies, load_policies
+from app.admission.registry import served
+from app.api.registry import KINDS
+from app.certs.external import ExternalFolder, ExternalSecret
+from app.certs.files import FileCertificates
+from app.certs.issue import CertificateError
+from app.certs.secret import SecretCertificates
+from app.kube.admission import Webhook
+from app.kube.backoff import Backoff
+from app.kube.controller import Controller
+from app.kube.errors import KubeError
+from app.kube.events import EventRecorder
+from app.kube.leases import LeaderElector, LeaseTimes, identity
+from app.kube.objects import Lease, ObjectReference, decode_lease
+from app.kube.reflector import Reflector
+from app.kube.resources import LEASES
+from app.kube.store import Change, Store
+from app.manager.debug import cache_lines, queue_lines
+from app.manager.handlers import declarations
+from app.manager.leadership import Reconciling
+from app.manager.process import Process
+from app.manager.registration import CertificateSource, Registration
+from app.manager.serving import StartError
+from app.manager.settings import Settings
+from app.pods.readiness.controller import pod_readiness_controller
+from app.protection.deletion.table import load_table
+from app.sidecars.launchpriority import controller as launch_barrier
+from app.sidecars.sidecarset.controller import sidecarset_controller
+from app.sidecars.sidecarset.reconcile import Caches as SidecarSetCaches
+
+logger = logging.getLogger(__name__)
+
+#: How long keys that are worked on may take once we are told to end: the Lease is given back after them.
+FINISH_SECONDS: Final = 2.0
+
+
+class Reconciler:
+    """The part. It registers the webhooks once all ``webhook_processes`` can answer.
+
+    ``single``: admission is in this process too, so it does not end when the Lease is lost.
+    """
+
+    def __init__(
+        self, process: Process, endpoint: Endpoint, webhook_processes: tuple[str, ...], *, single: bool = False
+    ) -> None:
+        self._process = process
+        self._webhook_processes = webhook_processes
+        settings, client = process.settings, process.client
+        self._registration = Registration(
+            client.named("registration"),
+            certificate_source(process),
+            endpoint,
+            declared_webhooks(settings),
+            [kind for kind in KINDS if len(kind.versions) > 1],
+            process.metrics,
+            process.rng,
+            process.replica.certificate,
+            leading=lambda: process.state.leading,
+        )
+        self._controllers: Sequence[Controller] = ()
+        self._launch_events = EventRecorder(client.named("events"), launch_barrier.NAME)
+        times = settings.election
+        self._elector = self._candidate(times) if times is not None else None
+        self._lease_events = EventRecorder(client.named("events"), identity_of(self._elector))
+        self._reconciling = Reconciling(self._make_term, self._elector, self._took_over, one_term=not single)
+        self._work: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+
+    # ---- the part
+
+    async def bring_up(self) -> None:
+        """Certificates, registration, and then the Lease."""
+        process, tasks, registration = self._process, self._process.tasks, self._registration
+        await self._take_certificate()
+        tasks.start(registration.run(), "registration")
+        for reflector in registration.watches(process.metrics.reflectors, self._watched_secret()):
+            tasks.start(reflector.run(), f"watch of {reflector.resource.kind}")
+        tasks.start(self._launch_events.run(), "events of the launch barrier")
+        tasks.start(self._lease_events.run(), "events of the Lease")
+        await registration.defined.wait()
+        process.tell(defined=True)
+        await process.until(
+            lambda: (
+                all(process.replica.state(name).ready for name in self._webhook_processes) or process.replica.was_ready
+            )
+        )
+        registration.allow_registration()
+        await registration.registered.wait()
+        process.tell(registered=True)
+        logger.info("webhooks registered")
+        # MGR-2: only now, so that what controllers write passes admission.
+        for controller in self._make_controllers():
+            process.metrics.controllers.registered(controller.name, controller.workers)
+        if self._elector is not None:
+            watch = self._watched_lease(self._elector)
+            self._watching = asyncio.create_task(watch.run(), name="watch of the Lease")
+        self._work = tasks.start(self._reconciling.run(), "controllers")
+
+    async def wind_down(self) -> None:
+        """Let the controllers finish their keys, then give the Lease back (MGR-124)."""
+        self._reconciling.stop()
+        if self._work is not None:
+            await asyncio.wait({self._work}, timeout=FINISH_SECONDS)
+            self._work.cancel()
+            await asyncio.gather(self._work, return_exceptions=True)
+        self._stop_watching()
+        await self._launch_events.flush(1.0)
+
+    def debug_pages(self) -> Mapping[str, list[str]]:
+        """Caches and queues."""
+        process = self._process
+        queues = queue_lines(self._controllers, process.clock.monotonic())
+        if not self._controllers:
+            queues = ["no controllers run in this replica: it does not hold the Lease"]
+        stores = process.caches.by_name if self._controllers else {}
+        return {"queues": queues, "caches": cache_lines(process.name, stores)}
+
+    # ---- certificates
+
+    async def _take_certificate(self) -> None:
+        """MGR-1: without a certificate in good time the process gives up."""
+        clock = self._process.clock
+        seconds = self._process.settings.flags.seconds("webhook-initialize-timeout")
+        deadline = clock.monotonic() + seconds
+        backoff = Backoff(self._process.rng, base=0.5, cap=5.0)
+        while True:
+            try:
+                await self._registration.use_certificate()
+            except (KubeError, CertificateError) as error:
+                if isinstance(error, CertificateError) and not self._process.settings.external_certificates:
+                    raise  # a folder of ours that is wrong stays wrong
+                delay = backoff.next()
+                if clock.monotonic() + delay > deadline:
+                    raise StartError(f"no serving certificate within {seconds:g} s: {error}") from None
+                logger.warning("no serving certificate yet: %s", error)
+                await clock.sleep(delay)
+            else:
+                return
+
+    def _watched_secret(self) -> tuple[str, str] | None:
+        settings = self._process.settings
+        return (settings.own_namespace, settings.secret_name) if settings.certificate_folder is None else None
+
+    # ---- the Lease
+
+    def _candidate(self, times: LeaseTimes) -> LeaderElector:
+        flags, process = self._process.settings.flags, self._process
+        given = "leader-election-namespace" in flags.given
+        return LeaderElector(
+            process.client.named("leader-election"),
+            name=flags.text("leader-election-id"),
+            namespace=flags.text("leader-election-namespace") if given else process.settings.own_namespace,
+            identity=identity(process.rng),
+            rng=process.rng,
+            times=times,
+            metrics=self,
+        )
+
+    def leader(self, name: str, leading: bool) -> None:
+        """The elector's hook: the Lease was won or is no longer ours."""
+        self._process.metrics.leadership.leader(name, leading)
+        self._process.tell(leading=leading)
+        self._registration.look_again()
+
+    def slow_path(self, name: str) -> None:
+        """The elector's hook."""
+        self._process.metrics.leadership.slow_path(name)
+
+    def _took_over(self) -> None:
+        self._stop_watching()  # while we hold it, we know what the Lease says
+        elector = self._elector
+        if elector is None:
+            self._process.tell(leading=True)
+            return
+        lease = ObjectReference(
+            api_version=LEASES.api_version, kind=LEASES.kind, namespace=elector.namespace, name=elector.name
+        )
+        self._lease_events.event(lease, "Normal", "LeaderElection", f"{elector.identity} became leader")  # MGR-24
+
+    def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    def _watched_lease(self, elector: LeaderElector) -> Reflector[Lease]:
+        """Who waits sees at once that the Lease was given back."""
+        store: Store[Lease] = Store()
+
+        def changed(change: Change[Lease]) -> None:
+            holder = change.new.spec.holder_identity if change.new is not None else ""
+            self._process.tell(leader=holder or "")
+            if not holder:
+                elector.look_again()
+
+        store.subscribe(changed)
+        process = self._process
+        return Reflector(
+            process.client.named("leader-election"),
+            LEASES,
+            store,
+            decode=decode_lease,
+            rng=process.rng,
+            namespace=elector.namespace,
+            field_selector=f"metadata.name={elector.name}",
+            metrics=process.metrics.reflectors,
+        )
+
+    # ---- controllers
+
+    def _make_term(self) -> Sequence[Controller]:
+        """The controllers of a term; the first has the caches filled that they need."""
+        process = self._process
+        process.start_common_caches()
+        process.start_pod_cache()
+        self._controllers = self._make_controllers()
+        process.tasks.start(self._freeze(), "freeze")
+        return self._controllers
+
+    async def _freeze(self) -> None:
+        for store in self._process.caches.by_name.values():
+            await store.wait_until_ready()
+        gc.collect()
+        gc.freeze()
+
+    def _make_controllers(self) -> Sequence[Controller]:
+        process, caches = self._process, self._process.caches
+        client = process.client
+        metrics, queue_metrics = process.metrics.controllers, process.metrics.queues
+        controllers = [
+            sidecarset_controller(
+                client,
+                SidecarSetCaches(caches.sidecarsets, caches.pods, caches.namespaces, caches.revisions),
+                process.settings.own_namespace,
+                workers=process.settings.flags.integer("sidecarset-workers"),
+                metrics=metrics,
+                queue_metrics=queue_metrics,
+            ),
+            pod_readiness_controller(client, caches.pods, metrics=metrics, queue_metrics=queue_metrics),
+        ]
+        if process.settings.gates.enabled(launch_barrier.GATE):
+            controllers.append(
+                launch_barrier.launch_barrier_controller(
+                    client, caches.pods, self._launch_events, metrics=metrics, queue_metrics=queue_metrics
+                )
+            )
+        return controllers
+
+
+def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
+    """What this replica serves, as the operator wants it. Raises PolicyError or TableError."""
+    policies = load_policies(settings.policies) if settings.policies is not None else WebhookPolicies()
+    try:
+        declared = apply_policies(declarations(load_table(settings.policies)), policies, settings.own_namespace)
+    except PolicyError as error:
+        raise PolicyError(f"{settings.policies}/webhooks.yaml: {error}") from None
+    return served(declared, settings.gates.enabled)
+
+
+def certificate_source(process: Process) -> CertificateSource:
+    """Where this replica's certificates come from (D4 of sheet 08: external, folder, Secret)."""
+    settings, clock = process.settings, process.clock
+    client = process.client.named("certificates")
+    if settings.external_certificates and settings.certificate_folder is not None:
+        return ExternalFolder(settings.certificate_folder, clock)
+    if settings.external_certificates:
+        return ExternalSecret(client, clock, namespace=settings.own_namespace, name=settings.secret_name)
+    if settings.certificate_folder is not None:
+        return FileCertificates(settings.certificate_folder, settings.certificate_hosts, clock, settings.renew_before)
+    return SecretCertificates(
+        client,
+        clock,
+        namespace=settings.own_namespace,
+        name=settings.secret_name,
+        hosts=settings.certificate_hosts,
+        renew_before=settings.renew_before,
+        step_seconds=settings.flags.seconds("certificate-rotation-step"),
+    )
+
+
+def identity_of(elector: LeaderElector | None) -> str:
+    """Under which name events about the Lease are written."""
+    return elector.identity if elector is not None else "kruise-manager"

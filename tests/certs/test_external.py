@@ -1,0 +1,86 @@
+"""Certificates that somebody else keeps: read from a Secret or a mounted folder, checked, never written."""
+
+import base64
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.certs.external import ExternalFolder, ExternalSecret
+from app.certs.issue import CertificateError, issue
+from app.kube.client import Client
+from app.kube.virtualtime import EPOCH, VirtualClock
+from tests.kube.fakes import virtual
+from tests.manager.memory import MemoryApi
+
+PATH = "/api/v1/namespaces/kruise-system/secrets/kruise-webhook-certs"
+ONE, TWO = issue(("a",), EPOCH), issue(("a",), EPOCH)
+NAMES = ("ca.crt", "tls.crt", "tls.key")
+
+
+def contents(made: Any) -> dict[str, bytes]:
+    return dict(zip(NAMES, (made.ca_cert, made.cert, made.key), strict=True))
+
+
+def secret(files: dict[str, bytes]) -> dict[str, Any]:
+    metadata = {"name": "kruise-webhook-certs", "namespace": "kruise-system", "resourceVersion": "1"}
+    return {"metadata": metadata, "data": {name: base64.b64encode(text).decode() for name, text in files.items()}}
+
+
+def source(api: MemoryApi, clock: VirtualClock | None = None) -> ExternalSecret:
+    clock = clock or VirtualClock()
+    return ExternalSecret(Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs")
+
+
+@pytest.mark.behaviour("MGR-35")
+@virtual
+async def test_a_secret_in_the_layout_of_cert_manager_is_read_and_never_written() -> None:
+    api = MemoryApi(objects={PATH: secret(contents(ONE))})
+    reading = source(api)
+    found = await reading.ensure()
+    assert (found.cert, found.key, reading.bundle) == (ONE.cert, ONE.key, ONE.ca_cert)
+    api.objects[PATH] = secret(contents(TWO))
+    assert (await reading.ensure()).cert == TWO.cert
+    assert {request.method for request in api.requests} == {"GET"}
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "Secret kruise-system/kruise-webhook-certs: ca.crt: is missing"),
+        ({**contents(ONE), "tls.key": b""}, "tls.key: is missing"),
+        ({**contents(ONE), "tls.key": TWO.key}, "private key: does not belong to the serving certificate"),
+        ({**contents(ONE), "tls.crt": b"garbage"}, "serving certificate: is not a PEM certificate"),
+    ],
+)
+@virtual
+async def test_what_cannot_be_served_is_named(files: dict[str, bytes], message: str) -> None:
+    with pytest.raises(CertificateError, match=message):
+        await source(MemoryApi(objects={PATH: secret(files)})).ensure()
+
+
+@virtual
+async def test_an_expired_certificate_is_said_to_whoever_keeps_it() -> None:
+    clock = VirtualClock(EPOCH + timedelta(days=4000))
+    with pytest.raises(CertificateError, match=r"tls.crt: expired at .* whoever keeps it must renew it"):
+        await source(MemoryApi(objects={PATH: secret(contents(ONE))}), clock).ensure()
+
+
+@virtual
+@pytest.mark.behaviour("MGR-35")
+async def test_a_mounted_folder_is_read_as_a_whole_and_followed_when_it_is_swapped(tmp_path: Path) -> None:
+    for version, made in (("..1", ONE), ("..2", TWO)):
+        (tmp_path / version).mkdir()
+        for name, text in contents(made).items():
+            (tmp_path / version / name).write_bytes(text)
+    (tmp_path / "..data").symlink_to("..1")
+
+    reading = ExternalFolder(tmp_path, VirtualClock())
+    assert (await reading.ensure()).cert == ONE.cert
+    (tmp_path / "..new").symlink_to("..2")
+    (tmp_path / "..new").replace(tmp_path / "..data")  # as a kubelet does it
+    assert (await reading.ensure()).cert == TWO.cert
+    (tmp_path / "..2" / "tls.key").unlink()
+    with pytest.raises(CertificateError, match=r"tls.key: cannot be read: No such file"):
+        await reading.ensure()

@@ -1,0 +1,277 @@
+"""Rotation as a plan: whatever replicas do and in whatever order, what is served is trusted."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from app.certs.issue import CertificateSet, from_secret_data, issue
+from app.certs.rotation import (
+    Action,
+    Condition,
+    Observed,
+    Rotation,
+    carried_out,
+    joined,
+    judge_for,
+    plan,
+    read_rotation,
+)
+from app.kube.virtualtime import EPOCH
+
+END = b"-----END CERTIFICATE-----"
+#: How long a step of a rotation lasts, and in how much time each replica looks at least once.
+STEP, LOOK = 6, 2
+
+
+def ca(number: int) -> bytes:
+    return b"<%d>%s\n" % (number, END)
+
+
+def made(number: int) -> CertificateSet:
+    return CertificateSet(ca_cert=ca(number), cert=b"leaf of %d" % number, key=b"key", ca_key=b"key")
+
+
+GOOD, ENDING, ENDING_UNDER_GOOD_CA, BROKEN = (
+    Condition(""),
+    Condition("", ending=True),
+    Condition("", ending=True, can_sign=True),
+    Condition("broken"),
+)
+ONE, TWO, THREE = made(1), made(2), made(3)
+
+
+@pytest.mark.behaviour("MGR-33", "MGR-34")
+@pytest.mark.parametrize(
+    ("stored", "held", "settled", "conditions", "action"),
+    [
+        (None, None, False, {}, Action.MAKE),
+        (None, Rotation(ONE), False, {}, Action.RESTORE_AND_ROTATE),
+        (Rotation(ONE), None, False, {}, Action.KEEP),
+        (Rotation(ONE), None, False, {1: BROKEN}, Action.MAKE),
+        (Rotation(ONE), Rotation(TWO), False, {1: BROKEN}, Action.RESTORE),
+        (Rotation(ONE), Rotation(TWO), False, {1: BROKEN, 2: BROKEN}, Action.MAKE),
+        (Rotation(ONE, TWO), None, False, {1: BROKEN}, Action.SWITCH),
+        (Rotation(ONE), None, False, {1: ENDING_UNDER_GOOD_CA}, Action.RENEW),
+        (Rotation(ONE), None, False, {1: ENDING}, Action.ANNOUNCE),
+        (Rotation(ONE, TWO), None, False, {1: ENDING}, Action.KEEP),
+        (Rotation(ONE, TWO), None, True, {1: ENDING}, Action.SWITCH),
+        (Rotation(ONE, TWO), None, True, {1: ENDING, 2: ENDING}, Action.ANNOUNCE),
+        (Rotation(ONE, TWO), None, True, {1: ENDING, 2: BROKEN}, Action.ANNOUNCE),
+        (Rotation(TWO, None, ca(1)), None, False, {}, Action.KEEP),
+        (Rotation(TWO, None, ca(1)), None, True, {}, Action.FINISH),
+        (Rotation(TWO), Rotation(ONE), False, {}, Action.REMEMBER),
+        (Rotation(TWO, None, ca(1)), Rotation(ONE), False, {}, Action.KEEP),
+    ],
+)
+def test_the_next_step(
+    stored: Rotation | None,
+    held: Rotation | None,
+    settled: bool,
+    conditions: dict[int, Condition],
+    action: Action,
+) -> None:
+    def judge(certificates: CertificateSet) -> Condition:
+        return next((found for number, found in conditions.items() if ca(number) == certificates.ca_cert), GOOD)
+
+    observed = Observed(stored is not None, stored, held, settled)
+    assert plan(observed, judge).action is action
+
+
+def test_a_rotation_goes_through_a_secret_unchanged() -> None:
+    one, two = issue(("a",), EPOCH), issue(("a",), EPOCH)
+    for rotation in (Rotation(one), Rotation(one, two), Rotation(two, None, one.ca_cert)):
+        data = rotation.secret_data()
+        assert read_rotation(data) == rotation
+        assert from_secret_data(data) == rotation.current  # as an older version of ours, or OpenKruise, reads it
+
+
+def test_a_ca_that_was_given_up_is_taken_out_of_bundles_and_any_other_is_kept_for_a_step() -> None:
+    observed = Observed(True, Rotation(TWO, None, ca(1)), None, settled=True)
+    finished = carried_out(Action.FINISH, observed, lambda _: THREE)
+    assert read_rotation(Rotation(issue(("a",), EPOCH), retired=finished.retired).secret_data()).retired
+    seen = Observed(True, finished, None, settled=True, published=ca(1) + ca(2))
+    assert plan(seen, lambda _: GOOD).action is Action.KEEP
+    seen = replace(seen, published=ca(3) + ca(2))
+    assert plan(seen, lambda _: GOOD).action is Action.REMEMBER
+    assert carried_out(Action.REMEMBER, seen, lambda _: THREE).bundle == ca(2) + ca(3)
+
+
+def test_a_half_written_announcement_counts_as_none() -> None:
+    one, two = issue(("a",), EPOCH), issue(("a",), EPOCH)
+    data = Rotation(one, two).secret_data()
+    del data["next-tls.key"]
+    assert read_rotation(data) == Rotation(one)
+    assert read_rotation(data | {"next-tls.key": "%"}) == Rotation(one)
+
+
+def test_a_clock_that_is_behind_finds_no_fault_in_a_certificate_of_its_future() -> None:
+    later = issue(("a",), EPOCH + timedelta(days=2))
+    judge = judge_for(("a",), EPOCH, timedelta(days=180))
+    assert judge(later).fault == ""
+    assert plan(Observed(True, Rotation(later), None, False), judge).action is Action.KEEP
+
+
+def test_an_expired_certificate_is_a_fault() -> None:
+    judge = judge_for(("a",), EPOCH + timedelta(days=3651), timedelta(days=180))
+    assert "expired at" in judge(issue(("a",), EPOCH)).fault
+
+
+@dataclass
+class World:
+    """What replicas share: the Secret and one configuration, each with a version; and which sets end soon."""
+
+    secret: Rotation | str | None = None
+    secret_version: int = 0
+    bundle: bytes = b""
+    bundle_version: int = 0
+    ending: set[bytes] = field(default_factory=set)
+    now: int = 0
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def judge(self, certificates: CertificateSet) -> Condition:
+        return Condition("", ending=certificates.ca_cert in self.ending)
+
+    def make(self, _reuse: CertificateSet | None) -> CertificateSet:
+        return made(next(self.numbers))
+
+
+class Replica:
+    """One replica: what registration and the Secret's shell do, cut where another replica may come in between."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.held: Rotation | None = None
+        self.in_place: Rotation | None = None
+        self.since = 0
+        self.serves: CertificateSet | None = None
+        self.looked = world.now
+        self.steps = self.sync()
+
+    def sync(self) -> Iterator[None]:
+        world = self.world
+        bundle, bundle_version = world.bundle, world.bundle_version
+        yield
+        if not self.read_secret(bundle):
+            return
+        yield
+        assert self.held is not None
+        complete = bundle == self.held.bundle
+        if not complete:
+            if world.bundle_version != bundle_version:
+                self.in_place = None  # a conflict: look again
+                return
+            world.bundle, world.bundle_version = self.held.bundle, bundle_version + 1
+        yield
+        self.serves = self.held.current
+        self.looked = world.now
+        if not complete:
+            self.in_place = None
+        elif self.in_place != self.held:
+            self.in_place, self.since = self.held, world.now
+
+    def read_secret(self, published: bytes) -> bool:
+        world = self.world
+        stored = world.secret if isinstance(world.secret, Rotation) else None
+        settled = stored is not None and stored == self.in_place and world.now >= self.since + STEP
+        observed = Observed(world.secret is not None, stored, self.held, settled, "garbage", published)
+        step = plan(observed, world.judge)
+        after = carried_out(step.action, observed, world.make)
+        if step.action is not Action.KEEP:
+            world.secret, world.secret_version = after, world.secret_version + 1
+        self.held = after
+        return True
+
+    def step(self) -> bool:
+        """One step; whether a whole look ended with it."""
+        try:
+            next(self.steps)
+        except StopIteration:
+            self.steps = self.sync()
+            return True
+        return False
+
+    def finish(self) -> None:
+        while not self.step():
+            pass
+
+
+class RotationMachine(RuleBasedStateMachine):
+    """Replicas that start, look, are stopped in the midst of it, while certificates end and Secrets are damaged."""
+
+    @initialize()
+    def start(self) -> None:
+        self.world = World()
+        self.replicas = [Replica(self.world), Replica(self.world)]
+
+    @rule(which=st.integers(0, 2))
+    def go_on(self, which: int) -> None:
+        if self.replicas:
+            self.replicas[which % len(self.replicas)].step()
+
+    @rule(which=st.integers(0, 2))
+    def look(self, which: int) -> None:
+        if self.replicas:
+            self.replicas[which % len(self.replicas)].finish()
+
+    @rule()
+    def join(self) -> None:
+        if len(self.replicas) < 3:
+            self.replicas.append(Replica(self.world))
+
+    @rule(which=st.integers(0, 2))
+    def crash(self, which: int) -> None:
+        if self.replicas:
+            self.replicas.pop(which % len(self.replicas))
+
+    @rule()
+    def time_passes(self) -> None:
+        self.world.now += 1
+        for replica in self.replicas:
+            if replica.looked + LOOK <= self.world.now:
+                replica.finish()
+                replica.finish()
+                replica.finish()
+
+    @rule()
+    def end_soon(self) -> None:
+        if isinstance(self.world.secret, Rotation):
+            self.world.ending.add(self.world.secret.current.ca_cert)
+
+    @rule(to=st.sampled_from([None, "garbage"]))
+    def damage(self, to: str | None) -> None:
+        self.world.secret, self.world.secret_version = to, self.world.secret_version + 1
+
+    @invariant()
+    def what_is_served_is_trusted(self) -> None:
+        for replica in self.replicas:
+            if replica.serves is not None:
+                assert replica.serves.ca_cert in self.world.bundle
+
+    def teardown(self) -> None:
+        """Left alone, replicas come to one sound certificate and one CA."""
+        if not getattr(self, "replicas", None):
+            return
+        for _ in range(8 * STEP):
+            self.time_passes()
+            self.what_is_served_is_trusted()
+        secret = self.world.secret
+        assert isinstance(secret, Rotation)
+        assert (secret.next, secret.previous_ca) == (None, b"")
+        assert secret.current.ca_cert not in self.world.ending
+        assert self.world.bundle == secret.bundle
+        assert all(replica.serves == secret.current for replica in self.replicas)
+
+
+RotationMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+test_at_every_moment_what_any_replica_serves_is_trusted = RotationMachine.TestCase
+
+
+def test_a_bundle_holds_each_authority_once() -> None:
+    assert joined(ca(1), ca(2) + ca(1)) == ca(1) + ca(2)
+    assert replace(Rotation(ONE, TWO), previous_ca=ca(1)).bundle == ca(1) + ca(2)

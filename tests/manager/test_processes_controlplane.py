@@ -1,0 +1,287 @@
+"""A replica's processes before a real API server: killed, stopped, robbed of their Lease and of their certificates."""
+
+import base64
+import json
+import os
+import re
+import signal
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import pytest
+
+from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from tests.cluster.controlplane import ControlPlane, free_port
+from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install, running
+
+pytestmark = pytest.mark.controlplane
+REVIEW = (Path(__file__).parent.parent / "fixtures" / "pod-create.json").read_bytes()
+WEBHOOK_PROCESSES = ("webhook-0", "webhook-1")
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[ControlPlane]:
+    """A control plane that nobody else registers webhooks on."""
+    with ControlPlane() as started:
+        install(started)
+        yield started
+
+
+class Replica:
+    """One manager with all its processes."""
+
+    def __init__(self, control_plane: ControlPlane, process: Popen[bytes], log: Path, ports: tuple[int, ...]) -> None:
+        self._control_plane = control_plane
+        self.process = process
+        self.log = log
+        self.port, self.health, self.metrics_port = ports
+
+    def ready(self) -> bool:
+        assert self.process.poll() is None, self.log.read_text()[-4000:]
+        try:
+            return self.page(self.health, "readyz") == "ok"
+        except OSError:
+            return False
+
+    def page(self, port: int, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+    def processes(self) -> dict[str, int]:
+        """Name → process id, of those that are ready."""
+        found = re.findall(r"^(\S+) +process (\d+), ready", self.page(self.health, "debug/processes"), re.M)
+        return {name: int(pid) for name, pid in found}
+
+    def metric(self, series: str) -> float:
+        text = self.page(self.metrics_port, "metrics")
+        found = [line for line in text.splitlines() if line.startswith(series + " ")]
+        return float(found[0].rpartition(" ")[2]) if found else 0.0
+
+    def leads(self) -> bool:
+        return self.metric("kruise_manager_is_leader") == 1.0
+
+    def review(self, ca_bundle: bytes) -> None:
+        """One review on a connection of its own, believed only if the bundle vouches for the certificate."""
+        context = ssl.create_default_context(cadata=ca_bundle.decode())
+        request = urllib.request.Request(
+            f"https://127.0.0.1:{self.port}/mutate-pod", REVIEW, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+            assert json.load(answer)["response"]["allowed"]
+
+    def signal(self, name: str, number: signal.Signals) -> int:
+        """Send a signal to one process; returns its id."""
+        pid = self.processes()[name]
+        os.kill(pid, number)
+        return pid
+
+
+@contextmanager
+def replica(control_plane: ControlPlane, folder: Path, *flags: str, by_service: bool = False) -> Iterator[Replica]:
+    """A manager with the rights that are generated for it, ready."""
+    kubeconfig = control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
+    ports = (free_port("127.0.0.1"), free_port("127.0.0.1"), free_port("127.0.0.1"))
+    arguments = [
+        "app.cli.main",
+        "manager",
+        f"--kubeconfig={kubeconfig}",
+        # Two replicas are reached at one address, which only a Service can be. There is none here, so nothing calls us.
+        "--webhook-bind-address=127.0.0.1" if by_service else "--webhook-host=127.0.0.1",
+        f"--webhook-port={ports[0]}",
+        f"--health-probe-addr=127.0.0.1:{ports[1]}",
+        f"--metrics-addr=127.0.0.1:{ports[2]}",
+        f"--protection-log-path={folder}",
+        *flags,
+    ]
+    log = folder / f"manager-{ports[0]}.log"
+    with running(arguments, log, POD_NAMESPACE=SYSTEM_NAMESPACE) as process:
+        started = Replica(control_plane, process, log, ports)
+        eventually(started.ready, f"the manager is ready; its log is {log}", 40)
+        yield started
+
+
+def configuration(control_plane: ControlPlane, kind: str = "mutating") -> dict[str, Any] | None:
+    name = MUTATING_NAME if kind == "mutating" else VALIDATING_NAME
+    path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/{name}"
+    status, body = control_plane.request("GET", path)
+    assert status in (200, 404)
+    return body if status == 200 else None
+
+
+def published(control_plane: ControlPlane) -> bytes:
+    found = configuration(control_plane)
+    assert found is not None
+    return base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"])
+
+
+def test_processes_that_die_or_hang_come_back_and_the_others_answer(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    with replica(control_plane, tmp_path, "--process-hang-timeout=2s") as one:
+        eventually(lambda: len(one.processes()) == 3, "all processes are ready")
+        bundle = published(control_plane)
+        for _ in range(20):
+            one.review(bundle)
+        answered = 'controller_runtime_webhook_requests_total{code="200",webhook="/mutate-pod"}'
+        eventually(lambda: one.metric(answered) == 20, "all are counted, whoever answered")
+
+        killed = one.signal("webhook-0", signal.SIGKILL)
+        for _ in range(20):
+            one.review(bundle)  # the other takes them, for both listen on one socket
+        assert one.ready()
+        eventually(lambda: one.processes().get("webhook-0", killed) != killed, "it is back")
+        assert one.metric(answered) == 40
+
+        stopped = one.signal("webhook-1", signal.SIGSTOP)
+        eventually(lambda: one.processes().get("webhook-1", stopped) != stopped, "what hung was started again", 20)
+        assert one.metric('kruise_process_hangs_total{process="webhook-1"}') == 1
+        assert one.metric('kruise_process_restarts_total{process="webhook-0"}') == 1
+        one.review(bundle)
+
+        one.signal("reconciler", signal.SIGKILL)
+        one.review(bundle)
+        assert one.ready()
+        eventually(lambda: "reconciler" in one.processes(), "it is back")
+    assert one.process.returncode == 0, one.log.read_text()[-2000:]
+    assert "Traceback" not in one.log.read_text()
+
+
+def test_no_process_outlives_its_supervisor(control_plane: ControlPlane, tmp_path: Path) -> None:
+    with replica(control_plane, tmp_path) as one:
+        eventually(lambda: len(one.processes()) == 3, "all processes are ready")
+        children = one.processes().values()
+        one.process.kill()
+        one.process.wait()
+        eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in children), "all are gone", 15)
+
+
+@pytest.mark.behaviour("MGR-23", "MGR-24", "MGR-124")
+def test_the_lease_moves_when_it_is_given_back_or_its_holder_dies(control_plane: ControlPlane, tmp_path: Path) -> None:
+    election = [
+        "--leader-election-id=moving",
+        "--leader-election-lease-duration=4s",
+        "--leader-election-renew-deadline=3s",
+        "--leader-election-retry-period=1s",
+    ]
+    with replica(control_plane, tmp_path, *election, by_service=True) as first:
+        eventually(first.leads, "the first leads")
+        with replica(control_plane, tmp_path, *election, by_service=True) as second:
+            eventually(lambda: "reconciler" in second.processes(), "the second waits for the Lease")
+            assert not second.leads()
+            assert second.ready()  # MGR-22: reviews do not depend on it
+            began = time.monotonic()
+            first.process.terminate()
+            eventually(second.leads, "the second leads", 3)
+            assert time.monotonic() - began < 3
+            first.process.wait(20)
+            assert first.process.returncode == 0
+
+            holder = second.signal("reconciler", signal.SIGKILL)
+            eventually(lambda: second.processes().get("reconciler", holder) != holder, "it is back")
+            eventually(second.leads, "it leads again once the Lease has run out", 15)
+    events = control_plane.kubectl("get", "events", "-n", SYSTEM_NAMESPACE, "-o", "json").stdout
+    assert "became leader" in events
+
+
+@pytest.mark.behaviour("MGR-23")
+def test_who_loses_the_lease_ends_its_reconciler_only(control_plane: ControlPlane, tmp_path: Path) -> None:
+    election = [
+        "--leader-election-id=lost",
+        "--leader-election-lease-duration=4s",
+        "--leader-election-renew-deadline=3s",
+        "--leader-election-retry-period=1s",
+    ]
+    with replica(control_plane, tmp_path, *election) as one:
+        eventually(one.leads, "it leads")
+        before = one.processes()
+        spec = {"spec": {"holderIdentity": "somebody else", "leaseDurationSeconds": 5}}
+        patch = ["patch", "lease", "lost", "-n", SYSTEM_NAMESPACE, "--type=merge", "-p", json.dumps(spec)]
+        control_plane.kubectl(*patch)
+        eventually(lambda: one.processes().get("reconciler", 0) not in (0, before["reconciler"]), "it starts anew", 20)
+        after = one.processes()
+        assert [after[name] for name in WEBHOOK_PROCESSES] == [before[name] for name in WEBHOOK_PROCESSES]
+        assert one.ready()
+        eventually(one.leads, "it leads again when the other's time is over", 20)
+
+
+@pytest.mark.behaviour("MGR-37", "MGR-123")
+@pytest.mark.parametrize("kind", ["mutating", "validating"])
+def test_a_webhook_configuration_that_is_deleted_or_changed_is_back_within_a_second(
+    control_plane: ControlPlane, tmp_path: Path, kind: str
+) -> None:
+    with replica(control_plane, tmp_path) as one:
+        name = MUTATING_NAME if kind == "mutating" else VALIDATING_NAME
+        wanted = configuration(control_plane, kind)
+        assert wanted is not None
+        control_plane.kubectl("delete", f"{kind}webhookconfiguration", name)
+        eventually(lambda: configuration(control_plane, kind), "it is back", 1)
+
+        def repaired() -> bool:
+            found = configuration(control_plane, kind)
+            return found is not None and found["webhooks"] == wanted["webhooks"]
+
+        assert repaired()
+        path = "/webhooks/0/clientConfig/caBundle"
+        change = json.dumps([{"op": "remove", "path": path}])
+        control_plane.kubectl("patch", f"{kind}webhookconfiguration", name, "--type=json", "-p", change)
+        eventually(repaired, "the bundle is back", 1)
+        what = f"{kind.capitalize()}WebhookConfiguration {name}"
+        assert one.metric(f'kruise_registration_repairs_total{{object="{what}"}}') == 2
+        assert one.ready()
+
+
+@pytest.mark.behaviour("MGR-36", "MGR-123")
+def test_a_ca_is_replaced_under_a_stream_of_reviews_and_none_fails(control_plane: ControlPlane, tmp_path: Path) -> None:
+    with replica(control_plane, tmp_path, "--certificate-rotation-step=1s") as one:
+        old = published(control_plane)
+        bundles = [old]
+        # Deleting the Secret is how a person asks for new keys.
+        control_plane.kubectl("delete", "secret", "kruise-webhook-certs", "-n", SYSTEM_NAMESPACE)
+        deadline = time.monotonic() + 30
+        while len(bundles) < 4 and time.monotonic() < deadline:
+            one.review(bundles[-1])  # an API server that has not yet heard of the newest bundle
+            now = published(control_plane)
+            one.review(now)
+            if now != bundles[-1]:
+                bundles.append(now)
+        first, announced, switched, last = bundles
+        assert first.count(b"BEGIN") == last.count(b"BEGIN") == 1
+        assert announced.count(b"BEGIN") == switched.count(b"BEGIN") == 2
+        assert old.strip() in announced
+        assert old.strip() not in last
+        eventually(lambda: _refused(one, old), "the old authority no longer vouches for it", 5)
+        assert one.log.read_text().count("a new certificate is served") == len(WEBHOOK_PROCESSES)
+
+
+def _refused(one: Replica, ca_bundle: bytes) -> bool:
+    try:
+        one.review(ca_bundle)
+    except urllib.error.URLError as error:
+        return isinstance(error.reason, ssl.SSLCertVerificationError)
+    return False
+
+
+@pytest.mark.behaviour("MGR-33")
+def test_a_secret_full_of_garbage_is_put_right_without_a_new_certificate(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    with replica(control_plane, tmp_path) as one:
+        secret = ["secret", "kruise-webhook-certs", "-n", SYSTEM_NAMESPACE]
+
+        def data() -> dict[str, str]:
+            found: dict[str, str] = json.loads(control_plane.kubectl("get", *secret, "-o", "json").stdout)["data"]
+            return found
+
+        before, bundle = data(), published(control_plane)
+        garbage = {"data": {"tls.key": base64.b64encode(b"garbage").decode(), "ca-cert.pem": ""}}
+        control_plane.kubectl("patch", *secret, "--type=merge", "-p", json.dumps(garbage))
+        eventually(lambda: data() == before, "the Secret is as it was", 5)
+        assert published(control_plane) == bundle
+        one.review(bundle)

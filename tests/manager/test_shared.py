@@ -1,0 +1,129 @@
+"""Boards that processes share, and metrics that are added up over them."""
+
+import asyncio
+import os
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from app.manager.counts import Counts
+from app.manager.exposition import Family, continued, families, merged, text
+from app.manager.shared import Board, Certificate, Life, Replica, State
+
+
+def test_a_board_shows_another_process_what_was_written_last() -> None:
+    board = Board(State, 2**16)
+    assert board.read() is None
+    child = os.fork()
+    if child == 0:
+        board.write(State(pid=1))
+        board.write(State(pid=2, missing={"caches": "not filled yet"}))
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert board.read() == State(pid=2, missing={"caches": "not filled yet"})
+    assert board.version == 2
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=6), st.data())
+def test_a_write_that_was_cut_short_leaves_the_one_before(values: list[bytes], data: st.DataObject) -> None:
+    board = Board(Certificate, 4096)
+    for value in values:
+        board.write(Certificate(value, b"", b""))
+    # A writer killed in the midst of the next write has scribbled over the other half, and not yet turned the page.
+    start = board._start(board.version + 1)
+    scribble = data.draw(st.binary(min_size=8, max_size=1000))
+    board._memory[start : start + len(scribble)] = scribble
+    assert board.read() == Certificate(values[-1], b"", b"")
+
+
+def test_what_is_too_big_is_refused_and_changes_nothing() -> None:
+    board = Board(Certificate, 4096)
+    board.write(Certificate(b"good", b"", b""))
+    with pytest.raises(ValueError, match="are more than the"):
+        board.write(Certificate(b"x" * 4096, b"", b""))
+    assert board.read() == Certificate(b"good", b"", b"")
+
+
+def test_a_version_that_is_written_before_its_content_is_not_believed() -> None:
+    board = Board(Certificate, 4096)
+    board.write(Certificate(b"first", b"", b""))
+    board.write(Certificate(b"second", b"", b""))
+    start = board._start(2)
+    struct.pack_into("<I", board._memory, start + 4, 0)  # a sum that does not fit
+    assert board._data(2) is None
+
+
+def registry(count: float, depth: float, seconds: float) -> CollectorRegistry:
+    made = CollectorRegistry()
+    Counter("reviews", "Reviews.", ["webhook"], registry=made).labels("pods").inc(count)
+    Gauge("queue_depth", "Keys.", registry=made).set(depth)
+    Gauge("kruise_manager_is_leader", "Leads.", registry=made).set(depth > 0)
+    Gauge("kruise_serving_certificate_expiry_timestamp_seconds", "Ends.", registry=made).set(seconds * 1000)
+    Histogram("latency", "Time.", buckets=(0.1, 1.0), registry=made).observe(seconds)
+    Gauge("process_resident_memory_bytes", "Memory.", registry=made).set(10)
+    return made
+
+
+@pytest.mark.behaviour("MGR-25")
+def test_what_processes_count_is_added_up() -> None:
+    found = {"one": families(registry(3, 2, 0.05)), "two": families(registry(4, 0, 0.5))}
+    exposed = text(merged(found)).decode()
+    for line in (
+        'reviews_total{webhook="pods"} 7.0',
+        "queue_depth 2.0",
+        "kruise_manager_is_leader 1.0",
+        "kruise_serving_certificate_expiry_timestamp_seconds 50.0",
+        'latency_bucket{le="0.1"} 1.0',
+        'latency_bucket{le="1.0"} 2.0',
+        'latency_bucket{le="+Inf"} 2.0',
+        "latency_count 2.0",
+        'process_resident_memory_bytes{process="one"} 10.0',
+        'process_resident_memory_bytes{process="two"} 10.0',
+    ):
+        assert f"\n{line}\n" in exposed
+
+
+async def test_a_process_goes_on_counting_where_the_one_before_it_ended() -> None:
+    replica = Replica(("one", "two"))
+    Counts(replica, "one", registry(3, 2, 0.05)).publish({})
+    Counts(replica, "two", registry(10, 0, 0.5)).publish({})
+    # The first is killed and starts again; what it had counted is not counted twice, nor lost.
+    again = Counts(replica, "one", registry(1, 5, 0.05))
+    replica.lives["one"].write(Life(pid=7, restarts=1))
+    for _ in range(2):
+        again.publish({})
+        exposed = (await again.exposition()).decode()
+        assert 'reviews_total{webhook="pods"} 14.0' in exposed
+        assert "queue_depth 5.0" in exposed
+        assert "latency_count 3.0" in exposed
+        assert 'kruise_process_restarts_total{process="one"} 1.0' in exposed
+
+
+async def test_a_scrape_shows_what_every_process_counts_this_moment() -> None:
+    replica = Replica(("one", "two"))
+    mine, other = registry(1, 0, 0.05), registry(0, 0, 0.05)
+    asked, asker = Counts(replica, "two", other), Counts(replica, "one", mine)
+    asked.publish({})
+    replica.on_ring("two", lambda: asked.publish({}))
+    Counter("denials", "Denials.", registry=other).inc(5)
+    assert "denials_total 5.0" in (await asker.exposition()).decode()
+    asyncio.get_running_loop().remove_reader(replica._bells["two"][0])
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=5))
+def test_a_counter_never_goes_back_however_often_its_process_is_started(lives: list[int]) -> None:
+    shown: list[Family] = []
+    total = 0.0
+    for count in lives:
+        now = [Family("reviews", "", "counter", [("reviews_total", {}, float(count))])]
+        shown = continued(now, shown)
+        total += count
+        assert shown[0].samples == [("reviews_total", {}, total)]
+
+
+def test_what_a_process_counted_stays_when_its_successor_has_not_counted_it_yet() -> None:
+    before = [Family("denials", "", "counter", [("denials_total", {"name": "a"}, 2.0)])]
+    assert continued([], before) == before

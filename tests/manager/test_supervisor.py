@@ -1,0 +1,166 @@
+"""The supervisor with real processes: what dies or hangs comes back, and all end in good order."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from app.manager.supervisor import CANNOT_START
+
+#: Starts two processes that write their pid into a file and beat, until SIGTERM; ``{body}`` is what they do besides.
+PROGRAM = """
+import logging, os, signal, sys, time
+from pathlib import Path
+from app.manager.shared import Replica, State
+from app.manager.supervisor import Supervisor
+
+logging.basicConfig(level=logging.INFO)
+folder = Path(sys.argv[1])
+replica = Replica(("one", "two"))
+
+def work(name):
+    def run():
+        stopped = []
+        signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+        replica.states[name].write(State(pid=os.getpid()))
+        with (folder / name).open("a") as file:
+            file.write(f"{{os.getpid()}}\\n")
+        while not stopped:
+            replica.beat(name)
+            time.sleep(0.05)
+{body}
+        return 0
+    return run
+
+works = {{name: work(name) for name in replica.processes}}
+sys.exit(Supervisor(replica, works, hang_seconds=1.0, stop_seconds=2.0).run())
+"""
+
+
+def pids(folder: Path, name: str) -> list[int]:
+    """The process ids that a place has had, oldest first."""
+    file = folder / name
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        time.sleep(0.02)
+
+
+@contextmanager
+def supervised(folder: Path, body: str = "") -> Iterator[subprocess.Popen[str]]:
+    program = PROGRAM.format(body=textwrap.indent(body, " " * 12))
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def started(folder: Path) -> bool:
+    return bool(pids(folder, "one") and pids(folder, "two"))
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_a_killed_process_comes_back_while_the_other_goes_on(tmp_path: Path) -> None:
+    with supervised(tmp_path) as supervisor:
+        until(lambda: started(tmp_path), "both run")
+        os.kill(pids(tmp_path, "one")[0], signal.SIGKILL)
+        until(lambda: len(pids(tmp_path, "one")) == 2, "it is started again")
+        assert len(pids(tmp_path, "two")) == 1
+        assert not gone(pids(tmp_path, "two")[0])
+        supervisor.terminate()
+        output, _ = supervisor.communicate(timeout=10)
+    assert supervisor.returncode == 0
+    assert "was ended by SIGKILL: starting it again in 0.5 s" in output
+
+
+def test_a_process_that_hangs_is_ended_and_started_again(tmp_path: Path) -> None:
+    with supervised(tmp_path) as supervisor:
+        until(lambda: started(tmp_path), "both run")
+        os.kill(pids(tmp_path, "one")[0], signal.SIGSTOP)
+        until(lambda: len(pids(tmp_path, "one")) == 2, "it is started again")
+        assert gone(pids(tmp_path, "one")[0])
+        assert len(pids(tmp_path, "two")) == 1
+        supervisor.terminate()
+        output, _ = supervisor.communicate(timeout=10)
+    assert "hangs: no sign of life for" in output
+
+
+def test_a_process_that_hangs_says_where(tmp_path: Path) -> None:
+    hang = "if name == 'one' and len((folder / name).read_text().split()) == 1: time.sleep(60)  # here it hangs"
+    with supervised(tmp_path, hang) as supervisor:
+        until(lambda: len(pids(tmp_path, "one")) == 2, "it is started again")
+        supervisor.terminate()
+        output, _ = supervisor.communicate(timeout=10)
+    assert "Fatal Python error: Aborted" in output
+    assert " in run" in output
+
+
+def test_all_are_told_to_end_and_the_exit_code_is_zero(tmp_path: Path) -> None:
+    with supervised(tmp_path) as supervisor:
+        until(lambda: started(tmp_path), "both run")
+        supervisor.terminate()
+        supervisor.communicate(timeout=10)
+    assert supervisor.returncode == 0
+    assert all(gone(pid) for name in ("one", "two") for pid in pids(tmp_path, name))
+
+
+def test_who_does_not_end_in_time_is_killed_and_that_is_told(tmp_path: Path) -> None:
+    with supervised(tmp_path, "stopped.clear() if name == 'one' else None") as supervisor:
+        until(lambda: started(tmp_path), "both run")
+        began = time.monotonic()
+        supervisor.terminate()
+        output, _ = supervisor.communicate(timeout=10)
+    assert supervisor.returncode == 1
+    assert "did not end in time: killed" in output
+    assert time.monotonic() - began < 6
+    assert gone(pids(tmp_path, "one")[0])
+
+
+def test_what_cannot_start_ends_everything_at_once(tmp_path: Path) -> None:
+    body = f"if name == 'one': replica.states[name].write(State(missing={{'x': 'y'}})); os._exit({CANNOT_START})"
+    with supervised(tmp_path, body) as supervisor:
+        supervisor.communicate(timeout=10)
+    assert supervisor.returncode == 1
+    assert len(pids(tmp_path, "one")) == 1
+
+
+def test_restarts_of_what_fails_again_and_again_come_later_and_later(tmp_path: Path) -> None:
+    with supervised(tmp_path, "if name == 'one': os._exit(7)") as supervisor:
+        until(lambda: len(pids(tmp_path, "one")) == 3, "it was started twice again")
+        supervisor.terminate()
+        output, _ = supervisor.communicate(timeout=10)
+    assert "ended with 7: starting it again in 0.5 s" in output
+    assert "ended with 7: starting it again in 1.0 s" in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_at_any_moment_of_the_start_leaves_nobody_behind(tmp_path: Path, number: signal.Signals) -> None:
+    with supervised(tmp_path) as supervisor:
+        until(lambda: pids(tmp_path, "one"), "one runs")  # perhaps the other is just being made
+        supervisor.send_signal(number)
+        supervisor.communicate(timeout=10)
+    assert supervisor.returncode == 0
+    assert all(gone(pid) for name in ("one", "two") for pid in pids(tmp_path, name))
