@@ -23,7 +23,7 @@ Ranks: TypeAlias = Mapping[str, float]
 NodeLabels: TypeAlias = Callable[[str], Mapping[str, str] | None]
 
 HOSTNAME: Final = "kubernetes.io/hostname"
-_COST: Final = re.compile(r"-?[1-9][0-9]*|-?0", re.ASCII)
+_COST: Final = re.compile(r"0|[1-9][0-9]{0,18}|-[0-9]{1,19}", re.ASCII)
 _INT32: Final = 1 << 31
 _PHASES: Final[Mapping[str, int]] = {"Unknown": 1, "Running": 2}
 
@@ -31,7 +31,7 @@ _PHASES: Final[Mapping[str, int]] = {"Unknown": 1, "Running": 2}
 def deletion_cost(pod: Pod) -> int:
     """PM-122: the annotation's number; 0 where it is missing or is none the API server would take."""
     text = pod.metadata.annotations.get(POD_DELETION_COST)
-    if not text or len(text) > 11 or not _COST.fullmatch(text):
+    if not text or not _COST.fullmatch(text):
         return 0
     cost = int(text)
     return cost if -_INT32 <= cost < _INT32 else 0
