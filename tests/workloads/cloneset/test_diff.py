@@ -95,9 +95,7 @@ def _settings(text: str) -> tuple[Settings, dict[str, bool]]:
             else:
                 rolling[{"mu": "max_unavailable", "ms": "max_surge", "part": "partition"}[name]] = number
     block = None if on_delete else RollingUpdate(**rolling)
-    return Settings(
-        replicas=replicas, rolling_update=block, on_delete=on_delete, scale_max_unavailable=scaling
-    ), flags
+    return Settings(replicas=replicas, rolling_update=block, on_delete=on_delete, scale_max_unavailable=scaling), flags
 
 
 def _tally(text: str, *, preparing_update_is_new: bool) -> Tally:
