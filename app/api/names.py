@@ -125,6 +125,12 @@ MIRROR_POD: Final = "kubernetes.io/config.mirror"
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """Label every Namespace has: its name (SS-1)."""
 
+# --- CloneSet ---
+CLONE_SET_INSTANCE_ID: Final = "apps.kruise.io/cloneset-instance-id"
+"""Label on a Pod and its claims: the ending of its name, by which they belong together (CS-115)."""
+CLAIM_TEMPLATE_HASH: Final = "kruise.io/cloneset-volumeclaimtemplate-hash"
+"""Annotation on a ControllerRevision: a hash of the volumeClaimTemplates; only whether two are equal matters (CS-71)."""
+
 # --- Image pre-download ---
 PRE_DOWNLOAD_CREATED: Final = "apps.kruise.io/pre-predownload-created"
 """Label on a revision: its pull jobs were made."""
