@@ -1,4 +1,4 @@
-"""How many Pods are missing, too many or to be updated, and how many may be unavailable meanwhile (CS-87 … CS-95). Pure.
+"""How many Pods are missing, too many or to be updated, and how many may be unavailable (CS-87 … CS-95). Pure.
 
 ``old`` is every Pod that is not at the update revision. The worked examples of the tests follow these names.
 """

@@ -23,7 +23,7 @@ class Limits:
     """One CloneSet's numbers.
 
     ``partition``: Pods that stay at the current revision (P). ``surge``: Pods more than ``replicas`` (S).
-    ``max_unavailable`` (M) and ``scale_max_unavailable`` (SM) bound what is unavailable when updating, when scaling out.
+    ``max_unavailable`` (M) and ``scale_max_unavailable`` (SM) bound what is unavailable in an update, in a scale-out.
     """
 
     replicas: int

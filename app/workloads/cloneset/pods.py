@@ -6,13 +6,13 @@ Whether a Pod is available depends on the time; so that the facts do not, they h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from math import inf
 
 from app.api import names
 from app.kube.objects import Pod
-from app.pods.predicates import is_running_and_ready
-from app.workloads.cloneset.settings import Hook, Settings
+from app.pods.lifecycle import LifecycleState, is_hooked
+from app.pods.predicates import is_running_and_ready, is_specified_delete, ready_since
+from app.workloads.cloneset.settings import Settings
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +24,8 @@ class PodFacts:
     #: The short hash of its revision: the last part of the label's value (CS-75).
     revision: str
     lifecycle: str
+    #: Its preDelete hook is waited for.
+    preparing_delete: bool
     #: POSIX seconds after which the Pod is available; -inf: it is; inf: not as it stands (CS-81).
     available_after: float
     #: CS-80, CS-81 without minReadySeconds.
@@ -35,11 +37,6 @@ class PodFacts:
     delete_hooked: bool
     update_hooked: bool
     in_grace: bool
-
-    @property
-    def preparing_delete(self) -> bool:
-        """Whether its preDelete hook is waited for."""
-        return self.lifecycle == "PreparingDelete"
 
     def available(self, now: float) -> bool:
         """CS-81 at ``now``, POSIX seconds."""
@@ -55,7 +52,7 @@ def pod_facts(pod: Pod, settings: Settings) -> PodFacts:
     """All that follows from the Pod and the settings, but for the time."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     state = labels.get(names.LIFECYCLE_STATE, "")
-    normal = state in ("", "Normal")
+    normal = state in ("", LifecycleState.NORMAL)
     in_place = pod.condition(names.IN_PLACE_UPDATE_READY)
     ready = is_running_and_ready(pod)
     update_ready = ready and (in_place is None or in_place.status == "True")
@@ -65,33 +62,14 @@ def pod_facts(pod: Pod, settings: Settings) -> PodFacts:
         name=pod.metadata.name,
         revision=short_hash(labels.get(names.CONTROLLER_REVISION_HASH, "")),
         lifecycle=state,
+        preparing_delete=state == LifecycleState.PREPARING_DELETE,
         available_after=_available_after(pod, settings.min_ready_seconds) if normal and update_ready else inf,
         update_ready=update_ready,
         delete_ready=normal and update_ready,
-        marked=names.SPECIFIED_DELETE in labels,
+        marked=is_specified_delete(pod),
         delete_hooked=lifecycle is not None and is_hooked(lifecycle.pre_delete, pod),
         update_hooked=lifecycle is not None and is_hooked(lifecycle.in_place_update, pod),
         in_grace=names.IN_PLACE_UPDATE_GRACE in annotations,
-    )
-
-
-def is_hooked(hook: Hook | None, pod: Pod) -> bool:
-    """CS-134: whether any finalizer or label of the hook is on the Pod."""
-    if hook is None:
-        return False
-    metadata = pod.metadata
-    return any(finalizer in metadata.finalizers for finalizer in hook.finalizers) or any(
-        metadata.labels.get(key) == value for key, value in hook.labels.items()
-    )
-
-
-def is_fully_hooked(hook: Hook | None, pod: Pod) -> bool:
-    """CS-134: whether all of them are; an empty hook is there always, none never."""
-    if hook is None:
-        return False
-    metadata = pod.metadata
-    return all(finalizer in metadata.finalizers for finalizer in hook.finalizers) and all(
-        metadata.labels.get(key) == value for key, value in hook.labels.items()
     )
 
 
@@ -99,7 +77,5 @@ def _available_after(pod: Pod, min_ready_seconds: int) -> float:
     """CS-79: of a Pod that is ready."""
     if min_ready_seconds <= 0:
         return -inf
-    ready = pod.condition("Ready")
-    if ready is None or ready.last_transition_time is None:
-        return inf
-    return (ready.last_transition_time + timedelta(seconds=min_ready_seconds)).timestamp()
+    since = ready_since(pod)
+    return inf if since is None else since.timestamp() + min_ready_seconds

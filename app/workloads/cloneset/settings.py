@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from app.pods.lifecycle import Lifecycle
 
 
 class UpdatePolicy(StrEnum):
@@ -13,24 +14,6 @@ class UpdatePolicy(StrEnum):
     RECREATE = "ReCreate"
     IN_PLACE_IF_POSSIBLE = "InPlaceIfPossible"
     IN_PLACE_ONLY = "InPlaceOnly"
-
-
-@dataclass(frozen=True, slots=True)
-class Hook:
-    """A lifecycle hook: it holds a Pod while one of these labels or finalizers is on it (CS-134)."""
-
-    labels: Mapping[str, str] = field(default_factory=dict)
-    finalizers: tuple[str, ...] = ()
-    mark_pod_not_ready: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Lifecycle:
-    """The hooks of a CloneSet; None: not configured."""
-
-    pre_normal: Hook | None = None
-    in_place_update: Hook | None = None
-    pre_delete: Hook | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,16 @@
-"""What a CloneSet reports of itself: counters and conditions, and the patch that makes them true (CS-144 … CS-155). Pure.
+"""What a CloneSet reports of itself: counters, conditions, and the patch that makes them true (CS-144 … CS-151). Pure.
 
 A status is the JSON object as it is stored. Conditions of other types are kept as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from app.kube.clock import rfc3339
-from app.workloads.cloneset.pods import PodFacts
 
 Status: TypeAlias = Mapping[str, Any]
 
@@ -24,7 +23,7 @@ _ALWAYS: Final = ("replicas", "readyReplicas", "availableReplicas", "updatedRepl
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """CS-144: the active Pods counted."""
+    """CS-144: the active Pods counted. The lifecycle state counts for availability, not for readiness."""
 
     replicas: int = 0
     ready: int = 0
@@ -41,22 +40,6 @@ class Revisions:
     current: str
     update: str
     collision_count: int = 0
-
-
-def counts(pods: Iterable[PodFacts], update_hash: str, now: float) -> Counts:
-    """CS-144: the lifecycle state counts for availability, not for readiness."""
-    replicas = ready = available = updated = updated_ready = updated_available = 0
-    for pod in pods:
-        replicas += 1
-        is_ready = pod.update_ready
-        is_available = pod.available_after < now
-        ready += is_ready
-        available += is_available
-        if pod.revision == update_hash:
-            updated += 1
-            updated_ready += is_ready
-            updated_available += is_available
-    return Counts(replicas, ready, available, updated, updated_ready, updated_available)
 
 
 def base_status(

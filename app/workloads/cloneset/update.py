@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from app.pods.lifecycle import UpdateAction, update_action
 from app.workloads.cloneset.diff import Diff
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.settings import Settings, UpdatePolicy
@@ -27,6 +28,8 @@ class StepKind(StrEnum):
     IN_PLACE = "InPlace"
     RECREATE = "Recreate"
     """It is marked for deletion; scaling replaces it (CS-132)."""
+    REFUSE = "Refuse"
+    """Somebody has put it into a state from which no update starts: an error, which the others do not wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,9 @@ def plan_update(
     for pod in chosen:
         reason = obstacle(pod) if _in_place_wanted(settings) else "the policy is ReCreate"
         if reason is None:
-            steps += _in_place_step(pod, settings)
+            step = _in_place_step(pod, settings)
+            if step is not None:
+                steps.append(step)
         elif settings.rolling_update is not None and settings.rolling_update.policy is UpdatePolicy.IN_PLACE_ONLY:
             return UpdatePlan(target, tuple(steps), in_place_only_failure(pod, reason))
         else:
@@ -116,18 +121,16 @@ def _in_place_wanted(settings: Settings) -> bool:
     return settings.rolling_update is not None and settings.rolling_update.policy is not UpdatePolicy.RECREATE
 
 
-def _in_place_step(pod: PodFacts, settings: Settings) -> Iterator[Step]:
-    """CS-130: by where the Pod stands in its lifecycle."""
-    state = pod.lifecycle
-    if state in ("", "PreparingNormal", "Normal"):
-        yield Step(StepKind.PREPARE if pod.update_hooked else StepKind.IN_PLACE, pod)
-    elif state == "PreparingUpdate":
-        if not pod.update_hooked:
-            yield Step(StepKind.IN_PLACE, pod)
-    elif state == "Updated":
-        # Without a hook the next refresh takes it to Normal first.
-        if settings.lifecycle is not None and settings.lifecycle.in_place_update is not None:
-            yield Step(StepKind.REARM, pod)
-    else:
-        # Updating: towards the newer revision. A state nobody knows must not hold the Pod back for ever.
-        yield Step(StepKind.IN_PLACE, pod)
+def _in_place_step(pod: PodFacts, settings: Settings) -> Step | None:
+    """CS-130: by where the Pod stands in its lifecycle; None: nothing for now."""
+    hooks = settings.lifecycle
+    match update_action(pod.pod, hooks.in_place_update if hooks is not None else None):
+        case UpdateAction.START:
+            return Step(StepKind.IN_PLACE, pod)
+        case UpdateAction.PREPARE:
+            return Step(StepKind.PREPARE, pod)
+        case UpdateAction.REARM:
+            return Step(StepKind.REARM, pod)
+        case UpdateAction.REFUSE:
+            return Step(StepKind.REFUSE, pod, f"not allowed in lifecycle state {pod.lifecycle!r}")
+    return None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from math import inf
 
+from app.api import names
 from app.kube.objects import ObjectMeta, Pod
 from app.workloads.cloneset.pods import PodFacts
 
 OLD, NEW = "oldhash", "newhash"
+#: The finalizer of an update hook.
+HOLD = "example.com/hold"
 _numbers = itertools.count()
 
 
@@ -29,10 +32,20 @@ def pod(
     normal = lifecycle in ("", "Normal")
     ready = available if ready is None else ready
     return PodFacts(
-        pod=Pod(metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", resource_version="1")),
+        pod=Pod(
+            metadata=ObjectMeta(
+                name=name,
+                namespace="default",
+                uid=f"uid-{name}",
+                resource_version="1",
+                labels={names.LIFECYCLE_STATE: lifecycle} if lifecycle else {},
+                finalizers=(HOLD,) if update_hooked else (),
+            )
+        ),
         name=name,
         revision=revision,
         lifecycle=lifecycle,
+        preparing_delete=lifecycle == "PreparingDelete",
         available_after=-inf if available and normal else inf,
         update_ready=ready,
         delete_ready=ready and normal,

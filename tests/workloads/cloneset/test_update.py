@@ -2,11 +2,12 @@
 
 import pytest
 
+from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.cloneset.diff import Diff
 from app.workloads.cloneset.pods import PodFacts
-from app.workloads.cloneset.settings import Hook, Lifecycle, RollingUpdate, Settings, UpdatePolicy
+from app.workloads.cloneset.settings import RollingUpdate, Settings, UpdatePolicy
 from app.workloads.cloneset.update import Step, StepKind, UpdatePlan, chosen_pods, plan_update
-from tests.workloads.cloneset.samples import NEW, OLD, pod
+from tests.workloads.cloneset.samples import HOLD, NEW, OLD, pod
 
 
 def as_listed(pods):
@@ -52,7 +53,7 @@ def test_who_prepares_its_deletion_or_waits_for_its_grace_is_no_candidate() -> N
     assert chosen == [pods[2]]
 
 
-HOOKED = Lifecycle(in_place_update=Hook(finalizers=("example.com/hold",)))
+HOOKED = Lifecycle(in_place_update=Hook(finalizers=(HOLD,)))
 
 
 def planned(policy: UpdatePolicy, pods, obstacle=lambda _pod: None, lifecycle=None, **strategy) -> UpdatePlan:
@@ -82,6 +83,7 @@ def planned(policy: UpdatePolicy, pods, obstacle=lambda _pod: None, lifecycle=No
         ("PreparingUpdate", False, StepKind.IN_PLACE),
         ("Updating", True, StepKind.IN_PLACE),
         ("Updated", False, StepKind.REARM),
+        ("Mine", False, StepKind.REFUSE),
     ],
 )
 def test_step_by_lifecycle_state(state: str, hooked: bool, step: StepKind | None) -> None:
