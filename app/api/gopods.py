@@ -88,7 +88,9 @@ _AFFINITY: Final = struct(
 
 _PROFILE: Final = pointer(struct(always("type"), optional("localhostProfile", _TEXT)))
 _SECURITY_CONTEXT: Final = struct(
-    optional("seLinuxOptions", pointer(struct(optional("user"), optional("role"), optional("type"), optional("level")))),
+    optional(
+        "seLinuxOptions", pointer(struct(optional("user"), optional("role"), optional("type"), optional("level")))
+    ),
     optional(
         "windowsOptions",
         pointer(

@@ -211,9 +211,7 @@ def _shared(value: T) -> T:
 
 
 @lru_cache(maxsize=4096)
-def _resources_of(
-    limits: tuple[tuple[str, str], ...], requests: tuple[tuple[str, str], ...]
-) -> ResourceRequirements:
+def _resources_of(limits: tuple[tuple[str, str], ...], requests: tuple[tuple[str, str], ...]) -> ResourceRequirements:
     return ResourceRequirements(dict(limits), dict(requests))
 
 
