@@ -125,6 +125,10 @@ MIRROR_POD: Final = "kubernetes.io/config.mirror"
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """Label every Namespace has: its name (SS-1)."""
 
+# --- CloneSet ---
+CLONE_SET_EXCLUDE_PREPARING_DELETE: Final = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete"
+"""Label on a v1alpha1 CloneSet, ``"true"``: what scaleStrategy.excludePreparingDelete is in v1beta1 (CS-9)."""
+
 # --- Image pre-download ---
 PRE_DOWNLOAD_CREATED: Final = "apps.kruise.io/pre-predownload-created"
 """Label on a revision: its pull jobs were made."""
