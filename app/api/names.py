@@ -134,6 +134,8 @@ NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """Label every Namespace has: its name (SS-1)."""
 
 # --- CloneSet ---
+CLONE_SET_EXCLUDE_PREPARING_DELETE: Final = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete"
+"""Label on a v1alpha1 CloneSet, ``"true"``: what scaleStrategy.excludePreparingDelete is in v1beta1 (CS-9)."""
 CLONE_SET_INSTANCE_ID: Final = "apps.kruise.io/cloneset-instance-id"
 """Label on a Pod and its claims: the ending of its name, by which they belong together (CS-115)."""
 CLAIM_TEMPLATE_HASH: Final = "kruise.io/cloneset-volumeclaimtemplate-hash"
