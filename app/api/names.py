@@ -138,8 +138,6 @@ CLONE_SET_EXCLUDE_PREPARING_DELETE: Final = "apps.kruise.io/cloneset-scaling-exc
 """Label on a v1alpha1 CloneSet, ``"true"``: what scaleStrategy.excludePreparingDelete is in v1beta1 (CS-9)."""
 CLONE_SET_INSTANCE_ID: Final = "apps.kruise.io/cloneset-instance-id"
 """Label on a Pod and its claims: the ending of its name, by which they belong together (CS-115)."""
-CLAIM_TEMPLATE_HASH: Final = "kruise.io/cloneset-volumeclaimtemplate-hash"
-"""Annotation on a ControllerRevision: a hash of the volumeClaimTemplates; only whether two are equal matters (CS-71)."""
 
 # --- Image pre-download ---
 PRE_DOWNLOAD_CREATED: Final = "apps.kruise.io/pre-predownload-created"

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from app.api import names
 from app.kube.clock import rfc3339
 from app.pods.hashes import Random, random_suffix
-from app.workloads.cloneset.pods import short_hash
+from app.pods.revisions import short_hash
 
 Json: TypeAlias = Mapping[str, Any]
 

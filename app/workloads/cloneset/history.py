@@ -99,7 +99,7 @@ def revision_object(namespace: str, content: Content, create: Create) -> dict[st
             "name": create.name,
             "namespace": namespace,
             "labels": {**content.labels, names.CONTROLLER_HASH: create.label_hash},
-            "annotations": {**annotations, names.CLAIM_TEMPLATE_HASH: content.claims_hash},
+            "annotations": {**annotations, names.CLAIM_TEMPLATES_HASH: content.claims_hash},
             "ownerReferences": [content.owner_reference],
         },
         "data": orjson.Fragment(create.data),
@@ -113,8 +113,8 @@ def revision_patch(content: Content, owner_uid: str, revision: Revision, number:
     metadata: dict[str, Any] = {}
     if revision.controller_uid != owner_uid:
         metadata["ownerReferences"] = [content.owner_reference]
-    if number != revision.number and revision.annotations.get(names.CLAIM_TEMPLATE_HASH) != content.claims_hash:
-        metadata["annotations"] = {names.CLAIM_TEMPLATE_HASH: content.claims_hash}
+    if number != revision.number and revision.annotations.get(names.CLAIM_TEMPLATES_HASH) != content.claims_hash:
+        metadata["annotations"] = {names.CLAIM_TEMPLATES_HASH: content.claims_hash}
     patch: dict[str, Any] = {"revision": number} if number != revision.number else {}
     if metadata or patch:
         # The uid is a precondition: never another revision of the same name.
