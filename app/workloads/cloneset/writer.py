@@ -21,8 +21,10 @@ from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
 from app.kube.objects import ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
+from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_patch
+from app.pods.owners import release_patch, transfer_patch
 from app.pods.predicates import is_active
 from app.workloads.cloneset.creation import PodMaker, pod_name
 from app.workloads.cloneset.refresh import PodRefresh
@@ -113,7 +115,9 @@ class Writer:
                 await self._client.create(PODS, body, owner.metadata.namespace, decode=_decode_written)
             except KubeError as error:
                 if not await self._came_about(owner, name, error):
-                    self.event(owner, "FailedCreate", f"failed to create pod: {error}, pod: {_shown(body)}", warning=True)
+                    self.event(
+                        owner, "FailedCreate", f"failed to create pod: {error}, pod: {_shown(body)}", warning=True
+                    )
                     raise
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.CREATE, name)
@@ -125,9 +129,7 @@ class Writer:
         uid, name = owner.metadata.uid, claim["metadata"]["name"]
         self.scale.expect(uid, ScaleAction.CREATE, _claim(name))
         try:
-            await self._client.create(
-                PERSISTENTVOLUMECLAIMS, claim, owner.metadata.namespace, decode=_decode_written
-            )
+            await self._client.create(PERSISTENTVOLUMECLAIMS, claim, owner.metadata.namespace, decode=_decode_written)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.CREATE, _claim(name))
             self.event(owner, "FailedCreate", f"failed to create pvc: {error}, pvc: {_shown(claim)}", warning=True)
@@ -173,9 +175,7 @@ class Writer:
         uid, name = owner.metadata.uid, claim.metadata.name
         self.scale.expect(uid, ScaleAction.DELETE, _claim(name))
         try:
-            await self._client.delete(
-                PERSISTENTVOLUMECLAIMS, name, claim.metadata.namespace, uid=claim.metadata.uid
-            )
+            await self._client.delete(PERSISTENTVOLUMECLAIMS, name, claim.metadata.namespace, uid=claim.metadata.uid)
         except (NotFound, Conflict):
             self.scale.observe(uid, ScaleAction.DELETE, _claim(name))
         except KubeError as error:
@@ -186,18 +186,15 @@ class Writer:
 
     async def hand_over_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, pod: Pod) -> None:
         """CS-120: the claim goes with its Pod, which has ended or is about to."""
-        controller = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": pod.metadata.name,
-            "uid": pod.metadata.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-        body = {"metadata": {"uid": claim.metadata.uid, "ownerReferences": [controller]}}
+        body = transfer_patch(claim.metadata, owner.metadata.uid, pod_reference(pod))
         try:
             await self._client.patch(
-                PERSISTENTVOLUMECLAIMS, claim.metadata.name, body, claim.metadata.namespace, decode=_decode_written
+                PERSISTENTVOLUMECLAIMS,
+                claim.metadata.name,
+                body,
+                claim.metadata.namespace,
+                kind=PatchType.STRATEGIC,
+                decode=_decode_written,
             )
         except NotFound:
             return
@@ -265,10 +262,8 @@ class Writer:
 
     async def release(self, owner_uid: str, pod: Pod) -> None:
         """CS-55: the Pod is no longer ours."""
-        gone = [{"$patch": "delete", "uid": owner_uid}]
-        body = {"metadata": {"uid": pod.metadata.uid, "ownerReferences": gone}}
         try:
-            await self.patch_pod(owner_uid, pod, body)
+            await self.patch_pod(owner_uid, pod, release_patch(pod.metadata, owner_uid))
         except PodGoneError:
             return
 
