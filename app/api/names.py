@@ -134,7 +134,7 @@ NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 # --- CloneSet ---
 CLONE_SET_EXCLUDE_PREPARING_DELETE: Final = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete"
 """Label on a v1alpha1 CloneSet, ``"true"``: what scaleStrategy.excludePreparingDelete is in v1beta1 (CS-9)."""
-CLONE_SET_INSTANCE_ID: Final = "apps.kruise.io/cloneset-instance-id"
+CLONESET_INSTANCE_ID: Final = "apps.kruise.io/cloneset-instance-id"
 """Label on a Pod and its claims: the ending of its name, by which they belong together (CS-115)."""
 
 # --- Image pre-download ---

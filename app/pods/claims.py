@@ -49,7 +49,7 @@ def claim_name(template: Mapping[str, Any], pod_name: str) -> str:
 
 def instance_id(labels: Mapping[str, str]) -> str:
     """The instance id of a Pod or a claim; '' without."""
-    return labels.get(names.CLONE_SET_INSTANCE_ID, "")
+    return labels.get(names.CLONESET_INSTANCE_ID, "")
 
 
 def free_instance_ids(
