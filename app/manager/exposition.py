@@ -28,6 +28,7 @@ def _soonest(one: float, other: float) -> float:
 _COMBINED: Final[Mapping[str, Callable[[float, float], float]]] = {
     "python_info": max,
     "kruise_manager_is_leader": max,
+    "kruise_manager_missing_rights": max,
     "kruise_serving_certificate_expiry_timestamp_seconds": _soonest,
 }
 

@@ -149,7 +149,7 @@ class Process:
         self.replica.on_ring(self.name, self._publish)
         config = await load_config(self.settings.flags.text("kubeconfig"), environ=self._environ)
         transport = AiohttpTransport(config, on_response=self.metrics.responded)
-        self._client = Client(transport, self.clock, limiter=self._limiter())
+        self._client = Client(transport, self.clock, limit=self._limiter)
         logger.info("%s: process %d, API server %s from %s", self.name, os.getpid(), config.host, config.source)
         try:
             await self._work()

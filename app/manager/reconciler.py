@@ -34,8 +34,10 @@ from app.kube.store import Change, Store
 from app.manager.debug import cache_lines, queue_lines
 from app.manager.handlers import declarations
 from app.manager.leadership import Reconciling
+from app.manager.permissions import rules_of
 from app.manager.process import Process
 from app.manager.registration import CertificateSource, Registration
+from app.manager.rights import Rights
 from app.manager.serving import StartError
 from app.manager.settings import Settings
 from app.pods.readiness.controller import pod_readiness_controller
@@ -62,16 +64,20 @@ class Reconciler:
         self._process = process
         self._webhook_processes = webhook_processes
         settings, client = process.settings, process.client
+        webhooks = declared_webhooks(settings)
         self._registration = Registration(
             client.named("registration"),
             certificate_source(process),
             endpoint,
-            declared_webhooks(settings),
+            webhooks,
             [kind for kind in KINDS if len(kind.versions) > 1],
             process.metrics,
             process.rng,
             process.replica.certificate,
             leading=lambda: process.state.leading,
+        )
+        self._rights = Rights(
+            client.named("rights"), settings.own_namespace, rules_of(settings, webhooks), process.metrics
         )
         self._controllers: Sequence[Controller] = ()
         self._launch_events = EventRecorder(client.named("events"), launch_barrier.NAME)
@@ -89,6 +95,7 @@ class Reconciler:
         process, tasks, registration = self._process, self._process.tasks, self._registration
         await self._take_certificate()
         tasks.start(registration.run(), "registration")
+        tasks.start(self._rights.run(), "rights")
         for reflector in registration.watches(process.metrics.reflectors, self._watched_secret()):
             tasks.start(reflector.run(), f"watch of {reflector.resource.kind}")
         tasks.start(self._launch_events.run(), "events of the launch barrier")
@@ -163,7 +170,7 @@ class Reconciler:
         flags, process = self._process.settings.flags, self._process
         given = "leader-election-namespace" in flags.given
         return LeaderElector(
-            process.client.named("leader-election"),
+            process.client.named("leader-election", limited=False),
             name=flags.text("leader-election-id"),
             namespace=flags.text("leader-election-namespace") if given else process.settings.own_namespace,
             identity=identity(process.rng),

@@ -251,8 +251,8 @@ class Registration:
         # After the bundle: who is asked to trust a new certificate was told about its CA first.
         self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
-        if not self._missing and definitions:
-            self.defined.set()
+        if not self._missing:
+            self.defined.set()  # those we may not see are taken to be there: the caches will tell
         attempts.raise_first()
         if self._may_register:
             self.registered.set()

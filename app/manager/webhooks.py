@@ -194,7 +194,7 @@ class Admission:
     def _build(self) -> AdmissionApp:
         process = self._process
         settings, caches = process.settings, process.caches
-        asking = process.client.named("admission")
+        asking = process.client.named("admission", limited=False)  # a review is being waited for
         protection_log = ProtectionLog(Path(settings.flags.text("protection-log-path")))
         protection_log.check()
         handlers = build_handlers(

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from app.admission.rbac import CLUSTER_ROLE, NAMESPACED_ROLE
+from app.kube.admission import PolicyRule
+from app.manager.permissions import all_rules
 from tests.cluster.controlplane import ControlPlane
+from tests.scenarios.world import SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 
 pytestmark = pytest.mark.controlplane
 
-MANAGER = "--as=system:serviceaccount:kruise-system:kruise-manager"
+MANAGER = f"--as={SERVICE_ACCOUNT}"
+#: Verb, group and resource that the scenarios do not make the manager ask for → when it does.
+NOT_ASKED: dict[tuple[str, str, str], str] = {}
 
 
 @pytest.mark.behaviour("SS-109")
@@ -46,3 +55,45 @@ def test_the_manager_may_not(control_plane_with_manager: ControlPlane, question:
 def test_the_manager_may(control_plane_with_manager: ControlPlane, question: tuple[str, ...]) -> None:
     answer = control_plane_with_manager.kubectl("auth", "can-i", *question, MANAGER, check=False)
     assert answer.stdout.strip() == "yes"
+
+
+def asked(event: dict[str, Any]) -> tuple[str, str, str]:
+    """Verb, group and resource with its subresource."""
+    what = event["objectRef"]
+    subresource = f"/{what['subresource']}" if "subresource" in what else ""
+    return event["verb"], what.get("apiGroup", ""), what["resource"] + subresource
+
+
+def test_every_request_of_all_scenarios_is_allowed_by_the_generated_roles(
+    recorded_requests: list[dict[str, Any]],
+) -> None:
+    """The honest recording: the API server's own, with the reason its authorizer gave."""
+    assert len(recorded_requests) > 100
+    roles = (f'ClusterRole "{CLUSTER_ROLE}"', f'Role "{NAMESPACED_ROLE}')
+    for event in recorded_requests:
+        decision = event["annotations"]["authorization.k8s.io/decision"]
+        reason = event["annotations"]["authorization.k8s.io/reason"]
+        assert decision == "allow", event
+        assert any(role in reason for role in roles), event
+        assert event["userAgent"].startswith("kruise-manager"), event
+
+
+def test_no_right_is_generated_that_no_scenario_needs(recorded_requests: list[dict[str, Any]]) -> None:
+    needed = {asked(event) for event in recorded_requests}
+    granted = {one for rule in all_rules() for one in spelled_out(rule)}
+    assert sorted(granted - needed - set(NOT_ASKED)) == []
+    assert sorted(set(NOT_ASKED) & needed) == []
+
+
+def spelled_out(rule: PolicyRule) -> Iterator[tuple[str, str, str]]:
+    for verb in rule.verbs:
+        for group in rule.groups:
+            for resource in rule.resources:
+                yield verb, group, resource
+
+
+def test_secrets_are_asked_for_in_the_own_namespace_and_by_name(recorded_requests: list[dict[str, Any]]) -> None:
+    found = [event["objectRef"] for event in recorded_requests if event["objectRef"]["resource"] == "secrets"]
+    assert {(what["namespace"], what.get("name", "kruise-webhook-certs")) for what in found} == {
+        (SYSTEM_NAMESPACE, "kruise-webhook-certs")
+    }
