@@ -283,10 +283,12 @@ def certificate_source(process: Process) -> CertificateSource:
     """Where this replica's certificates come from (D4 of sheet 08: external, folder, Secret)."""
     settings, clock = process.settings, process.clock
     client = process.client.named("certificates")
+    step = settings.flags.seconds("certificate-rotation-step")
     if settings.external_certificates and settings.certificate_folder is not None:
-        return ExternalFolder(settings.certificate_folder, clock)
+        return ExternalFolder(settings.certificate_folder, clock, step)
     if settings.external_certificates:
-        return ExternalSecret(client, clock, namespace=settings.own_namespace, name=settings.secret_name)
+        where = {"namespace": settings.own_namespace, "name": settings.secret_name}
+        return ExternalSecret(client, clock, **where, step_seconds=step)
     if settings.certificate_folder is not None:
         return FileCertificates(settings.certificate_folder, settings.certificate_hosts, clock, settings.renew_before)
     return SecretCertificates(
@@ -296,7 +298,7 @@ def certificate_source(process: Process) -> CertificateSource:
         name=settings.secret_name,
         hosts=settings.certificate_hosts,
         renew_before=settings.renew_before,
-        step_seconds=settings.flags.seconds("certificate-rotation-step"),
+        step_seconds=step,
     )
 
 

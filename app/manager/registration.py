@@ -63,6 +63,10 @@ REPAIRS_AT_ONCE: Final = 30
 REPAIRS_PER_SECOND: Final = 0.5
 #: MGR-120: how long the leader leaves an entry it does not know, which a replica on its way out may still serve.
 KEEP_UNKNOWN_SECONDS: Final = 60.0
+_CONFIGURATIONS: Final = (
+    (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
+    (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
+)
 
 
 class CertificateSource(Protocol):
@@ -156,7 +160,7 @@ class Registration:
         self._unknown_since: dict[tuple[str, str], float] = {}
         #: Set once the API server was seen to have all CRDs of ours.
         self.defined = asyncio.Event()
-        #: Set once both configurations were seen in place.
+        #: Set once both configurations were seen in place, or put there.
         self.registered = asyncio.Event()
         self.current: CertificateSet | None = None
 
@@ -180,8 +184,7 @@ class Registration:
         ``secret`` is namespace and name of the certificates.
         """
         watched: list[tuple[Resource, str, str]] = [
-            (MUTATINGWEBHOOKCONFIGURATIONS, "", MUTATING_NAME),
-            (VALIDATINGWEBHOOKCONFIGURATIONS, "", VALIDATING_NAME),
+            *((resource, "", name) for resource, name in _CONFIGURATIONS),
             *((CUSTOMRESOURCEDEFINITIONS, "", kind.crd_name) for kind in self._kinds),
         ]
         if secret is not None:
@@ -246,16 +249,19 @@ class Registration:
         complete = self._may_register and not self._missing
         for name, definition in definitions.items():
             complete &= bool(await attempts.result(self._sync_definition(name, definition)))
+        known = 0
         for resource, name, live in configurations if self._may_register else ():
-            complete &= bool(await attempts.result(self._sync_configuration(resource, name, live)))
+            done = await attempts.result(self._sync_configuration(resource, name, live))
+            complete &= bool(done)
+            known += done is not None
         # After the bundle: who is asked to trust a new certificate was told about its CA first.
         self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
         if not self._missing:
             self.defined.set()  # those we may not see are taken to be there: the caches will tell
+        if known == len(_CONFIGURATIONS):
+            self.registered.set()  # a definition that cannot be written holds up no review
         attempts.raise_first()
-        if self._may_register:
-            self.registered.set()
 
     async def use_certificate(self) -> None:
         """Make sure of the certificate and hand it to the listeners."""
@@ -316,10 +322,7 @@ class Registration:
 
     async def _read_configurations(self, attempts: _Attempts) -> list[tuple[Resource, str, dict[str, Any] | None]]:
         found: list[tuple[Resource, str, dict[str, Any] | None]] = []
-        for resource, name in (
-            (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
-            (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
-        ):
+        for resource, name in _CONFIGURATIONS:
             try:
                 live = await attempts.result(self._client.get(resource, name))
             except NotFound:

@@ -171,10 +171,12 @@ class Admission:
         process = self._process
         seconds = process.settings.flags.seconds("controller-cache-sync-timeout")
         for what, store in process.caches.for_admission.items():
+            if not store.ready:
+                process.need("caches", f"{what} are not filled yet")
             try:
                 await process.clock.wait_for(store.wait_until_ready(), seconds)
             except TimeoutError:
-                raise StartError(f"cache of {what}: not filled within {seconds:g} s") from None
+                raise StartError(f"cache of {what}: not filled within {seconds:g} s; the log says why") from None
 
     def _serve_probes(self) -> None:
         process, listeners = self._process, self._listeners
