@@ -64,13 +64,13 @@ class Counts:
                 found[name] = self._own()
             elif details is not None:
                 found[name] = details.families
-        return text([*merged(found), *_of_supervisor(self._replica)])
+        return text([*merged(found), *of_supervisor(self._replica)])
 
     def _own(self) -> list[Family]:
         return continued(families(self._registry), self._predecessor)
 
 
-def _of_supervisor(replica: Replica) -> list[Family]:
+def of_supervisor(replica: Replica) -> list[Family]:
     """What the supervisor knows of the processes of its replica."""
     lives = [({"process": name}, board.read() or Life()) for name, board in replica.lives.items()]
     return [

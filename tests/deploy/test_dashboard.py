@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
+from app.manager.counts import of_supervisor
 from app.manager.exposition import families, merged, text
 from app.manager.metrics import ManagerMetrics
+from app.manager.shared import Replica
 
 DASHBOARD: dict[str, Any] = json.loads(
     (Path(__file__).resolve().parents[2] / "deploy/dashboards/pykruise.json").read_text("utf-8")
 )
 #: Words of PromQL, and labels that Prometheus itself gives.
-FUNCTIONS = {"count", "sum", "min", "rate", "increase", "histogram_quantile", "time", "label_values"}
+FUNCTIONS = {"count", "sum", "min", "max", "rate", "increase", "histogram_quantile", "time", "label_values"}
 GIVEN_LABELS = {"namespace", "pod"}
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
 
@@ -47,7 +49,8 @@ def filled_metrics() -> ManagerMetrics:
 def exported() -> dict[str, set[str]]:
     """Name of a series → the labels its samples have."""
     found: dict[str, set[str]] = {}
-    for line in text(merged({"webhook-0": families(filled_metrics().registry)})).decode().splitlines():
+    of_processes = merged({"webhook-0": families(filled_metrics().registry)})
+    for line in text([*of_processes, *of_supervisor(Replica(("webhook-0",)))]).decode().splitlines():
         if line and not line.startswith("#"):
             match = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ", line)
             assert match is not None

@@ -246,7 +246,7 @@ def test_a_gate_nobody_knows_is_refused_before_anything_changes(release: Release
     assert pods(release) == names
 
 
-@pytest.mark.behaviour("MGR-43", "MGR-100")
+@pytest.mark.behaviour("MGR-43", "MGR-100", "MGR-40")
 def test_a_gate_switched_off_changes_that_feature_only(release: Release) -> None:
     before = {configuration: registered(release, configuration) for configuration in CONFIGURATIONS}
     roll_out(release, "featureGates=PodWebhook=false")

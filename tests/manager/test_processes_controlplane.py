@@ -1,7 +1,10 @@
 """A replica's processes before a real API server: killed, stopped, robbed of their Lease and of their certificates."""
 
 import base64
+import contextlib
 import json
+import os
+import re
 import signal
 import ssl
 import time
@@ -29,11 +32,23 @@ def control_plane() -> Iterator[ControlPlane]:
         yield started
 
 
+@pytest.mark.behaviour("MGR-4", "MGR-60", "MGR-128")
 def test_processes_that_die_or_hang_come_back_and_the_others_answer(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     with replica(control_plane, tmp_path, "--process-hang-timeout=2s") as one:
         eventually(lambda: len(one.processes()) == 3, "all processes are ready")
+        eventually(one.leads, "it leads")
+        eventually(lambda: "Pods" in one.page(one.health, "debug/caches"), "its controllers have their caches")
+        caches = one.page(one.health, "debug/caches")
+        assert re.findall(r"^(\S+) +Pods ", caches, re.M) == ["reconciler"]
+        assert re.findall(r"^(\S+) +SidecarSets ", caches, re.M) == [*WEBHOOK_PROCESSES, "reconciler"]
+        controllers = re.findall(r"^(\S+): \d+ waiting", one.page(one.health, "debug/queues"), re.M)
+        assert sorted(controllers) == [
+            "container-launch-priority-controller",
+            "pod-readiness-controller",
+            "sidecarset-controller",
+        ]
         bundle = published(control_plane)
         for _ in range(20):
             one.review(bundle)
@@ -53,7 +68,11 @@ def test_processes_that_die_or_hang_come_back_and_the_others_answer(
         assert one.metric('kruise_process_restarts_total{process="webhook-0"}') == 1
         one.review(bundle)
 
-        one.signal("reconciler", signal.SIGKILL)
+        hung = one.signal("reconciler", signal.SIGSTOP)
+        for _ in range(20):
+            one.review(bundle)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(hung, signal.SIGKILL)
         one.review(bundle)
         assert one.ready()
         eventually(lambda: "reconciler" in one.processes(), "it is back")
