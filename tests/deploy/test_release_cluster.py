@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -121,7 +122,7 @@ def test_the_image_holds_what_runs_and_runs_without_rights() -> None:
     assert (made["Entrypoint"], made["Cmd"]) == (["pykruise"], ["manager"])
 
 
-@pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22", "MGR-24")
+@pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22", "MGR-24", "PW-28")
 def test_two_replicas_on_two_nodes_get_ready(release: Release) -> None:
     release.install("--wait", "--timeout=120s")
     listed = release.kubectl("get", "pods", "-n", NAMESPACE, "--no-headers").stdout.splitlines()
@@ -306,11 +307,13 @@ def test_an_upgrade_from_the_release_before_forgets_and_refuses_no_pod(release: 
     release.helm("install", "kruise", chart, "--set=manager.image.tag=before", "--wait", "--timeout=120s")
     release.apply(SIDECAR_SET)
     old = pods(release)
-    upgrade = Thread(target=release.upgrade, args=("--wait", "--timeout=180s"))
+    upgrade = Thread(target=release.upgrade, args=("--reset-values", "--wait", "--timeout=180s"))
     upgrade.start()
     created = 0
     dry_run = ["run", "probe", "--image=nginx:1.25", "--labels=app=web", "--dry-run=server", "-o", "json"]
+    deadline = time.monotonic() + 240
     while upgrade.is_alive() or pods(release).keys() & old.keys():
+        assert time.monotonic() < deadline, "the old replicas are still there"
         found = json.loads(release.kubectl(*dry_run).stdout)
         assert "log-shipper" in [container["name"] for container in found["spec"]["containers"]]
         created += 1
