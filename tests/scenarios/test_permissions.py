@@ -16,8 +16,23 @@ from tests.scenarios.world import SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 pytestmark = pytest.mark.controlplane
 
 MANAGER = f"--as={SERVICE_ACCOUNT}"
-#: Verb, group and resource that the scenarios do not make the manager ask for → when it does.
-NOT_ASKED: dict[tuple[str, str, str], str] = {}
+_LOOKED_UP = "what a cache does not have yet is asked for"
+_ADMISSION = "admissionregistration.k8s.io"
+#: Verb, group and resource that these scenarios do not make the manager ask for → when it does. (It lists where the
+#: API server cannot begin a watch with what there is.)
+NOT_ASKED: dict[tuple[str, str, str], str] = {
+    ("get", "", "namespaces"): _LOOKED_UP,
+    ("get", "apps.kruise.io", "sidecarsets"): _LOOKED_UP,
+    ("get", "", "pods"): "after a conflict",
+    ("delete", "", "configmaps"): "a Pod finds the barrier of an earlier one of its name",
+    ("delete", "apps", "controllerrevisions"): "a set has more than its limit",
+    ("patch", "apps", "controllerrevisions"): "a set is rolled back",
+    ("patch", "", "events"): "the same happens again",
+    ("update", "", "secrets"): "certificates are renewed or repaired",
+    ("update", _ADMISSION, "mutatingwebhookconfigurations"): "somebody changed them",
+    ("update", _ADMISSION, "validatingwebhookconfigurations"): "somebody changed them",
+    ("update", "apps.kruise.io", "sidecarsets/finalizers"): "checked by the API server when a revision names its owner",
+}
 
 
 @pytest.mark.behaviour("SS-109")
@@ -90,8 +105,9 @@ def judged(event: dict[str, Any]) -> tuple[str, str]:
 def test_no_right_is_generated_that_no_scenario_needs(recorded_requests: list[dict[str, Any]]) -> None:
     needed = {asked(event) for event in recorded_requests}
     granted = {one for rule in all_rules() for one in spelled_out(rule)}
-    assert sorted(granted - needed - set(NOT_ASKED)) == []
-    assert sorted(set(NOT_ASKED) & needed) == []
+    instead_of_a_watch = {("list", group, resource) for verb, group, resource in needed if verb == "watch"}
+    assert sorted(granted - needed - instead_of_a_watch - set(NOT_ASKED)) == []
+    assert sorted(set(NOT_ASKED) - granted) == []
 
 
 def spelled_out(rule: PolicyRule) -> Iterator[tuple[str, str, str]]:
