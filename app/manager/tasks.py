@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from app.kube.errors import KubeError
+
 logger = logging.getLogger(__name__)
 
 
@@ -67,5 +69,8 @@ class Tasks:
             return
         if self._failure is None:
             self._failure = error
-        logger.error("%s failed", task.get_name(), exc_info=error)
+        if isinstance(error, KubeError):  # it says what happened
+            logger.error("%s ended: %s", task.get_name(), error)
+        else:
+            logger.error("%s failed", task.get_name(), exc_info=error)
         self._stop.set()

@@ -136,6 +136,7 @@ def test_who_loses_the_lease_ends_its_reconciler_only(control_plane: ControlPlan
         assert [after[name] for name in WEBHOOK_PROCESSES] == [before[name] for name in WEBHOOK_PROCESSES]
         assert one.ready()
         eventually(one.leads, "it leads again when the other's time is over", 20)
+    assert "Traceback" not in one.log.read_text()
 
 
 @pytest.mark.behaviour("MGR-37", "MGR-123")

@@ -132,6 +132,7 @@ def test_an_api_server_that_hangs_stops_no_review_and_is_gone_back_to(installed:
             name: pid for name, pid in before.items() if name != "reconciler"
         }
         one.review(bundle)
+    assert "Traceback" not in one.log.read_text()
 
 
 def test_two_versions_at_once_answer_each_others_reviews_and_leave_each_others_entries_alone(
