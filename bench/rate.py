@@ -257,7 +257,7 @@ def constant(
     return Interval(**json.loads(line))
 
 
-def main() -> None:
+def command() -> None:
     """Make the load that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
@@ -275,4 +275,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    command()
