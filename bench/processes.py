@@ -92,7 +92,7 @@ def share(one: MeasuredReplica, seconds: float) -> dict[str, float]:
 def keep_busy(one: MeasuredReplica, source: Front, rate: int) -> tuple[int, float]:
     """Replay so many changes per second that the reconciler uses 90 % of a core: the rate, and the part it uses."""
     used = 0.0
-    for _ in range(6):
+    for _ in range(5):
         source.replay(rate)
         time.sleep(0.5)
         used = share(one, 1.5)["reconciler"]

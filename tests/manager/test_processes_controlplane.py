@@ -2,8 +2,6 @@
 
 import base64
 import json
-import os
-import re
 import signal
 import ssl
 import time
@@ -12,17 +10,15 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import Popen
-from typing import Any
 
 import pytest
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from tests.cluster.controlplane import ControlPlane, free_port
+from tests.manager.replica import Replica, configuration, published
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install, running
 
 pytestmark = pytest.mark.controlplane
-REVIEW = (Path(__file__).parent.parent / "fixtures" / "pod-create.json").read_bytes()
 WEBHOOK_PROCESSES = ("webhook-0", "webhook-1")
 
 
@@ -32,55 +28,6 @@ def control_plane() -> Iterator[ControlPlane]:
     with ControlPlane() as started:
         install(started)
         yield started
-
-
-class Replica:
-    """One manager with all its processes."""
-
-    def __init__(self, control_plane: ControlPlane, process: Popen[bytes], log: Path, ports: tuple[int, ...]) -> None:
-        self._control_plane = control_plane
-        self.process = process
-        self.log = log
-        self.port, self.health, self.metrics_port = ports
-
-    def ready(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()[-4000:]
-        try:
-            return self.page(self.health, "readyz") == "ok"
-        except OSError:
-            return False
-
-    def page(self, port: int, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
-            return str(answer.read().decode())
-
-    def processes(self) -> dict[str, int]:
-        """Name → process id, of those that are ready."""
-        found = re.findall(r"^(\S+) +process (\d+), ready", self.page(self.health, "debug/processes"), re.M)
-        return {name: int(pid) for name, pid in found}
-
-    def metric(self, series: str) -> float:
-        text = self.page(self.metrics_port, "metrics")
-        found = [line for line in text.splitlines() if line.startswith(series + " ")]
-        return float(found[0].rpartition(" ")[2]) if found else 0.0
-
-    def leads(self) -> bool:
-        return self.metric("kruise_manager_is_leader") == 1.0
-
-    def review(self, ca_bundle: bytes) -> None:
-        """One review on a connection of its own, believed only if the bundle vouches for the certificate."""
-        context = ssl.create_default_context(cadata=ca_bundle.decode())
-        request = urllib.request.Request(
-            f"https://127.0.0.1:{self.port}/mutate-pod", REVIEW, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
-            assert json.load(answer)["response"]["allowed"]
-
-    def signal(self, name: str, number: signal.Signals) -> int:
-        """Send a signal to one process; returns its id."""
-        pid = self.processes()[name]
-        os.kill(pid, number)
-        return pid
 
 
 @contextmanager
@@ -102,23 +49,9 @@ def replica(control_plane: ControlPlane, folder: Path, *flags: str, by_service: 
     ]
     log = folder / f"manager-{ports[0]}.log"
     with running(arguments, log, POD_NAMESPACE=SYSTEM_NAMESPACE) as process:
-        started = Replica(control_plane, process, log, ports)
+        started = Replica(process, log, ports)
         eventually(started.ready, f"the manager is ready; its log is {log}", 40)
         yield started
-
-
-def configuration(control_plane: ControlPlane, kind: str = "mutating") -> dict[str, Any] | None:
-    name = MUTATING_NAME if kind == "mutating" else VALIDATING_NAME
-    path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/{name}"
-    status, body = control_plane.request("GET", path)
-    assert status in (200, 404)
-    return body if status == 200 else None
-
-
-def published(control_plane: ControlPlane) -> bytes:
-    found = configuration(control_plane)
-    assert found is not None
-    return base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"])
 
 
 def test_processes_that_die_or_hang_come_back_and_the_others_answer(
