@@ -99,7 +99,8 @@ def plot(lines: Sequence[dict[str, object]]) -> str:
     )
     height = len(panels) * (_PANEL + _TOP + 16) + 10
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12">',
+        '<svg xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12"',
+        f' viewBox="0 0 {_WIDTH} {height}">',
         f'<rect width="{_WIDTH}" height="{height}" fill="white"/>',
     ]
     for number, (title, series) in enumerate(panels):
