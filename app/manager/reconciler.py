@@ -31,6 +31,7 @@ from app.kube.objects import Lease, ObjectReference, decode_lease
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
 from app.kube.store import Change, Store
+from app.manager.bypassed import BypassReport
 from app.manager.debug import cache_lines, queue_lines
 from app.manager.handlers import declarations
 from app.manager.leadership import Reconciling
@@ -43,6 +44,7 @@ from app.manager.settings import Settings
 from app.pods.readiness.controller import pod_readiness_controller
 from app.protection.deletion.table import load_table
 from app.sidecars.launchpriority import controller as launch_barrier
+from app.sidecars.sidecarset.controller import NAME as SIDECARSET_CONTROLLER
 from app.sidecars.sidecarset.controller import sidecarset_controller
 from app.sidecars.sidecarset.reconcile import Caches as SidecarSetCaches
 
@@ -65,6 +67,14 @@ class Reconciler:
         self._webhook_processes = webhook_processes
         settings, client = process.settings, process.client
         webhooks = declared_webhooks(settings)
+        self._injection_events = EventRecorder(client.named("events"), SIDECARSET_CONTROLLER)
+        self._bypassed = BypassReport(
+            process.caches,
+            process.clock,
+            self._injection_events,
+            process.metrics,
+            leading=lambda: bool(self._controllers),
+        )
         self._registration = Registration(
             client.named("registration"),
             certificate_source(process),
@@ -75,6 +85,7 @@ class Reconciler:
             process.rng,
             process.replica.certificate,
             leading=lambda: process.state.leading,
+            may_have_been_away=self._bypassed.look,
         )
         self._rights = Rights(
             client.named("rights"), settings.own_namespace, rules_of(settings, webhooks), process.metrics
@@ -100,6 +111,8 @@ class Reconciler:
             tasks.start(reflector.run(), f"watch of {reflector.resource.kind}")
         tasks.start(self._launch_events.run(), "events of the launch barrier")
         tasks.start(self._lease_events.run(), "events of the Lease")
+        tasks.start(self._injection_events.run(), "events of injection")
+        tasks.start(self._bypassed.run(), "Pods that came past admission")
         await registration.defined.wait()
         process.tell(defined=True)
         await process.until(

@@ -24,11 +24,14 @@ REVIEW = (Path(__file__).parent.parent / "fixtures" / "pod-create.json").read_by
 class Replica:
     """One manager with all its processes."""
 
-    def __init__(self, control_plane: ControlPlane, process: Popen[bytes], log: Path, ports: tuple[int, ...]) -> None:
-        self._control_plane = control_plane
+    def __init__(self, process: Popen[bytes], log: Path, ports: tuple[int, int, int], host: str = "127.0.0.1") -> None:
         self.process = process
         self.log = log
+        self.host = host
         self.port, self.health, self.metrics_port = ports
+
+    def alive(self) -> bool:
+        return self.process.poll() is None
 
     def ready(self) -> bool:
         assert self.process.poll() is None, self.log.read_text()[-4000:]
@@ -48,7 +51,9 @@ class Replica:
         return ""
 
     def page(self, port: int, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+        # By this name, whatever loopback address it is: debug pages are shown to nobody else.
+        request = urllib.request.Request(f"http://{self.host}:{port}/{path}", headers={"Host": "localhost"})
+        with urllib.request.urlopen(request, timeout=5) as answer:
             return str(answer.read().decode())
 
     def processes(self) -> dict[str, int]:
@@ -101,7 +106,7 @@ def replica(
     ]
     log = folder / f"manager-{ports[0]}.log"
     with running(arguments, log, POD_NAMESPACE=SYSTEM_NAMESPACE) as process:
-        started = Replica(control_plane, process, log, ports)
+        started = Replica(process, log, ports)
         if ready:
             eventually(started.ready, f"the manager is ready; its log is {log}", 40)
         yield started

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -105,6 +105,26 @@ async def test_everything_gets_the_authority_and_the_way_to_us() -> None:
     assert conversion["caBundle"] == CERTIFICATES.ca_bundle
     assert conversion["service"]["path"] == "/convert"
     assert registration.registered.is_set()
+
+
+@pytest.mark.behaviour("MGR-123")
+@virtual
+async def test_after_any_change_of_the_mutating_configuration_it_is_told_since_when_it_may_have_been_away() -> None:
+    away: list[datetime] = []
+    api, registration, _ = prepared(options={"may_have_been_away": away.append})
+    await registered(registration)
+    await registration.sync()
+    clock = registration.clock
+    await clock.sleep(5.0)
+    del api.objects[VALIDATING]
+    await registration.sync()
+    await registration.sync()
+    assert away == []
+    in_place = clock.now()
+    await clock.sleep(5.0)
+    api.objects[MUTATING]["metadata"]["uid"] = "made by another replica"
+    await registration.sync()
+    assert away == [in_place]
 
 
 @pytest.mark.behaviour("MGR-44")
