@@ -124,8 +124,6 @@ CONTROLLER_HASH: Final = "controller.kubernetes.io/hash"
 """Label on a ControllerRevision: the hash in its name (SS-73)."""
 CLAIM_TEMPLATES_HASH: Final = "kruise.io/cloneset-volumeclaimtemplate-hash"
 """Annotation on a ControllerRevision: hash of the volume claim templates it was recorded with (CS-71)."""
-CLONESET_INSTANCE_ID: Final = "apps.kruise.io/cloneset-instance-id"
-"""Label on a Pod and its claims: what pairs them (CS-115)."""
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 """Annotation on a Pod: cheaper Pods go first in a scale-in."""
 MIRROR_POD: Final = "kubernetes.io/config.mirror"
@@ -136,6 +134,8 @@ NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 # --- CloneSet ---
 CLONE_SET_EXCLUDE_PREPARING_DELETE: Final = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete"
 """Label on a v1alpha1 CloneSet, ``"true"``: what scaleStrategy.excludePreparingDelete is in v1beta1 (CS-9)."""
+CLONESET_INSTANCE_ID: Final = "apps.kruise.io/cloneset-instance-id"
+"""Label on a Pod and its claims: the ending of its name, by which they belong together (CS-115)."""
 
 # --- Image pre-download ---
 PRE_DOWNLOAD_CREATED: Final = "apps.kruise.io/pre-predownload-created"

@@ -1,4 +1,4 @@
-"""Volume claims of Pods that have names of their own: which claim belongs to which Pod, what is made and what goes. Pure.
+"""Volume claims of Pods that have names of their own: which belongs to which Pod, what is made and what goes. Pure.
 
 Pod and claims carry the same instance id (CS-115 … CS-120).
 """
@@ -10,21 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api import names
-from app.api.gocore import always, optional
-from app.api.gojson import STRING, GoTypeError, dumps_go, go_value, list_of, struct
-from app.api.gopods import NO_TIME
-from app.api.govolumes import CLAIM_SPEC
+from app.api.gojson import GoTypeError, dumps_go, go_value, list_of
+from app.api.gopod import CLAIM
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.pods.hashes import Random, deep_hash, random_suffix
+from app.pods.owners import controller_reference
 
-#: What the hash of claim templates is made of: name and spec, as Go prints a PersistentVolumeClaim that has no more.
-_HASHED: Final = list_of(
-    struct(
-        optional("metadata", struct(optional("name"), always("creationTimestamp", NO_TIME))),
-        optional("spec", CLAIM_SPEC),
-        optional("status", struct(optional("phase", STRING))),
-    )
-)
+_CLAIMS: Final = list_of(CLAIM)
 
 
 def claim_templates_hash(templates: Sequence[Mapping[str, Any]] | None) -> str:
@@ -39,7 +31,7 @@ def claim_templates_hash(templates: Sequence[Mapping[str, Any]] | None) -> str:
         for template in sorted(templates, key=claim_template_name)
     ]
     try:
-        printed = go_value(_HASHED, reduced)
+        printed = go_value(_CLAIMS, reduced)
     except GoTypeError:
         printed = reduced
     return str(deep_hash(dumps_go(printed).encode()))
@@ -160,11 +152,4 @@ def cleanup(claims: Iterable[PersistentVolumeClaim], active: Iterable[Pod], inac
 
 def pod_reference(pod: Pod) -> dict[str, Any]:
     """The controller reference by which a Pod takes its claims along."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": pod.metadata.name,
-        "uid": pod.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return controller_reference("v1", "Pod", pod.metadata.name, pod.metadata.uid)

@@ -12,7 +12,7 @@ import orjson
 
 from app.api import names
 from app.api.gojson import GoTypeError, dumps_go, tidied
-from app.api.gopods import POD_TEMPLATE
+from app.api.gopod import POD_TEMPLATE
 from app.pods.revisions import Create, Revision
 
 _PATCH: Final = "$patch"
