@@ -74,7 +74,7 @@ class Scaler:
         """One of its steps (CS-96 … CS-105). ``revisions``: current and update; ``now``: the monotonic clock."""
         self._tell_limit(owner, memory, plan, now)
         if plan.revive:
-            return await self._revive(owner, view, plan)
+            return await self._revive(view, plan)
         if plan.create:
             return await self._create(owner, memory, view, plan, revisions, instances, now)
         memory.refusals, memory.create_after = 0, 0.0
@@ -91,7 +91,7 @@ class Scaler:
             memory.limited_at = now
         memory.limited_to = limit
 
-    async def _revive(self, owner: CloneSet, view: View, plan: ScalePlan) -> Outcome:
+    async def _revive(self, view: View, plan: ScalePlan) -> Outcome:
         found = await outcomes(
             self._writer.set_state(view.owner.uid, one.pod, LifecycleState.PREPARING_NORMAL, view.settings.lifecycle)
             for one in plan.revive
