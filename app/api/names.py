@@ -131,7 +131,7 @@ CLONE_SET_EXCLUDE_PREPARING_DELETE: Final = "apps.kruise.io/cloneset-scaling-exc
 CLONE_SET_INSTANCE_ID: Final = "apps.kruise.io/cloneset-instance-id"
 """Label on a Pod and its claims: the ending of its name, by which they belong together (CS-115)."""
 CLAIM_TEMPLATE_HASH: Final = "kruise.io/cloneset-volumeclaimtemplate-hash"
-"""Annotation on a ControllerRevision: a hash of the volumeClaimTemplates; only whether two are equal matters (CS-71)."""
+"""Annotation on a ControllerRevision: a hash of the volumeClaimTemplates, compared for equality only (CS-71)."""
 
 # --- Image pre-download ---
 PRE_DOWNLOAD_CREATED: Final = "apps.kruise.io/pre-predownload-created"
