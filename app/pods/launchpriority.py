@@ -1,4 +1,4 @@
-"""Launch priorities of containers, as admission wrote them into the Pod: env that waits for a barrier key. Pure.
+"""Launch priorities of containers, as admission wrote them into their Pod: env that waits for a barrier key. Pure.
 
 In-place updates follow the same order as the first start does (PM-31, PM-149).
 """

@@ -7,7 +7,7 @@ writes it. Rules PM-55, PM-59, PM-67 … PM-77.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -222,13 +222,13 @@ def may_cancel_deletion(lifecycle: Lifecycle | None) -> bool:
 
 
 def first_state(
-    lifecycle: Lifecycle | None, template_labels: Mapping[str, str], finalizers: tuple[str, ...]
+    lifecycle: Lifecycle | None, labels: Mapping[str, str], finalizers: Collection[str] = ()
 ) -> LifecycleState:
-    """PM-68 as StatefulSets have it: Normal, unless the template does not satisfy the preNormal hook by itself."""
+    """PM-68 as StatefulSets have it: Normal, unless the new Pod does not satisfy the preNormal hook by itself."""
     hook = lifecycle.pre_normal if lifecycle is not None else None
     if hook is None:
         return LifecycleState.NORMAL
     satisfied = all(name in finalizers for name in hook.finalizers) and all(
-        template_labels.get(key) == value for key, value in hook.labels.items()
+        labels.get(key) == value for key, value in hook.labels.items()
     )
     return LifecycleState.NORMAL if satisfied else LifecycleState.PREPARING_NORMAL

@@ -20,7 +20,7 @@ from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.scale import DeletionOrder, ScalePlan, plan_scale
 from app.workloads.cloneset.settings import Settings
 from app.workloads.cloneset.status import Counts
-from app.workloads.cloneset.update import Obstacle, UpdateOrder, UpdatePlan, plan_update
+from app.workloads.cloneset.update import Obstacle, UpdateOrder, UpdatePlan, plan_update, released_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +121,11 @@ def update(seen: Survey, order: UpdateOrder, obstacle: Obstacle) -> UpdatePlan:
         order=order,
         obstacle=obstacle,
     )
+
+
+def released(seen: Survey) -> frozenset[PodFacts]:
+    """Pods in PreparingUpdate that need not be updated any more."""
+    return released_pods(seen.pods, seen.to_update, seen.settings, update=seen.update)
 
 
 def _is_new(pod: PodFacts, settings: Settings, update: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from app.pods.lifecycle import UpdateAction, update_action
+from app.pods.lifecycle import LifecycleState, UpdateAction, update_action
 from app.workloads.cloneset.diff import Diff
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.settings import Settings, UpdatePolicy
@@ -79,6 +79,28 @@ def plan_update(
         else:
             steps.append(Step(StepKind.RECREATE, pod, reason))
     return UpdatePlan(target, tuple(steps))
+
+
+def released_pods(
+    pods: Sequence[PodFacts], difference: Diff, settings: Settings, *, update: str
+) -> frozenset[PodFacts]:
+    """Pods that prepared for an update nobody wants of them any more: they go back into service.
+
+    OpenKruise does so only for Pods that are at the update revision (PM-75), and never ends a rollback by partition
+    whose hook it waits for (B-18); a Pod left over by a raised partition or by OnDelete stays out of service there.
+    """
+    preparing = [pod for pod in pods if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
+    if not preparing:
+        return frozenset()
+    wanted = 0 if settings.on_delete else difference.update
+    forward = wanted > 0
+    candidates = [pod for pod in preparing if wanted and (pod.revision == update) != forward]
+    if settings.paused:
+        # Whoever waits while the roll-out is paused goes on waiting.
+        candidates = [pod for pod in preparing if pod.revision != update]
+        return frozenset(preparing) - frozenset(candidates)
+    kept = sorted(candidates, key=lambda pod: pod.name)[: abs(wanted)]
+    return frozenset(preparing) - frozenset(kept)
 
 
 def in_place_only_failure(pod: PodFacts, obstacle: str) -> str:

@@ -4,12 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.workloads.cloneset.plan import survey
 from app.workloads.cloneset.progress import progress
+from app.workloads.cloneset.settings import Settings
 from app.workloads.cloneset.status import (
     Counts,
     Revisions,
     base_status,
-    counts,
     status_patch,
     with_failures,
 )
@@ -32,7 +33,7 @@ def status(numbers: Counts, *, replicas: int = 3, partition: int = 0, update: st
 @pytest.mark.behaviour("CS-144")
 def test_counters() -> None:
     pods = [pod(OLD), pod(NEW, ready=True, lifecycle="Updated"), pod(NEW), pod(NEW, available=False)]
-    assert counts(pods, NEW, 0.0) == Counts(4, 3, 2, 3, 2, 1)
+    assert survey(pods, Settings(replicas=4), OLD, NEW, 0.0).counts == Counts(4, 3, 2, 3, 2, 1)
 
 
 @pytest.mark.behaviour("CS-145", "CS-73")
