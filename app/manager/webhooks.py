@@ -33,6 +33,7 @@ from app.protection.deletion.refusals import ProtectionLog, RefusalRecord
 from app.protection.deletion.table import load_table
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups
 from app.sidecars.sidecarset.refusal_events import refusal_events
+from app.workloads.cloneset.admission_lookups import ClusterLookups as CloneSetClusterLookups
 
 logger = logging.getLogger(__name__)
 
@@ -210,6 +211,7 @@ class Admission:
                     caches.sidecarsets.list,
                     defaults_allowed=settings.gates.enabled("SidecarSetPatchPodMetadataDefaultsAllowed"),
                 ),
+                clonesets=CloneSetClusterLookups(asking, settings.own_namespace, settings.gates.enabled),
                 report_refusal=refusal_events(self._events, caches.sidecarsets.get),
                 protected_kinds=load_table(settings.policies),
                 deletion_lookups=LiveLookups(asking),
