@@ -1,7 +1,7 @@
 """OpenAPI documents, as far as clients read them: types with descriptions, and which parameters each path takes.
 
-`kubectl explain` reads the types; `kubectl apply` and `create` read their merge keys, and learn from the parameters of the
-patch operation that the server validates fields and knows dry runs. Responses and request bodies are left out.
+`kubectl explain` reads the types; `kubectl apply` and `create` read their merge keys, and learn from the parameters of
+the patch operation that the server validates fields and knows dry runs. Responses and request bodies are left out.
 """
 
 from __future__ import annotations
