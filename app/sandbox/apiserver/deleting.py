@@ -96,7 +96,7 @@ class DeleteOptions:
 
 def check_preconditions(resource: ResourceType, name: str, metadata: Mapping[str, Any], options: DeleteOptions) -> None:
     """Refuse a deletion that means another object, or another version, than there is."""
-    kind = replace(resource, plural=resource.kind)
+    kind = replace(resource, served=replace(resource.served, plural=resource.kind))
     uid, version = metadata.get("uid", ""), metadata.get("resourceVersion", "")
     if options.uid and options.uid != uid:
         raise status.conflict(

@@ -1,48 +1,115 @@
-"""Which resources the server has: each is a row of data, none has code of its own here.
+"""Which resources the server has, and how each is treated: data, no code per kind.
 
-Built-in kinds stand in :data:`BUILT_IN`; a CustomResourceDefinition adds a row while it exists.
+What is served stands in :mod:`.discovery`; here is what discovery does not say. A CustomResourceDefinition adds rows
+while it exists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from app.kube.resources import Resource
+from app.sandbox.apiserver.discovery import ServedResource, builtin_resources
 
-ALL_VERBS: Final = frozenset({"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"})
+if TYPE_CHECKING:
+    from app.sandbox.apiserver.customresources import CustomVersion
+
+#: ``g``: metadata.generation counts changes of the spec; ``u``: a PUT creates what is not there; ``r``: a PUT without
+#: resourceVersion is refused; ``d``: a deletion answers with the object instead of a Status.
+_FLAGS: Final[Mapping[str, str]] = {
+    "csidrivers.storage.k8s.io": "gdr",
+    "csinodes.storage.k8s.io": "dr",
+    "csistoragecapacities.storage.k8s.io": "r",
+    "clusterrolebindings.rbac.authorization.k8s.io": "u",
+    "clusterroles.rbac.authorization.k8s.io": "u",
+    "cronjobs.batch": "g",
+    "customresourcedefinitions.apiextensions.k8s.io": "gr",
+    "daemonsets.apps": "g",
+    "deployments.apps": "g",
+    "endpoints": "u",
+    "endpointslices.discovery.k8s.io": "g",
+    "events": "u",
+    "events.events.k8s.io": "u",
+    "ingressclasses.networking.k8s.io": "g",
+    "ingresses.networking.k8s.io": "g",
+    "jobs.batch": "g",
+    "leases.coordination.k8s.io": "ru",
+    "limitranges": "u",
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": "gr",
+    "namespaces": "d",
+    "networkpolicies.networking.k8s.io": "g",
+    "persistentvolumeclaims": "d",
+    "persistentvolumes": "d",
+    "poddisruptionbudgets.policy": "gr",
+    "pods": "gd",
+    "podtemplates": "gd",
+    "priorityclasses.scheduling.k8s.io": "g",
+    "replicasets.apps": "g",
+    "replicationcontrollers": "g",
+    "resourcequotas": "d",
+    "rolebindings.rbac.authorization.k8s.io": "u",
+    "roles.rbac.authorization.k8s.io": "u",
+    "runtimeclasses.node.k8s.io": "ru",
+    "serviceaccounts": "d",
+    "services": "du",
+    "statefulsets.apps": "g",
+    "storageclasses.storage.k8s.io": "d",
+    "validatingadmissionpolicies.admissionregistration.k8s.io": "gr",
+    "validatingadmissionpolicybindings.admissionregistration.k8s.io": "gr",
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": "gr",
+    "volumeattachments.storage.k8s.io": "dr",
+    "volumeattributesclasses.storage.k8s.io": "d",
+}
+#: Resources that are another view of one that is stored.
+_STORED_IN: Final = {"events.events.k8s.io": "events"}
 
 
 @dataclass(frozen=True)
 class ResourceType:
-    """A kind in one version, and how the server treats it."""
+    """One resource in one version, and how the server treats it."""
 
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
-    short_names: tuple[str, ...] = ()
-    categories: tuple[str, ...] = ()
-    #: Names under ``/<name>/``: status, scale, binding …
-    subresources: frozenset[str] = frozenset()
-    verbs: frozenset[str] = ALL_VERBS
-    #: ``metadata.generation`` counts changes of everything outside metadata and status.
-    generation: bool = False
-    #: A PUT of an object that does not exist creates it.
-    create_on_update: bool = False
-    #: A PUT without resourceVersion overwrites whatever is there.
-    unconditional_update: bool = True
-    #: A deletion answers with the object instead of a Status.
-    returns_deleted: bool = False
-    singular: str = ""
-    list_kind: str = ""
-    #: Rows of a CustomResourceDefinition carry the version's part of it; built-in kinds none.
-    custom: Any = None
-    #: Versions of one resource share their objects, kept under this name.
-    storage_name: str = ""
+    served: ServedResource
+    flags: str = ""
+    #: Of a custom resource: schema, storage version and the like.
+    custom: CustomVersion | None = None
+
+    @cached_property
+    def group(self) -> str:
+        """The API group; "" for the core."""
+        return self.served.group
+
+    @cached_property
+    def version(self) -> str:
+        """The version in the group."""
+        return self.served.version
+
+    @cached_property
+    def plural(self) -> str:
+        """The name in paths."""
+        return self.served.plural
+
+    @cached_property
+    def kind(self) -> str:
+        """The kind of its objects."""
+        return self.served.kind
+
+    @cached_property
+    def namespaced(self) -> bool:
+        """Whether its objects are in namespaces."""
+        return self.served.namespaced
+
+    @cached_property
+    def verbs(self) -> frozenset[str]:
+        """What can be done with it."""
+        return frozenset(self.served.verbs)
+
+    @cached_property
+    def subresources(self) -> frozenset[str]:
+        """Names under ``/<name>/``: status, scale, binding …"""
+        return frozenset(one.name for one in self.served.subresources)
 
     @cached_property
     def qualified(self) -> str:
@@ -52,12 +119,19 @@ class ResourceType:
     @cached_property
     def api_version(self) -> str:
         """``apps/v1``."""
-        return f"{self.group}/{self.version}" if self.group else self.version
+        return self.served.api_version
+
+    @cached_property
+    def stored_api_version(self) -> str:
+        """The apiVersion its objects have while they are stored."""
+        if self.custom is not None:
+            return self.custom.stored_api_version
+        return "v1" if self.qualified in _STORED_IN else self.api_version
 
     @cached_property
     def list_name(self) -> str:
         """The kind of a list of these."""
-        return self.list_kind or f"{self.kind}List"
+        return self.custom.list_kind if self.custom is not None else f"{self.kind}List"
 
     @cached_property
     def resource(self) -> Resource:
@@ -72,118 +146,27 @@ class ResourceType:
     @cached_property
     def key(self) -> str:
         """The name of the collection its objects are kept in, the same for all versions."""
-        return self.storage_name or self.qualified
+        return _STORED_IN.get(self.qualified, self.qualified)
 
+    @cached_property
+    def generation(self) -> bool:
+        """Whether ``metadata.generation`` counts changes of everything outside metadata and status."""
+        return "g" in self.flags
 
-#: Actions that are posted, and objects of which nothing is kept.
-_CREATE_ONLY: Final = frozenset({"create"})
+    @cached_property
+    def create_on_update(self) -> bool:
+        """Whether a PUT of an object that does not exist creates it."""
+        return "u" in self.flags
 
+    @cached_property
+    def unconditional_update(self) -> bool:
+        """Whether a PUT without resourceVersion overwrites whatever is there."""
+        return "r" not in self.flags
 
-def _row(
-    group_version: str,
-    plural: str,
-    kind: str,
-    flags: str = "",
-    *,
-    short: str = "",
-    sub: str = "",
-    categories: str = "",
-    storage_name: str = "",
-    singular: str = "",
-) -> ResourceType:
-    """One row. Flags: ``c`` cluster-scoped, ``s`` status, ``g`` generation, ``u`` create on update, ``r`` refuses
-    unconditional updates, ``d`` answers deletions with the object, ``p`` may only be posted."""
-    group, _, version = group_version.rpartition("/")
-    return ResourceType(
-        group,
-        version,
-        plural,
-        kind,
-        namespaced="c" not in flags,
-        short_names=tuple(short.split()),
-        categories=tuple(categories.split()),
-        subresources=frozenset(sub.split()) | (frozenset({"status"}) if "s" in flags else frozenset()),
-        verbs=_CREATE_ONLY if "p" in flags else ALL_VERBS,
-        generation="g" in flags,
-        create_on_update="u" in flags,
-        unconditional_update="r" not in flags,
-        returns_deleted="d" in flags,
-        singular=singular or kind.lower(),
-        storage_name=storage_name,
-    )
-
-
-_POD_PARTS: Final = "attach binding ephemeralcontainers eviction exec log portforward proxy resize"
-_ADMISSION: Final = "admissionregistration.k8s.io"
-_STORAGE: Final = "storage.k8s.io/v1"
-_RBAC: Final = "rbac.authorization.k8s.io/v1"
-_APPS: Final = "apps/v1"
-_AUTHORIZATION: Final = "authorization.k8s.io/v1"
-
-BUILT_IN: Final[tuple[ResourceType, ...]] = (
-    _row("v1", "bindings", "Binding", "p"),
-    _row("v1", "componentstatuses", "ComponentStatus", "c", short="cs"),
-    _row("v1", "configmaps", "ConfigMap", short="cm"),
-    _row("v1", "endpoints", "Endpoints", "u", short="ep", singular="endpoints"),
-    _row("v1", "events", "Event", "u", short="ev", storage_name="events"),
-    _row("v1", "limitranges", "LimitRange", "u", short="limits"),
-    _row("v1", "namespaces", "Namespace", "csd", short="ns", sub="finalize"),
-    _row("v1", "nodes", "Node", "cs", short="no", sub="proxy"),
-    _row("v1", "persistentvolumeclaims", "PersistentVolumeClaim", "sd", short="pvc"),
-    _row("v1", "persistentvolumes", "PersistentVolume", "csd", short="pv"),
-    _row("v1", "pods", "Pod", "sgd", short="po", categories="all", sub=_POD_PARTS),
-    _row("v1", "podtemplates", "PodTemplate", "gd"),
-    _row("v1", "replicationcontrollers", "ReplicationController", "sg", short="rc", categories="all", sub="scale"),
-    _row("v1", "resourcequotas", "ResourceQuota", "sd", short="quota"),
-    _row("v1", "secrets", "Secret"),
-    _row("v1", "serviceaccounts", "ServiceAccount", "d", short="sa", sub="token"),
-    _row("v1", "services", "Service", "sud", short="svc", categories="all", sub="proxy"),
-    _row(_APPS, "controllerrevisions", "ControllerRevision"),
-    _row(_APPS, "daemonsets", "DaemonSet", "sg", short="ds", categories="all"),
-    _row(_APPS, "deployments", "Deployment", "sg", short="deploy", categories="all", sub="scale"),
-    _row(_APPS, "replicasets", "ReplicaSet", "sg", short="rs", categories="all", sub="scale"),
-    _row(_APPS, "statefulsets", "StatefulSet", "sg", short="sts", categories="all", sub="scale"),
-    _row("autoscaling/v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", "s", short="hpa", categories="all"),
-    _row("batch/v1", "cronjobs", "CronJob", "sg", short="cj", categories="all"),
-    _row("batch/v1", "jobs", "Job", "sg", categories="all"),
-    _row("certificates.k8s.io/v1", "certificatesigningrequests", "CertificateSigningRequest", "cs", short="csr",
-         sub="approval"),
-    _row("coordination.k8s.io/v1", "leases", "Lease", "ur"),
-    _row("discovery.k8s.io/v1", "endpointslices", "EndpointSlice", "g"),
-    _row("events.k8s.io/v1", "events", "Event", "u", short="ev", storage_name="events"),
-    _row("networking.k8s.io/v1", "ingressclasses", "IngressClass", "cg"),
-    _row("networking.k8s.io/v1", "ingresses", "Ingress", "sg", short="ing"),
-    _row("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy", "g", short="netpol", singular="networkpolicy"),
-    _row("node.k8s.io/v1", "runtimeclasses", "RuntimeClass", "cru"),
-    _row("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget", "sgr", short="pdb"),
-    _row(_RBAC, "clusterrolebindings", "ClusterRoleBinding", "cu"),
-    _row(_RBAC, "clusterroles", "ClusterRole", "cu"),
-    _row(_RBAC, "rolebindings", "RoleBinding", "u"),
-    _row(_RBAC, "roles", "Role", "u"),
-    _row("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass", "cg", short="pc"),
-    _row(_STORAGE, "csidrivers", "CSIDriver", "crgd"),
-    _row(_STORAGE, "csinodes", "CSINode", "crd"),
-    _row(_STORAGE, "csistoragecapacities", "CSIStorageCapacity", "r", singular="csistoragecapacity"),
-    _row(_STORAGE, "storageclasses", "StorageClass", "cd", short="sc"),
-    _row(_STORAGE, "volumeattachments", "VolumeAttachment", "csrd"),
-    _row(f"{_ADMISSION}/v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", "cgr",
-         categories="api-extensions"),
-    _row(f"{_ADMISSION}/v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", "csgr",
-         categories="api-extensions", singular="validatingadmissionpolicy"),
-    _row(f"{_ADMISSION}/v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", "cgr",
-         categories="api-extensions"),
-    _row(f"{_ADMISSION}/v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", "cgr",
-         categories="api-extensions"),
-    _row("apiextensions.k8s.io/v1", "customresourcedefinitions", "CustomResourceDefinition", "csgr", short="crd crds",
-         categories="api-extensions"),
-    _row("apiregistration.k8s.io/v1", "apiservices", "APIService", "csr", categories="api-extensions"),
-    _row("authentication.k8s.io/v1", "selfsubjectreviews", "SelfSubjectReview", "cp"),
-    _row("authentication.k8s.io/v1", "tokenreviews", "TokenReview", "cp"),
-    _row(_AUTHORIZATION, "localsubjectaccessreviews", "LocalSubjectAccessReview", "p"),
-    _row(_AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview", "cp"),
-    _row(_AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview", "cp"),
-    _row(_AUTHORIZATION, "subjectaccessreviews", "SubjectAccessReview", "cp"),
-)  # fmt: skip
+    @cached_property
+    def returns_deleted(self) -> bool:
+        """Whether a deletion answers with the object instead of a Status."""
+        return "d" in self.flags
 
 
 @dataclass
@@ -196,7 +179,10 @@ class Registry:
     def built_in(cls) -> Registry:
         """A registry of the built-in kinds."""
         found = cls()
-        found.add(BUILT_IN)
+        found.add(
+            ResourceType(one, _FLAGS.get(f"{one.plural}.{one.group}" if one.group else one.plural, ""))
+            for one in builtin_resources()
+        )
         return found
 
     def __iter__(self) -> Iterator[ResourceType]:
@@ -218,12 +204,9 @@ class Registry:
 
     def of_kind(self, api_version: str, kind: str) -> ResourceType | None:
         """The resource whose objects have this apiVersion and kind."""
-        group, _, version = api_version.rpartition("/")
-        for row in self._by_path.values():
-            if row.kind == kind and row.group == group and row.version == version and row.verbs is not _CREATE_ONLY:
-                return row
-        return None
+        rows = (row for row in self._by_path.values() if row.kind == kind and row.api_version == api_version)
+        return next((row for row in rows if "get" in row.verbs), None)
 
-    def serves_group(self, group: str, version: str) -> bool:
-        """Whether there is anything of this group and version."""
-        return any(key[0] == group and key[1] == version for key in self._by_path)
+    def served(self) -> list[ServedResource]:
+        """What discovery tells of."""
+        return [row.served for row in self._by_path.values()]

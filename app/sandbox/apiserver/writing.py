@@ -238,6 +238,12 @@ class Writer:
 
     # ---- admission
 
+    async def admit(self, call: Call, name: str, obj: Json) -> None:
+        """Let admission judge something that is posted but not stored (an eviction, a binding)."""
+        attributes = self._attributes(call, "CREATE", name, obj, None)
+        await self._mutate(attributes)
+        await self._validate(attributes)
+
     def _attributes(self, call: Call, operation: str, name: str, obj: Json, old: Json | None) -> Attributes:
         kind = "CreateOptions" if operation == "CREATE" else "UpdateOptions"
         if call.method == "PATCH":
@@ -312,8 +318,7 @@ def _key(metadata: Json) -> str:
 
 def _ordered(resource: ResourceType, obj: Json) -> Json:
     """The object with its type first, as the bytes of lists count on."""
-    custom = resource.custom
-    api_version = custom.storage_api_version if custom is not None else resource.api_version
+    api_version = resource.stored_api_version
     found = {"kind": resource.kind, "apiVersion": api_version, "metadata": obj["metadata"]}
     found.update(obj)
     found["kind"], found["apiVersion"] = resource.kind, api_version
