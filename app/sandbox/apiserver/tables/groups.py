@@ -15,7 +15,6 @@ from app.sandbox.apiserver.tables.words import (
     age_of,
     ingress_points,
     name_of,
-    quantity_text,
     selector_text,
     some,
     spec_of,
@@ -138,11 +137,6 @@ def _csi_node(one: Object, now: datetime) -> list[Any]:
     return [name_of(one), len(spec_of(one).get("drivers") or ()), age_of(one, now)]
 
 
-def _csi_capacity(one: Object, _now: datetime) -> list[Any]:
-    capacity = one.get("capacity")
-    return [name_of(one), one.get("storageClassName", ""), UNSET if capacity is None else quantity_text(capacity)]
-
-
 def _volume_attachment(one: Object, now: datetime) -> list[Any]:
     spec = spec_of(one)
     volume = (spec.get("source") or {}).get("persistentVolumeName", "")
@@ -243,7 +237,6 @@ CELLS: Final[Mapping[str, Cells]] = {
     "storageclasses": _storage_class_row,
     "csidrivers": _csi_driver,
     "csinodes": _csi_node,
-    "csistoragecapacities": _csi_capacity,
     "volumeattachments": _volume_attachment,
     "volumeattributesclasses": _volume_attributes_class,
     "priorityclasses": _priority_class,
