@@ -3,7 +3,8 @@
     python -m tests.conformance.record            # writes app/sandbox/apiserver/data
     python -m tests.conformance.record --check    # fails when the server says something else
 
-Three files: the schemas of all types, their descriptions (`kubectl explain` alone wants them), and what is served.
+Four files: the schemas of all types, their descriptions (`kubectl explain` alone wants them), what is served, and the
+columns it is printed in.
 """
 
 import argparse
@@ -43,6 +44,7 @@ GROUP_VERSIONS = (
 #: Asks a server for a path with an Accept header.
 Get = Callable[[str, str], Any]
 
+TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 
@@ -63,8 +65,23 @@ def recorded(get: Get) -> dict[str, Any]:
     return {
         "schemas.json.gz": bare,
         "descriptions.json.gz": descriptions,
-        "discovery.json.gz": [found for group in groups if (found := _served(group)) is not None],
+        "discovery.json.gz": (served := [found for group in groups if (found := _served(group)) is not None]),
+        "columns.json.gz": _columns(get, served),
     }
+
+
+def _columns(get: Get, served: Any) -> dict[str, Any]:
+    """The columns of every resource that can be listed, by apiVersion and plural."""
+    found = {}
+    for group in served:
+        for version in group["versions"]:
+            for resource in version["resources"]:
+                if "list" in resource["verbs"]:
+                    api_version = f"{group['group']}/{version['version']}".lstrip("/")
+                    path = f"{'/apis' if group['group'] else '/api'}/{api_version}/{resource['resource']}"
+                    table = get(path, TABLE)
+                    found[f"{api_version}/{resource['resource']}"] = table["columnDefinitions"]
+    return found
 
 
 def _without_descriptions(schema: Any) -> Any:
