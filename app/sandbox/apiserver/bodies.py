@@ -12,7 +12,7 @@ from app.kube.gotext import quote
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call
-from app.sandbox.apiserver.typecheck import Checker, WrongType, strict_errors
+from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 
 Json: TypeAlias = dict[str, Any]
 
@@ -66,7 +66,7 @@ def _duplicates(body: bytes) -> list[str]:
     return found
 
 
-def read_object(call: Call, document: Any, checker: Checker | None, duplicates: list[str]) -> Json:
+def read_object(call: Call, document: Any, checker: Reader | None, duplicates: list[str]) -> Json:
     """The document as an object of the call's resource: its type is right, unknown fields told, refused or dropped."""
     resource = call.resource
     if not isinstance(document, dict):
@@ -104,7 +104,7 @@ def _internal_name(resource: ResourceType) -> str:
     return f"{resource.group.partition('.')[0] or 'core'}.{resource.kind}"
 
 
-def check_types(call: Call, document: Json, checker: Checker, duplicates: list[str]) -> Json:
+def check_types(call: Call, document: Json, checker: Reader, duplicates: list[str]) -> Json:
     """The document with every value of the right type; what it has too much is warned about or refused."""
     resource = call.resource
     try:

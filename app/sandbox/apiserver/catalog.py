@@ -9,8 +9,8 @@ from app.sandbox.apiserver import builtins
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.schemas import Field, kind_field
 from app.sandbox.apiserver.strategies import PLAIN, Strategy
-from app.sandbox.apiserver.tableview import NAME_AND_AGE, TableView
-from app.sandbox.apiserver.typecheck import Checker
+from app.sandbox.apiserver.tables import TableKind, builtin_table
+from app.sandbox.apiserver.typecheck import Checker, Reader
 
 _checkers: dict[tuple[str, str], Checker | None] = {}
 
@@ -30,10 +30,10 @@ class Catalog:
             return resource.custom.field
         return kind_field(resource.api_version, resource.kind)
 
-    def checker(self, resource: ResourceType) -> Checker | None:
-        """What checks the types of a built-in kind. Custom resources are checked by their strategy."""
+    def checker(self, resource: ResourceType) -> Reader | None:
+        """What checks the types of its objects as they come in."""
         if resource.custom is not None:
-            return None
+            return resource.custom.reader
         return self.checker_of(resource.api_version, resource.kind)
 
     def checker_of(self, api_version: str, kind: str) -> Checker | None:
@@ -44,8 +44,8 @@ class Catalog:
             _checkers[key] = Checker(found) if found is not None else None
         return _checkers[key]
 
-    def table(self, resource: ResourceType) -> TableView:
+    def table(self, resource: ResourceType) -> TableKind:
         """The columns of ``kubectl get``."""
         if resource.custom is not None:
             return resource.custom.table
-        return NAME_AND_AGE
+        return builtin_table(resource.api_version, resource.plural)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
+from app.kube.clock import Clock
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.storage import Entry
-from app.sandbox.apiserver.tableview import TableView
+from app.sandbox.apiserver.tables import TableKind
 
 Shape: TypeAlias = Literal["object", "table", "metadata"]
 MEDIA_TYPES: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
@@ -75,8 +77,9 @@ class ObjectForm:
         raw = entry.raw
         return b"{" + raw[len(self._prefix) :] if self._prefix and raw.startswith(self._prefix) else raw
 
-    def listing(self, items: list[bytes], metadata: dict[str, Any]) -> bytes:
-        """A list of items."""
+    def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
+        """A list of them."""
+        items = [self.item(entry) for entry in entries]
         head = {"kind": self._resource.list_name, "apiVersion": self._resource.api_version, "metadata": metadata}
         return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
@@ -101,10 +104,9 @@ class MetadataForm:
         """The object's metadata."""
         return self.bookmark(entry.obj["metadata"])
 
-    item = encode
-
-    def listing(self, items: list[bytes], metadata: dict[str, Any]) -> bytes:
-        """A list of items."""
+    def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
+        """A list of them."""
+        items = [self.encode(entry) for entry in entries]
         head = {"kind": "PartialObjectMetadataList", "apiVersion": self._api_version, "metadata": metadata}
         return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
@@ -118,52 +120,38 @@ class MetadataForm:
 class TableForm:
     """``Table``: the columns ``kubectl get`` prints, computed by the server."""
 
-    def __init__(self, view: TableView, version: str, include: str, *, headers_once: bool = False) -> None:
-        self._view = view
+    def __init__(self, kind: TableKind, clock: Clock, version: str, include: str, *, headers_once: bool = False) -> None:
+        self._kind = kind
+        self._clock = clock
         self._api_version = f"meta.k8s.io/{version}"
         self._include = include or "Metadata"
         #: In a watch only the first event names the columns.
         self._headers_once = headers_once
+        self._headers = True
         self.key: object = object()
 
     def encode(self, entry: Entry) -> bytes:
         """A table of one row."""
-        metadata = {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")}
-        return self._table([self.item(entry)], metadata)
+        return self._table([entry.obj], {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")})
 
-    def item(self, entry: Entry) -> bytes:
-        """A row."""
-        row: dict[str, Any] = {"cells": self._view.cells(entry.obj)}
-        if self._include == "Object":
-            row["object"] = entry.obj
-        elif self._include != "None":
-            row["object"] = {
-                "kind": "PartialObjectMetadata",
-                "apiVersion": self._api_version,
-                "metadata": entry.obj["metadata"],
-            }
-        return orjson.dumps(row)
-
-    def listing(self, items: list[bytes], metadata: dict[str, Any]) -> bytes:
+    def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
         """A table of all rows."""
-        return self._table(items, metadata) + b"\n"
+        return self._table([entry.obj for entry in entries], metadata) + b"\n"
 
     def bookmark(self, metadata: dict[str, object]) -> bytes:
         """A table whose only row is the bookmark."""
-        row = {"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": self._api_version,
-                                       "metadata": metadata}}  # fmt: skip
-        return self._table([orjson.dumps(row)], {"resourceVersion": metadata.get("resourceVersion", "")})
+        partial = {"kind": "PartialObjectMetadata", "apiVersion": self._api_version, "metadata": metadata}
+        table = self._kind.table([], self._clock.now(), metadata={"resourceVersion": metadata["resourceVersion"]})
+        table["rows"] = [{"cells": [], "object": partial}]
+        return orjson.dumps(table)
 
-    def _table(self, rows: list[bytes], metadata: dict[str, Any]) -> bytes:
-        head = {
-            "kind": "Table",
-            "apiVersion": self._api_version,
-            "metadata": metadata,
-            "columnDefinitions": self._view.columns,
-        }
-        if self._headers_once:
-            self._view = self._view.without_headers()
-        return orjson.dumps(head)[:-1] + b',"rows":[' + b",".join(rows) + b"]}"
+    def _table(self, objects: list[dict[str, Any]], metadata: dict[str, Any]) -> bytes:
+        now = self._clock.now()
+        table = self._kind.table(
+            objects, now, metadata=metadata, include_object=self._include, headers=self._headers
+        )
+        self._headers = not self._headers_once
+        return orjson.dumps(table)
 
 
 AnyForm: TypeAlias = ObjectForm | MetadataForm | TableForm

@@ -13,7 +13,7 @@ from app.sandbox.apiserver import status
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.strategic import strategic_merge
-from app.sandbox.apiserver.typecheck import Checker, WrongType, strict_errors
+from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 from app.sandbox.apiserver.writing import Transform, fresh
 
 Json: TypeAlias = dict[str, Any]
@@ -33,7 +33,7 @@ def patch_type(call: Call) -> PatchType:
     return PatchType(media)
 
 
-def transform(call: Call, kind: PatchType, schema: Field | None, checker: Checker | None) -> Transform:
+def transform(call: Call, kind: PatchType, schema: Field | None, checker: Reader | None) -> Transform:
     """What the patch makes of an object; the result is typed and shares nothing with the old one."""
     document = _document(call, kind)
     # Types are checked, and nulls and empty lists tidied, each time the patch is laid on another version.

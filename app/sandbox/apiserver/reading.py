@@ -15,7 +15,7 @@ from app.sandbox.apiserver.forms import AnyForm
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.selecting import selection
 from app.sandbox.apiserver.storage import Collection, Entry
-from app.sandbox.apiserver.watching import Watcher, watch_seconds
+from app.sandbox.apiserver.watching import Convert, Watcher, watch_seconds
 
 _CONTINUE_EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -143,14 +143,14 @@ def _snapshot(core: Core, collection: Collection, revision: int, start: str) -> 
     return collection if revision == core.storage.revision else collection.as_of(revision)
 
 
-def watch(core: Core, call: Call, form: AnyForm) -> Watcher:
+def watch(core: Core, call: Call, form: AnyForm, convert: Convert | None = None) -> Watcher:
     """Open a watch; it is told of all commits from now on, and has what came before in its first piece."""
     _check_options(_watch_option_errors(call))
     selected = selection(call)
     bookmarks = bool(call.query.get("allowWatchBookmarks")) and call.flag("allowWatchBookmarks")
     initial = bool(call.query.get("sendInitialEvents")) and call.flag("sendInitialEvents")
     collection = core.collection(call.resource)
-    watcher = Watcher(core.storage, collection, selected.predicate(), form, bookmarks=bookmarks)
+    watcher = Watcher(core.storage, collection, selected.predicate(), form, bookmarks=bookmarks, convert=convert)
     seconds = watch_seconds(call.number("timeoutSeconds"), core.rng)
     revision = call.revision
     if initial:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
 import yaml
@@ -27,6 +27,7 @@ from app.sandbox.apiserver.bodies import parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
 from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.customresources import CustomResources
 from app.sandbox.apiserver.deleting import Deleter, DeleteOptions, read_body
 from app.sandbox.apiserver.documents import Documents
 from app.sandbox.apiserver.forms import Accepted, AnyForm, MetadataForm, ObjectForm, TableForm, negotiate
@@ -36,6 +37,7 @@ from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Collection, Entry, Verb
 from app.sandbox.apiserver.subresources import Subresources
 from app.sandbox.apiserver.transport import InProcessTransport
+from app.sandbox.apiserver.versions import Versions
 from app.sandbox.apiserver.watching import Watcher
 from app.sandbox.apiserver.writing import Json, Writer, fresh
 
@@ -50,14 +52,6 @@ _YAML: Final = "application/yaml"
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
-class Verbatim(Protocol):
-    """A part that answers some requests itself."""
-
-    async def answer(self, call: Call) -> Any:
-        """The answer, or None where another part is asked."""
-        ...
-
-
 class ApiServer:
     """One control plane's API server. The same clock, seed and requests give the same history."""
 
@@ -65,10 +59,12 @@ class ApiServer:
         self.core = Core(clock, rng)
         self.catalog = Catalog()
         self.admission = AdmissionChain(self.core)
-        self.writer = Writer(self.core, self.catalog, self.admission)
+        self.versions = Versions(self.core)
+        self.writer = Writer(self.core, self.catalog, self.admission, self.versions)
         self.deleter = Deleter(self.core, self.catalog, self.admission)
         self.collector = Collector(self.core, self.deleter)
         self.documents = Documents(self.core)
+        self.custom = CustomResources(self.core, self.documents.forget)
         self.subresources = Subresources(self.core, self.catalog, self.writer, self.deleter)
         for name in _NAMESPACES:
             self._make_namespace(name)
@@ -135,12 +131,12 @@ class ApiServer:
         if not route(call, self.core.registry):
             return self.documents.answer(call)
         if call.subresource and (found := await self.subresources.answer(call)) is not None:
-            return found if isinstance(found, Response) else self._object(call, found[0], found[1])
+            return found if isinstance(found, Response) else await self._object(call, found[0], found[1])
         match call.verb:
             case "get":
-                return self._object(call, reading.get(self.core, call))
+                return await self._object(call, reading.get(self.core, call))
             case "list":
-                return self._list(call)
+                return await self._list(call)
             case "watch":
                 return self._watch(call)
             case "create":
@@ -160,7 +156,7 @@ class ApiServer:
             return await self.subresources.post(call)
         document, duplicates = parse_body(call)
         obj = read_object(call, document, self.catalog.checker(call.resource), duplicates)
-        return self._object(call, await self.writer.create(call, obj), 201)
+        return await self._object(call, await self.writer.create(call, obj), 201)
 
     async def _update(self, call: Call) -> Response:
         document, duplicates = parse_body(call)
@@ -179,7 +175,7 @@ class ApiServer:
         uid = (metadata or {}).get("uid") or ""
         allow = call.resource.create_on_update and not call.subresource
         entry, created = await self.writer.update(call, lambda _old: fresh(obj), allow_create=allow, uid=uid)
-        return self._object(call, entry, 201 if created else 200)
+        return await self._object(call, entry, 201 if created else 200)
 
     async def _patch(self, call: Call) -> Response:
         kind = patch_type(call)
@@ -187,13 +183,13 @@ class ApiServer:
             raise status.not_implemented("server-side apply")
         change = transform(call, kind, self.catalog.schema(call.resource), self.catalog.checker(call.resource))
         entry, _ = await self.writer.update(call, change)
-        return self._object(call, entry)
+        return await self._object(call, entry)
 
     async def _delete(self, call: Call) -> Response:
         options = DeleteOptions.read(call, read_body(call.body))
         found, code = await self.deleter.delete(call, options)
         if isinstance(found, Entry):
-            return self._object(call, found, code)
+            return await self._object(call, found, code)
         return Response(code, _headers(_JSON, call.warnings), orjson.dumps(found) + b"\n")
 
     async def _delete_collection(self, call: Call) -> Response:
@@ -209,17 +205,19 @@ class ApiServer:
                 if refusal.code != 404:
                     raise
         form = ObjectForm(call.resource)
-        return Response(200, _headers(_JSON, call.warnings), form.listing([form.item(e) for e in entries], metadata))
+        return Response(200, _headers(_JSON, call.warnings), form.listing(entries, metadata))
 
-    def _list(self, call: Call) -> Response:
+    async def _list(self, call: Call) -> Response:
         accepted = negotiate(call.headers.get("accept", ""), listing=True)
         entries, metadata = reading.list_objects(self.core, call)
+        entries = await self.versions.shown(call.resource, entries)
         form = self._form(call, accepted)
-        return _response(200, call, accepted, form.listing([form.item(entry) for entry in entries], metadata))
+        return _response(200, call, accepted, form.listing(entries, metadata))
 
     def _watch(self, call: Call) -> Watcher:
         accepted = negotiate(call.headers.get("accept", ""))
-        return reading.watch(self.core, call, self._form(call, accepted, watching=True))
+        form = self._form(call, accepted, watching=True)
+        return reading.watch(self.core, call, form, self.versions.watched(call.resource))
 
     # ---- forms
 
@@ -228,12 +226,14 @@ class ApiServer:
             case "table":
                 include = call.query.get("includeObject", "")
                 table = self.catalog.table(call.resource)
-                return TableForm(table, accepted.version, include, headers_once=watching)
+                return TableForm(table, self.core.clock, accepted.version, include, headers_once=watching)
             case "metadata":
                 return MetadataForm(accepted.version)
         return ObjectForm(call.resource)
 
-    def _object(self, call: Call, entry: Entry, code: int = 200) -> Response:
+    async def _object(self, call: Call, entry: Entry, code: int = 200) -> Response:
+        if entry.api_version != call.resource.api_version:
+            [entry] = await self.versions.shown(call.resource, [entry])
         accepted = negotiate(call.headers.get("accept", ""))
         if accepted.shape == "object" and not accepted.yaml:
             return Response(code, _headers(_JSON, call.warnings), entry.raw)

@@ -26,11 +26,15 @@ HISTORY_BYTES: Final = 32 * 2**20
 class Entry:
     """One version of one object: parsed, and as bytes made when first asked for."""
 
-    __slots__ = ("_obj", "_raw", "key", "labels", "revision", "writers")
+    __slots__ = ("_obj", "_raw", "api_version", "converted", "key", "labels", "revision", "writers")
 
     def __init__(self, key: str, obj: Json, revision: int) -> None:
         self.key = key
         self.revision = revision
+        #: The version it is stored in, which need not be the one that is asked for.
+        self.api_version: str = obj["apiVersion"]
+        #: The same in other versions, by apiVersion.
+        self.converted: dict[str, Entry] | None = None
         self.labels: dict[str, str] = obj["metadata"].get("labels") or {}
         #: Who wrote it, for the managed fields: (manager, subresource) → when. Shared by versions of one object.
         self.writers: dict[tuple[str, str], str] | None = None

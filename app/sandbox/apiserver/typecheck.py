@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from app.kube.quantities import QuantityError, canonical
 from app.sandbox.apiserver.schemas import Field, FieldType
@@ -29,6 +29,14 @@ _QUANTITY_MESSAGE: Final = (
 
 class WrongType(ValueError):
     """A value is not of the type its field has; the text is what Go's decoder says."""
+
+
+class Reader(Protocol):
+    """Reads documents of one kind."""
+
+    def read(self, value: Any) -> tuple[Any, list[str]]:
+        """The document as it is kept, and the paths of unknown fields. Raises :class:`WrongType`."""
+        ...
 
 
 @dataclass(slots=True)

@@ -7,15 +7,18 @@ to a bound; then its watch ends, and the client resumes where it was.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import orjson
 
 from app.kube.watch import INITIAL_EVENTS_END
 from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Collection, Entry, Event, EventType, Storage
+
+#: Brings entries into the version that is watched.
+Convert: TypeAlias = Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]]
 
 #: Lines a watcher may be behind before its watch is ended.
 MAX_BEHIND: Final = 20_000
@@ -53,13 +56,16 @@ class Watcher:
         form: Form,
         *,
         bookmarks: bool,
+        convert: Convert | None = None,
     ) -> None:
         self._storage = storage
         self._collection = collection
         self._matches = matches
         self._form = form
         self._bookmarks = bookmarks
-        self._lines: list[bytes] = []
+        #: Where objects are stored in another version than they are watched in, lines wait to be made.
+        self._convert = convert
+        self._lines: list[bytes | tuple[EventType, Entry]] = []
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
         self._timers: list[asyncio.TimerHandle] = []
@@ -78,7 +84,7 @@ class Watcher:
         """Begin with an ADDED event per object there is; ``announce_end``: and a bookmark after them."""
         for entry in self._collection.select(""):
             if self._matches is None or self._matches(entry):
-                self._push(_line("ADDED", self._form.encode(entry)))
+                self._push(self._shown("ADDED", entry))
         if announce_end:
             self.bookmark({INITIAL_EVENTS_END: "true"})
 
@@ -111,7 +117,12 @@ class Watcher:
             entry = Entry(event.before.key, {**last, "metadata": metadata}, event.revision)
             self._push(self._encoded(event, "DELETED", entry))
 
-    def _encoded(self, event: Event, type_: EventType, entry: Entry) -> bytes:
+    def _shown(self, type_: EventType, entry: Entry) -> bytes | tuple[EventType, Entry]:
+        return (type_, entry) if self._convert is not None else _line(type_, self._form.encode(entry))
+
+    def _encoded(self, event: Event, type_: EventType, entry: Entry) -> bytes | tuple[EventType, Entry]:
+        if self._convert is not None:
+            return (type_, entry)
         key = (type_, self._form.key)
         line = event.lines.get(key)
         if line is None:
@@ -127,7 +138,7 @@ class Watcher:
             metadata["annotations"] = annotations
         self._push(b'{"type":"BOOKMARK","object":' + self._form.bookmark(metadata) + b"}\n")
 
-    def _push(self, line: bytes) -> None:
+    def _push(self, line: bytes | tuple[EventType, Entry]) -> None:
         if self._ended:
             return
         self._lines.append(line)
@@ -164,7 +175,7 @@ class Watcher:
             while True:
                 if self._lines:
                     lines, self._lines = self._lines, []
-                    yield b"".join(lines) if len(lines) > 1 else lines[0]
+                    yield b"".join(await self._made(lines))
                 elif self._ended:
                     return
                 else:
@@ -172,6 +183,16 @@ class Watcher:
                     await self._waiter
         finally:
             self._expire()
+
+    async def _made(self, lines: list[bytes | tuple[EventType, Entry]]) -> list[bytes]:
+        """The lines, those that wait for a conversion made."""
+        waiting = [line[1] for line in lines if isinstance(line, tuple)]
+        if not waiting or self._convert is None:
+            return [line for line in lines if isinstance(line, bytes)]
+        converted = iter(await self._convert(waiting))
+        return [
+            _line(line[0], self._form.encode(next(converted))) if isinstance(line, tuple) else line for line in lines
+        ]
 
 
 def _line(type_: str, encoded: bytes) -> bytes:

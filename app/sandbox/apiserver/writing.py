@@ -19,6 +19,7 @@ from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
 from app.sandbox.apiserver.storage import Entry, Stale
+from app.sandbox.apiserver.versions import Versions
 from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
 
 Json: TypeAlias = dict[str, Any]
@@ -73,10 +74,11 @@ class Kinds(Protocol):
 class Writer:
     """Carries out creates and updates."""
 
-    def __init__(self, core: Core, kinds: Kinds, admission: Admission) -> None:
+    def __init__(self, core: Core, kinds: Kinds, admission: Admission, versions: Versions) -> None:
         self._core = core
         self._kinds = kinds
         self._admission = admission
+        self._versions = versions
 
     # ---- create
 
@@ -105,7 +107,7 @@ class Writer:
             attributes.obj, attributes.name = obj, name
             await self._validate(attributes)
             try:
-                return self._commit_create(call, obj)
+                return self._commit_create(call, await self._versions.stored(call.resource, obj))
             except Stale:
                 if generated and attempt < _NAME_ATTEMPTS - 1:
                     continue
@@ -166,18 +168,18 @@ class Writer:
                     raise status.not_found(resource, call.name)
                 obj = transform(None)
                 return await self.create(call, obj), True
-            old = entry.obj
+            old = (await self._versions.shown(resource, [entry]))[0].obj
             if uid and old["metadata"].get("uid") != uid:
                 raise status.conflict(resource, call.name, _uid_mismatch(call, uid, old["metadata"].get("uid", "")))
             obj = transform(old)
             try:
-                return await self._update(call, entry, obj), False
+                return await self._update(call, entry, obj, old), False
             except Stale:
                 continue
         raise status.conflict(resource, call.name)
 
-    async def _update(self, call: Call, entry: Entry, obj: Json) -> Entry:
-        resource, old = call.resource, entry.obj
+    async def _update(self, call: Call, entry: Entry, obj: Json, old: Json) -> Entry:
+        resource = call.resource
         strategy = self._kinds.strategy(resource)
         metadata = _metadata(obj)
         _check_namespace(resource, metadata, call.namespace)
@@ -199,7 +201,7 @@ class Writer:
         self._prepare_update(call, obj, old)
         attributes.obj = obj
         await self._validate(attributes)
-        return self._commit_update(call, entry, obj)
+        return self._commit_update(call, entry, await self._versions.stored(resource, obj))
 
     def _prepare_update(self, call: Call, obj: Json, old: Json) -> None:
         resource = call.resource
@@ -214,10 +216,20 @@ class Writer:
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
         errors += meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=meta.path_segment_errors)
         errors += meta.update_errors(metadata, old["metadata"])
-        if call.subresource != "status":
-            errors += strategy.errors(obj) + strategy.update_errors(obj, old)
+        errors += self._spec_errors(call, strategy, obj, old)
         if errors:
             raise status.invalid(resource, call.name, errors)
+
+    def _spec_errors(self, call: Call, strategy: Strategy, obj: Json, old: Json) -> list[FieldError]:
+        custom = call.resource.custom is not None
+        if call.subresource == "status" and not custom:
+            return []
+        errors = strategy.errors(obj)
+        if custom and errors:
+            # What was wrong before, under an older schema, may stay so.
+            known = set(map(str, strategy.errors(old)))
+            errors = [error for error in errors if str(error) not in known]
+        return errors + strategy.update_errors(obj, old)
 
     def _commit_update(self, call: Call, entry: Entry, obj: Json) -> Entry:
         collection = self._core.collection(call.resource)
@@ -286,7 +298,7 @@ def keep_outside(call: Call, obj: Json, old: Json) -> None:
                     obj[key] = old[key]
                 else:
                     obj.pop(key)
-        _keep_metadata(obj, old)
+        _keep_metadata(call, obj, old)
     elif call.resource.has_status and not call.subresource:
         if "status" in old:
             obj["status"] = old["status"]
@@ -294,9 +306,12 @@ def keep_outside(call: Call, obj: Json, old: Json) -> None:
             obj.pop("status", None)
 
 
-def _keep_metadata(obj: Json, old: Json) -> None:
+def _keep_metadata(call: Call, obj: Json, old: Json) -> None:
     """A status write changes of the metadata only what it means to: nothing that others count on."""
     metadata, before = obj["metadata"], old["metadata"]
+    if call.resource.custom is not None:
+        obj["metadata"] = {**before, "resourceVersion": metadata.get("resourceVersion")}
+        return
     for name in ("deletionTimestamp", "finalizers", "ownerReferences"):
         if name in before:
             metadata[name] = before[name]
