@@ -17,7 +17,9 @@ from tests.conformance.hooks import HookServer, hook_server
 from tests.conformance.steps import Case
 from tests.conformance.world import World
 
-CASES = [pytest.param(subject, case, id=f"{subject}-{case.id}") for subject, cases in BY_SUBJECT.items() for case in cases]
+CASES = [
+    pytest.param(subject, case, id=f"{subject}-{case.id}") for subject, cases in BY_SUBJECT.items() for case in cases
+]
 
 
 @pytest.fixture

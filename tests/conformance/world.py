@@ -41,7 +41,9 @@ class World:
         finally:
             await self._remove()
 
-    async def send(self, call: Call, path: str, body: bytes | None, query: Mapping[str, str]) -> tuple[int, Any, list[str]]:
+    async def send(
+        self, call: Call, path: str, body: bytes | None, query: Mapping[str, str]
+    ) -> tuple[int, Any, list[str]]:
         headers = {"Accept": "application/json", "User-Agent": "conformance/1", **call.headers}
         answer = await self._transport.request(Request(call.method, path, query, headers, body, timeout=DEADLINE))
         if call.method == "POST" and answer.status == 201 and _CLUSTER_SCOPED.fullmatch(path) and "dryRun" not in query:
