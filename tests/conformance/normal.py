@@ -9,6 +9,8 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
 _AGE = re.compile(r"\d+m?s")
 _SUFFIX = re.compile(r"(?<=[-.])[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9])")
+_VERSION_IN_TEXT = re.compile(r'(?<=resourceVersion\\":\\")\d+|(?<="resourceVersion":")\d+|(?<=current: )\d+')
+_VERSION_IN_TEXT = re.compile(r'(?<=resourceVersion\\":\\")\d+|(?<="resourceVersion":")\d+|(?<=current: )\d+')
 _VERSIONS = ("resourceVersion", "continue")
 
 
@@ -54,6 +56,8 @@ class Normaliser:
         text = text.replace(self._namespace, "NS")
         text = _UID.sub(lambda match: self._uids.setdefault(match.group(), f"<uid-{len(self._uids) + 1}>"), text)
         text = _TIME.sub("<time>", text)
+        text = _VERSION_IN_TEXT.sub("<resourceVersion>", text)
+        text = _VERSION_IN_TEXT.sub("<resourceVersion>", text)
         return _PORT.sub("127.0.0.1:PORT", text)
 
 

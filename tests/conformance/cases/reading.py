@@ -105,7 +105,6 @@ _ODD_QUERIES = {
     "match-unknown": {"resourceVersionMatch": "Nearly", "resourceVersion": "1"},
     "match-exact-zero": {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
     "send-initial-without-watch": {"sendInitialEvents": "true"},
-    "watch-text": {"watch": "perhaps"},
     "timeout-text": {"timeoutSeconds": "soon"},
     "unknown-parameter": {"colour": "blue"} | _OURS,
     "pretty": {"pretty": "true"} | _OURS,

@@ -167,7 +167,7 @@ CASES = [
             post(
                 CONFIG_MAPS,
                 {"metadata": {"generateName": "x" * 260}},
-                keep=["message", "code", "metadata.generateName"],
+                keep=["code", "reason", "details.causes.0.field"],
             )
         ],
     ),
