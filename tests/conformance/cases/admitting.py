@@ -58,7 +58,7 @@ def hook(behaviour: str, *rules: dict[str, Any], name: str = "one", url: str = "
 
 def _configuration(kind: str, hooks: tuple[dict[str, Any], ...], name: str) -> dict[str, Any]:
     probe = hook(
-        "deny?probe", rule("configmaps", "CREATE"), name="zz-probe", objectSelector={"matchLabels": {"probe": name}}
+        "deny/probe", rule("configmaps", "CREATE"), name="zz-probe", objectSelector={"matchLabels": {"probe": name}}
     )
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
@@ -184,7 +184,7 @@ _BAD_CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 
 def _label_hook(name: str, **more: Any) -> dict[str, Any]:
-    return hook("labels", name=name, url=f"${{hooks}}/labels?name={name}", **more)
+    return hook("labels", name=name, url=f"${{hooks}}/labels/{name}", **more)
 
 
 CASES = [

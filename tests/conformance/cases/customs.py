@@ -246,7 +246,9 @@ _BAD_DEFINITIONS: dict[str, dict[str, Any]] = {
     "protected-group": definition("things", "Thing", version(), group="things.k8s.io"),
     "selectable-field": _own(version(selectableFields=[{"jsonPath": ".spec.nope"}])),
 }
-_NAMES_TAKEN = _changed(names={"plural": "things", "kind": "Widget", "shortNames": ["wd"]}, group=GROUP)
+_NAMES_TAKEN = definition(
+    "things", "Widget", version(), names={"plural": "things", "kind": "Widget", "shortNames": ["wd"]}
+)
 
 _DEFAULTED = version(
     schema=fields(
@@ -316,7 +318,6 @@ _RULES = version(
                 {"rule": "!has(self.low) || !has(self.high) || self.low <= self.high", "message": "low is above high"},
                 {
                     "rule": "!has(self.low) || self.low > 0",
-                    "messageExpression": "'low is ' + string(self.low)",
                     "reason": "FieldValueForbidden",
                     "fieldPath": ".low",
                 },
@@ -327,7 +328,7 @@ _RULES = version(
 
 
 def _conversion(wrong: str = "") -> dict[str, Any]:
-    url = f"${{hooks}}/convert{f'?wrong={wrong}' if wrong else ''}"
+    url = f"${{hooks}}/convert{f'/{wrong}' if wrong else ''}"
     return {
         "strategy": "Webhook",
         "webhook": {"clientConfig": {"url": url, "caBundle": "${ca}"}, "conversionReviewVersions": ["v1"]},

@@ -58,8 +58,8 @@ def _ephemeral(*containers: Any) -> dict[str, Any]:
     return {"spec": {"ephemeralContainers": list(containers)}}
 
 
-def _budget(**status: Any) -> list[Call]:
-    budget = {"metadata": {"name": "b"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}}
+def _budget(available: int = 1, **status: Any) -> list[Call]:
+    budget = {"metadata": {"name": "b"}, "spec": {"minAvailable": available, "selector": {"matchLabels": {"app": "a"}}}}
     status = {
         "observedGeneration": 1,
         "expectedPods": 1,
@@ -399,7 +399,7 @@ CASES = [
         [
             *prepared(PODS, _LABELLED),
             quiet(patch(MERGE_PATCH, f"{_POD}/status", _READY)),
-            *_budget(disruptionsAllowed=1),
+            *_budget(0, disruptionsAllowed=1),
             post(f"{_POD}/eviction", _eviction(), until=lambda status, _: status != 429),
             get(_POD, keep=["metadata.deletionGracePeriodSeconds"]),
         ],
