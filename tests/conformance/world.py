@@ -19,8 +19,7 @@ DEADLINE = 30.0
 SANDBOX_DEADLINE = 5.0
 _REFERENCE = re.compile(r"\$\{([\w.*-]+)\}")
 _CLUSTER_SCOPED = re.compile(
-    r"/api/v1/(nodes|persistentvolumes|namespaces)|/apis/(admissionregistration|apiextensions|rbac\.authorization"
-    r"|scheduling|storage|node)[.\w]*/v1/(?!namespaces/)\w+"
+    r"/api/v1/(nodes|persistentvolumes|namespaces)|/apis/(?!authorization|authentication)[-.\w]+/v\w+/(?!namespaces/)\w+"
 )
 
 
