@@ -49,7 +49,7 @@ class World:
         headers = {"Accept": "application/json", "User-Agent": "conformance/1", **call.headers}
         answer = await self._transport.request(Request(call.method, path, query, headers, body, timeout=DEADLINE))
         if call.method == "POST" and answer.status == 201 and _CLUSTER_SCOPED.fullmatch(path) and "dryRun" not in query:
-            self._made.append(f"{path}/{json.loads(answer.body)['metadata']['name']}")
+            self._made.append(f"{path}/{_name(json.loads(answer.body))}")
         return answer.status, _decoded(answer.body), _warnings(answer.headers)
 
     def stream(self, path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Any:
@@ -182,6 +182,12 @@ class _Running:
         for part in name.split("."):
             value = value[int(part)] if isinstance(value, list) else value[part]
         return str(value)
+
+
+def _name(body: Any) -> str:
+    """The name of the object in an answer, which may be a Table."""
+    found: Any = body["rows"][0]["object"] if body["kind"] == "Table" else body
+    return str(found["metadata"]["name"])
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -135,7 +135,7 @@ _MATCH: dict[str, str] = {
     "error": "object.data.nope == 'x'",
     "lower": "object.metadata.name.lowerAscii() == 'a'",
     "matches": "object.metadata.name.matches('^a$')",
-    "ternary": "has(object.immutable) ? object.immutable : true",
+    "ternary": "(has(object.immutable) ? object.immutable : true) == true",
     "optional": "object.?metadata.?labels.hasValue()",
 }
 _BAD_CONFIGURATIONS: dict[str, dict[str, Any]] = {

@@ -93,7 +93,7 @@ _POD_FIELD_SELECTORS = {
     "unknown": "spec.containers=a",
 }
 _ODD_QUERIES = {
-    "limit-negative": {"limit": "-1"},
+    "limit-negative": {"limit": "-1"} | _OURS,
     "limit-text": {"limit": "many"},
     "limit-zero": {"limit": "0"} | _OURS,
     "continue-nonsense": {"continue": "nonsense"},
@@ -226,15 +226,15 @@ CASES = [
         "page-by-page",
         [
             *_FIVE,
-            get(CONFIG_MAPS, query={"limit": "2", "labelSelector": "!nothing"}, keep=_NAMES),
+            get(CONFIG_MAPS, query={"limit": "2", **_OURS}, keep=_NAMES),
             get(
                 CONFIG_MAPS,
-                query={"limit": "2", "labelSelector": "!nothing", "continue": "${5.metadata.continue}"},
+                query={"limit": "2", "continue": "${5.metadata.continue}", **_OURS},
                 keep=_NAMES,
             ),
             get(
                 CONFIG_MAPS,
-                query={"limit": "2", "labelSelector": "!nothing", "continue": "${6.metadata.continue}"},
+                query={"limit": "2", "continue": "${6.metadata.continue}", **_OURS},
                 keep=_NAMES,
             ),
         ],

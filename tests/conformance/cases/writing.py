@@ -153,7 +153,7 @@ def _updated(
     return Case(f"update-{id}", [*prepared(CONFIG_MAPS, _A), *steps, put(f"{CONFIG_MAPS}/{name}", {**body, **change})])
 
 
-_GENERATION = ("metadata.generation", "status", "code", "message", "spec.replicas")
+_GENERATION = ("metadata.generation", "code", "message", "spec.replicas")
 _DEPLOYMENT = f"{DEPLOYMENTS}/a"
 
 CASES = [
