@@ -14,6 +14,7 @@ from app.manager.settings import SECRET_NAME, Settings
 from app.pods.readiness import controller as readiness
 from app.sidecars.launchpriority import controller as launch_barrier
 from app.sidecars.sidecarset import controller as sidecarset_controller
+from app.workloads.cloneset import controller as cloneset_controller
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)
@@ -44,7 +45,7 @@ _REGISTRATION: Final = (
     # To say which right is missing (rights.py).
     PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
 )
-_CONTROLLERS: Final = (*sidecarset_controller.PERMISSIONS, *readiness.PERMISSIONS)
+_CONTROLLERS: Final = (*cloneset_controller.PERMISSIONS, *sidecarset_controller.PERMISSIONS, *readiness.PERMISSIONS)
 
 
 def all_rules() -> tuple[PolicyRule, ...]:

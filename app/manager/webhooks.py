@@ -34,6 +34,7 @@ from app.protection.deletion.table import load_table
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups
 from app.sidecars.sidecarset.refusal_events import refusal_events
 from app.sidecars.sidecarset.selection import RecentSets
+from app.workloads.cloneset.admission_lookups import ClusterLookups as CloneSetClusterLookups
 
 logger = logging.getLogger(__name__)
 
@@ -214,6 +215,7 @@ class Admission:
                     defaults_allowed=settings.gates.enabled("SidecarSetPatchPodMetadataDefaultsAllowed"),
                 ),
                 recent_sets=RecentSets(caches.index, process.clock),
+                clonesets=CloneSetClusterLookups(asking, settings.own_namespace, settings.gates.enabled),
                 report_refusal=refusal_events(self._events, caches.sidecarsets.get),
                 protected_kinds=load_table(settings.policies),
                 deletion_lookups=LiveLookups(asking),
