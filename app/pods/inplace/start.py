@@ -109,6 +109,7 @@ def start(
         update_resources=bool(spec.container_resources),
         update_images=bool(spec.container_images),
     )
+    state = _with_outstanding(pod, state, prior)
     change = PodChange(annotations=dict(without_grace(pod)))
     delay = spec.grace_seconds if spec.containers else 0
     resize = None
@@ -117,7 +118,6 @@ def start(
         change.annotations.update(state_annotations(pod, state))
         change.annotations[IN_PLACE_UPDATE_GRACE] = spec.as_json()
     else:
-        state = _with_outstanding(pod, state, prior)
         resize = write_batch(pod, spec, state, now, change, resize_subresource=resize_subresource)
     change.labels.update(labels)
     change.annotations.update(annotations or {})
