@@ -257,7 +257,13 @@ class Reconciler:
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
-            pod_readiness_controller(client, caches.pods, metrics=metrics, queue_metrics=queue_metrics),
+            pod_readiness_controller(
+                client,
+                caches.pods,
+                arrival=cloneset.arrival(caches.clonesets),
+                metrics=metrics,
+                queue_metrics=queue_metrics,
+            ),
             cloneset.cloneset_controller(
                 client,
                 caches.for_clonesets,

@@ -163,4 +163,5 @@ def manager(started: ControlPlane, folder: Path, *flags: str) -> Iterator[dict[s
             "health": f"http://127.0.0.1:{health}",
             "metrics": f"http://127.0.0.1:{metrics}/metrics",
             "log": str(log),
+            "pid": str(process.pid),
         }

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from app.api import names
+from app.api.cloneset import CloneSet
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
 from app.kube.controller import Controller, ControllerMetrics, Watch
 from app.kube.events import EventRecorder
+from app.kube.objects import Pod
 from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.store import Store
 from app.pods.budget import DisruptionBudget
+from app.pods.lifecycle import Lifecycle, LifecycleState, state_members
+from app.pods.readiness.reconcile import Arrival
 from app.workloads.cloneset.history import revision_owner
-from app.workloads.cloneset.memory import Caches, Metrics, owned
+from app.workloads.cloneset.memory import Caches, Metrics, managing_reference, owned
 from app.workloads.cloneset.reconcile import CloneSetReconciler
+from app.workloads.cloneset.refresh import arrives
 from app.workloads.cloneset.settings import Gates
 
 NAME: Final = "cloneset-controller"
@@ -43,6 +51,26 @@ PERMISSIONS: Final = (
     PolicyRule(("create", "patch"), ("",), ("events",)),
     PolicyRule(("get", "list"), ("",), ("nodes",)),
 )
+
+
+def arrival(sets: Store[CloneSet]) -> Arrival:
+    """CS-135: a Pod without a preNormal hook becomes Normal once it is scheduled; its first conditions, which nobody
+    needs before that, go into the same write."""
+
+    def members(pod: Pod, now: datetime) -> Mapping[str, Any] | None:
+        reference = managing_reference(pod.metadata)
+        owner = sets.get(reference.name, pod.metadata.namespace) if reference is not None else None
+        if owner is None or reference is None or owner.metadata.uid != reference.uid or owner.deleting:
+            return {}
+        lifecycle = Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None
+        if not arrives(pod, lifecycle):
+            return {}
+        if not pod.spec.node_name:
+            return None
+        labels, annotations = state_members(LifecycleState.NORMAL, now)
+        return {"labels": labels, "annotations": annotations}
+
+    return members
 
 
 def cloneset_controller(

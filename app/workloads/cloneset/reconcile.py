@@ -46,6 +46,8 @@ SPACING: Final = 0.05
 EARLY: Final = 0.005
 #: Seconds after which an expectation that was given up is looked at again.
 LOOK_AGAIN: Final = 10.0
+#: Seconds after which Pods are looked at again that somebody else wrote at the same time.
+CONFLICT_AGAIN: Final = 1.0
 #: How long the labels of nodes are believed, in seconds.
 NODES_KNOWN: Final = 60.0
 
@@ -260,10 +262,13 @@ class CloneSetReconciler:
 
     def _result(self, seen: Survey, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
         """CS-64, CS-65, B-12: the earliest time at which something may have changed by itself."""
-        for outcome in (scaling, updating):
-            if outcome.error is not None:
-                raise outcome.error
         times = [again, *scaling.again_after, *updating.again_after]
+        for outcome in (scaling, updating):
+            if isinstance(outcome.error, Conflict):
+                # Everyday: the newer Pod is on its way and brings us here again.
+                times.append(CONFLICT_AGAIN)
+            elif outcome.error is not None:
+                raise outcome.error
         if seen.next_available < float("inf"):
             times.append(max(0.001, seen.next_available - self._clock.now().timestamp() + 0.001))
         positive = [seconds for seconds in times if seconds > 0]
