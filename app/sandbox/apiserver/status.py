@@ -26,6 +26,8 @@ class Refusal(Exception):
         self.reason = reason
         self.message = message
         self.details = details or {}
+        #: A few refusals say details although there are none.
+        self.shows_details = details is not None
         #: Listing may go on from here although its token has expired.
         self.continue_token = ""
 
@@ -41,7 +43,7 @@ class Refusal(Exception):
         }
         if self.reason:
             found["reason"] = self.reason
-        if self.details:
+        if self.shows_details:
             found["details"] = self.details
         found["code"] = self.code
         return found
@@ -63,7 +65,7 @@ def not_found(resource: ResourceType, name: str) -> Refusal:
 
 def no_such_path() -> Refusal:
     """Nothing is served there."""
-    return Refusal(404, "NotFound", "the server could not find the requested resource")
+    return Refusal(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def already_exists(resource: ResourceType, name: str, *, deleting: bool = False) -> Refusal:
@@ -114,7 +116,7 @@ def forbidden(resource: ResourceType, name: str, why: str) -> Refusal:
 
 def method_not_allowed() -> Refusal:
     """The path is served, but not with this verb."""
-    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def not_supported(resource: ResourceType, action: str) -> Refusal:
