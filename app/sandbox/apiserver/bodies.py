@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 import yaml
 
+from app.kube.fielderrors import invalid
 from app.kube.gotext import quote
 from app.sandbox.apiserver import golang, status
 from app.sandbox.apiserver.kinds import ResourceType
@@ -105,8 +106,13 @@ def read_object(call: Call, document: Any, checker: Reader | None, duplicates: l
 def _check_type(call: Call, document: Json) -> None:
     """Refuse a document that says it is of another kind."""
     resource = call.resource
-    kind, api_version = document.get("kind") or resource.kind, document.get("apiVersion") or resource.api_version
+    kind, api_version = document.get("kind"), document.get("apiVersion")
+    if resource.custom is None:
+        kind, api_version = kind or resource.kind, api_version or resource.api_version
     if (kind, api_version) == (resource.kind, resource.api_version):
+        return
+    if resource.custom is not None:
+        _check_custom_type(call, document)
         return
     if api_version.count("/") > 1:
         raise _unrecognized(call, f"unexpected GroupVersion string: {api_version}")
@@ -116,6 +122,20 @@ def _check_type(call: Call, document: Json) -> None:
         why = f"converting ({_go_name(api_version, kind)}) to ({_internal_name(resource)}): unknown conversion"
     version = api_version.rpartition("/")[2]
     raise status.bad_request(f"{kind} in version {quote(version)} cannot be handled as a {resource.kind}: {why}")
+
+
+def _check_custom_type(call: Call, document: Json) -> None:
+    resource = call.resource
+    if document.get("apiVersion") != resource.api_version:
+        raise status.bad_request(
+            f"the API version in the data ({document.get('apiVersion') or ''}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if kind := document.get("kind"):
+        error = invalid("kind", kind, f"must be {resource.kind}")
+        name = (document.get("metadata") or {}).get("name") or ""
+        raise status.invalid(resource, name, [error], kind=kind)
+    raise _unrecognized(call, f"Object 'Kind' is missing in '{call.body.decode(errors='replace')}'")
 
 
 def no_such_kind(api_version: str, kind: str) -> str:
