@@ -140,10 +140,7 @@ def _check_custom_type(call: Call, document: Json) -> None:
 
 def no_such_kind(api_version: str, kind: str) -> str:
     """What the server says of a kind it has never heard of."""
-    return (
-        f"no kind {quote(kind)} is registered for version {quote(api_version)} in scheme "
-        '"pkg/runtime/scheme.go:110"'
-    )
+    return f'no kind {quote(kind)} is registered for version {quote(api_version)} in scheme "pkg/runtime/scheme.go:110"'
 
 
 def _go_name(api_version: str, kind: str) -> str:

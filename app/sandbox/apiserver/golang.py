@@ -18,7 +18,8 @@ class _Broken(Exception):
 
 def syntax_error(body: bytes) -> str:
     """What ``encoding/json`` says of a text that is not JSON; "" where it is."""
-    text = body.decode("utf-8", "replace")
+    # Go looks at single bytes, and shows the one that is wrong as a character of its own.
+    text = body.decode("latin-1")
     try:
         at = _skip(text, _value(text, _skip(text, 0)))
     except _Broken as broken:

@@ -52,6 +52,7 @@ def transform(call: Call, kind: PatchType, schema: Field | None, checker: Reader
         if not isinstance(found, dict):
             raise status.bad_request("the patched document is not an object")
         _restore_type(call, found)
+        _check_name(call, found)
         if checker is None:
             return found
         try:
@@ -107,6 +108,13 @@ def _patched(kind: PatchType, document: Any, old: Json, schema: Field | None) ->
         raise status.plain_error(str(error)) from None
     except (KeyError, TypeError, AttributeError):
         raise status.Refusal(422, "Invalid", _REJECTED, {}) from None
+
+
+def _check_name(call: Call, found: Json) -> None:
+    metadata = found.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else call.name
+    if isinstance(name, str) and name != call.name:
+        raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
 
 
 def _restore_type(call: Call, found: Json) -> None:
