@@ -78,7 +78,7 @@ class Documents:
     def _groups(self, call: Call, path: str) -> Response:
         """/api and /apis, in one document with all resources where the client knows that."""
         for choice in call.headers.get("accept", "").split(","):
-            if all(part in choice for part in discovery.AGGREGATED_ACCEPT):
+            if set(discovery.AGGREGATED_ACCEPT) <= {part.strip() for part in choice.split(";")}:
                 body = self._once(
                     f"aggregated {path}",
                     lambda: discovery.aggregated(self._core.registry.served(), core=path == "/api"),

@@ -157,6 +157,9 @@ def route(call: Call, registry: Registry) -> bool:
         raise status.no_such_path()
     if call.rest and call.subresource != "proxy":
         raise status.no_such_path()
+    served = resource.served.subresource(call.subresource)
+    if served is not None and _VERBS.get(call.method) not in served.verbs:
+        raise status.method_not_allowed()
     call.verb = "watch" if watching and call.method == "GET" else _verb(call)
     return True
 
