@@ -24,6 +24,7 @@ from app.kube.resources import Resource
 from app.kube.transport import Response, Transport
 from app.sandbox.apiserver import reading, status
 from app.sandbox.apiserver.admission import AdmissionChain
+from app.sandbox.apiserver.applyrequests import apply_transform
 from app.sandbox.apiserver.bodies import parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
@@ -192,17 +193,22 @@ class ApiServer:
         if namespace and call.namespace and namespace != call.namespace:
             raise status.bad_request(_NAMESPACE_DIFFERS)
         uid = (metadata or {}).get("uid") or ""
+        if metadata and (document.get("metadata") or {}).get("managedFields") == []:
+            metadata["managedFields"] = [{}]  # an empty list takes managed fields away; reading drops empty lists
         allow = call.resource.create_on_update and not call.subresource
         entry, created = await self.writer.update(call, lambda _old: fresh(obj), allow_create=allow, uid=uid)
         return await self._object(call, entry, 201 if created else 200)
 
     async def _patch(self, call: Call) -> Response:
         kind = patch_type(call)
+        schema, reader = self.catalog.schema(call.resource), self.catalog.checker(call.resource)
         if kind is PatchType.APPLY:
-            raise status.not_implemented("server-side apply")
-        change = transform(call, kind, self.catalog.schema(call.resource), self.catalog.checker(call.resource))
-        entry, _ = await self.writer.update(call, change)
-        return await self._object(call, entry)
+            change = apply_transform(self.core, call, schema, reader)
+        else:
+            change = transform(call, kind, schema, reader)
+        allow = kind is PatchType.APPLY and not call.subresource
+        entry, created = await self.writer.update(call, change, allow_create=allow)
+        return await self._object(call, entry, 201 if created else 200)
 
     async def _delete(self, call: Call) -> Response:
         options = DeleteOptions.read(call, read_body(call.body))

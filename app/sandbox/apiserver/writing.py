@@ -12,12 +12,15 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
+from app.kube.client import PatchType
 from app.kube.fielderrors import FieldError, GoLiteral, invalid
 from app.sandbox.apiserver import metadata as meta
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.applying import UPDATE, Manager, after_update
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
+from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.storage import Entry, Stale
 from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
 from app.sandbox.apiserver.versions import Versions
@@ -70,6 +73,10 @@ class Kinds(Protocol):
 
     def strategy(self, resource: ResourceType) -> Strategy:
         """How objects of the resource are written."""
+        ...
+
+    def schema(self, resource: ResourceType) -> Field | None:
+        """The type of its objects."""
         ...
 
 
@@ -205,6 +212,7 @@ class Writer:
             raise status.conflict(resource, call.name)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._prepare_update(call, obj, old)
+        self._note_manager(call, obj, old)
         attributes.obj = obj
         await self._validate(attributes)
         return self._commit_update(call, entry, await self._versions.stored(resource, obj))
@@ -227,6 +235,17 @@ class Writer:
         errors += self._spec_errors(call, strategy, obj, old)
         if errors:
             raise status.invalid(resource, call.name, errors)
+
+    def _note_manager(self, call: Call, obj: Json, old: Json) -> None:
+        """Keep managed fields true after a write that is no apply, once an object has them."""
+        if call.headers.get("content-type", "").startswith(PatchType.APPLY):
+            return
+        if "managedFields" in old["metadata"]:
+            api_version, now = call.resource.api_version, self._core.now()
+            manager = Manager(call.field_manager, UPDATE, api_version, call.subresource, now)
+            after_update(old, obj, self._kinds.schema(call.resource), manager)
+        else:
+            obj["metadata"].pop("managedFields", None)
 
     def _spec_errors(self, call: Call, strategy: Strategy, obj: Json, old: Json) -> list[FieldError]:
         custom = call.resource.custom is not None
