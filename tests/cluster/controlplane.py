@@ -135,10 +135,16 @@ class ControlPlane:
         return path
 
     def request(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, token: str | None = None
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        token: str | None = None,
+        accept: str = "application/json",
     ) -> tuple[int, Any]:
         """One request as the administrator (`token`: as somebody else; "": as nobody): HTTP status and answer."""
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers = {"Content-Type": "application/json", "Accept": accept}
         if token := self.token if token is None else token:
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
