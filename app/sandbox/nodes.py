@@ -130,12 +130,13 @@ class Nodes:
         pace: Pace | None = None,
         scripts: Scripts | None = None,
         events: bool = False,
+        pods: Store[Pod] | None = None,
     ) -> None:
         self._client = client
         self._clock: Clock = client.clock
         self._nodes = nodes
         hosts = {node.name: node.address for node in nodes}
-        self.pods: Store[Pod] = Store(INDEXES)
+        self.pods: Store[Pod] = pods if pods is not None else Store(INDEXES)
         fields = "" if bind else "spec.nodeName!="
         self._reflector = Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, field_selector=fields)
         self.kubelets = Kubelets(client, hosts, rng=rng, pods=self.pods, pace=pace, scripts=scripts, events=events)

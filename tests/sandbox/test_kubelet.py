@@ -575,7 +575,7 @@ def test_a_secret_is_waited_for_as_well() -> None:
     assert only(node.pod)["state"]["waiting"]["message"] == 'secret "s" not found'
     node.around["secrets"] = lambda namespace, name: {"k": "dmFsdWU="}
     assert states(node.look().pod) == {"main": "running"}
-    assert "Failed Error: secret \"s\" not found" in node.events
+    assert 'Failed Error: secret "s" not found' in node.events
 
 
 def test_logs_are_what_the_command_prints() -> None:

@@ -71,9 +71,8 @@ class Cluster:
             kubelets.pods.put(decode_pod(raw))
         elif "/configmaps/" in path:
             kubelets.config_maps.put(decode_config_map(raw))
-        elif "/nodes/" in path:
-            if self.nodes.scheduler is not None:
-                self.nodes.scheduler.nodes.put(decode_node(raw))
+        elif "/nodes/" in path and self.nodes.scheduler is not None:
+            self.nodes.scheduler.nodes.put(decode_node(raw))
         return stored
 
     async def request(self, request: Request) -> Response:

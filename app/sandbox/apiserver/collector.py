@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from app.sandbox.apiserver.core import Core
-from app.sandbox.apiserver.deleting import Deleter, DeleteOptions
+from app.sandbox.apiserver.deleting import DeleteOptions, Deleter
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.metadata import FOREGROUND, ORPHAN
 from app.sandbox.apiserver.requests import Call, User

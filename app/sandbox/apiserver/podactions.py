@@ -8,7 +8,7 @@ from app.kube.fielderrors import invalid, required
 from app.kube.selectors import compile_selector
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.core import Core
-from app.sandbox.apiserver.deleting import Deleter, DeleteOptions
+from app.sandbox.apiserver.deleting import DeleteOptions, Deleter
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.storage import Entry
 from app.sandbox.apiserver.writing import Attributes, Kinds, Writer, fresh

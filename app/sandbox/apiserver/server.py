@@ -28,7 +28,7 @@ from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.customresources import CustomResources
-from app.sandbox.apiserver.deleting import Deleter, DeleteOptions, read_body
+from app.sandbox.apiserver.deleting import DeleteOptions, Deleter, read_body
 from app.sandbox.apiserver.documents import Documents
 from app.sandbox.apiserver.forms import Accepted, AnyForm, MetadataForm, ObjectForm, TableForm, negotiate
 from app.sandbox.apiserver.patching import patch_type, transform

@@ -19,8 +19,8 @@ from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
 from app.sandbox.apiserver.storage import Entry, Stale
-from app.sandbox.apiserver.versions import Versions
 from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
+from app.sandbox.apiserver.versions import Versions
 
 Json: TypeAlias = dict[str, Any]
 #: From the object as it is to the object as it is wanted: a fresh document that may be changed.
