@@ -5,10 +5,10 @@ Built on first use and kept; what belongs to a custom resource comes from its CR
 
 from __future__ import annotations
 
-from app.sandbox.apiserver import builtins
+from app.sandbox.apiserver.builtins import strategy_of
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.schemas import Field, kind_field
-from app.sandbox.apiserver.strategies import PLAIN, Strategy
+from app.sandbox.apiserver.strategies import Strategy
 from app.sandbox.apiserver.tables import TableKind, builtin_table
 from app.sandbox.apiserver.typecheck import Checker, Reader
 
@@ -22,7 +22,7 @@ class Catalog:
         """How objects of the resource are written."""
         if resource.custom is not None:
             return resource.custom.strategy
-        return builtins.STRATEGIES.get(resource.qualified, PLAIN)
+        return strategy_of(resource.qualified)
 
     def schema(self, resource: ResourceType) -> Field | None:
         """The type of its objects."""

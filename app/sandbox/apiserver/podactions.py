@@ -110,9 +110,7 @@ class PodActions:
             if _selects(budget.obj, pod["metadata"].get("labels") or {})
         ]
         if len(budgets) > 1:
-            message = (
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-            )
+            message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             raise status.plain_error(message)
         if not budgets:
             return

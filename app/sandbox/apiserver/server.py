@@ -23,6 +23,7 @@ from app.kube.resources import Resource
 from app.kube.transport import Response, Transport
 from app.sandbox.apiserver import reading, status
 from app.sandbox.apiserver.admission import AdmissionChain
+from app.sandbox.apiserver.applyrequests import apply_transform
 from app.sandbox.apiserver.bodies import parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
@@ -31,6 +32,7 @@ from app.sandbox.apiserver.customresources import CustomResources
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter, read_body
 from app.sandbox.apiserver.documents import Documents
 from app.sandbox.apiserver.forms import Accepted, AnyForm, MetadataForm, ObjectForm, TableForm, negotiate
+from app.sandbox.apiserver.hookcalls import HookCaller
 from app.sandbox.apiserver.patching import patch_type, transform
 from app.sandbox.apiserver.requests import Call, User, route
 from app.sandbox.apiserver.status import Refusal
@@ -58,8 +60,10 @@ class ApiServer:
     def __init__(self, *, clock: Clock, rng: Random) -> None:
         self.core = Core(clock, rng)
         self.catalog = Catalog()
-        self.admission = AdmissionChain(self.core)
         self.versions = Versions(self.core)
+        #: Where webhooks are: ``webhooks.services`` and ``webhooks.local``.
+        self.webhooks = HookCaller(clock)
+        self.admission = AdmissionChain(self.core, self.catalog, self.versions, self.webhooks)
         self.writer = Writer(self.core, self.catalog, self.admission, self.versions)
         self.deleter = Deleter(self.core, self.catalog, self.admission)
         self.collector = Collector(self.core, self.deleter)
@@ -173,17 +177,22 @@ class ApiServer:
                 f"({call.namespace})"
             )
         uid = (metadata or {}).get("uid") or ""
+        if metadata and (document.get("metadata") or {}).get("managedFields") == []:
+            metadata["managedFields"] = [{}]  # an empty list takes managed fields away; reading drops empty lists
         allow = call.resource.create_on_update and not call.subresource
         entry, created = await self.writer.update(call, lambda _old: fresh(obj), allow_create=allow, uid=uid)
         return await self._object(call, entry, 201 if created else 200)
 
     async def _patch(self, call: Call) -> Response:
         kind = patch_type(call)
+        schema, reader = self.catalog.schema(call.resource), self.catalog.checker(call.resource)
         if kind is PatchType.APPLY:
-            raise status.not_implemented("server-side apply")
-        change = transform(call, kind, self.catalog.schema(call.resource), self.catalog.checker(call.resource))
-        entry, _ = await self.writer.update(call, change)
-        return await self._object(call, entry)
+            change = apply_transform(self.core, call, schema, reader)
+        else:
+            change = transform(call, kind, schema, reader)
+        allow = kind is PatchType.APPLY and not call.subresource
+        entry, created = await self.writer.update(call, change, allow_create=allow)
+        return await self._object(call, entry, 201 if created else 200)
 
     async def _delete(self, call: Call) -> Response:
         options = DeleteOptions.read(call, read_body(call.body))
@@ -210,9 +219,9 @@ class ApiServer:
     async def _list(self, call: Call) -> Response:
         accepted = negotiate(call.headers.get("accept", ""), listing=True)
         entries, metadata = reading.list_objects(self.core, call)
-        entries = await self.versions.shown(call.resource, entries)
+        shown = await self.versions.shown(call.resource, entries)
         form = self._form(call, accepted)
-        return _response(200, call, accepted, form.listing(entries, metadata))
+        return _response(200, call, accepted, form.listing(shown, metadata))
 
     def _watch(self, call: Call) -> Watcher:
         accepted = negotiate(call.headers.get("accept", ""))
@@ -240,9 +249,7 @@ class ApiServer:
         return _response(code, call, accepted, self._form(call, accepted).encode(entry))
 
 
-_NAME_MISSING: Final = (
-    "the name of the object ({} based on URL) was undeterminable: name must be provided"
-)
+_NAME_MISSING: Final = "the name of the object ({} based on URL) was undeterminable: name must be provided"
 
 
 def _headers(media: str, warnings: list[str]) -> CIMultiDict[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from app.kube.fielderrors import FieldError
 from app.sandbox.apiserver import metadata
@@ -63,6 +63,3 @@ def changed_outside_metadata(obj: Mapping[str, Any], old: Mapping[str, Any], *, 
     skipped = {"metadata", "apiVersion", "kind"} if status else {"metadata", "apiVersion", "kind", "status"}
     keys = (obj.keys() | old.keys()) - skipped
     return any(obj.get(key) != old.get(key) for key in keys)
-
-
-PLAIN: Final = Strategy()

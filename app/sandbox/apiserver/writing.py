@@ -12,12 +12,15 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
+from app.kube.client import PatchType
 from app.kube.fielderrors import FieldError, GoLiteral, invalid
 from app.sandbox.apiserver import metadata as meta
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.applying import UPDATE, Manager, after_update
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
+from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.storage import Entry, Stale
 from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
 from app.sandbox.apiserver.versions import Versions
@@ -45,6 +48,8 @@ class Attributes:
     dry_run: bool
     options: Json
     warnings: list[str]
+    #: The kind of what is posted to a subresource, where it is not that of the resource.
+    kind: Json | None = None
 
 
 class Admission(Protocol):
@@ -68,6 +73,10 @@ class Kinds(Protocol):
 
     def strategy(self, resource: ResourceType) -> Strategy:
         """How objects of the resource are written."""
+        ...
+
+    def schema(self, resource: ResourceType) -> Field | None:
+        """The type of its objects."""
         ...
 
 
@@ -199,6 +208,7 @@ class Writer:
             raise status.conflict(resource, call.name)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._prepare_update(call, obj, old)
+        self._note_manager(call, obj, old)
         attributes.obj = obj
         await self._validate(attributes)
         return self._commit_update(call, entry, await self._versions.stored(resource, obj))
@@ -219,6 +229,17 @@ class Writer:
         errors += self._spec_errors(call, strategy, obj, old)
         if errors:
             raise status.invalid(resource, call.name, errors)
+
+    def _note_manager(self, call: Call, obj: Json, old: Json) -> None:
+        """Keep managed fields true after a write that is no apply, once an object has them."""
+        if call.headers.get("content-type", "").startswith(PatchType.APPLY):
+            return
+        if "managedFields" in old["metadata"]:
+            api_version, now = call.resource.api_version, self._core.now()
+            manager = Manager(call.field_manager, UPDATE, api_version, call.subresource, now)
+            after_update(old, obj, self._kinds.schema(call.resource), manager)
+        else:
+            obj["metadata"].pop("managedFields", None)
 
     def _spec_errors(self, call: Call, strategy: Strategy, obj: Json, old: Json) -> list[FieldError]:
         custom = call.resource.custom is not None
@@ -253,6 +274,8 @@ class Writer:
     async def admit(self, call: Call, name: str, obj: Json) -> None:
         """Let admission judge something that is posted but not stored (an eviction, a binding)."""
         attributes = self._attributes(call, "CREATE", name, obj, None)
+        group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+        attributes.kind = {"group": group, "version": version, "kind": obj.get("kind", "")}
         await self._mutate(attributes)
         await self._validate(attributes)
 
@@ -357,7 +380,9 @@ def _check_namespace(resource: ResourceType, metadata: Json, namespace: str) -> 
     elif not given:
         metadata["namespace"] = namespace
     elif given != namespace:
-        raise status.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
 
 
 def _uid_mismatch(call: Call, asked: str, found: str) -> str:
