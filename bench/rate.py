@@ -30,7 +30,7 @@ import uvloop
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Reviews are handed out in portions this many times a second; timers cannot do much better.
-PORTIONS = 1000
+PORTIONS = 500
 #: What must stand in the answer to an allowed review.
 ALLOWED = b'"allowed":true'
 

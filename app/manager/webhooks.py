@@ -104,7 +104,7 @@ class Admission:
         if self._server is None:
             return
         logger.info("%s: stopping: finishing what is in flight", self._process.name)
-        if not self._process.settings.webhook_host:  # the Service still sends reviews until it has heard
+        if self._process.settings.among_others:
             await self._process.clock.sleep(DRAIN_SECONDS)
         self._server.stop()
         await self._events.flush(1.0)
