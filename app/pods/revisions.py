@@ -83,6 +83,16 @@ def revision_name(workload: str, digest: str) -> str:
     return f"{workload[:NAME_LIMIT]}-{digest}"
 
 
+def short_hash(revision: str) -> str:
+    """The part of a revision's name after the last ``-``; a bare hash is its own."""
+    return revision.rpartition("-")[2]
+
+
+def is_same_revision(one: str, other: str) -> bool:
+    """PM-78, CS-75: equal names, or equal hashes where one side is written short; nothing is the same as nothing."""
+    return bool(one) and bool(other) and (one == other or short_hash(one) == short_hash(other))
+
+
 def in_order(revisions: Iterable[Revision]) -> list[Revision]:
     """PM-86: oldest first, by number, then creation time, then name."""
     return sorted(revisions, key=lambda revision: (revision.number, revision.created, revision.name))
