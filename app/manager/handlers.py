@@ -44,6 +44,8 @@ class Surroundings:
     index: SidecarSetIndex
     injection: Lookups
     sidecarsets: sidecarset.SidecarSetLookups
+    #: SS-39: who remembers the sets let through; None where what is judged is never stored (standalone mode).
+    recent_sets: RecentSets | None = None
     #: Told of each Pod refused because of a SidecarSet.
     report_refusal: RefusalReport | None = None
     #: Which kinds are protected from deletion, whom to ask what they hold, and who is told of refusals.
@@ -68,7 +70,7 @@ def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
     )
     return (
         pod.pod_handler(steps),
-        *sidecarset.handlers(given.sidecarsets, RecentSets(given.index, given.clock)),
+        *sidecarset.handlers(given.sidecarsets, given.recent_sets),
         *deletion.handlers(
             given.protected_kinds,
             given.deletion_lookups,

@@ -33,6 +33,7 @@ from app.protection.deletion.refusals import ProtectionLog, RefusalRecord
 from app.protection.deletion.table import load_table
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups
 from app.sidecars.sidecarset.refusal_events import refusal_events
+from app.sidecars.sidecarset.selection import RecentSets
 
 logger = logging.getLogger(__name__)
 
@@ -210,6 +211,7 @@ class Admission:
                     caches.sidecarsets.list,
                     defaults_allowed=settings.gates.enabled("SidecarSetPatchPodMetadataDefaultsAllowed"),
                 ),
+                recent_sets=RecentSets(caches.index, process.clock),
                 report_refusal=refusal_events(self._events, caches.sidecarsets.get),
                 protected_kinds=load_table(settings.policies),
                 deletion_lookups=LiveLookups(asking),
