@@ -66,10 +66,7 @@ def _null(_: Any, __: str) -> None:
 
 #: A time that a template never has: always printed, always null.
 NO_TIME: Final = GoType(_null, lambda: None, lambda _: False)
-<<<<<<< HEAD
-=======
 #: The spec of a PersistentVolumeClaim.
->>>>>>> clonesetplan
 CLAIM_SPEC: Final = struct(
     optional("accessModes", _STRINGS),
     optional("selector", pointer(LABEL_SELECTOR)),

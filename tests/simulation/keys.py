@@ -15,14 +15,12 @@ POOL = 6
 
 @cache
 def _keys() -> tuple[rsa.RSAPrivateKey, ...]:
-    return tuple(rsa.generate_private_key(public_exponent=65537, key_size=1024 * 2) for _ in range(POOL))
+    return tuple(rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(POOL))
 
 
 @contextmanager
 def keys_by_seed(seed: int) -> Iterator[None]:
     """Inside, whoever makes an RSA key gets one of the pool."""
-    rng = Random(seed)
-    with patch(
-        "app.certs.issue.rsa.generate_private_key", side_effect=lambda **_options: _keys()[rng.randrange(POOL)]
-    ):
+    rng, keys = Random(seed), _keys()
+    with patch("app.certs.issue.rsa.generate_private_key", lambda **_options: keys[rng.randrange(POOL)]):
         yield

@@ -18,9 +18,11 @@ import orjson
 from app.certs.context import ServingContext
 from app.kube.client import Client
 from app.kube.clock import Clock
+from app.kube.leases import LeadershipLost
 from app.manager.flags import parse_flags
 from app.manager.process import Part, Process
 from app.manager.reconciler import Reconciler
+from app.manager.serving import StartError
 from app.manager.settings import Settings, read_settings
 from app.manager.shared import Replica
 from app.manager.webhooks import Admission, Listeners
@@ -138,8 +140,6 @@ class SimulatedReplica:
         self.shared = Replica((WEBHOOK, RECONCILER))
         self.webhook = SimulatedProcess(WEBHOOK, self)
         self.reconciler = SimulatedProcess(RECONCILER, self)
-        #: Errors that ended a process by themselves.
-        self.failures: list[tuple[str, BaseException]] = []
 
     async def run(self) -> None:
         """Run both until cancelled."""
@@ -167,8 +167,10 @@ class SimulatedReplica:
         return status, answer
 
     def report_end(self, process: str, error: BaseException) -> None:
-        """A process ended by itself."""
-        self.failures.append((process, error))
+        """A process ended by itself: a lost Lease and what keeps it from starting are its right, all else is a mistake."""
+        logger.info("%s/%s ended: %r", self.name, process, error)
+        if not isinstance(error, LeadershipLost | StartError):
+            logger.error("%s/%s failed", self.name, process, exc_info=error)
 
 
 FLAGS = (

@@ -15,7 +15,7 @@ from typing import Any
 
 from cryptography import x509
 
-from app.api.crd import custom_resource_definition
+from app.api.crd import manifest
 from app.api.registry import KINDS
 from app.api.sidecarset import SIDECAR_SET
 from app.certs.issue import LIFETIME, CertificateSet, issue
@@ -132,7 +132,7 @@ class World:
         """From an empty cluster to rest. Returns the virtual seconds it took."""
         self.api = ApiServer(clock=self.clock, rng=Random(f"api {self.run_.seed}"))
         self.admin = Client(self.api.transport(), self.clock)
-        self.api.hooks.local[SERVICE] = self._review
+        self.api.webhooks.local[SERVICE] = self._review
         await self._install()
         self.api.on_write(self._wrote)
         self.replicas = [self._replica(number) for number in range(2)]
@@ -320,6 +320,8 @@ class World:
         if obj is None:
             return
         kind = resource.kind
+        if kind == "Lease" and obj["metadata"].get("namespace") == "kube-node-lease":
+            return
         if kind not in ("Lease", "Node", "Event"):
             self._writes[f"{kind} {obj['metadata'].get('name')}"] += 1
         self.history.note(at, verb, resource, obj)
@@ -405,7 +407,7 @@ def pod(name: str, app: str, *, ordered: bool) -> Json:
 
 @cache
 def _definition(name: str) -> Json:
-    return next(custom_resource_definition(kind) for kind in KINDS if kind.crd_name == name)
+    return next(manifest(kind) for kind in KINDS if kind.crd_name == name)
 
 
 @cache

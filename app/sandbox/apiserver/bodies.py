@@ -86,7 +86,7 @@ def _check_type(resource: ResourceType, document: Json) -> None:
     if kind and kind != resource.kind:
         raise status.bad_request(
             f'{kind} in version "{api_version.rpartition("/")[2] or resource.version}" cannot be handled as a '
-            f'{resource.kind}: converting ({_go_name(api_version, kind)}) to ({_internal_name(resource)}): '
+            f"{resource.kind}: converting ({_go_name(api_version, kind)}) to ({_internal_name(resource)}): "
             "unknown conversion"
         )
     if api_version and api_version != resource.api_version:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from app.sandbox.apiserver.core import Core
-from app.sandbox.apiserver.deleting import Deleter, DeleteOptions
+from app.sandbox.apiserver.deleting import DeleteOptions, Deleter
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.metadata import FOREGROUND, ORPHAN
 from app.sandbox.apiserver.requests import Call, User
@@ -225,10 +225,10 @@ class Collector:
             return
         obj = {**entry.obj, "metadata": metadata}
         storage, named = self._core.storage, self._core.named(collection)
-        if metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
-            if not metadata.get("deletionGracePeriodSeconds") and not (obj.get("spec") or {}).get("finalizers"):
-                storage.delete(named, entry, obj)
-                return
+        held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+        if metadata.get("deletionTimestamp") and not held and not (obj.get("spec") or {}).get("finalizers"):
+            storage.delete(named, entry, obj)
+            return
         storage.update(named, entry, obj)
 
     async def _delete(self, resource: ResourceType, entry: Entry, user: User, options: DeleteOptions) -> None:

@@ -199,9 +199,7 @@ def _with_condition(crd: Json, kind: str, value: str, reason: str, message: str,
     if any(one["type"] == kind and one["status"] == value for one in conditions):
         return crd
     conditions = [one for one in conditions if one["type"] != kind]
-    conditions.append(
-        {"type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": now}
-    )
+    conditions.append({"type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": now})
     return {**crd, "status": {**status, "conditions": conditions}}
 
 

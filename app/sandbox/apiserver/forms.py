@@ -112,15 +112,15 @@ class MetadataForm:
 
     def bookmark(self, metadata: dict[str, object]) -> bytes:
         """Metadata in their envelope."""
-        return orjson.dumps(
-            {"kind": "PartialObjectMetadata", "apiVersion": self._api_version, "metadata": metadata}
-        )
+        return orjson.dumps({"kind": "PartialObjectMetadata", "apiVersion": self._api_version, "metadata": metadata})
 
 
 class TableForm:
     """``Table``: the columns ``kubectl get`` prints, computed by the server."""
 
-    def __init__(self, kind: TableKind, clock: Clock, version: str, include: str, *, headers_once: bool = False) -> None:
+    def __init__(
+        self, kind: TableKind, clock: Clock, version: str, include: str, *, headers_once: bool = False
+    ) -> None:
         self._kind = kind
         self._clock = clock
         self._api_version = f"meta.k8s.io/{version}"
@@ -147,9 +147,7 @@ class TableForm:
 
     def _table(self, objects: list[dict[str, Any]], metadata: dict[str, Any]) -> bytes:
         now = self._clock.now()
-        table = self._kind.table(
-            objects, now, metadata=metadata, include_object=self._include, headers=self._headers
-        )
+        table = self._kind.table(objects, now, metadata=metadata, include_object=self._include, headers=self._headers)
         self._headers = not self._headers_once
         return orjson.dumps(table)
 

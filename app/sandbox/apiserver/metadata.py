@@ -96,12 +96,14 @@ def _owner_errors(owners: list[Json]) -> list[FieldError]:
             if not owner.get(name):
                 errors.append(invalid(place.child(name), "", "must not be empty"))
         if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
-            errors.append(invalid(place, GoLiteral("v1, Kind=Event"), "v1, Kind=Event is disallowed from being an owner"))
+            errors.append(
+                invalid(place, GoLiteral("v1, Kind=Event"), "v1, Kind=Event is disallowed from being an owner")
+            )
         if owner.get("controller"):
             current = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
                 message = (
-                    "Only one reference can have Controller set to true. Found \"true\" in references for "
+                    'Only one reference can have Controller set to true. Found "true" in references for '
                     f"{controller} and {current}"
                 )
                 errors.append(invalid(at, owners, message))

@@ -8,7 +8,7 @@ from app.kube.fielderrors import invalid, required
 from app.kube.selectors import compile_selector
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.core import Core
-from app.sandbox.apiserver.deleting import Deleter, DeleteOptions
+from app.sandbox.apiserver.deleting import DeleteOptions, Deleter
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.storage import Entry
 from app.sandbox.apiserver.writing import Attributes, Kinds, Writer, fresh
@@ -110,9 +110,7 @@ class PodActions:
             if _selects(budget.obj, pod["metadata"].get("labels") or {})
         ]
         if len(budgets) > 1:
-            message = (
-                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-            )
+            message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
             raise status.plain_error(message)
         if not budgets:
             return

@@ -83,7 +83,7 @@ class Call:
             case "" | "Warn":
                 return "Warn"
             case "Ignore" | "Strict":
-                return value  # type: ignore[return-value]  # narrowed by the pattern
+                return value
         known = "Ignore, Strict, Warn"
         raise status.Refusal(
             422,

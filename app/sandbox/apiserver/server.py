@@ -28,9 +28,10 @@ from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.customresources import CustomResources
-from app.sandbox.apiserver.deleting import Deleter, DeleteOptions, read_body
+from app.sandbox.apiserver.deleting import DeleteOptions, Deleter, read_body
 from app.sandbox.apiserver.documents import Documents
 from app.sandbox.apiserver.forms import Accepted, AnyForm, MetadataForm, ObjectForm, TableForm, negotiate
+from app.sandbox.apiserver.hookcalls import HookCaller
 from app.sandbox.apiserver.patching import patch_type, transform
 from app.sandbox.apiserver.requests import Call, User, route
 from app.sandbox.apiserver.status import Refusal
@@ -58,8 +59,10 @@ class ApiServer:
     def __init__(self, *, clock: Clock, rng: Random) -> None:
         self.core = Core(clock, rng)
         self.catalog = Catalog()
-        self.admission = AdmissionChain(self.core)
         self.versions = Versions(self.core)
+        #: Where webhooks are: ``webhooks.services`` and ``webhooks.local``.
+        self.webhooks = HookCaller(clock)
+        self.admission = AdmissionChain(self.core, self.catalog, self.versions, self.webhooks)
         self.writer = Writer(self.core, self.catalog, self.admission, self.versions)
         self.deleter = Deleter(self.core, self.catalog, self.admission)
         self.collector = Collector(self.core, self.deleter)
@@ -83,6 +86,11 @@ class ApiServer:
                 callback(verb, resource, before.obj if before is not None else None, new)
 
         self.core.storage.listeners.append(listener)
+
+    def objects(self, resource: Resource) -> list[Json]:
+        """All objects of a resource as they are stored, to look at and not to change."""
+        row = self.core.registry.find(resource.group, resource.version, resource.plural)
+        return [] if row is None else [entry.obj for entry in self.core.collection(row).objects.values()]
 
     def compact(self, revision: int | None = None) -> None:
         """Forget the history up to a version (the current one): watches from before get 410."""
@@ -210,9 +218,9 @@ class ApiServer:
     async def _list(self, call: Call) -> Response:
         accepted = negotiate(call.headers.get("accept", ""), listing=True)
         entries, metadata = reading.list_objects(self.core, call)
-        entries = await self.versions.shown(call.resource, entries)
+        shown = await self.versions.shown(call.resource, entries)
         form = self._form(call, accepted)
-        return _response(200, call, accepted, form.listing(entries, metadata))
+        return _response(200, call, accepted, form.listing(shown, metadata))
 
     def _watch(self, call: Call) -> Watcher:
         accepted = negotiate(call.headers.get("accept", ""))
@@ -240,9 +248,7 @@ class ApiServer:
         return _response(code, call, accepted, self._form(call, accepted).encode(entry))
 
 
-_NAME_MISSING: Final = (
-    "the name of the object ({} based on URL) was undeterminable: name must be provided"
-)
+_NAME_MISSING: Final = "the name of the object ({} based on URL) was undeterminable: name must be provided"
 
 
 def _headers(media: str, warnings: list[str]) -> CIMultiDict[str]:

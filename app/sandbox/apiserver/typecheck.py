@@ -22,9 +22,7 @@ _TIME: Final = re.compile(
 )
 _GO_NUMBERS: Final = {"int32": "int32", "int64": "int64", "double": "float64", "float": "float32"}
 _INT_LIMITS: Final = {"int32": 2**31, "int64": 2**63}
-_QUANTITY_MESSAGE: Final = (
-    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-)
+_QUANTITY_MESSAGE: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
 class WrongType(ValueError):
@@ -215,9 +213,7 @@ def _scalar(wanted: Field, value: Any, path: str, struct: str) -> Any:
         case FieldType.INTEGER if isinstance(value, float) and value.is_integer():
             value = int(value)
         case FieldType.TIME if isinstance(value, str) and not _SIMPLE[FieldType.TIME](value):
-            raise WrongType(
-                f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}" as "2006"'
-            )
+            raise WrongType(f'parsing time "{value}" as "2006-01-02T15:04:05Z07:00": cannot parse "{value}" as "2006"')
         case FieldType.INT_OR_STRING if type(value) not in (int, str):
             raise WrongType(f"json: cannot unmarshal {_json_type(value)} into Go value of type int32")
     if wanted.type is FieldType.INTEGER:

@@ -19,8 +19,8 @@ from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
 from app.sandbox.apiserver.storage import Entry, Stale
-from app.sandbox.apiserver.versions import Versions
 from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
+from app.sandbox.apiserver.versions import Versions
 
 Json: TypeAlias = dict[str, Any]
 #: From the object as it is to the object as it is wanted: a fresh document that may be changed.
@@ -45,6 +45,8 @@ class Attributes:
     dry_run: bool
     options: Json
     warnings: list[str]
+    #: The kind of what is posted to a subresource, where it is not that of the resource.
+    kind: Json | None = None
 
 
 class Admission(Protocol):
@@ -253,6 +255,8 @@ class Writer:
     async def admit(self, call: Call, name: str, obj: Json) -> None:
         """Let admission judge something that is posted but not stored (an eviction, a binding)."""
         attributes = self._attributes(call, "CREATE", name, obj, None)
+        group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+        attributes.kind = {"group": group, "version": version, "kind": obj.get("kind", "")}
         await self._mutate(attributes)
         await self._validate(attributes)
 
@@ -357,7 +361,9 @@ def _check_namespace(resource: ResourceType, metadata: Json, namespace: str) -> 
     elif not given:
         metadata["namespace"] = namespace
     elif given != namespace:
-        raise status.bad_request("the namespace of the provided object does not match the namespace sent on the request")
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
 
 
 def _uid_mismatch(call: Call, asked: str, found: str) -> str:
