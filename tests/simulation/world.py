@@ -20,11 +20,10 @@ from app.api.registry import KINDS
 from app.api.sidecarset import SIDECAR_SET
 from app.certs.issue import LIFETIME, CertificateSet, issue
 from app.kube.client import Client, PatchType
-from app.kube.errors import AlreadyExists, KubeError, NotFound
+from app.kube.errors import ApiError, Conflict, TooManyRequests
 from app.kube.resources import (
     CONTROLLERREVISIONS,
     CUSTOMRESOURCEDEFINITIONS,
-    LEASES,
     MUTATINGWEBHOOKCONFIGURATIONS,
     NAMESPACES,
     PODS,
@@ -209,9 +208,10 @@ class World:
         for _ in range(200):
             try:
                 await _DEEDS[action.what](self, **action.arguments)
-            except (NotFound, AlreadyExists):
-                return
-            except KubeError:
+            except ApiError as refusal:
+                if refusal.code < 500 and not isinstance(refusal, Conflict | TooManyRequests):
+                    self.history.say(f"           -- {action.what}: {refusal.message[:200]}")
+                    return
                 await self.clock.sleep(3.0)
             else:
                 return
@@ -320,7 +320,7 @@ class World:
         if obj is None:
             return
         kind = resource.kind
-        if kind == "Lease" and obj["metadata"].get("namespace") == "kube-node-lease":
+        if kind == "Lease" and before is not None and after is not None and _holder(before) == _holder(after):
             return
         if kind not in ("Lease", "Node", "Event"):
             self._writes[f"{kind} {obj['metadata'].get('name')}"] += 1
@@ -355,6 +355,8 @@ class World:
     def _at_rest(self) -> list[str]:
         pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
+        for secret in self._stored(SECRETS).values():
+            sentences += [f"Secret {key} is there: the CA is being changed" for key in secret["data"] if "-ca-cert" in key]
         for one in self._stored(SIDECAR_SET.resource()).values():
             sentences += invariants.counts_are_true(one, pods)
         return sentences
@@ -429,6 +431,10 @@ def _trusts(bundle: bytes, leaf: bytes) -> bool:
     return False
 
 
+def _holder(lease: Json) -> str:
+    return str((lease.get("spec") or {}).get("holderIdentity"))
+
+
 class _errors_logged:
     """Collects what is logged as a mistake of ours (an error with a stack) while it is entered."""
 
@@ -452,6 +458,3 @@ class _Collect(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info:
             self._found.append(f"logged as a mistake: {record.getMessage()}: {record.exc_info[1]!r}")
-
-
-_LEASES = LEASES
