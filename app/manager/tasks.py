@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from app.kube.errors import KubeError
+
 logger = logging.getLogger(__name__)
 
 
@@ -72,5 +74,6 @@ class Tasks:
             return
         if self._failure is None:
             self._failure = error
-        logger.error("%s failed", task.get_name(), exc_info=error)
+        # What the API server refused, or a lost Lease, is told by its message; only a mistake of ours needs the stack.
+        logger.error("%s failed: %s", task.get_name(), error, exc_info=None if isinstance(error, KubeError) else error)
         self._stop.set()

@@ -51,6 +51,8 @@ MANAGER = "system:serviceaccount:kruise-system:kruise-manager"
 #: How long everything may take to come to rest after the last action, and how long it must then stay quiet.
 REST_SECONDS = 1800.0
 QUIET_SECONDS = 130.0
+#: What the Secret holds while the CA is being changed.
+_UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
 _CONFIGURATIONS = {"mutating": MUTATINGWEBHOOKCONFIGURATIONS, "validating": VALIDATINGWEBHOOKCONFIGURATIONS}
 _CONFIGURATION_NAMES = {"mutating": "kruise-mutating-webhook-configuration"} | {
     "validating": "kruise-validating-webhook-configuration"
@@ -355,8 +357,8 @@ class World:
     def _at_rest(self) -> list[str]:
         pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
-        for secret in self._stored(SECRETS).values():
-            sentences += [f"Secret {key} is there: the CA is being changed" for key in secret["data"] if "-ca-cert" in key]
+        secret = self._stored(SECRETS).get(SECRET_NAME, {"data": {"next-ca-cert.pem": "nothing at all"}})
+        sentences += [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
         for one in self._stored(SIDECAR_SET.resource()).values():
             sentences += invariants.counts_are_true(one, pods)
         return sentences
@@ -387,6 +389,8 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
 def sidecar_set(name: str, app: str, image: str) -> Json:
     """A set that adds one container to Pods of an app."""
     return {
+        "apiVersion": SIDECAR_SET.resource().api_version,
+        "kind": SIDECAR_SET.kind,
         "metadata": {"name": name},
         "spec": {
             "selector": {"matchLabels": {"app": app}},
