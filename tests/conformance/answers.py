@@ -1,6 +1,6 @@
 """What a real API server answers to the conformance cases, recorded: answers/SUBJECT.json.
 
-    python -m tests.conformance.answers [SUBJECT…]     # records anew; the difference is in `git diff`
+python -m tests.conformance.answers [SUBJECT…]     # records anew; the difference is in `git diff`
 """
 
 import asyncio

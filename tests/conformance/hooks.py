@@ -17,7 +17,6 @@ from aiohttp import web
 from app.certs.issue import CertificateSet, issue
 
 Review = dict[str, Any]
-_OFF = "/off"
 
 
 class HookServer:
@@ -30,7 +29,7 @@ class HookServer:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         review = await request.json()
-        self.asked.append({"path": request.path_qs, **review})
+        self.asked.append({"path": request.path, **review})
         return await _BEHAVIOURS[request.match_info["behaviour"]](request, review)
 
 
@@ -45,7 +44,8 @@ async def hook_server() -> AsyncIterator[HookServer]:
     """A running server on a free port."""
     server = HookServer()
     app = web.Application()
-    app.router.add_post("/{behaviour}", server.answer)
+    for path in ("/{behaviour}", "/{behaviour}/{argument}"):
+        app.router.add_post(path, server.answer)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=_context(), shutdown_timeout=0.1)
@@ -106,9 +106,9 @@ def _patches(*operations: Any, kind: str | None = "JSONPatch") -> Behaviour:
 
 
 async def _labels(request: web.Request, review: Review) -> web.StreamResponse:
-    """Adds a label named in the query, with how many labels there were."""
+    """Adds a label named in the path, with how many labels there were."""
     labels = review["request"]["object"]["metadata"].get("labels")
-    name, value = request.query["name"], str(len(labels or ()))
+    name, value = request.match_info["argument"], str(len(labels or ()))
     operation = {"op": "add", "path": f"/metadata/labels/{name}", "value": value}
     if labels is None:
         operation = {"op": "add", "path": "/metadata/labels", "value": {name: value}}
@@ -127,9 +127,9 @@ async def _drop(request: web.Request, _review: Review) -> web.StreamResponse:
 
 
 async def _convert(request: web.Request, review: Review) -> web.StreamResponse:
-    """Converts by naming the version in a field; the query says what goes wrong."""
+    """Converts by naming the version in a field; the path says what goes wrong."""
     asked = review["request"]
-    wrong = request.query.get("wrong", "")
+    wrong = request.match_info.get("argument", "")
     objects = [{**one, "apiVersion": asked["desiredAPIVersion"]} for one in asked["objects"]]
     for one in objects:
         one["spec"] = {**one.get("spec", {}), "converted": asked["desiredAPIVersion"]}

@@ -9,6 +9,14 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
 _AGE = re.compile(r"\d+m?s")
 _SUFFIX = re.compile(r"(?<=[-.])[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9])")
+_OBJECT_IN_TEXT = re.compile(r'Invalid value: "\{.*\}"(?=: )')
+_VERSION_IN_TEXT = re.compile(
+    r'(?<=resourceVersion\\":\\")\d+|(?<="resourceVersion":")\d+|(?<=current: )\d+|(?<=in record \()\d+'
+)
+_OBJECT_IN_TEXT = re.compile(r'Invalid value: "\{.*\}"(?=: )')
+_VERSION_IN_TEXT = re.compile(
+    r'(?<=resourceVersion\\":\\")\d+|(?<="resourceVersion":")\d+|(?<=current: )\d+|(?<=in record \()\d+'
+)
 _VERSIONS = ("resourceVersion", "continue")
 
 
@@ -37,6 +45,9 @@ class Normaliser:
             if generated and isinstance(found.get("name"), str):
                 found["name"] = _SUFFIX.sub("RANDOM", found["name"])
             return found
+        if key == "causes" and isinstance(value, list):
+            # A real server checks metadata more than once, and says so each time.
+            return [self._value(cause) for index, cause in enumerate(value) if cause not in value[:index]]
         if isinstance(value, list):
             return [self._cell(child) if key == "cells" else self._value(child) for child in value]
         if isinstance(value, str):
@@ -54,6 +65,10 @@ class Normaliser:
         text = text.replace(self._namespace, "NS")
         text = _UID.sub(lambda match: self._uids.setdefault(match.group(), f"<uid-{len(self._uids) + 1}>"), text)
         text = _TIME.sub("<time>", text)
+        text = _OBJECT_IN_TEXT.sub("Invalid value: <object>", text)
+        text = _VERSION_IN_TEXT.sub("<resourceVersion>", text)
+        text = _OBJECT_IN_TEXT.sub("Invalid value: <object>", text)
+        text = _VERSION_IN_TEXT.sub("<resourceVersion>", text)
         return _PORT.sub("127.0.0.1:PORT", text)
 
 

@@ -1,8 +1,8 @@
 """What a conformance case is made of: requests, and what of their answers is compared.
 
 A case is a list of steps in a namespace of its own. Steps name the namespace ``{ns}`` and earlier answers by number,
-``${0.metadata.uid}``. What a real API server answers is recorded once (:mod:`tests.conformance.answers`); from then on it
-is what every server must answer.
+``${0.metadata.uid}``. What a real API server answers is recorded once (:mod:`tests.conformance.answers`); from then on
+it is what every server must answer.
 """
 
 import json
@@ -24,7 +24,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Call:
-    """One request. ``body``: JSON, or text that is sent as it is. ``keep``: only these paths of the answer are compared.
+    """One request. ``body``: JSON, or text that is sent as it is. ``keep``: only these paths of the answer count.
 
     ``until``: asked again until that holds of the answer (status, body). ``managed``: managedFields are compared too.
     ``quiet``: preparation, whose answer is only required to be a success.
