@@ -13,6 +13,7 @@ from app.manager.settings import SECRET_NAME
 from app.pods.readiness import controller as readiness
 from app.sidecars.launchpriority import controller as launch_barrier
 from app.sidecars.sidecarset import controller as sidecarset_controller
+from app.workloads.cloneset import controller as cloneset_controller
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)
@@ -42,5 +43,10 @@ MANAGER: Final = (
 def all_rules() -> tuple[PolicyRule, ...]:
     """Everything a manager of this build needs."""
     declared = tuple(rule for webhook in WEBHOOKS for rule in webhook.permissions)
-    controllers = (*sidecarset_controller.PERMISSIONS, *readiness.PERMISSIONS, *launch_barrier.PERMISSIONS)
+    controllers = (
+        *sidecarset_controller.PERMISSIONS,
+        *readiness.PERMISSIONS,
+        *launch_barrier.PERMISSIONS,
+        *cloneset_controller.PERMISSIONS,
+    )
     return (*MANAGER, *declared, *controllers)

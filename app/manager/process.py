@@ -132,13 +132,13 @@ class Process:
             self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
     def start_pod_cache(self) -> None:
-        """Fill the cache of Pods, which controllers read; the second call does nothing."""
+        """Fill the caches that only controllers read, Pods first of all; the second call does nothing."""
         if self._pod_cache_started:
             return
         self._pod_cache_started = True
         namespace = self.settings.flags.text("namespace")
-        reflector = self.caches.pod_reflector(self.client, self.rng, self.metrics.reflectors, namespace)
-        self.tasks.start(reflector.run(), "reflector of Pod")
+        for reflector in self.caches.controller_reflectors(self.client, self.rng, self.metrics.reflectors, namespace):
+            self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
     # ---- the life of the process
 

@@ -28,10 +28,12 @@ from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.kube.leases import LeaderElector, LeaseTimes, identity
 from app.kube.objects import Lease, ObjectReference, decode_lease
+from app.kube.queue import RateLimits
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
 from app.kube.store import Change, Store
 from app.manager.debug import cache_lines, queue_lines
+from app.manager.gates import FeatureGates
 from app.manager.handlers import declarations
 from app.manager.leadership import Reconciling
 from app.manager.process import Process
@@ -43,6 +45,8 @@ from app.protection.deletion.table import load_table
 from app.sidecars.launchpriority import controller as launch_barrier
 from app.sidecars.sidecarset.controller import sidecarset_controller
 from app.sidecars.sidecarset.reconcile import Caches as SidecarSetCaches
+from app.workloads.cloneset import controller as cloneset
+from app.workloads.cloneset.settings import Gates
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +80,7 @@ class Reconciler:
         self._controllers: Sequence[Controller] = ()
         self._launch_events = EventRecorder(client.named("events"), launch_barrier.NAME)
         times = settings.election
+        self._cloneset_events = EventRecorder(client.named("events"), cloneset.NAME)
         self._elector = self._candidate(times) if times is not None else None
         self._lease_events = EventRecorder(client.named("events"), identity_of(self._elector))
         self._reconciling = Reconciling(self._make_term, self._elector, self._took_over, one_term=not single)
@@ -92,6 +97,7 @@ class Reconciler:
         for reflector in registration.watches(process.metrics.reflectors, self._watched_secret()):
             tasks.start(reflector.run(), f"watch of {reflector.resource.kind}")
         tasks.start(self._launch_events.run(), "events of the launch barrier")
+        tasks.start(self._cloneset_events.run(), "events of CloneSets")
         tasks.start(self._lease_events.run(), "events of the Lease")
         await registration.defined.wait()
         process.tell(defined=True)
@@ -120,7 +126,7 @@ class Reconciler:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         self._stop_watching()
-        await self._launch_events.flush(1.0)
+        await asyncio.gather(self._launch_events.flush(1.0), self._cloneset_events.flush(1.0))
 
     def debug_pages(self) -> Mapping[str, list[str]]:
         """Caches and queues."""
@@ -252,6 +258,21 @@ class Reconciler:
                 queue_metrics=queue_metrics,
             ),
             pod_readiness_controller(client, caches.pods, metrics=metrics, queue_metrics=queue_metrics),
+            cloneset.cloneset_controller(
+                client,
+                caches.for_clonesets,
+                self._cloneset_events,
+                process.rng,
+                gates=cloneset_gates(process.settings.gates),
+                counters=process.metrics.clonesets,
+                expectation_timeout=process.settings.flags.seconds("expectation-timeout"),
+                force_expectations=process.settings.gates.enabled("ForceDeleteTimeoutExpectationGate"),
+                exclude_preparing_delete=process.settings.flags.boolean("cloneset-scaling-exclude-preparing-delete"),
+                workers=process.settings.flags.integer("cloneset-workers"),
+                limits=rate_limits(process.settings),
+                metrics=metrics,
+                queue_metrics=queue_metrics,
+            ),
         ]
         if process.settings.gates.enabled(launch_barrier.GATE):
             controllers.append(
@@ -270,6 +291,30 @@ def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
     except PolicyError as error:
         raise PolicyError(f"{settings.policies}/webhooks.yaml: {error}") from None
     return served(declared, settings.gates.enabled)
+
+
+def cloneset_gates(gates: FeatureGates) -> Gates:
+    """CS-176: the gates the plan of CloneSets asks."""
+    return Gates(
+        short_hash=gates.enabled("CloneSetShortHash"),
+        partition_rollback=gates.enabled("CloneSetPartitionRollback"),
+        preparing_update_as_update=gates.enabled("PreparingUpdateAsUpdate"),
+        recreate_on_claim_change=gates.enabled("RecreatePodWhenChangeVCTInCloneSetGate"),
+        budget=gates.enabled("PodUnavailableBudgetUpdateGate"),
+        env_from_metadata=gates.enabled("InPlaceUpdateEnvFromMetadata"),
+        vertical_scaling=gates.enabled("InPlaceWorkloadVerticalScaling"),
+    )
+
+
+def rate_limits(settings: Settings) -> RateLimits:
+    """CS-44: how often what failed is tried again."""
+    flags = settings.flags
+    return RateLimits(
+        base_delay=flags.seconds("rate-limiter-base-delay"),
+        max_delay=flags.seconds("rate-limiter-max-delay"),
+        qps=float(flags.integer("rate-limiter-qps")),
+        burst=flags.integer("rate-limiter-bucket-size"),
+    )
 
 
 def certificate_source(process: Process) -> CertificateSource:

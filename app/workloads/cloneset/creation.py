@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
 
 from app.api import names
-from app.kube.clock import rfc3339
-from app.pods.hashes import Random, random_suffix
-from app.workloads.cloneset.pods import short_hash
+from app.pods.claims import claims_of_pod, with_claim_volumes
+from app.pods.lifecycle import LifecycleState, state_members
+from app.pods.owners import controller_reference
+from app.pods.revisions import short_hash
+from app.pods.templates import pod_of_template, revision_labels
 
 Json: TypeAlias = Mapping[str, Any]
-
-#: Tries to draw an id nobody has; 27⁵ ids make the first one do nearly always.
-_DRAWS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,132 +28,61 @@ class Owner:
     uid: str
 
     @property
-    def reference(self) -> Json:
+    def reference(self) -> dict[str, Any]:
         """The controller's owner reference."""
-        return {
-            "apiVersion": self.api_version,
-            "kind": self.kind,
-            "name": self.name,
-            "uid": self.uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+        return controller_reference(self.api_version, self.kind, self.name, self.uid)
 
 
+@dataclass(frozen=True, slots=True)
 class PodMaker:
-    """Makes the Pods of one revision. ``template`` is the Pod template, ``claims`` the volumeClaimTemplates."""
+    """Makes the Pods of one revision. ``template``: the Pod template; ``claims``: the volumeClaimTemplates of today
+    (CS-74); ``bare_hash``: gate CloneSetShortHash."""
 
-    def __init__(
-        self, owner: Owner, template: Json, claims: Sequence[Json], revision: str, *, short_label: bool, selector: Json
-    ) -> None:
-        self._owner = owner
-        digest = short_hash(revision)
-        metadata = _object(template, "metadata")
-        self._labels = {
-            **_object(metadata, "labels"),
-            names.CONTROLLER_REVISION_HASH: digest if short_label else revision,
-            names.POD_TEMPLATE_HASH: digest,
-            names.LIFECYCLE_STATE: "PreparingNormal",
-        }
-        self._annotations = dict(_object(metadata, "annotations"))
-        self._finalizers = list(metadata.get("finalizers") or ())
-        self._spec = _with_gate(_object(template, "spec"))
-        self._claims = claims
-        self._claim_labels = {**_object(metadata, "labels"), **_object(selector, "matchLabels")}
+    owner: Owner
+    template: Json
+    claim_templates: Sequence[Json]
+    revision: str
+    selector_labels: Mapping[str, str]
+    bare_hash: bool = False
 
     def pod(self, instance: str, now: datetime) -> Json:
         """The Pod of that instance id."""
-        owner = self._owner
-        metadata = {
-            "name": pod_name(owner.name, instance),
-            "generateName": f"{owner.name}-",
-            "namespace": owner.namespace,
-            "labels": {**self._labels, names.CLONE_SET_INSTANCE_ID: instance},
-            "annotations": {**self._annotations, names.LIFECYCLE_TIMESTAMP: rfc3339(now)},
-            "ownerReferences": [owner.reference],
-        }
-        if self._finalizers:
-            metadata["finalizers"] = self._finalizers
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._spec_of(instance)}
+        name = pod_name(self.owner.name, instance)
+        state_labels, annotations = state_members(LifecycleState.PREPARING_NORMAL, now)
+        body = pod_of_template(
+            self.template,
+            name,
+            self.owner.namespace,
+            self.owner.reference,
+            generate_name=f"{self.owner.name}-",
+            labels={
+                **revision_labels(self.revision, short_hash(self.revision), bare_hash=self.bare_hash),
+                **state_labels,
+                names.CLONESET_INSTANCE_ID: instance,
+            },
+            annotations=annotations,
+            readiness_gates=(names.IN_PLACE_UPDATE_READY,),  # PM-4: whatever the update policy
+        )
+        if self.claim_templates:
+            spec = body["spec"]
+            spec["volumes"] = with_claim_volumes(spec.get("volumes"), self.claim_templates, name)
+        return body
 
-    def claims(self, instance: str, existing: Collection[str]) -> list[Json]:
+    def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
         """CS-118: the claims of that instance id, without those that exist."""
-        made = []
-        for template in self._claims:
-            name = self._claim_name(template, instance)
-            if name in existing:
-                continue
-            metadata = _object(template, "metadata")
-            made.append(
-                {
-                    "apiVersion": "v1",
-                    "kind": "PersistentVolumeClaim",
-                    "metadata": {
-                        "name": name,
-                        "namespace": self._owner.namespace,
-                        "labels": {
-                            **_object(metadata, "labels"),
-                            **self._claim_labels,
-                            names.CLONE_SET_INSTANCE_ID: instance,
-                        },
-                        "annotations": dict(_object(metadata, "annotations")),
-                        "ownerReferences": [self._owner.reference],
-                    },
-                    "spec": _object(template, "spec"),
-                }
-            )
-        return made
-
-    def _spec_of(self, instance: str) -> Json:
-        if not self._claims:
-            return self._spec
-        own = [
-            {
-                "name": _object(template, "metadata").get("name"),
-                "persistentVolumeClaim": {"claimName": self._claim_name(template, instance), "readOnly": False},
-            }
-            for template in self._claims
-        ]
-        # B-15: in the order they are declared; a volume of the template under the same name gives way.
-        replaced = {volume["name"] for volume in own}
-        others = [volume for volume in self._spec.get("volumes") or () if volume.get("name") not in replaced]
-        return {**self._spec, "volumes": [*own, *others]}
-
-    def _claim_name(self, template: Json, instance: str) -> str:
-        return f"{_object(template, 'metadata').get('name')}-{pod_name(self._owner.name, instance)}"
+        if not self.claim_templates:
+            return []
+        template_labels = (self.template.get("metadata") or {}).get("labels") or {}
+        return claims_of_pod(
+            self.claim_templates,
+            pod_name(self.owner.name, instance),
+            self.owner.namespace,
+            self.owner.reference,
+            {**template_labels, **self.selector_labels, names.CLONESET_INSTANCE_ID: instance},
+            existing,
+        )
 
 
 def pod_name(owner: str, instance: str) -> str:
     """CS-116: the name of the Pod with that instance id."""
     return f"{owner}-{instance}"
-
-
-def instance_ids(count: int, free: Iterable[str], taken: Collection[str], rng: Random) -> list[str]:
-    """CS-115, CS-117: ids for so many new Pods: free ones first, then new ones nobody has; in order.
-
-    ``free``: ids of claims without a Pod, or of Pods whose creation failed. ``taken``: all that are in use.
-    """
-    used = set(taken)
-    chosen = [instance for instance in sorted(free) if instance not in used][:count]
-    used.update(chosen)
-    for _ in range(count - len(chosen)):
-        for _ in range(_DRAWS):
-            instance = random_suffix(rng)
-            if instance not in used:
-                break
-        used.add(instance)
-        chosen.append(instance)
-    return sorted(chosen)
-
-
-def _with_gate(spec: Json) -> Json:
-    """PM-4: every Pod of a CloneSet has the readiness gate, whatever the update policy."""
-    gates = list(spec.get("readinessGates") or ())
-    if not any(gate.get("conditionType") == names.IN_PLACE_UPDATE_READY for gate in gates):
-        gates.append({"conditionType": names.IN_PLACE_UPDATE_READY})
-    return {**spec, "readinessGates": gates}
-
-
-def _object(parent: Json, key: str) -> Json:
-    value = parent.get(key)
-    return value if isinstance(value, Mapping) else {}

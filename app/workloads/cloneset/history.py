@@ -36,6 +36,7 @@ from app.pods.revisions import (
     plan_revision,
     surplus_of_workload,
 )
+from app.pods.templates import controller_revision
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Content:
     data: bytes
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-    owner_reference: Mapping[str, Any]
+    owner_reference: dict[str, Any]
     claims_hash: str
 
 
@@ -92,19 +93,13 @@ def revision_of(stored: ControllerRevision) -> Revision:
 def revision_object(namespace: str, content: Content, create: Create) -> dict[str, Any]:
     """CS-71: the ControllerRevision to create."""
     annotations = {key: text for key, text in content.annotations.items() if key != names.CONVERSION_DATA}
-    return {
-        "apiVersion": CONTROLLERREVISIONS.api_version,
-        "kind": CONTROLLERREVISIONS.kind,
-        "metadata": {
-            "name": create.name,
-            "namespace": namespace,
-            "labels": {**content.labels, names.CONTROLLER_HASH: create.label_hash},
-            "annotations": {**annotations, names.CLAIM_TEMPLATE_HASH: content.claims_hash},
-            "ownerReferences": [content.owner_reference],
-        },
-        "data": orjson.Fragment(create.data),
-        "revision": create.number,
-    }
+    return controller_revision(
+        create,
+        namespace,
+        content.owner_reference,
+        labels=content.labels,
+        annotations={**annotations, names.CLAIM_TEMPLATES_HASH: content.claims_hash},
+    )
 
 
 def revision_patch(content: Content, owner_uid: str, revision: Revision, number: int) -> dict[str, Any] | None:
@@ -113,8 +108,8 @@ def revision_patch(content: Content, owner_uid: str, revision: Revision, number:
     metadata: dict[str, Any] = {}
     if revision.controller_uid != owner_uid:
         metadata["ownerReferences"] = [content.owner_reference]
-    if number != revision.number and revision.annotations.get(names.CLAIM_TEMPLATE_HASH) != content.claims_hash:
-        metadata["annotations"] = {names.CLAIM_TEMPLATE_HASH: content.claims_hash}
+    if number != revision.number and revision.annotations.get(names.CLAIM_TEMPLATES_HASH) != content.claims_hash:
+        metadata["annotations"] = {names.CLAIM_TEMPLATES_HASH: content.claims_hash}
     patch: dict[str, Any] = {"revision": number} if number != revision.number else {}
     if metadata or patch:
         # The uid is a precondition: never another revision of the same name.

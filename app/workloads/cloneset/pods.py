@@ -10,8 +10,11 @@ from math import inf
 
 from app.api import names
 from app.kube.objects import Pod
+from app.pods.inplace import is_in_grace
 from app.pods.lifecycle import LifecycleState, is_hooked
 from app.pods.predicates import is_running_and_ready, is_specified_delete, ready_since
+from app.pods.readiness.plan import has_gate
+from app.pods.revisions import short_hash
 from app.workloads.cloneset.settings import Settings
 
 
@@ -37,26 +40,23 @@ class PodFacts:
     delete_hooked: bool
     update_hooked: bool
     in_grace: bool
+    #: There is nothing to refresh on it, whatever the time is (CS-122).
+    settled: bool
 
     def available(self, now: float) -> bool:
         """CS-81 at ``now``, POSIX seconds."""
         return self.available_after < now
 
 
-def short_hash(revision: str) -> str:
-    """CS-75: what identifies a revision in either form of the label."""
-    return revision.rpartition("-")[2]
-
-
 def pod_facts(pod: Pod, settings: Settings) -> PodFacts:
     """All that follows from the Pod and the settings, but for the time."""
-    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    labels = pod.metadata.labels
     state = labels.get(names.LIFECYCLE_STATE, "")
     normal = state in ("", LifecycleState.NORMAL)
     in_place = pod.condition(names.IN_PLACE_UPDATE_READY)
     ready = is_running_and_ready(pod)
     update_ready = ready and (in_place is None or in_place.status == "True")
-    lifecycle = settings.lifecycle
+    lifecycle, in_grace = settings.lifecycle, is_in_grace(pod)
     return PodFacts(
         pod=pod,
         name=pod.metadata.name,
@@ -69,7 +69,11 @@ def pod_facts(pod: Pod, settings: Settings) -> PodFacts:
         marked=is_specified_delete(pod),
         delete_hooked=lifecycle is not None and is_hooked(lifecycle.pre_delete, pod),
         update_hooked=lifecycle is not None and is_hooked(lifecycle.in_place_update, pod),
-        in_grace=names.IN_PLACE_UPDATE_GRACE in annotations,
+        in_grace=in_grace,
+        settled=normal
+        and not in_grace
+        and names.POD_TEMPLATE_HASH in labels
+        and (in_place.status == "True" if in_place is not None else not has_gate(pod, names.IN_PLACE_UPDATE_READY)),
     )
 
 

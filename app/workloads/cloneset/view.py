@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.api import cloneset as api
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.api.cloneset.types import ON_DELETE
 from app.kube.selectors import Selector, compile_selector
+from app.pods.claims import claim_templates_hash
 from app.pods.lifecycle import Lifecycle
+from app.pods.templates import template_data
 from app.workloads.cloneset.creation import Owner
+from app.workloads.cloneset.history import Content
 from app.workloads.cloneset.settings import Gates, RollingUpdate, Settings, UpdatePolicy
 
 DEFAULT_HISTORY_LIMIT: Final = 10
@@ -24,7 +28,8 @@ class View:
     selector: Selector
     owner: Owner
     spec: Mapping[str, Any]
-    annotations: Mapping[str, str]
+    content: Content
+    strategy: api.RollingUpdate | None
 
     @property
     def template(self) -> Mapping[str, Any]:
@@ -38,10 +43,9 @@ class View:
         return self.spec.get("volumeClaimTemplates") or ()
 
     @property
-    def strategy(self) -> Mapping[str, Any]:
-        """The block rollingUpdate, with priorities and scatter terms."""
-        found: Mapping[str, Any] = (self.spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
-        return found
+    def selector_labels(self) -> Mapping[str, str]:
+        """The matchLabels of the selector."""
+        return (self.spec.get("selector") or {}).get("matchLabels") or {}
 
 
 def view_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool = False) -> View:
@@ -51,12 +55,22 @@ def view_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool 
     """
     spec = cloneset.spec.to_dict()
     metadata = cloneset.metadata
+    owner = Owner(CLONE_SET.resource().api_version, CLONE_SET.kind, metadata.name, metadata.namespace, metadata.uid)
+    template = spec.get("template") or {}
+    content = Content(
+        data=template_data(template),
+        labels=(template.get("metadata") or {}).get("labels") or {},
+        annotations=metadata.annotations,
+        owner_reference=owner.reference,
+        claims_hash=claim_templates_hash(spec.get("volumeClaimTemplates")),
+    )
     return View(
         settings=settings_of(cloneset, gates, exclude_preparing_delete=exclude_preparing_delete),
         selector=compile_selector(spec["selector"]),
-        owner=Owner(CLONE_SET.resource().api_version, CLONE_SET.kind, metadata.name, metadata.namespace, metadata.uid),
+        owner=owner,
         spec=spec,
-        annotations=metadata.annotations,
+        content=content,
+        strategy=cloneset.spec.update_strategy.rolling_update,
     )
 
 

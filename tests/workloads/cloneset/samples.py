@@ -53,4 +53,5 @@ def pod(
         delete_hooked=delete_hooked,
         update_hooked=update_hooked,
         in_grace=in_grace,
+        settled=normal and not in_grace,
     )
