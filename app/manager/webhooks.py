@@ -6,7 +6,6 @@ writes nothing to the cluster but events about refusals.
 
 from __future__ import annotations
 
-import gc
 import logging
 import socket
 from collections.abc import Mapping
@@ -92,9 +91,7 @@ class Admission:
         self.app.starting = ""
         self._readiness.self_check = self_check(self._listeners.webhook.getsockname(), self._ca_bundle)
         process.done("caches")
-        # What lives until the end need not be looked at by every collection.
-        gc.collect()
-        gc.freeze()
+        process.freeze()
         logger.info("%s: ready to answer on port %d", process.name, self._listeners.webhook_port)
 
     async def wind_down(self) -> None:

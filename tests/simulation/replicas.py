@@ -48,6 +48,13 @@ class SimulatedAdmission(Admission):
         """The application is asked directly."""
 
 
+class _Process(Process):
+    """A process whose memory is shared with all others of a simulation: nothing of it lasts."""
+
+    def freeze(self) -> None:
+        """Leave the collector alone."""
+
+
 class SimulatedProcess:
     """One process of a replica, started again some time after it died."""
 
@@ -92,7 +99,7 @@ class SimulatedProcess:
     async def _live(self) -> None:
         replica = self._replica
         self._transport = transport = replica.connect(lambda when: self.kill(when))
-        process = Process(
+        process = _Process(
             self.name,
             replica.shared,
             replica.settings,
