@@ -8,7 +8,6 @@ starts a new one, which is a candidate again; admission does not notice.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -261,8 +260,7 @@ class Reconciler:
     async def _freeze(self) -> None:
         for store in self._process.caches.by_name.values():
             await store.wait_until_ready()
-        gc.collect()
-        gc.freeze()
+        self._process.freeze()
 
     def _make_controllers(self) -> Sequence[Controller]:
         process, caches = self._process, self._process.caches

@@ -33,6 +33,11 @@ class Tasks:
             self._finishing[task] = finish
         return task
 
+    @property
+    def all(self) -> tuple[asyncio.Task[Any], ...]:
+        """Every task that was started, ended or not."""
+        return tuple(self._tasks)
+
     async def until_stopped(self, coroutine: Coroutine[Any, Any, Any]) -> bool:
         """Run it in the foreground. True if it finished, False if the stop came first; raises what it raises."""
         work = asyncio.create_task(coroutine)

@@ -6,7 +6,6 @@ writes nothing to the cluster but events about refusals.
 
 from __future__ import annotations
 
-import gc
 import logging
 import socket
 from collections.abc import Mapping
@@ -69,7 +68,7 @@ class Admission:
         self._reconciler = reconciler
         self._events = EventRecorder(process.client.named("events"), "sidecarset-controller")
         self._readiness = Readiness(process.replica, process.name, webhook_processes, reconciler)
-        self._app = self._build()
+        self.app = self._build()
         self._server: Server | None = None
         self._context: ServingContext | None = None
         self._certificate_seen = 0
@@ -90,17 +89,15 @@ class Admission:
         await process.until(lambda: process.replica.state(self._reconciler).defined)
         process.start_common_caches()
         await self._caches_filled()
-        self._app.starting = ""
+        self.app.starting = ""
         self._readiness.self_check = self_check(self._listeners.webhook.getsockname(), self._ca_bundle)
         process.done("caches")
-        # What lives until the end need not be looked at by every collection.
-        gc.collect()
-        gc.freeze()
+        process.freeze()
         logger.info("%s: ready to answer on port %d", process.name, self._listeners.webhook_port)
 
     async def wind_down(self) -> None:
         """Stop being ready, let everybody hear it, finish what is in flight."""
-        self._app.draining = True
+        self.app.draining = True
         if self._server is None:
             return
         logger.info("%s: stopping: finishing what is in flight", self._process.name)
@@ -112,10 +109,10 @@ class Admission:
     def debug_pages(self) -> Mapping[str, list[str]]:
         """Caches and the last decisions."""
         name = self._process.name
-        last = self._app.decisions[-1] if self._app.decisions else None
+        last = self.app.decisions[-1] if self.app.decisions else None
         if last is not self._last_shown:
             self._last_shown = last
-            self._decision_lines = [f"{decision.line()}  [{name}]" for decision in self._app.decisions]
+            self._decision_lines = [f"{decision.line()}  [{name}]" for decision in self.app.decisions]
         return {"caches": cache_lines(name, self._process.caches.for_admission), "decisions": self._decision_lines}
 
     # ---- certificate
@@ -130,10 +127,14 @@ class Admission:
         self._take_certificate()
         if self._context is None:
             raise StartError("the serving certificate cannot be used")
-        self._server = Server(self._app, tls=self._context.listener, grace_seconds=GRACE_SECONDS)
-        server = self._server.serve([self._listeners.webhook])
-        process.tasks.start(server, "admission server", finish=self._server.stop)
+        self.listen(self._context)
         process.done("certificate")
+
+    def listen(self, context: ServingContext) -> None:
+        """Answer what comes to the webhook port."""
+        self._server = Server(self.app, tls=context.listener, grace_seconds=GRACE_SECONDS)
+        server = self._server.serve([self._listeners.webhook])
+        self._process.tasks.start(server, "admission server", finish=self._server.stop)
 
     async def _follow_certificate(self) -> None:
         while True:

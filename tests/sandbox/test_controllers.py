@@ -70,7 +70,6 @@ async def test_a_replica_set_keeps_its_number() -> None:
         [first, _] = await world.pods("app=web")
         await world.patch(PODS, first["metadata"]["name"], {"metadata": {"labels": {"app": "debug"}}})
 
-
         async def three() -> bool:
             return len([pod for pod in await world.pods() if ready(pod)]) == 3
 
