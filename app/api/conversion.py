@@ -97,8 +97,9 @@ def _step(given: Json, source: Version, target: Version, notes: list[_Group]) ->
     for group in notes:
         _restore(converted, group)
     # One of several ways to say the same is no loss.
-    original = source.canonical(json_copy(given)) if source.canonical is not None else given
-    lost = list(_lost(_converted(converted, target, source), original, source, target))
+    canonical = source.canonical or (lambda obj: obj)
+    back = canonical(_converted(converted, target, source))
+    lost = list(_lost(back, canonical(json_copy(given)), source, target))
     if lost:
         annotations = converted.setdefault("metadata", {}).setdefault("annotations", {})
         note = {"version": source.name, "changes": lost}

@@ -37,6 +37,7 @@ GATES: Final[Mapping[str, Gate]] = {
     "PodWebhook": _beta("serve /mutate-pod and /validate-pod"),
     "KruiseDaemon": _beta("the node agent: image pulling, container restarts, probes"),
     "DaemonWatchingPod": _beta("the node agent watches the Pods of its node"),
+    "CloneSetStrictValidation": _alpha("CloneSets that OpenKruise admits with surely unmeant values are refused"),
     "CloneSetShortHash": _alpha("the label controller-revision-hash holds the bare hash"),
     "KruisePodReadinessGate": _alpha("the readiness gate KruisePodReady goes into every new Pod"),
     "PreDownloadImageForInPlaceUpdate": _alpha("images are pulled before a CloneSet or StatefulSet updates in place"),

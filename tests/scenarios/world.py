@@ -19,6 +19,7 @@ from tests.cluster.controlplane import ControlPlane, free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SYSTEM_NAMESPACE = "kruise-system"
+SERVICE_ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:kruise-manager"
 Found = TypeVar("Found")
 
 
@@ -163,4 +164,5 @@ def manager(started: ControlPlane, folder: Path, *flags: str) -> Iterator[dict[s
             "health": f"http://127.0.0.1:{health}",
             "metrics": f"http://127.0.0.1:{metrics}/metrics",
             "log": str(log),
+            "pid": str(process.pid),
         }

@@ -86,11 +86,12 @@ def _strategy_to_v1alpha1(strategy: dict[str, Any], obj: dict[str, Any]) -> dict
     policy = rolling.pop("podUpdatePolicy", None)
     in_place = _object(rolling, "inPlaceUpdateStrategy")
     if in_place is not None:
-        if not _says_something(in_place):
-            del rolling["inPlaceUpdateStrategy"]
         for field, (key, _) in _PRE_DOWNLOAD.items():
             if (value := in_place.pop(field, None)) is not None:
                 obj.setdefault("metadata", {}).setdefault("annotations", {})[key] = str(value)
+        if not _says_something(in_place):
+            # CS-14: nothing to say is said by leaving it out.
+            del rolling["inPlaceUpdateStrategy"]
     if strategy.get("type") == ON_DELETE:
         policy = ON_DELETE
     elif policy not in POD_UPDATE_POLICIES:
@@ -121,8 +122,6 @@ def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
         del scale["disablePVCReuse"]
     if strategy is not None and not _says_something(_object(strategy, "inPlaceUpdateStrategy") or {}):
         strategy.pop("inPlaceUpdateStrategy", None)
-        if strategy.get("type") != ON_DELETE and _pre_download(_metadata(obj, "annotations")):
-            strategy["inPlaceUpdateStrategy"] = {}
     return obj
 
 

@@ -30,17 +30,23 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     _fill(spec, {"replicas": REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
     strategy = _part(spec, "updateStrategy")
     if strategy is not None:
-        older = str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}")
-        (_default_flat_strategy if older else _default_strategy)(strategy)
+        if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}"):
+            _default_flat_strategy(strategy, spec["replicas"])
+        else:
+            _default_strategy(strategy)
     return defaulted
 
 
-def _default_flat_strategy(strategy: dict[str, Any]) -> None:
-    """CS-14. OnDelete, which OpenKruise refuses in v1alpha1, has no roll-out unless something is said about one."""
+def _default_flat_strategy(strategy: dict[str, Any], replicas: Any) -> None:
+    """CS-14. OpenKruise refuses OnDelete in v1alpha1; it gets what makes it legal in v1beta1 too (CS-31, CS-34)."""
     if not strategy.get("type"):
         strategy["type"] = RECREATE
-    if strategy["type"] != ON_DELETE or any(strategy.get(field) is not None for field in ROLLING_FIELDS):
+    if strategy["type"] != ON_DELETE:
         _default_rolling(strategy, strategy["type"])
+    elif any(strategy.get(field) is not None for field in ROLLING_FIELDS):
+        _fill(strategy, {"partition": PARTITION})
+        if replicas and strategy.get("maxSurge") is None:
+            _fill(strategy, {"maxUnavailable": MAX_UNAVAILABLE})
 
 
 def _default_strategy(strategy: dict[str, Any]) -> None:

@@ -20,10 +20,16 @@ from app.pods.inplace import (
     is_update_complete,
     refresh,
 )
-from app.pods.lifecycle import LifecycleState, next_state, readiness_patch, state_members
+from app.pods.lifecycle import Lifecycle, LifecycleState, next_state, readiness_patch, state_members, state_of
 from app.pods.readiness.plan import first_conditions
 from app.pods.revisions import short_hash
 from app.workloads.cloneset.settings import Settings
+
+
+def arrives(pod: Pod, lifecycle: Lifecycle | None) -> bool:
+    """Whether a new Pod's first conditions and its step to Normal are one write, made by the readiness controller."""
+    waits_for_hook = lifecycle is not None and lifecycle.pre_normal is not None
+    return state_of(pod) == LifecycleState.PREPARING_NORMAL and not waits_for_hook and bool(first_conditions(pod))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +85,8 @@ def refresh_pod(
     if step.action is RefreshAction.WAIT:
         return PodRefresh(again_after=step.delay)
     state = next_state(pod, settings.lifecycle, at_update_revision=returns, update_complete=complete)
+    if state is LifecycleState.NORMAL and arrives(pod, settings.lifecycle):
+        return NOTHING
     metadata = _metadata(pod, state, now, complete)
     conditions: list[Any] = []
     # A Pod that waits for its first conditions gets both from the readiness controller, in one write.
@@ -88,9 +96,11 @@ def refresh_pod(
         conditions += keys["status"]["conditions"]
     if not metadata and not conditions:
         return NOTHING
-    body = {
-        "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version, **metadata},
-    }
+    # PM-47: that the containers have changed is true of this version of the Pod alone.
+    seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+    if not conditions and state is LifecycleState.NORMAL and state_of(pod) == LifecycleState.PREPARING_NORMAL:
+        del seen["resourceVersion"]  # once scheduled, always scheduled
+    body = {"metadata": {**seen, **metadata}}
     finished = (
         complete and (state is not None or bool(conditions)) and names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations
     )

@@ -1,0 +1,300 @@
+"""Admission: the server's own plugins, then the webhooks that are registered with it.
+
+Mutating webhooks are called one after the other, and once more where a later one changed what an earlier one wants to
+see; validating ones all at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from app.kube import patches
+from app.sandbox.apiserver import status
+from app.sandbox.apiserver.catalog import Catalog
+from app.sandbox.apiserver.cel import CelError
+from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.hookcalls import CallFailed, HookCaller
+from app.sandbox.apiserver.hooks import (
+    MUTATING,
+    VALIDATING,
+    Hook,
+    Invocation,
+    client_config,
+    conditions_hold,
+    hooks_of,
+    matching,
+    variables_of,
+)
+from app.sandbox.apiserver.plugins import Plugins
+from app.sandbox.apiserver.status import Refusal
+from app.sandbox.apiserver.storage import Entry
+from app.sandbox.apiserver.typecheck import WrongType
+from app.sandbox.apiserver.versions import Versions
+from app.sandbox.apiserver.writing import Attributes, fresh
+
+Json: TypeAlias = dict[str, Any]
+
+_QUIET: Final = frozenset({"None", "NoneOnDryRun"})
+
+
+class AdmissionChain:
+    """What every write passes: it may be changed first, and is judged at the end."""
+
+    def __init__(self, core: Core, catalog: Catalog, versions: Versions, caller: HookCaller) -> None:
+        self._core = core
+        self._catalog = catalog
+        self._versions = versions
+        self._caller = caller
+        self._plugins = Plugins(core)
+        self._hooks: dict[str, tuple[Hook, ...]] = {MUTATING: (), VALIDATING: ()}
+        core.storage.listeners.append(self._committed)
+
+    def _committed(self, _verb: str, collection: Any, _before: Entry | None, _after: Entry | None) -> None:
+        if collection.name in self._hooks:
+            self._hooks[collection.name] = hooks_of(self._core, collection.name)
+
+    def concerns(self, _attributes: Attributes) -> bool:
+        """The plugins look at everything."""
+        return True
+
+    async def mutate(self, attributes: Attributes) -> None:
+        """Let plugins and mutating webhooks change the object."""
+        self._plugins.mutate(attributes)
+        hooks = self._hooks[MUTATING]
+        if not hooks:
+            return
+        again, changed = await self._round(hooks, attributes)
+        if changed:
+            # What the webhooks added has to pass the plugins too (a container they added gets the account's token).
+            before = fresh(attributes.obj)
+            self._plugins.mutate(attributes)
+            if attributes.obj != before:
+                again = [hook for hook in hooks if hook.reinvocable]
+        if again:
+            await self._round([hook for hook in hooks if hook in again], attributes)
+
+    async def _round(self, hooks: Sequence[Hook], attributes: Attributes) -> tuple[list[Hook], bool]:
+        """Call the hooks one by one. Returns those to call again because a later one changed the object."""
+        called: list[Hook] = []
+        again: list[Hook] = []
+        changed = False
+        for hook in hooks:
+            invocation = await self._concerned(hook, attributes)
+            if invocation is None:
+                continue
+            try:
+                touched = await self._mutated(invocation, attributes)
+            except CallFailed as error:
+                if hook.ignores_failure:
+                    continue
+                raise status.internal(f'failed calling webhook "{hook.name}": {error}') from None
+            if touched:
+                changed = True
+                again += [one for one in called if one not in again]
+            if hook.reinvocable:
+                called.append(hook)
+        return again, changed
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Let validating webhooks refuse."""
+        invocations = []
+        for hook in self._hooks[VALIDATING]:
+            if (invocation := await self._concerned(hook, attributes)) is not None:
+                invocations.append(invocation)
+        if not invocations:
+            return
+        if len(invocations) == 1:
+            await self._judge(invocations[0], attributes)
+            return
+        results = await asyncio.gather(
+            *(self._judge(invocation, attributes) for invocation in invocations), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _judge(self, invocation: Invocation, attributes: Attributes) -> None:
+        hook = invocation.hook
+        try:
+            await self._ask(invocation, attributes, mutating=False)
+        except CallFailed as error:
+            if not hook.ignores_failure:
+                raise status.internal(f'failed calling webhook "{hook.name}": {error}') from None
+
+    # ---- one hook
+
+    async def _concerned(self, hook: Hook, attributes: Attributes) -> Invocation | None:
+        invocation = matching(self._core, hook, attributes)
+        if invocation is None or not hook.raw.get("matchConditions"):
+            return invocation
+        shown = await self._shown(invocation, attributes)
+        request = self._request(invocation, shown, "")
+        try:
+            holds = conditions_hold(hook, variables_of(shown, request))
+        except CelError as error:
+            raise status.forbidden(attributes.resource, attributes.name, str(error)) from None
+        return invocation if holds else None
+
+    async def _shown(self, invocation: Invocation, attributes: Attributes) -> Attributes:
+        """The write in the version the hook's rule names."""
+        resource = invocation.resource
+        if resource.api_version == attributes.resource.api_version:
+            return attributes
+        objects = [obj for obj in (attributes.obj, attributes.old) if obj is not None]
+        converted = await self._versions.convert(attributes.resource, objects, resource.api_version)
+        found = iter(converted)
+        obj = next(found) if attributes.obj is not None else None
+        old = next(found) if attributes.old is not None else None
+        return replace(attributes, obj=obj, old=old)
+
+    async def _mutated(self, invocation: Invocation, attributes: Attributes) -> bool:
+        """Call a mutating hook and apply its patch. Whether the object is another now."""
+        shown = await self._shown(invocation, attributes)
+        response = await self._ask(invocation, shown, mutating=True)
+        encoded = response.get("patch")
+        if not encoded:
+            return False
+        try:
+            operations = orjson.loads(base64.b64decode(encoded, validate=True))
+        except (binascii.Error, orjson.JSONDecodeError, ValueError) as error:
+            raise CallFailed(f"received undecodable patch in webhook response: {error}") from None
+        if not operations:
+            return False
+        if shown.obj is None:
+            raise status.internal(
+                f'admission webhook "{invocation.hook.name}" attempted to modify the object, which is not supported '
+                "for this operation"
+            )
+        if response.get("patchType") != "JSONPatch":
+            raise CallFailed(f'unsupported patch type "{response.get("patchType")}"')
+        try:
+            patched = patches.apply(operations, shown.obj)
+        except (patches.PatchError, KeyError, TypeError, AttributeError) as error:
+            raise status.internal(str(error)) from None
+        if invocation.resource.api_version != attributes.resource.api_version:
+            [patched] = await self._versions.convert(invocation.resource, [patched], attributes.resource.api_version)
+        before = attributes.obj
+        attributes.obj = self._read(attributes, patched)
+        return attributes.obj != before
+
+    def _read(self, attributes: Attributes, patched: Json) -> Json:
+        """What a webhook left, typed and with defaults."""
+        found: Json = fresh(patched)
+        if attributes.subresource and attributes.subresource not in ("status", "resize", "ephemeralcontainers"):
+            return found
+        reader = self._catalog.checker(attributes.resource)
+        if reader is not None:
+            try:
+                found = dict(reader.read(found)[0])
+            except WrongType as error:
+                raise status.internal(str(error)) from None
+        self._catalog.strategy(attributes.resource).default(found)
+        return found
+
+    async def _ask(self, invocation: Invocation, attributes: Attributes, *, mutating: bool) -> Json:
+        """The response of a hook that allows the write. Raises CallFailed, or the refusal."""
+        hook = invocation.hook
+        if attributes.dry_run and hook.raw.get("sideEffects") not in _QUIET:
+            raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
+        shown = attributes if mutating else await self._shown(invocation, attributes)
+        uid = self._core.new_uid()
+        url, ca_bundle, versions = client_config(hook.raw)
+        version = next((one for one in versions if one in ("v1", "v1beta1")), "v1")
+        review = {
+            "kind": "AdmissionReview",
+            "apiVersion": f"admission.k8s.io/{version}",
+            "request": self._request(invocation, shown, uid) | {"object": shown.obj, "oldObject": shown.old},
+        }
+        answer = await self._caller.call(url, ca_bundle, review, hook.seconds)
+        response = _verified(answer, uid, version, mutating=mutating)
+        attributes.warnings.extend(response.get("warnings") or ())
+        if not response.get("allowed"):
+            raise denied(hook.name, response.get("status"))
+        return response
+
+    def _request(self, invocation: Invocation, attributes: Attributes, uid: str) -> Json:
+        """The request of a review, without the objects."""
+        actual, named = attributes.resource, invocation.resource
+        kind = attributes.kind or {"group": named.group, "version": named.version, "kind": named.kind}
+        request_kind = attributes.kind or {"group": actual.group, "version": actual.version, "kind": actual.kind}
+        found: Json = {
+            "uid": uid,
+            "kind": kind,
+            "resource": {"group": named.group, "version": named.version, "resource": named.plural},
+            "requestKind": request_kind,
+            "requestResource": {"group": actual.group, "version": actual.version, "resource": actual.plural},
+            "operation": attributes.operation,
+            "userInfo": attributes.user.as_json(),
+            "dryRun": attributes.dry_run,
+            "options": attributes.options,
+        }
+        if attributes.subresource:
+            found["subResource"] = found["requestSubResource"] = attributes.subresource
+        if attributes.name:
+            found["name"] = attributes.name
+        namespace = attributes.namespace
+        if actual.qualified == "namespaces":
+            namespace = attributes.name
+        if namespace:
+            found["namespace"] = namespace
+        return found
+
+
+def _verified(answer: Json, uid: str, version: str, *, mutating: bool) -> Json:
+    """The response of an answer that keeps the rules. Raises CallFailed."""
+    if answer.get("kind") != "AdmissionReview":
+        group, _, found = str(answer.get("apiVersion", "")).rpartition("/")
+        kind = answer.get("kind") or ""
+        if not kind:
+            raise CallFailed("failed to call webhook: Object 'Kind' is missing")
+        raise CallFailed(
+            f"received invalid webhook response: expected webhook response of admission.k8s.io/{version}, "
+            f"Kind=AdmissionReview, got {group}/{found}, Kind={kind}"
+        )
+    response = answer.get("response")
+    prefix = "received invalid webhook response: "
+    if not isinstance(response, dict):
+        raise CallFailed(f"{prefix}webhook response was absent")
+    if version != "v1":
+        if response.get("patch"):
+            response.setdefault("patchType", "JSONPatch")
+        return response
+    if response.get("uid") != uid:
+        raise CallFailed(f'{prefix}expected response.uid="{uid}", got "{response.get("uid") or ""}"')
+    if answer.get("apiVersion") != "admission.k8s.io/v1":
+        raise CallFailed(
+            f"{prefix}expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got "
+            f"{answer.get('apiVersion')}, Kind=AdmissionReview"
+        )
+    patch, patch_type = response.get("patch"), response.get("patchType")
+    if mutating:
+        if patch and patch_type is None:
+            raise CallFailed(f"{prefix}webhook returned response.patch but not response.patchType")
+        if not patch and patch_type is not None:
+            raise CallFailed(f"{prefix}webhook returned response.patchType but not response.patch")
+    elif patch:
+        raise CallFailed(f"{prefix}validating webhook may not return response.patch")
+    elif patch_type is not None:
+        raise CallFailed(f"{prefix}validating webhook may not return response.patchType")
+    return response
+
+
+def denied(name: str, result: Json | None) -> Refusal:
+    """The refusal that a webhook's status asks for."""
+    result = result or {}
+    said = f'admission webhook "{name}" denied the request'
+    if message := result.get("message"):
+        said = f"{said}: {message}"
+    elif reason := result.get("reason"):
+        said = f"{said}: {reason}"
+    else:
+        said = f"{said} without explanation"
+    code = int(result.get("code") or 0)
+    return Refusal(max(code, 400), str(result.get("reason") or ""), said, result.get("details"))

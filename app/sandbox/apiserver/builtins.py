@@ -1,0 +1,160 @@
+"""The strategies of built-in kinds, by resource: which functions fill in, prepare and check their objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+from app.sandbox.apiserver import metadata
+from app.sandbox.apiserver.rules import crds, pods, webhooks, workloads
+from app.sandbox.apiserver.rules.defaults import DEFAULTS, TEMPLATES, fill_in
+from app.sandbox.apiserver.strategies import Strategy
+
+Json: TypeAlias = dict[str, Any]
+Change: TypeAlias = Callable[[Json], None]
+
+
+def _prepare_namespace(obj: Json) -> None:
+    obj["status"] = {"phase": "Active"}
+    finalizers = obj.setdefault("spec", {}).setdefault("finalizers", [])
+    if "kubernetes" not in finalizers:
+        finalizers.append("kubernetes")
+
+
+def _default_namespace(obj: Json) -> None:
+    name = obj["metadata"].get("name")
+    if name:
+        # A selector can name a namespace by this label.
+        obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
+
+
+def _keep_namespace_spec(obj: Json, old: Json) -> None:
+    obj["spec"] = old.get("spec", {})
+
+
+def _prepare_daemon_set(obj: Json) -> None:
+    obj["metadata"].setdefault("annotations", {}).setdefault("deprecated.daemonset.template.generation", "1")
+
+
+def _prepare_job(obj: Json) -> None:
+    """A Job makes its selector of its own uid."""
+    if obj["spec"].get("manualSelector"):
+        return
+    uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
+    labels = {
+        "batch.kubernetes.io/controller-uid": uid,
+        "batch.kubernetes.io/job-name": name,
+        "controller-uid": uid,
+        "job-name": name,
+    }
+    obj["spec"].pop("manualSelector", None)
+    obj["spec"].setdefault("selector", {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}})
+    obj["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {}).update(labels)
+
+
+#: What a kind has beside its table of defaults and its Pod template.
+_SPECIAL: Final[Mapping[str, Strategy]] = {
+    "pods": pods.STRATEGY,
+    "nodes": Strategy(keeps_status=True),
+    "namespaces": Strategy(
+        default=_default_namespace,
+        prepare_create=_prepare_namespace,
+        prepare_update=_keep_namespace_spec,
+        name_rule=metadata.label_rule,
+    ),
+    "deployments.apps": Strategy(
+        default=workloads.default_deployment,
+        errors=workloads.deployment_errors,
+        update_errors=workloads.selector_stays,
+    ),
+    "replicasets.apps": Strategy(errors=workloads.workload_errors(), update_errors=workloads.selector_stays),
+    "statefulsets.apps": Strategy(
+        default=workloads.default_stateful_set,
+        errors=workloads.workload_errors(),
+        update_errors=workloads.stateful_set_stays,
+    ),
+    "daemonsets.apps": Strategy(
+        default=workloads.default_daemon_set,
+        prepare_create=_prepare_daemon_set,
+        errors=workloads.workload_errors(),
+        update_errors=workloads.selector_stays,
+    ),
+    "replicationcontrollers": Strategy(default=workloads.default_replication_controller),
+    "jobs.batch": Strategy(
+        default=workloads.default_job, prepare_create=_prepare_job, update_errors=workloads.job_stays
+    ),
+    "services": Strategy(
+        default=workloads.default_service,
+        errors=workloads.service_errors,
+        update_errors=workloads.service_stays,
+        name_rule=workloads.service_name_errors,
+    ),
+    "configmaps": Strategy(errors=workloads.config_map_errors, update_errors=workloads.frozen_data_stays),
+    "secrets": Strategy(
+        default=workloads.default_secret, errors=workloads.secret_errors, update_errors=workloads.secret_stays
+    ),
+    "rolebindings.rbac.authorization.k8s.io": Strategy(
+        default=workloads.default_role_binding,
+        update_errors=workloads.role_reference_stays,
+        name_rule=metadata.path_segment_errors,
+    ),
+    "clusterrolebindings.rbac.authorization.k8s.io": Strategy(
+        default=workloads.default_role_binding,
+        update_errors=workloads.role_reference_stays,
+        name_rule=metadata.path_segment_errors,
+    ),
+    "roles.rbac.authorization.k8s.io": Strategy(name_rule=metadata.path_segment_errors),
+    "clusterroles.rbac.authorization.k8s.io": Strategy(name_rule=metadata.path_segment_errors),
+    "priorityclasses.scheduling.k8s.io": Strategy(update_errors=workloads.priority_stays),
+    "customresourcedefinitions.apiextensions.k8s.io": Strategy(
+        default=workloads.default_crd, prepare_create=crds.prepare, errors=crds.errors, update_errors=crds.update_errors
+    ),
+    "mutatingwebhookconfigurations.admissionregistration.k8s.io": Strategy(errors=webhooks.errors),
+    "validatingwebhookconfigurations.admissionregistration.k8s.io": Strategy(errors=webhooks.errors),
+}
+_PLAIN: Final = Strategy()
+
+
+@cache
+def strategy_of(qualified: str) -> Strategy:
+    """How objects of a built-in resource are written."""
+    special = _SPECIAL.get(qualified, _PLAIN)
+    steps: list[Change] = []
+    if qualified in DEFAULTS:
+        steps.append(lambda obj: fill_in(qualified, obj))
+    if qualified in TEMPLATES:
+        steps.append(workloads.with_template(TEMPLATES[qualified], special.default))
+    else:
+        steps.append(special.default)
+    if len(steps) == 1 and qualified not in TEMPLATES:
+        return special
+    status = qualified in DEFAULTS and any(place.startswith("status") for place, _ in DEFAULTS[qualified])
+    return Strategy(
+        default=_sequence(steps),
+        prepare_create=_with_status(qualified, special.prepare_create) if status else special.prepare_create,
+        prepare_update=special.prepare_update,
+        errors=special.errors,
+        update_errors=special.update_errors,
+        name_rule=special.name_rule,
+        grace=special.grace,
+        keeps_status=special.keeps_status,
+    )
+
+
+def _sequence(steps: list[Change]) -> Change:
+    def run(obj: Json) -> None:
+        for step in steps:
+            step(obj)
+
+    return run
+
+
+def _with_status(qualified: str, prepare: Change) -> Change:
+    """A create takes the status away; what an empty one looks like is filled in again."""
+
+    def run(obj: Json) -> None:
+        prepare(obj)
+        fill_in(qualified, obj)
+
+    return run

@@ -1,0 +1,151 @@
+"""CEL: the conditions under which webhooks are called. A library evaluates; optional selections are rewritten for it.
+
+The library knows no ``a[?k]`` and ``a.?f``. Here an optional value is a list of none or one, which the library can
+compare, and ``optional(a, k)`` makes one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import cel
+
+_TOKEN: Final = re.compile(
+    r"""\s+ | [rRbB]?"(?:\\.|[^"\\])*" | [rRbB]?'(?:\\.|[^'\\])*' | [A-Za-z_]\w* | \d[\w.]* | \.\? | \[\? | . """,
+    re.VERBOSE | re.DOTALL,
+)
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
+_CLOSING: Final = {"(": ")", "[": "]", "[?": "]"}
+
+
+class CelError(ValueError):
+    """An expression that cannot be compiled, or that fails; the text is as Kubernetes words it."""
+
+
+def _optional(container: Any, key: Any) -> list[Any]:
+    """``container[?key]``: the value there, in a list, or an empty list. A container may be optional itself."""
+    if isinstance(container, list):
+        if not container:
+            return []
+        container = container[0]
+    if isinstance(container, Mapping) and key in container:
+        return [container[key]]
+    return []
+
+
+def _or_value(optional: list[Any], default: Any) -> Any:
+    return optional[0] if optional else default
+
+
+def _has_value(optional: list[Any]) -> bool:
+    return bool(optional)
+
+
+_FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
+    "optional": _optional,
+    "orValue": _or_value,
+    "hasValue": _has_value,
+}
+#: What can be called on an optional value.
+_METHODS: Final = frozenset({"orValue", "hasValue"})
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A compiled expression."""
+
+    source: str
+    program: cel.Program
+
+    def evaluate(self, variables: Mapping[str, Any]) -> Any:
+        """Its value. Raises :class:`CelError`."""
+        try:
+            return self.program.execute(cel.Context(variables=dict(variables), functions=dict(_FUNCTIONS)))
+        except KeyError as error:
+            why = f"no such key: {error.args[0] if error.args else ''}"
+        except (ValueError, TypeError, RuntimeError) as error:
+            why = str(error)
+        raise CelError(f"expression '{self.source}' resulted in error: {why}")
+
+
+@lru_cache(1024)
+def compiled(source: str) -> Expression:
+    """The expression, compiled once. Raises :class:`CelError`."""
+    try:
+        return Expression(source, cel.compile(rewritten(source)))
+    except ValueError as error:
+        raise CelError(f"compilation failed: {error}") from None
+
+
+def rewritten(source: str) -> str:
+    """The expression with optional selections as calls of ``optional``."""
+    if "[?" not in source and ".?" not in source:
+        return source
+    return _Rewriter([token for token in _TOKEN.findall(source) if not token.isspace()]).text()
+
+
+class _Rewriter:
+    """Goes through the tokens once; operands of selections are read as chains."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def text(self) -> str:
+        return self._until("")
+
+    def _peek(self, ahead: int = 0) -> str:
+        at = self._at + ahead
+        return self._tokens[at] if at < len(self._tokens) else ""
+
+    def _until(self, closing: str) -> str:
+        """Everything up to a closing bracket, which is passed over."""
+        parts: list[str] = []
+        while (word := self._peek()) and word != closing:
+            if _NAME.fullmatch(word) or word in ("(", "[", "{") or word[-1:] in "\"'" or word[0].isdigit():
+                parts.append(self._chain())
+            else:
+                parts.append(word)
+                self._at += 1
+            if parts[-1] in ("in",):
+                parts[-1] = " in "
+        self._at += 1
+        return "".join(parts)
+
+    def _chain(self) -> str:
+        """A primary and what is selected from it, called on it, indexed in it."""
+        word = self._peek()
+        self._at += 1
+        found = word + self._until(_CLOSING.get(word, "}")) + _CLOSING.get(word, "}") if word in "([{" else word
+        if found == "in":
+            return found
+        viral = False
+        while True:
+            word = self._peek()
+            if word == ".?" or (word == "." and viral and self._peek(2) != "("):
+                viral = True
+                found = f"optional({found}, '{self._peek(1)}')"
+                self._at += 2
+            elif word == "[?" or (word == "[" and viral):
+                self._at += 1
+                viral = True
+                found = f"optional({found}, {self._until(']')})"
+            elif word == "." and self._peek(1) in _METHODS and self._peek(2) == "(":
+                name = self._peek(1)
+                self._at += 3
+                rest = self._until(")")
+                found = f"{name}({found}, {rest})" if rest else f"{name}({found})"
+                viral = False
+            elif word == ".":
+                found += f".{self._peek(1)}"
+                self._at += 2
+                viral = False
+            elif word in ("(", "["):
+                self._at += 1
+                found += word + self._until(_CLOSING[word]) + _CLOSING[word]
+            else:
+                return found

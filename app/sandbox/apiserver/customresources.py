@@ -1,0 +1,208 @@
+"""Custom resources: a CustomResourceDefinition becomes rows of the registry, and takes its objects along when it goes.
+
+Source: Kubernetes 1.34, apiextensions-apiserver: pkg/apiserver, pkg/controller/{establish,finalizer,status}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from app.api.structural import unknown_fields, validate
+from app.kube.fielderrors import FieldError
+from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.discovery import ServedResource, custom_resources
+from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.scaling import ScalePaths
+from app.sandbox.apiserver.schemas import Field, custom_field, object_meta
+from app.sandbox.apiserver.storage import Collection, Entry, Verb
+from app.sandbox.apiserver.strategies import Strategy
+from app.sandbox.apiserver.structures import fill_defaults, tidied
+from app.sandbox.apiserver.tables import TableKind, custom_table
+from app.sandbox.apiserver.typecheck import Checker, Reader
+
+Json: TypeAlias = dict[str, Any]
+
+CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
+
+
+@dataclass(frozen=True)
+class CustomVersion:
+    """One served version of a custom resource."""
+
+    stored_api_version: str
+    list_kind: str
+    strategy: Strategy
+    field: Field
+    reader: Reader
+    table: TableKind
+    scale: ScalePaths | None
+    selectable_fields: tuple[str, ...]
+    #: ``spec.conversion.webhook``; None where versions differ in nothing but their name.
+    conversion: Mapping[str, Any] | None
+
+
+class CustomReader:
+    """Reads custom objects: metadata by its type, the rest pruned by the structural schema."""
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = schema
+        self._metadata = Checker(object_meta())
+
+    def read(self, value: Any) -> tuple[Any, list[str]]:
+        """The object without unknown fields and without nulls that stand for nothing, and the paths of the former."""
+        unknown = [] if self._schema.get("x-kubernetes-preserve-unknown-fields") else unknown_fields(
+            dict(self._schema), value
+        )  # fmt: skip
+        found = tidied(self._schema, value)
+        metadata, dropped = self._metadata.read(found.get("metadata") or {})
+        return {**found, "metadata": dict(metadata)}, unknown + [f"metadata.{name}" for name in dropped]
+
+
+def custom_rows(crd: Json) -> list[ResourceType]:
+    """The rows of a CustomResourceDefinition: one per served version."""
+    versions = {version["name"]: version for version in crd["spec"]["versions"]}
+    return [_row(crd, versions[served.version], served) for served in custom_resources(crd)]
+
+
+def _row(crd: Json, version: Json, served: ServedResource) -> ResourceType:
+    spec = crd["spec"]
+    schema = (version.get("schema") or {}).get("openAPIV3Schema") or {"x-kubernetes-preserve-unknown-fields": True}
+    stored = next(one["name"] for one in spec["versions"] if one.get("storage"))
+    conversion = spec.get("conversion") or {}
+    scale = (version.get("subresources") or {}).get("scale")
+    custom = CustomVersion(
+        stored_api_version=f"{spec['group']}/{stored}",
+        list_kind=spec["names"].get("listKind") or f"{served.kind}List",
+        strategy=_strategy(schema),
+        field=custom_field(schema),
+        reader=CustomReader(schema),
+        table=custom_table(version),
+        scale=_scale(scale) if scale is not None else None,
+        selectable_fields=tuple(one["jsonPath"].lstrip(".") for one in version.get("selectableFields") or ()),
+        conversion=conversion.get("webhook") if conversion.get("strategy") == "Webhook" else None,
+    )
+    return ResourceType(served, "gr", custom)
+
+
+def _scale(declared: Mapping[str, str]) -> ScalePaths:
+    def place(text: str) -> tuple[str, ...]:
+        return tuple(text.strip(".").split(".")) if text else ()
+
+    return ScalePaths(
+        place(declared.get("specReplicasPath", "")),
+        place(declared.get("statusReplicasPath", "")),
+        place(declared.get("labelSelectorPath", "")),
+    )
+
+
+def _strategy(schema: Mapping[str, Any]) -> Strategy:
+    plain = dict(schema)
+
+    def default(obj: Json) -> None:
+        fill_defaults(plain, obj)
+
+    def errors(obj: Json) -> list[FieldError]:
+        return validate(plain, {key: value for key, value in obj.items() if key != "metadata"})
+
+    return Strategy(default=default, errors=errors)
+
+
+class CustomResources:
+    """Keeps the registry at what the CustomResourceDefinitions say."""
+
+    def __init__(self, core: Core, changed: Callable[[], None]) -> None:
+        self._core = core
+        self._changed = changed
+        core.storage.listeners.append(self._committed)
+
+    def _committed(self, verb: Verb, collection: Collection, before: Entry | None, after: Entry | None) -> None:
+        entry = after if after is not None else before
+        if entry is None:
+            return
+        if collection.name == CRDS:
+            crd = entry.obj
+            self._core.registry.remove(crd["spec"]["group"], crd["spec"]["names"]["plural"])
+            if verb != "delete" and _is_true(crd, "Established"):
+                self._core.registry.add(custom_rows(crd))
+            self._changed()
+            if verb != "delete":
+                asyncio.get_running_loop().call_soon(self._settle, entry.key)
+        elif verb == "delete" and entry.key:
+            crds = self._core.named(CRDS).objects
+            if collection.name in crds and crds[collection.name].obj["metadata"].get("deletionTimestamp"):
+                asyncio.get_running_loop().call_soon(self._settle, collection.name)
+
+    def _settle(self, name: str) -> None:
+        """Bring a definition on: establish it, or empty it and let it go."""
+        collection = self._core.named(CRDS)
+        entry = collection.objects.get(name)
+        if entry is None:
+            return
+        if entry.obj["metadata"].get("deletionTimestamp"):
+            self._terminate(collection, entry)
+            return
+        settled = established(entry.obj, self._core.now())
+        if settled != entry.obj:
+            self._core.storage.update(collection, entry, settled)
+
+    def _terminate(self, collection: Collection, entry: Entry) -> None:
+        """Delete the objects of a definition that is being deleted; when all are gone, it goes too."""
+        crd = entry.obj
+        if CLEANUP not in (crd["metadata"].get("finalizers") or ()):
+            return
+        instances = self._core.named(entry.key)
+        now = self._core.now()
+        for held in list(instances.objects.values()):
+            metadata = held.obj["metadata"]
+            if not metadata.get("finalizers"):
+                self._core.storage.delete(instances, held)
+            elif not metadata.get("deletionTimestamp"):
+                marked = {**metadata, "deletionTimestamp": now, "deletionGracePeriodSeconds": 0}
+                self._core.storage.update(instances, held, {**held.obj, "metadata": marked})
+        if instances.objects:
+            message = "CustomResource deletion is in progress"
+            terminating = _with_condition(crd, "Terminating", "True", "InstanceDeletionInProgress", message, now)
+            if terminating != crd:
+                self._core.storage.update(collection, entry, terminating)
+            return
+        finalizers = [one for one in crd["metadata"]["finalizers"] if one != CLEANUP]
+        metadata = {key: value for key, value in crd["metadata"].items() if key != "finalizers"}
+        if finalizers:
+            metadata["finalizers"] = finalizers
+            self._core.storage.update(collection, entry, {**crd, "metadata": metadata})
+        else:
+            self._core.storage.delete(collection, entry, {**crd, "metadata": metadata})
+
+
+def established(crd: Json, now: str) -> Json:
+    """A definition with the status that says it is served."""
+    status = dict(crd.get("status") or {})
+    status["acceptedNames"] = crd["spec"]["names"]
+    stored = [version["name"] for version in crd["spec"]["versions"] if version.get("storage")]
+    known = status.get("storedVersions") or []
+    status["storedVersions"] = known + [name for name in stored if name not in known]
+    finalizers = crd["metadata"].get("finalizers") or []
+    metadata = crd["metadata"] if CLEANUP in finalizers else {**crd["metadata"], "finalizers": [*finalizers, CLEANUP]}
+    found = {**crd, "metadata": metadata, "status": status}
+    found = _with_condition(found, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now)
+    message = "the initial names have been accepted"
+    return _with_condition(found, "Established", "True", "InitialNamesAccepted", message, now)
+
+
+def _with_condition(crd: Json, kind: str, value: str, reason: str, message: str, now: str) -> Json:
+    status = crd.get("status") or {}
+    conditions = list(status.get("conditions") or ())
+    if any(one["type"] == kind and one["status"] == value for one in conditions):
+        return crd
+    conditions = [one for one in conditions if one["type"] != kind]
+    conditions.append({"type": kind, "status": value, "reason": reason, "message": message, "lastTransitionTime": now})
+    return {**crd, "status": {**status, "conditions": conditions}}
+
+
+def _is_true(crd: Json, kind: str) -> bool:
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    return any(one["type"] == kind and one["status"] == "True" for one in conditions)

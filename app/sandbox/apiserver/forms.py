@@ -1,0 +1,168 @@
+"""Forms: how objects are shown to a client, as its Accept header asks. Objects, metadata alone, or rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import orjson
+
+from app.kube.clock import Clock
+from app.sandbox.apiserver import status
+from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.storage import Entry
+from app.sandbox.apiserver.tables import TableKind
+
+Shape: TypeAlias = Literal["object", "table", "metadata"]
+MEDIA_TYPES: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_META_VERSIONS: Final = frozenset({"v1", "v1beta1"})
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What the client takes: the shape of the answer, its encoding and the version of the shape's group."""
+
+    shape: Shape = "object"
+    yaml: bool = False
+    version: str = "v1"
+
+
+PLAIN: Final = Accepted()
+
+
+def wants_yaml(accept: str) -> bool:
+    """Whether the first encoding that the client takes is YAML."""
+    media = accept.partition(",")[0].partition(";")[0].strip()
+    return media in ("application/yaml", "text/yaml")
+
+
+def negotiate(accept: str, *, listing: bool = False, go_type: str = "") -> Accepted:
+    """The first of the Accept header's choices that the server has. Refuses (406) where there is none.
+
+    ``go_type``: what the objects are, for the refusal of a form that is for lists, or not for lists.
+    """
+    known = False
+    if not accept or accept == "application/json":
+        return PLAIN
+    for choice in accept.split(","):
+        media, *parameters = (part.strip() for part in choice.split(";"))
+        if media in ("*/*", "application/*", "application/json"):
+            yaml = False
+        elif media in ("application/yaml", "text/yaml"):
+            yaml = True
+        else:
+            continue
+        known = True
+        values = dict(part.split("=", 1) for part in parameters if "=" in part)
+        wanted = values.get("as", "")
+        version = values.get("v", "v1")
+        if not wanted:
+            return Accepted(yaml=yaml)
+        if values.get("g") != "meta.k8s.io" or version not in _META_VERSIONS:
+            continue
+        if wanted == "Table":
+            return Accepted("table", yaml, version)
+        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            if go_type and listing != (wanted == "PartialObjectMetadataList"):
+                is_what = "is a list" if listing else "is not a list"
+                raise status.wrong_form(f"you requested {wanted}, but the requested object {is_what} ({go_type})")
+            return Accepted("metadata", yaml, version)
+    raise status.not_acceptable(MEDIA_TYPES) if known else status.not_available(MEDIA_TYPES)
+
+
+class ObjectForm:
+    """The object as it is stored."""
+
+    def __init__(self, resource: ResourceType) -> None:
+        self._resource = resource
+        self.key: object = resource.api_version
+        #: Items of lists of built-in kinds carry no apiVersion and kind of their own.
+        self._prefix = b"" if resource.custom is not None else _type_prefix(resource)
+
+    def encode(self, entry: Entry) -> bytes:
+        """The object."""
+        return entry.raw
+
+    def item(self, entry: Entry) -> bytes:
+        """The object as an item of a list."""
+        raw = entry.raw
+        return b"{" + raw[len(self._prefix) :] if self._prefix and raw.startswith(self._prefix) else raw
+
+    def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
+        """A list of them."""
+        items = [self.item(entry) for entry in entries]
+        head = {"kind": self._resource.list_name, "apiVersion": self._resource.api_version, "metadata": metadata}
+        return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
+
+    def bookmark(self, metadata: dict[str, object]) -> bytes:
+        """Kind, apiVersion and metadata."""
+        resource = self._resource
+        return orjson.dumps({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
+
+
+def _type_prefix(resource: ResourceType) -> bytes:
+    return orjson.dumps({"kind": resource.kind, "apiVersion": resource.api_version})[:-1] + b","
+
+
+class MetadataForm:
+    """``PartialObjectMetadata``: what every object has, without the rest."""
+
+    def __init__(self, version: str) -> None:
+        self._api_version = f"meta.k8s.io/{version}"
+        self.key: object = ("metadata", version)
+
+    def encode(self, entry: Entry) -> bytes:
+        """The object's metadata."""
+        return self.bookmark(entry.obj["metadata"])
+
+    def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
+        """A list of them."""
+        items = [self.encode(entry) for entry in entries]
+        head = {"kind": "PartialObjectMetadataList", "apiVersion": self._api_version, "metadata": metadata}
+        return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
+
+    def bookmark(self, metadata: dict[str, object]) -> bytes:
+        """Metadata in their envelope."""
+        return orjson.dumps({"kind": "PartialObjectMetadata", "apiVersion": self._api_version, "metadata": metadata})
+
+
+class TableForm:
+    """``Table``: the columns ``kubectl get`` prints, computed by the server."""
+
+    def __init__(
+        self, kind: TableKind, clock: Clock, version: str, include: str, *, headers_once: bool = False
+    ) -> None:
+        self._kind = kind
+        self._clock = clock
+        self._api_version = f"meta.k8s.io/{version}"
+        self._include = include or "Metadata"
+        #: In a watch only the first event names the columns.
+        self._headers_once = headers_once
+        self._headers = True
+        self.key: object = object()
+
+    def encode(self, entry: Entry) -> bytes:
+        """A table of one row."""
+        return self._table([entry.obj], {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")})
+
+    def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
+        """A table of all rows."""
+        return self._table([entry.obj for entry in entries], metadata) + b"\n"
+
+    def bookmark(self, metadata: dict[str, object]) -> bytes:
+        """A table whose only row is the bookmark."""
+        partial = {"kind": "PartialObjectMetadata", "apiVersion": self._api_version, "metadata": metadata}
+        table = self._kind.table([], self._clock.now(), metadata={"resourceVersion": metadata["resourceVersion"]})
+        table["rows"] = [{"cells": [], "object": partial}]
+        return orjson.dumps(table)
+
+    def _table(self, objects: list[dict[str, Any]], metadata: dict[str, Any]) -> bytes:
+        now = self._clock.now()
+        table = self._kind.table(objects, now, metadata=metadata, include_object=self._include, headers=self._headers)
+        self._headers = not self._headers_once
+        table["apiVersion"] = self._api_version
+        return orjson.dumps(table)
+
+
+AnyForm: TypeAlias = ObjectForm | MetadataForm | TableForm

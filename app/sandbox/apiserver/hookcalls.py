@@ -1,0 +1,146 @@
+"""Calling webhooks: over HTTPS, or in process where the simulation registered what answers for a URL."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
+
+import aiohttp
+import orjson
+
+from app.kube.clock import Clock
+
+Json: TypeAlias = dict[str, Any]
+#: Answers for a webhook server in process: path and body to HTTP status and body.
+Local: TypeAlias = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
+
+_MAX_ANSWER: Final = 16 * 2**20
+
+
+class CallFailed(Exception):
+    """No usable answer came; the text is as Kubernetes words it."""
+
+
+@dataclass
+class HookCaller:
+    """Sends reviews. Services are reached where ``services`` says, or by ``local``, by ``name.namespace``."""
+
+    clock: Clock
+    #: ``name.namespace`` → host and port.
+    services: dict[str, tuple[str, int]] = field(default_factory=dict)
+    #: ``name.namespace``, or ``host:port`` of a URL → what answers in this process.
+    local: dict[str, Local] = field(default_factory=dict)
+    _sessions: dict[str, aiohttp.ClientSession] = field(default_factory=dict)
+
+    async def call(self, url: str, ca_bundle: str, review: Json, seconds: float) -> Json:
+        """The answer to a review. Raises :class:`CallFailed`."""
+        parts = urlsplit(url)
+        body = orjson.dumps(review)
+        shown = f'Post "{url}?timeout={int(seconds)}s"'
+        name = _service_name(parts.hostname or "")
+        try:
+            local = self.local.get(name) or self.local.get(parts.netloc)
+            if local is not None:
+                status, answer = await self.clock.wait_for(local(parts.path, body), seconds)
+            else:
+                status, answer = await self._post(url, name, ca_bundle, body, seconds)
+        except TimeoutError:
+            raise CallFailed(f"failed to call webhook: {shown}: context deadline exceeded") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise CallFailed(f"failed to call webhook: {shown}: {_explained(error, parts.netloc)}") from None
+        if status >= 300:
+            raise CallFailed(f"failed to call webhook: {_server_said(status, answer)}")
+        try:
+            found = orjson.loads(answer)
+        except orjson.JSONDecodeError:
+            start = answer[:20].decode("utf-8", "replace")
+            raise CallFailed(
+                "failed to call webhook: couldn't get version/kind; json parse error: invalid character "
+                f"'{start[:1]}' looking for beginning of value"
+            ) from None
+        if not isinstance(found, dict):
+            raise CallFailed("failed to call webhook: couldn't get version/kind; json parse error")
+        return found
+
+    async def _post(self, url: str, service: str, ca_bundle: str, body: bytes, seconds: float) -> tuple[int, bytes]:
+        parts = urlsplit(url)
+        target, server_name = url, None
+        if service:
+            address = self.services.get(service)
+            if address is None:
+                raise OSError(f'no endpoints available for service "{service.partition(".")[0]}"')
+            target = f"https://{address[0]}:{address[1]}{parts.path}"
+            server_name = parts.hostname
+        session = self._session(ca_bundle)
+        limits = aiohttp.ClientTimeout(total=seconds)
+        async with session.post(
+            target,
+            data=body,
+            params={"timeout": f"{int(seconds)}s"},
+            headers={"Content-Type": "application/json", "Accept": "application/json, */*"},
+            timeout=limits,
+            server_hostname=server_name,
+            allow_redirects=False,
+        ) as answer:
+            return answer.status, await answer.content.read(_MAX_ANSWER)
+
+    def _session(self, ca_bundle: str) -> aiohttp.ClientSession:
+        session = self._sessions.get(ca_bundle)
+        if session is None:
+            context = ssl.create_default_context(cadata=base64.b64decode(ca_bundle).decode() if ca_bundle else None)
+            context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+            connector = aiohttp.TCPConnector(ssl=context, limit=0)
+            session = self._sessions[ca_bundle] = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        return session
+
+    async def close(self) -> None:
+        """Close all connections."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            await session.close()
+        await asyncio.sleep(0)
+
+
+def _service_name(host: str) -> str:
+    parts = host.split(".")
+    return f"{parts[0]}.{parts[1]}" if len(parts) == 3 and parts[2] == "svc" else ""
+
+
+def _explained(error: Exception, address: str) -> str:
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
+        return "tls: failed to verify certificate: x509: certificate signed by unknown authority"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        if isinstance(error.os_error, ConnectionRefusedError):
+            return f"dial tcp {address}: connect: connection refused"
+        return f"dial tcp {address}: {error.os_error.strerror or error.os_error}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "EOF"
+    return str(error)
+
+
+def _server_said(status: int, answer: bytes) -> str:
+    text = answer[:2000].decode("utf-8", "replace").strip()
+    try:
+        found = orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        found = None
+    if isinstance(found, dict) and found.get("kind") == "Status":
+        return str(found.get("message", ""))
+    if status == 404:
+        return "the server could not find the requested resource"
+    if status == 503:
+        return "the server is currently unable to handle the request"
+    if status >= 500:
+        return f'an error on the server ("{text}") has prevented the request from succeeding'
+    if status == 400:
+        return (
+            f"the server rejected our request for an unknown reason ({text})"
+            if not text
+            else ("the server rejected our request for an unknown reason")
+        )
+    return f"the server responded with the status code {status} but did not return more information"

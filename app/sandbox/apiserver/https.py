@@ -1,0 +1,180 @@
+"""The server over HTTPS: a plain ASGI application on uvicorn, and the certificate and kubeconfig that go with it.
+
+    async with HttpsServer.start(api, port=0) as server:
+        Path("kubeconfig").write_text(server.kubeconfig())
+
+HTTP/1.1 with chunked streams. Nobody is refused: a bearer token names its user, whoever has none is the admin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import parse_qsl
+
+import yaml
+
+from app.certs.issue import CertificateSet, issue
+from app.kube.transport import Response
+from app.manager.serving import Server, bind
+from app.sandbox.apiserver.bodies import MAX_BODY
+from app.sandbox.apiserver.requests import Call, User
+from app.sandbox.apiserver.server import ApiServer
+from app.sandbox.apiserver.tokens import user_of
+from app.sandbox.apiserver.watching import Watcher
+
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+
+ADMIN: Final = User()
+_HOSTS: Final = ("localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+class Application:
+    """The ASGI application."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self._api = api
+        self._users: dict[str, User] = {}
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        call = self._call(scope, await _body(receive))
+        answer = await self._api.serve(call)
+        if isinstance(answer, Watcher):
+            await _stream(answer, receive, send)
+            return
+        await send({"type": "http.response.start", "status": answer.status, "headers": _raw_headers(answer)})
+        await send({"type": "http.response.body", "body": answer.body if call.method != "HEAD" else b""})
+
+    def _call(self, scope: Message, body: bytes) -> Call:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        query = scope["query_string"]
+        pairs = dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)) if query else {}
+        path = scope["raw_path"].decode("latin-1").partition("?")[0] if scope.get("raw_path") else scope["path"]
+        return Call(scope["method"], path, pairs, headers, body, self._user(headers.get("authorization", "")))
+
+    def _user(self, authorization: str) -> User:
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            return ADMIN
+        user = self._users.get(token)
+        if user is None:
+            user = self._users[token] = user_of(token.strip())
+        return user
+
+
+async def _body(receive: Receive) -> bytes:
+    """The whole body; of one that is too large only so much that this is noticed."""
+    message = await receive()
+    if not message.get("more_body"):
+        return bytes(message.get("body", b""))
+    parts = [message.get("body", b"")]
+    size = len(parts[0])
+    while message.get("more_body"):
+        message = await receive()
+        part = message.get("body", b"")
+        size += len(part)
+        if size <= MAX_BODY + 1:
+            parts.append(part)
+        elif sum(map(len, parts)) <= MAX_BODY:
+            parts.append(part[: MAX_BODY + 1])
+    return b"".join(parts)
+
+
+def _raw_headers(answer: Response) -> list[tuple[bytes, bytes]]:
+    headers = [(name.lower().encode("latin-1"), value.encode("utf-8")) for name, value in answer.headers.items()]
+    return [*headers, (b"content-length", str(len(answer.body)).encode())]
+
+
+async def _stream(watcher: Watcher, receive: Receive, send: Send) -> None:
+    """Send what the watcher has until it ends or the client goes."""
+    gone = asyncio.ensure_future(_disconnected(receive, watcher))
+    try:
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        # An empty piece sends the head: a client waits for it before it takes the watch for open.
+        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        async for piece in watcher.chunks():
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()
+        watcher.close()
+
+
+async def _disconnected(receive: Receive, watcher: Watcher) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    watcher.close()
+
+
+class HttpsServer:
+    """An API server that listens."""
+
+    def __init__(self, host: str, port: int, certificates: CertificateSet) -> None:
+        self.host = host
+        self.port = port
+        self.certificates = certificates
+
+    @property
+    def url(self) -> str:
+        """``https://127.0.0.1:6443``."""
+        return f"https://{self.host}:{self.port}"
+
+    def kubeconfig(self, user: str = "system:admin") -> str:
+        """A kubeconfig for this server, as YAML."""
+        cluster = {
+            "server": self.url,
+            "certificate-authority-data": base64.b64encode(self.certificates.ca_cert).decode(),
+        }
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "sandbox", "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": user}}],
+            "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": user, "namespace": "default"}}],
+            "current-context": "sandbox",
+        }
+        return yaml.safe_dump(document, sort_keys=False)
+
+    @classmethod
+    @asynccontextmanager
+    async def start(
+        cls, api: ApiServer, *, host: str = "127.0.0.1", port: int = 0, flag: str = "--port"
+    ) -> AsyncIterator[HttpsServer]:
+        """Listen while inside; port 0 takes a free one. Raises ``StartError`` naming ``flag`` where it cannot."""
+        sock = bind(host, port, flag)
+        found = cls(host, sock.getsockname()[1], issue((host, *_HOSTS), api.core.clock.now()))
+        api.documents.served_at(f"{host}:{found.port}")
+        server = Server(Application(api), tls=_context(found.certificates))
+        # The socket listens already: who connects early waits for the first turn of the server.
+        running = asyncio.create_task(server.serve(sockets=[sock]), name="sandbox: HTTPS")
+        try:
+            yield found
+        finally:
+            api.close()
+            server.stop()
+            await asyncio.gather(running, return_exceptions=True)
+            sock.close()
+
+
+def _context(certificates: CertificateSet) -> ssl.SSLContext:
+    """Only files can be loaded, so certificate and key are in one for a moment."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with tempfile.TemporaryDirectory() as folder:
+        pem = Path(folder, "tls.pem")
+        pem.touch(0o600)
+        pem.write_bytes(certificates.cert + certificates.key)
+        context.load_cert_chain(pem)
+    return context

@@ -1,0 +1,188 @@
+"""Get, list and watch: versions, pages, snapshots of the past, and streams of what changes."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import orjson
+
+from app.kube.fielderrors import FieldError, forbidden, not_supported
+from app.sandbox.apiserver import golang, status
+from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.forms import AnyForm
+from app.sandbox.apiserver.requests import Call
+from app.sandbox.apiserver.selecting import selection
+from app.sandbox.apiserver.status import Refusal
+from app.sandbox.apiserver.storage import Collection, Entry
+from app.sandbox.apiserver.watching import Convert, Watcher, watch_seconds
+
+_CONTINUE_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+_TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105  # not a secret
+
+
+def get(core: Core, call: Call) -> Entry:
+    """One object. A version that is yet to come is refused."""
+    _check_not_future(core, call.revision)
+    return core.entry(call)
+
+
+def _check_not_future(core: Core, revision: int) -> None:
+    if revision > core.storage.revision:
+        raise status.too_large_version(revision, core.storage.revision)
+
+
+def read_token(token: str) -> tuple[int, str]:
+    """Version and first key of a continue token. Refuses what is none."""
+    try:
+        found = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        version, revision, start = found["v"], found["rv"], found["start"]
+    except (binascii.Error, KeyError, TypeError, ValueError) as error:
+        why = _why_no_token(token) or str(error)
+        raise status.bad_request(f"invalid continue token: continue key is not valid: {why}") from None
+    if version != _TOKEN_VERSION:
+        why = f"server does not recognize this encoded version {version}"
+        raise status.bad_request(f"invalid continue token: continue key is not valid: {why}")
+    return int(revision), str(start)
+
+
+def _why_no_token(token: str) -> str:
+    try:
+        return golang.syntax_error(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    except binascii.Error:
+        return "illegal base64 data"
+
+
+def _listed_revision(call: Call) -> int:
+    """The version a list asks for. Refuses what is none."""
+    try:
+        return call.revision
+    except Refusal as refusal:
+        raise status.bad_request(f"invalid resource version: {refusal.message}") from None
+
+
+def make_token(revision: int, start: str) -> str:
+    """The continue token of a list at a version; ``start``: the first key that is not shown yet."""
+    raw = orjson.dumps({"v": _TOKEN_VERSION, "rv": revision, "start": start})
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _list_option_errors(call: Call) -> list[FieldError]:
+    query = call.query
+    errors: list[FieldError] = []
+    version, match = query.get("resourceVersion", ""), query.get("resourceVersionMatch", "")
+    at = "resourceVersionMatch"
+    if match:
+        if not version:
+            errors.append(forbidden(at, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+        if query.get("continue"):
+            errors.append(forbidden(at, "resourceVersionMatch is forbidden when continue is provided"))
+        if match not in ("Exact", "NotOlderThan"):
+            errors.append(not_supported(at, match, ("Exact", "NotOlderThan", "")))
+        if match == "Exact" and version == "0":
+            errors.append(forbidden(at, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'))
+    if "sendInitialEvents" in query:
+        errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    return errors
+
+
+def _watch_option_errors(call: Call) -> list[FieldError]:
+    query = call.query
+    errors: list[FieldError] = []
+    match, at = query.get("resourceVersionMatch", ""), "resourceVersionMatch"
+    if "sendInitialEvents" in query and match != "NotOlderThan":
+        errors.append(forbidden(at, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
+    if match:
+        if "sendInitialEvents" not in query:
+            detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            errors.append(forbidden(at, detail))
+        if match != "NotOlderThan":
+            errors.append(not_supported(at, match, ("NotOlderThan",)))
+        if query.get("continue"):
+            errors.append(forbidden(at, "resourceVersionMatch is forbidden when continue is provided"))
+    return errors
+
+
+def _check_options(errors: list[FieldError]) -> None:
+    if errors:
+        raise status.invalid_kind("meta.k8s.io", "ListOptions", "", errors)
+
+
+def list_objects(core: Core, call: Call) -> tuple[list[Entry], dict[str, Any]]:
+    """The entries of one page, and the metadata of the list."""
+    _check_options(_list_option_errors(call))
+    selected = selection(call)
+    limit = max(call.number("limit") or 0, 0)
+    call.number("timeoutSeconds")
+    token = call.query.get("continue", "")
+    collection = core.collection(call.resource)
+    revision, start, total = core.storage.revision, "", True
+    if token:
+        at, start = read_token(token)
+        if _listed_revision(call):
+            raise status.bad_request("specifying resource version is not allowed when using continue")
+        if at >= 0:
+            collection, revision = _snapshot(core, collection, at, start), at
+    elif (asked := _listed_revision(call)) and call.query.get("resourceVersionMatch") == "Exact":
+        _check_not_future(core, asked)
+        collection, revision = _snapshot(core, collection, asked, ""), asked
+    else:
+        _check_not_future(core, call.revision)
+    matches = selected.predicate() if selected.narrow else None
+    found: list[Entry] = []
+    metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+    rest = collection.select(selected.namespace, start)
+    for entry in rest:
+        if matches is None or matches(entry):
+            if limit and len(found) == limit:
+                metadata["continue"] = make_token(revision, f"{found[-1].key}\0")
+                total = False
+                break
+            found.append(entry)
+    if not total and not selected.narrow:
+        metadata["remainingItemCount"] = 1 + sum(1 for _ in rest)
+    return found, metadata
+
+
+def _snapshot(core: Core, collection: Collection, revision: int, start: str) -> Collection:
+    """The collection as of a version. Refuses versions that are compacted or yet to come."""
+    _check_not_future(core, revision)
+    if revision < collection.compacted:
+        if not start:
+            raise status.expired("The provided resource version is too old.")
+        refusal = status.expired(_CONTINUE_EXPIRED)
+        refusal.continue_token = make_token(-1, start)
+        raise refusal
+    return collection if revision == core.storage.revision else collection.as_of(revision)
+
+
+def watch(core: Core, call: Call, form: AnyForm, convert: Convert | None = None) -> Watcher:
+    """Open a watch; it is told of all commits from now on, and has what came before in its first piece."""
+    _check_options(_watch_option_errors(call))
+    selected = selection(call)
+    bookmarks, initial = call.flag("allowWatchBookmarks"), call.flag("sendInitialEvents")
+    collection = core.collection(call.resource)
+    watcher = Watcher(core.storage, collection, selected.predicate(), form, bookmarks=bookmarks, convert=convert)
+    seconds = watch_seconds(call.number("timeoutSeconds"), core.rng)
+    try:
+        revision = call.revision
+    except Refusal as refusal:
+        raise status.plain_error(refusal.message) from None
+    if initial:
+        _check_not_future(core, revision)
+        watcher.existing(announce_end=True)
+    elif revision == 0 and "sendInitialEvents" not in call.query:
+        watcher.existing(announce_end=False)
+    elif revision and revision < collection.compacted:
+        watcher.refuse(status.expired(f"too old resource version: {revision} ({collection.compacted + 1})"))
+        return watcher
+    elif revision:
+        watcher.replay(revision)
+    watcher.start(seconds)
+    return watcher

@@ -1,0 +1,1 @@
+"""What is special about single built-in kinds: defaults, what the server sets, what may not change."""

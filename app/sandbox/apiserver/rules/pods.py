@@ -1,0 +1,266 @@
+"""Pods and templates of Pods: defaults, quality of service, and which fields of a Pod may still change.
+
+Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go, pkg/apis/core/validation, pkg/registry/core/pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from app.api.core_defaults import default_container, default_volume
+from app.api.core_validation import pod_errors
+from app.kube.fielderrors import FieldError, Path, forbidden, invalid, not_supported, required
+from app.kube.quantities import parse
+from app.sandbox.apiserver.strategies import Strategy
+
+Json: TypeAlias = dict[str, Any]
+
+SPEC: Final = Path("spec")
+_POD_SPEC: Final[Mapping[str, Any]] = {
+    "dnsPolicy": "ClusterFirst",
+    "restartPolicy": "Always",
+    "schedulerName": "default-scheduler",
+}
+_LISTS: Final = ("containers", "initContainers")
+_UPDATABLE: Final = ",".join(
+    (
+        "`spec.containers[*].image`",
+        "`spec.initContainers[*].image`",
+        "`spec.activeDeadlineSeconds`",
+        "`spec.tolerations` (only additions to existing tolerations)",
+        "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+    )
+)
+_MUTABLE: Final = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
+
+
+# ---- defaults
+
+
+def default_pod_spec(spec: Json) -> None:
+    """The defaults every Pod spec gets, in a Pod or in a template."""
+    for key, value in _POD_SPEC.items():
+        if not spec.get(key):
+            spec[key] = value
+    if spec.get("terminationGracePeriodSeconds") is None:
+        spec["terminationGracePeriodSeconds"] = 30
+    spec.setdefault("securityContext", {})
+    if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
+        spec["serviceAccountName"] = spec["serviceAccount"] = account
+    for name in (*_LISTS, "ephemeralContainers"):
+        for container in spec.get(name) or ():
+            default_container(container, startup_probe=True)
+            container.setdefault("resources", {})
+    for volume in spec.get("volumes") or ():
+        default_volume(volume)
+
+
+def default_template(template: Json) -> None:
+    """The defaults of a Pod template."""
+    template.setdefault("metadata", {})
+    default_pod_spec(template.setdefault("spec", {}))
+
+
+def default_pod(pod: Json) -> None:
+    """The defaults of a Pod: those of its spec, and requests from limits."""
+    spec = pod.setdefault("spec", {})
+    default_pod_spec(spec)
+    spec.setdefault("enableServiceLinks", True)
+    for name in _LISTS:
+        for container in spec.get(name) or ():
+            limits = container["resources"].get("limits")
+            if limits:
+                requests = container["resources"].setdefault("requests", {})
+                for resource, quantity in limits.items():
+                    requests.setdefault(resource, quantity)
+            if spec.get("hostNetwork"):
+                for port in container.get("ports") or ():
+                    port.setdefault("hostPort", port.get("containerPort"))
+
+
+# ---- create
+
+
+def quality_of_service(spec: Mapping[str, Any]) -> str:
+    """Guaranteed, Burstable or BestEffort."""
+    containers = [container for name in _LISTS for container in spec.get(name) or ()]
+    demands = [container.get("resources") or {} for container in containers]
+    seen = False
+    guaranteed = True
+    for demand in demands:
+        requests, limits = _compute(demand.get("requests")), _compute(demand.get("limits"))
+        seen = seen or bool(requests) or bool(limits)
+        if limits.keys() != {"cpu", "memory"} or requests != limits:
+            guaranteed = False
+    if not seen:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _compute(quantities: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = {}
+    for name, text in (quantities or {}).items():
+        if name in ("cpu", "memory") and (quantity := parse(text)) != parse("0"):
+            found[name] = quantity
+    return found
+
+
+def _prepare_create(pod: Json) -> None:
+    pod["status"] = {"phase": "Pending", "qosClass": quality_of_service(pod["spec"])}
+
+
+def grace_period(pod: Json, asked: int | None) -> int:
+    """Seconds a Pod has to stop: none where nothing runs."""
+    spec = pod.get("spec") or {}
+    period = asked if asked is not None else spec.get("terminationGracePeriodSeconds")
+    if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
+        return 0
+    if period is None:
+        return 0
+    return period if period >= 0 else 1
+
+
+# ---- validation
+
+
+def spec_errors(spec: Json, path: Path) -> list[FieldError]:
+    """What is wrong with a Pod spec: containers and volumes in full, of the rest what scenarios get wrong."""
+    parts = [spec.get("containers") or [], spec.get("initContainers") or [], spec.get("volumes") or []]
+    # Pods of one template have the same containers: what was found for one holds for all.
+    errors = list(_container_errors(orjson.dumps(parts), path))
+    if not parts[0]:
+        errors.append(required(path.child("containers")))
+    policy = spec.get("restartPolicy")
+    if policy not in ("Always", "OnFailure", "Never"):
+        errors.append(not_supported(path.child("restartPolicy"), policy or "", ("Always", "OnFailure", "Never")))
+    dns = spec.get("dnsPolicy")
+    known = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+    if dns not in known:
+        errors.append(not_supported(path.child("dnsPolicy"), dns or "", known))
+    return errors
+
+
+@lru_cache(1024)
+def _container_errors(parts: bytes, path: Path) -> tuple[FieldError, ...]:
+    containers, init_containers, volumes = orjson.loads(parts)
+    return tuple(pod_errors(containers, init_containers, volumes, path))
+
+
+def _errors(pod: Json) -> list[FieldError]:
+    return spec_errors(pod["spec"], SPEC)
+
+
+def _update_errors(pod: Json, old: Json) -> list[FieldError]:
+    """Which changes of a Pod's spec are refused."""
+    new, before = pod["spec"], old.get("spec") or {}
+    if new == before:
+        return []
+    errors: list[FieldError] = []
+    for name in _LISTS:
+        if len(new.get(name) or ()) != len(before.get(name) or ()):
+            return [forbidden(SPEC.child(name), "pod updates may not add or remove containers")]
+        for index, container in enumerate(new.get(name) or ()):
+            image = container.get("image", "")
+            if image != image.strip():
+                at = SPEC.child(name).index(index).child("image")
+                errors.append(invalid(at, image, "must not have leading or trailing whitespace"))
+    errors += _deadline_errors(new.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"))
+    errors += _toleration_errors(new.get("tolerations") or [], before.get("tolerations") or [])
+    errors += _gate_errors(new.get("schedulingGates") or [], before.get("schedulingGates") or [])
+    munged = _munged(new, before)
+    if munged != before:
+        shown = "\n".join(_differences(before, munged))
+        message = f"pod updates may not change fields other than {_UPDATABLE}\n{shown}"
+        errors.append(forbidden(SPEC, message))
+    return errors
+
+
+def _munged(new: Json, before: Json) -> Json:
+    """The new spec with everything that may change as it was."""
+    munged = dict(new)
+    for name in _LISTS:
+        if name in munged:
+            munged[name] = [
+                {**container, "image": previous.get("image")}
+                for container, previous in zip(new[name], before[name], strict=True)
+            ]
+    for name in _MUTABLE:
+        munged.pop(name, None)
+        if name in before:
+            munged[name] = before[name]
+    grace = before.get("terminationGracePeriodSeconds")
+    if grace is not None and grace < 0 and new.get("terminationGracePeriodSeconds") == 1:
+        munged["terminationGracePeriodSeconds"] = grace
+    if before.get("schedulingGates"):
+        # A Pod that no scheduler looks at yet may still be told where to go.
+        if "nodeSelector" in before:
+            munged["nodeSelector"] = before["nodeSelector"]
+        else:
+            munged.pop("nodeSelector", None)
+        if "affinity" in before:
+            munged["affinity"] = before["affinity"]
+        else:
+            munged.pop("affinity", None)
+    return munged
+
+
+def _differences(before: Any, after: Any, path: str = "spec") -> Iterator[str]:
+    """The places where two specs differ, as lines."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted(before.keys() | after.keys()):
+            if before.get(key) != after.get(key):
+                yield from _differences(before.get(key), after.get(key), f"{path}.{key}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (one, other) in enumerate(zip(before, after, strict=True)):
+            if one != other:
+                yield from _differences(one, other, f"{path}[{index}]")
+    else:
+        yield f"- {path}: {orjson.dumps(before).decode()}"
+        yield f"+ {path}: {orjson.dumps(after).decode()}"
+
+
+def _deadline_errors(new: int | None, before: int | None) -> list[FieldError]:
+    at = SPEC.child("activeDeadlineSeconds")
+    if new is None:
+        message = "must not update from a positive integer to nil value"
+        return [invalid(at, None, message)] if before is not None else []
+    if not 0 <= new < 2**31:
+        return [invalid(at, new, f"must be between 0 and {2**31 - 1}, inclusive")]
+    if before is not None and new > before:
+        return [invalid(at, new, "must be less than or equal to previous value")]
+    return []
+
+
+def _toleration_errors(new: list[Json], before: list[Json]) -> list[FieldError]:
+    def without_seconds(toleration: Json) -> Json:
+        return {key: value for key, value in toleration.items() if key != "tolerationSeconds"}
+
+    kept = [without_seconds(one) for one in new]
+    if any(without_seconds(one) not in kept for one in before):
+        message = "existing toleration can not be modified except its tolerationSeconds"
+        return [forbidden(SPEC.child("tolerations"), message)]
+    return []
+
+
+def _gate_errors(new: list[Json], before: list[Json]) -> list[FieldError]:
+    names = {gate.get("name") for gate in before}
+    return [
+        forbidden(SPEC.child("schedulingGates").index(index), "only deletion is allowed, but found new scheduling gate "
+                  f"'{gate.get('name')}'")
+        for index, gate in enumerate(new)
+        if gate.get("name") not in names
+    ]  # fmt: skip
+
+
+STRATEGY: Final = Strategy(
+    default=default_pod,
+    prepare_create=_prepare_create,
+    errors=_errors,
+    update_errors=_update_errors,
+    grace=grace_period,
+    keeps_status=True,
+)

@@ -1,0 +1,115 @@
+"""Webhook configurations: what is wrong with one.
+
+Source: Kubernetes 1.34, pkg/apis/admissionregistration/validation.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from app.kube.fielderrors import FieldError, Path, duplicate, invalid, not_supported, required
+from app.kube.selectors import validate_selector
+from app.kube.validation import is_dns1123_subdomain
+from app.sandbox.apiserver.cel import CelError, compiled
+
+Json: TypeAlias = dict[str, Any]
+
+_OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
+_SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
+_KNOWN_REVIEWS: Final = ("v1", "v1beta1")
+_MAX_SECONDS: Final = 30
+
+
+def errors(configuration: Json) -> list[FieldError]:
+    """Everything wrong with the webhooks of a configuration."""
+    found: list[FieldError] = []
+    names: set[str] = set()
+    for index, hook in enumerate(configuration.get("webhooks") or ()):
+        at = Path("webhooks").index(index)
+        found += _hook_errors(hook, at)
+        name = hook.get("name") or ""
+        if name in names:
+            found.append(duplicate(at.child("name"), name))
+        names.add(name)
+    return found
+
+
+def _hook_errors(hook: Json, at: Path) -> list[FieldError]:
+    found: list[FieldError] = _name_errors(hook.get("name") or "", at.child("name"))
+    for index, rule in enumerate(hook.get("rules") or ()):
+        found += _rule_errors(rule, at.child("rules").index(index))
+    for name, known in (("failurePolicy", ("Fail", "Ignore")), ("matchPolicy", ("Equivalent", "Exact"))):
+        if hook.get(name) not in known:
+            found.append(not_supported(at.child(name), hook.get(name) or "", known))
+    effects = hook.get("sideEffects")
+    if effects is None:
+        found.append(required(at.child("sideEffects"), f"must specify one of {', '.join(_SIDE_EFFECTS)}"))
+    elif effects not in _SIDE_EFFECTS:
+        found.append(not_supported(at.child("sideEffects"), effects, _SIDE_EFFECTS))
+    seconds = hook.get("timeoutSeconds")
+    if seconds is not None and not 1 <= seconds <= _MAX_SECONDS:
+        message = f"the timeout value must be between 1 and {_MAX_SECONDS} seconds"
+        found.append(invalid(at.child("timeoutSeconds"), seconds, message))
+    for name in ("namespaceSelector", "objectSelector"):
+        found += validate_selector(hook.get(name), at.child(name))
+    found += _client_errors(hook.get("clientConfig") or {}, at.child("clientConfig"))
+    versions = hook.get("admissionReviewVersions") or []
+    place = at.child("admissionReviewVersions")
+    if not versions:
+        found.append(required(place, f"must specify one of {', '.join(_KNOWN_REVIEWS)}"))
+    elif not any(version in _KNOWN_REVIEWS for version in versions):
+        message = f"must include at least one of {', '.join(_KNOWN_REVIEWS)}"
+        found.append(invalid(place, versions, message))
+    for index, condition in enumerate(hook.get("matchConditions") or ()):
+        found += _condition_errors(condition, at.child("matchConditions").index(index))
+    return found
+
+
+def _name_errors(name: str, at: Path) -> list[FieldError]:
+    if not name:
+        return [required(at)]
+    found = [invalid(at, name, message) for message in is_dns1123_subdomain(name)]
+    if not found and len(name.split(".")) < 3:
+        found.append(invalid(at, name, "should be a domain with at least three segments separated by dots"))
+    return found
+
+
+def _rule_errors(rule: Json, at: Path) -> list[FieldError]:
+    found: list[FieldError] = []
+    for name in ("apiGroups", "apiVersions", "operations", "resources"):
+        values = rule.get(name) or []
+        if not values:
+            found.append(required(at.child(name)))
+        elif len(values) > 1 and "*" in values:
+            found.append(invalid(at.child(name), values, "if '*' is present, must not specify other " + {
+                "apiGroups": "API groups", "apiVersions": "API versions", "operations": "operations",
+                "resources": "resources"}[name]))  # fmt: skip
+    found += [
+        not_supported(at.child("operations").index(index), operation, _OPERATIONS)
+        for index, operation in enumerate(rule.get("operations") or ())
+        if operation not in _OPERATIONS
+    ]
+    if rule.get("scope") not in (None, "*", "Cluster", "Namespaced"):
+        found.append(not_supported(at.child("scope"), rule["scope"], ("*", "Cluster", "Namespaced")))
+    return found
+
+
+def _client_errors(config: Json, at: Path) -> list[FieldError]:
+    url, service = config.get("url"), config.get("service")
+    if (url is None) == (service is None):
+        return [required(at, "exactly one of url or service is required")]
+    if url is not None and not url.startswith("https://"):
+        message = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
+        return [invalid(at.child("url"), url.partition(":")[0], message)]
+    return []
+
+
+def _condition_errors(condition: Json, at: Path) -> list[FieldError]:
+    source = condition.get("expression") or ""
+    if not source.strip():
+        return [required(at.child("expression"))]
+    try:
+        compiled(source)
+    except CelError as error:
+        return [invalid(at.child("expression"), source, str(error))]
+    return []

@@ -1,0 +1,314 @@
+"""Workloads, services and the like: the defaults that depend on other fields, and what is checked.
+
+Source: Kubernetes 1.34, pkg/apis/{apps,batch,core}/v1/defaults.go and validation.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required, too_long
+from app.kube.selectors import SelectorError, compile_selector, validate_selector
+from app.kube.validation import is_config_map_key, is_dns1035_label, validate_labels
+from app.sandbox.apiserver.rules.pods import default_template, spec_errors
+
+Json: TypeAlias = dict[str, Any]
+
+SPEC: Final = Path("spec")
+_IMMUTABLE: Final = "field is immutable"
+_ROLLING: Final = {"maxUnavailable": "25%", "maxSurge": "25%"}
+
+
+def default_deployment(obj: Json) -> None:
+    """A rolling update has its two numbers."""
+    strategy = obj["spec"]["strategy"]
+    if strategy["type"] == "RollingUpdate":
+        strategy["rollingUpdate"] = {**_ROLLING, **(strategy.get("rollingUpdate") or {})}
+
+
+def default_stateful_set(obj: Json) -> None:
+    """A rolling update has its partition."""
+    strategy = obj["spec"]["updateStrategy"]
+    if strategy["type"] == "RollingUpdate":
+        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
+
+
+def default_daemon_set(obj: Json) -> None:
+    """A rolling update has its two numbers, and an old annotation counts templates."""
+    strategy = obj["spec"]["updateStrategy"]
+    if strategy["type"] == "RollingUpdate":
+        strategy["rollingUpdate"] = {"maxUnavailable": 1, "maxSurge": 0} | (strategy.get("rollingUpdate") or {})
+
+
+def default_job(obj: Json) -> None:
+    """One Pod, unless more are asked for."""
+    spec = obj["spec"]
+    if spec.get("completions") is None and spec.get("parallelism") is None:
+        spec["completions"] = 1
+    spec.setdefault("parallelism", 1)
+
+
+def default_replication_controller(obj: Json) -> None:
+    """The selector is the template's labels."""
+    spec = obj["spec"]
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
+    if labels and not spec.get("selector"):
+        spec["selector"] = dict(labels)
+
+
+def default_service(obj: Json) -> None:
+    """Target ports, addresses' families and traffic policies."""
+    spec = obj["spec"]
+    for port in spec.get("ports") or ():
+        if port.get("targetPort") in (None, "", 0):
+            port["targetPort"] = port.get("port")
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+        spec.setdefault("ipFamilies", ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
+    if spec["type"] in ("NodePort", "LoadBalancer"):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+
+
+def default_secret(obj: Json) -> None:
+    """``stringData`` is written into ``data``."""
+    given = obj.pop("stringData", None)
+    if given:
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in given.items()}
+        obj["data"] = {**(obj.get("data") or {}), **encoded}
+
+
+def default_role_binding(obj: Json) -> None:
+    """Groups of subjects and of the role."""
+    group = "rbac.authorization.k8s.io"
+    reference = obj.get("roleRef")
+    if isinstance(reference, dict):
+        reference.setdefault("apiGroup", group)
+    for subject in obj.get("subjects") or ():
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", group)
+
+
+def default_crd(obj: Json) -> None:
+    """The names that follow from the kind."""
+    names = obj.get("spec", {}).get("names") or {}
+    kind = names.get("kind")
+    if kind:
+        names.setdefault("singular", kind.lower())
+        names.setdefault("listKind", f"{kind}List")
+
+
+def with_template(place: tuple[str, ...], more: Callable[[Json], None] | None) -> Callable[[Json], None]:
+    """A function that fills in the defaults of the template at ``place``, and ``more``."""
+
+    def default(obj: Json) -> None:
+        holder: Any = obj
+        for key in place:
+            holder = holder.get(key) if isinstance(holder, dict) else None
+        if isinstance(holder, dict):
+            default_template(holder)
+        if more is not None:
+            more(obj)
+
+    return default
+
+
+# ---- what is checked
+
+
+def workload_errors(*, policies: tuple[str, ...] = ("Always",)) -> Callable[[Json], list[FieldError]]:
+    """Errors of a workload: replicas, a selector that selects its own Pods, the template."""
+
+    def errors(obj: Json) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        found: list[FieldError] = []
+        replicas = spec.get("replicas")
+        if replicas is not None and replicas < 0:
+            found.append(invalid(SPEC.child("replicas"), replicas, "must be greater than or equal to 0"))
+        found += _selector_errors(spec)
+        template = spec.get("template") or {}
+        found += template_errors(template, SPEC.child("template"), policies)
+        return found
+
+    return errors
+
+
+def _selector_errors(spec: Json) -> list[FieldError]:
+    at = SPEC.child("selector")
+    selector = spec.get("selector")
+    if selector is None:
+        return [required(at)]
+    found = validate_selector(selector, at)
+    if found:
+        return found
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        return [invalid(at, selector, "empty selector is invalid for deployment")]
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    try:
+        matches = compile_selector(selector).matches(labels)
+    except SelectorError:
+        return []
+    if not matches:
+        place = SPEC.child("template").child("metadata").child("labels")
+        return [invalid(place, labels or None, "`selector` does not match template `labels`")]
+    return []
+
+
+def template_errors(template: Json, path: Path, policies: tuple[str, ...]) -> list[FieldError]:
+    """Errors of a Pod template."""
+    found: list[FieldError] = []
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    found += validate_labels(labels, path.child("metadata").child("labels"))
+    spec = template.get("spec") or {}
+    found += spec_errors(spec, path.child("spec"))
+    policy = spec.get("restartPolicy")
+    if policy not in policies and policy in ("Always", "OnFailure", "Never"):
+        found.append(not_supported(path.child("spec").child("restartPolicy"), policy, policies))
+    return found
+
+
+def deployment_errors(obj: Json) -> list[FieldError]:
+    """Errors of a Deployment."""
+    found = workload_errors()(obj)
+    strategy = obj["spec"]["strategy"]
+    if strategy["type"] == "Recreate" and strategy.get("rollingUpdate") is not None:
+        at = SPEC.child("strategy").child("rollingUpdate")
+        found.append(forbidden(at, "may not be specified when strategy `type` is 'Recreate'"))
+    return found
+
+
+def selector_stays(obj: Json, old: Json) -> list[FieldError]:
+    """A workload keeps its selector."""
+    new, before = obj["spec"].get("selector"), (old.get("spec") or {}).get("selector")
+    return [invalid(SPEC.child("selector"), new, _IMMUTABLE)] if new != before else []
+
+
+def stateful_set_stays(obj: Json, old: Json) -> list[FieldError]:
+    """Of a StatefulSet only a few fields may change."""
+    may = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+           "persistentVolumeClaimRetentionPolicy", "minReadySeconds")  # fmt: skip
+    new = {key: value for key, value in obj["spec"].items() if key not in may}
+    before = {key: value for key, value in (old.get("spec") or {}).items() if key not in may}
+    if new == before:
+        return []
+    message = (
+        "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', "
+        "'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden"
+    )
+    return [forbidden(SPEC, message)]
+
+
+def job_stays(obj: Json, old: Json) -> list[FieldError]:
+    """A Job keeps selector, template and completions."""
+    found = []
+    before = old.get("spec") or {}
+    for name in ("selector", "template", "completionMode"):
+        if obj["spec"].get(name) != before.get(name):
+            found.append(invalid(SPEC.child(name), obj["spec"].get(name), _IMMUTABLE))
+    return found
+
+
+def config_map_errors(obj: Json) -> list[FieldError]:
+    """Keys, keys that are in both maps, and the size."""
+    found: list[FieldError] = []
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    size = 0
+    for name, values in (("data", data), ("binaryData", binary)):
+        at = Path(name)
+        for key, value in sorted(values.items()):
+            found += [invalid(at.key(key), key, message) for message in is_config_map_key(key)]
+            if name == "data" and key in binary:
+                found.append(invalid(at.key(key), key, "duplicate of key present in binaryData"))
+            size += len(value.encode()) if name == "data" else len(value) * 3 // 4
+    if size > 2**20:
+        found.append(too_long("", 2**20))
+    return found
+
+
+def frozen_data_stays(obj: Json, old: Json) -> list[FieldError]:
+    """What is marked immutable stays as it is."""
+    if not old.get("immutable"):
+        return []
+    message = "field is immutable when `immutable` is set"
+    found = [] if obj.get("immutable") else [forbidden(Path("immutable"), message)]
+    for name in ("data", "binaryData", "stringData"):
+        if (obj.get(name) or {}) != (old.get(name) or {}):
+            found.append(forbidden(Path(name), message))
+    return found
+
+
+def secret_stays(obj: Json, old: Json) -> list[FieldError]:
+    """A Secret keeps its type."""
+    found = [invalid(Path("type"), obj.get("type"), _IMMUTABLE)] if obj.get("type") != old.get("type") else []
+    return found + frozen_data_stays(obj, old)
+
+
+def secret_errors(obj: Json) -> list[FieldError]:
+    """Keys of a Secret."""
+    return [
+        invalid(Path("data").key(key), key, message)
+        for key in sorted(obj.get("data") or {})
+        for message in is_config_map_key(key)
+    ]
+
+
+def service_errors(obj: Json) -> list[FieldError]:
+    """Ports of a Service."""
+    spec = obj.get("spec") or {}
+    ports = spec.get("ports") or []
+    at = SPEC.child("ports")
+    found: list[FieldError] = []
+    if not ports and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
+        found.append(required(at))
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        name = port.get("name") or ""
+        if len(ports) > 1 and not name:
+            found.append(required(at.index(index).child("name")))
+        elif name in names:
+            found.append(duplicate(at.index(index).child("name"), name))
+        names.add(name)
+        if not 0 < (port.get("port") or 0) < 65536:
+            message = "must be between 1 and 65535, inclusive"
+            found.append(invalid(at.index(index).child("port"), port.get("port") or 0, message))
+    types = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+    if spec.get("type") not in types:
+        found.append(not_supported(SPEC.child("type"), spec.get("type") or "", types))
+    return found
+
+
+def service_stays(obj: Json, old: Json) -> list[FieldError]:
+    """A Service keeps its address."""
+    new, before = obj["spec"], old.get("spec") or {}
+    if new.get("type") == "ExternalName" or before.get("type") == "ExternalName":
+        return []
+    found = []
+    if new.get("clusterIP") != before.get("clusterIP"):
+        at = SPEC.child("clusterIPs").index(0)
+        message = "may not change once set"
+        found.append(invalid(at, [new.get("clusterIP") or ""], message))
+    return found
+
+
+service_name_errors = is_dns1035_label
+
+
+def role_reference_stays(obj: Json, old: Json) -> list[FieldError]:
+    """A binding keeps its role."""
+    if obj.get("roleRef") == old.get("roleRef"):
+        return []
+    return [invalid(Path("roleRef"), obj.get("roleRef"), "cannot change roleRef")]
+
+
+def priority_stays(obj: Json, old: Json) -> list[FieldError]:
+    """A PriorityClass keeps its value."""
+    found = []
+    for name in ("value", "preemptionPolicy"):
+        if obj.get(name) != old.get(name):
+            message = "may not be changed in an update." if name == "value" else _IMMUTABLE
+            found.append(forbidden(Path(name), message) if name == "value" else invalid(name, obj.get(name), message))
+    return found

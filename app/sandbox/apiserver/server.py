@@ -1,0 +1,311 @@
+"""ApiServer: an API server of Kubernetes in memory. It wires the parts, and answers requests.
+
+    api = ApiServer(clock=SystemClock(), rng=Random(1))
+    client = Client(api.transport(), clock)
+
+Whatever asks, in process or over HTTPS, goes through :meth:`ApiServer.serve`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Any, Final, TypeAlias
+
+import orjson
+import yaml
+from multidict import CIMultiDict
+
+from app.kube.client import PatchType
+from app.kube.clock import Clock
+from app.kube.fielderrors import invalid
+from app.kube.resources import Resource
+from app.kube.transport import Response, Transport
+from app.sandbox.apiserver import reading, status
+from app.sandbox.apiserver.admission import AdmissionChain
+from app.sandbox.apiserver.applyrequests import apply_transform
+from app.sandbox.apiserver.bodies import parse_body, read_object
+from app.sandbox.apiserver.catalog import Catalog
+from app.sandbox.apiserver.collector import Collector
+from app.sandbox.apiserver.conversions import ConversionWebhooks
+from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.customresources import CustomResources
+from app.sandbox.apiserver.deleting import DeleteOptions, Deleter, read_body
+from app.sandbox.apiserver.documents import Documents
+from app.sandbox.apiserver.forms import (
+    Accepted,
+    AnyForm,
+    MetadataForm,
+    ObjectForm,
+    TableForm,
+    negotiate,
+    wants_yaml,
+)
+from app.sandbox.apiserver.hookcalls import HookCaller
+from app.sandbox.apiserver.options import check_options
+from app.sandbox.apiserver.patching import patch_type, transform
+from app.sandbox.apiserver.requests import Call, User, route
+from app.sandbox.apiserver.status import Refusal
+from app.sandbox.apiserver.storage import Collection, Entry, Verb
+from app.sandbox.apiserver.subresources import Subresources
+from app.sandbox.apiserver.transport import InProcessTransport
+from app.sandbox.apiserver.versions import Versions
+from app.sandbox.apiserver.watching import Watcher
+from app.sandbox.apiserver.writing import Json, Writer, fresh
+
+logger = logging.getLogger(__name__)
+
+Answer: TypeAlias = Response | Watcher
+#: Told of every committed write: verb, resource, the object before and after (None where there is none).
+OnWrite: TypeAlias = Callable[[Verb, Resource, Json | None, Json | None], None]
+
+_JSON: Final = "application/json"
+_YAML: Final = "application/yaml"
+_NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+class ApiServer:
+    """One control plane's API server. The same clock, seed and requests give the same history."""
+
+    def __init__(self, *, clock: Clock, rng: Random) -> None:
+        self.core = Core(clock, rng)
+        self.catalog = Catalog()
+        self.versions = Versions(self.core)
+        #: Where webhooks are: ``webhooks.services`` and ``webhooks.local``.
+        self.webhooks = HookCaller(clock)
+        self.versions.webhook = ConversionWebhooks(self.core, self.webhooks).convert
+        self.admission = AdmissionChain(self.core, self.catalog, self.versions, self.webhooks)
+        self.writer = Writer(self.core, self.catalog, self.admission, self.versions)
+        self.deleter = Deleter(self.core, self.catalog, self.admission)
+        self.collector = Collector(self.core, self.deleter)
+        self.documents = Documents(self.core)
+        self.custom = CustomResources(self.core, self.documents.forget)
+        self.subresources = Subresources(self.core, self.catalog, self.writer, self.deleter)
+        for name in _NAMESPACES:
+            self._make_namespace(name)
+
+    def transport(self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)) -> Transport:
+        """A client's connection, in process, as this user."""
+        return InProcessTransport(self, User(user, (*groups, "system:authenticated")))
+
+    def on_write(self, callback: OnWrite) -> None:
+        """Call back after every committed write, in the order of the commits."""
+
+        def listener(verb: Verb, collection: Collection, before: Entry | None, after: Entry | None) -> None:
+            resource = next((row.resource for row in self.core.registry if row.key == collection.name), None)
+            if resource is not None:
+                new = None if verb == "delete" or after is None else after.obj
+                callback(verb, resource, before.obj if before is not None else None, new)
+
+        self.core.storage.listeners.append(listener)
+
+    def objects(self, resource: Resource) -> list[Json]:
+        """All objects of a resource as they are stored, to look at and not to change."""
+        row = self.core.registry.find(resource.group, resource.version, resource.plural)
+        return [] if row is None else [entry.obj for entry in self.core.collection(row).objects.values()]
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget the history up to a version (the current one): watches from before get 410."""
+        self.core.storage.compact(revision)
+
+    def close(self) -> None:
+        """Stop what runs in the background, and end all watches."""
+        self.collector.close()
+        for collection in self.core.storage.collections.values():
+            for sink in tuple(collection.sinks):
+                if isinstance(sink, Watcher):
+                    sink.close()
+
+    def _make_namespace(self, name: str) -> None:
+        resource = self.core.registry.find("", "v1", "namespaces")
+        if resource is None:  # pragma: no cover  # a built-in kind
+            raise LookupError("namespaces")
+        obj: Json = {"metadata": {"name": name}}
+        strategy = self.catalog.strategy(resource)
+        strategy.default(obj)
+        strategy.prepare_create(obj)
+        metadata = obj["metadata"]
+        metadata["uid"], metadata["creationTimestamp"] = self.core.new_uid(), self.core.now()
+        found = {"kind": "Namespace", "apiVersion": "v1", **obj}
+        self.core.storage.create(self.core.collection(resource), name, found)
+
+    # ---- answering
+
+    async def serve(self, call: Call) -> Answer:
+        """The answer to one request; a watch is answered with its watcher."""
+        try:
+            return await self._serve(call)
+        except Refusal as refusal:
+            return self._refused(call, refusal)
+        except Exception:
+            logger.exception("%s %s: the sandbox failed", call.method, call.path)
+            return self._refused(call, status.internal("the sandbox failed; its log says where"))
+
+    def _refused(self, call: Call, refusal: Refusal) -> Response:
+        headers = _headers(_JSON, call.warnings)
+        if seconds := refusal.details.get("retryAfterSeconds"):
+            headers["Retry-After"] = str(seconds)
+        if refusal.text is not None:
+            headers["Content-Type"] = "text/plain; charset=utf-8"
+            return Response(refusal.code, headers, refusal.text.encode())
+        if call.method == "HEAD":
+            return Response(refusal.code, headers, b"")
+        if wants_yaml(call.headers.get("accept", "")):
+            headers["Content-Type"] = _YAML
+            return Response(refusal.code, headers, _as_yaml(refusal.as_json()))
+        return Response(refusal.code, headers, refusal.body())
+
+    async def _serve(self, call: Call) -> Answer:
+        if not route(call, self.core.registry):
+            return self.documents.answer(call)
+        check_options(call)
+        if call.subresource and (found := await self.subresources.answer(call)) is not None:
+            return found if isinstance(found, Response) else await self._object(call, found[0], found[1])
+        match call.verb:
+            case "get":
+                return await self._object(call, reading.get(self.core, call))
+            case "list":
+                return await self._list(call)
+            case "watch":
+                return self._watch(call)
+            case "create":
+                return await self._create(call)
+            case "update":
+                return await self._update(call)
+            case "patch":
+                return await self._patch(call)
+            case "delete":
+                return await self._delete(call)
+        return await self._delete_collection(call)
+
+    # ---- verbs
+
+    async def _create(self, call: Call) -> Response:
+        if "get" not in call.resource.verbs:
+            return await self.subresources.post(call)
+        document, duplicates = parse_body(call)
+        obj = read_object(call, document, self.catalog.checker(call.resource), duplicates)
+        return await self._object(call, await self.writer.create(call, obj), 201)
+
+    async def _update(self, call: Call) -> Response:
+        document, duplicates = parse_body(call)
+        obj = read_object(call, document, self.catalog.checker(call.resource), duplicates)
+        metadata = obj.get("metadata") if isinstance(obj.get("metadata"), dict) else {}
+        name = (metadata or {}).get("name") or ""
+        if name != call.name:
+            message = f"the name of the object ({name}) does not match the name on the URL ({call.name})"
+            raise status.bad_request(message if name else _NAME_MISSING.format(call.name))
+        namespace = (metadata or {}).get("namespace")
+        if namespace and call.namespace and namespace != call.namespace:
+            raise status.bad_request(_NAMESPACE_DIFFERS)
+        uid = (metadata or {}).get("uid") or ""
+        if metadata and (document.get("metadata") or {}).get("managedFields") == []:
+            metadata["managedFields"] = [{}]  # an empty list takes managed fields away; reading drops empty lists
+        allow = call.resource.create_on_update and not call.subresource
+        entry, created = await self.writer.update(call, lambda _old: fresh(obj), allow_create=allow, uid=uid)
+        return await self._object(call, entry, 201 if created else 200)
+
+    async def _patch(self, call: Call) -> Response:
+        kind = patch_type(call)
+        schema, reader = self.catalog.schema(call.resource), self.catalog.checker(call.resource)
+        if kind is PatchType.APPLY:
+            change = apply_transform(self.core, call, schema, reader)
+        else:
+            change = transform(call, kind, schema, reader)
+        allow = kind is PatchType.APPLY and not call.subresource
+        entry, created = await self.writer.update(call, change, allow_create=allow)
+        return await self._object(call, entry, 201 if created else 200)
+
+    async def _delete(self, call: Call) -> Response:
+        options = DeleteOptions.read(call, read_body(call.body))
+        found, code = await self.deleter.delete(call, options)
+        if isinstance(found, Entry):
+            return await self._object(call, found, code)
+        return Response(code, _headers(_JSON, call.warnings), orjson.dumps(found) + b"\n")
+
+    async def _delete_collection(self, call: Call) -> Response:
+        options = DeleteOptions.read(call, read_body(call.body))
+        entries, metadata = reading.list_objects(self.core, call)
+        for entry in entries:
+            namespace, _, name = entry.key.rpartition("/")
+            one = Call(call.method, call.path, call.query, call.headers, b"", call.user, namespace, name)
+            one.resource, one.verb, one.warnings = call.resource, "delete", call.warnings
+            try:
+                await self.deleter.delete(one, options)
+            except Refusal as refusal:
+                if refusal.code != 404:
+                    raise
+        form = ObjectForm(call.resource)
+        return Response(200, _headers(_JSON, call.warnings), form.listing(entries, metadata))
+
+    async def _list(self, call: Call) -> Response:
+        accepted = negotiate(call.headers.get("accept", ""), listing=True, go_type=_go_type(call, "List"))
+        entries, metadata = reading.list_objects(self.core, call)
+        shown = await self.versions.shown(call.resource, entries)
+        form = self._form(call, accepted)
+        return _response(200, call, accepted, form.listing(shown, metadata))
+
+    def _watch(self, call: Call) -> Watcher:
+        accepted = negotiate(call.headers.get("accept", ""))
+        form = self._form(call, accepted, watching=True)
+        return reading.watch(self.core, call, form, self.versions.watched(call.resource))
+
+    # ---- forms
+
+    def _form(self, call: Call, accepted: Accepted, *, watching: bool = False) -> AnyForm:
+        match accepted.shape:
+            case "table":
+                include = call.query.get("includeObject", "")
+                if include not in _INCLUDED:
+                    error = invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
+                    raise status.bad_request(f"Unable to convert to Table as requested: {error}")
+                table = self.catalog.table(call.resource)
+                return TableForm(table, self.core.clock, accepted.version, include, headers_once=watching)
+            case "metadata":
+                return MetadataForm(accepted.version)
+        return ObjectForm(call.resource)
+
+    async def _object(self, call: Call, entry: Entry, code: int = 200) -> Response:
+        if entry.api_version != call.resource.api_version:
+            [entry] = await self.versions.shown(call.resource, [entry])
+        accepted = negotiate(call.headers.get("accept", ""), go_type=_go_type(call))
+        if accepted.shape == "object" and not accepted.yaml:
+            return Response(code, _headers(_JSON, call.warnings), entry.raw)
+        return _response(code, call, accepted, self._form(call, accepted).encode(entry))
+
+
+_INCLUDED: Final = ("", "Metadata", "Object", "None")
+_NAMESPACE_DIFFERS: Final = "the namespace of the provided object does not match the namespace sent on the request"
+_NAME_MISSING: Final = "the name of the object ({} based on URL) was undeterminable: name must be provided"
+
+
+def _go_type(call: Call, suffix: str = "") -> str:
+    """The type of what is shown, as messages name it."""
+    resource = call.resource
+    if resource.custom is not None:
+        return f"*unstructured.Unstructured{suffix}"
+    return f"*{resource.group.partition('.')[0] or 'core'}.{resource.kind}{suffix}"
+
+
+def _headers(media: str, warnings: list[str]) -> CIMultiDict[str]:
+    headers = CIMultiDict({"Content-Type": media})
+    for text in dict.fromkeys(warnings):
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        headers.add("Warning", f'299 - "{escaped}"')
+    return headers
+
+
+def _response(code: int, call: Call, accepted: Accepted, body: bytes) -> Response:
+    if not accepted.yaml:
+        return Response(code, _headers(_JSON, call.warnings), body)
+    return Response(code, _headers(_YAML, call.warnings), _as_yaml(orjson.loads(body)))
+
+
+def _as_yaml(document: Any) -> bytes:
+    return yaml.safe_dump(document, sort_keys=True, allow_unicode=True).encode()
+
+
+def header_map(headers: Mapping[str, str]) -> dict[str, str]:
+    """Headers with lower-case names."""
+    return {name.lower(): value for name, value in headers.items()}

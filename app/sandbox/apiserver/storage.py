@@ -1,0 +1,251 @@
+"""Storage: what etcd is to a real server. Objects by key, one counter of versions, and a history of changes to watch.
+
+Everything here is synchronous: a commit is one step, after which every watcher has its event. Stored objects are never
+changed; a write puts a new :class:`Entry` in place of the old one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+import orjson
+
+Json: TypeAlias = dict[str, Any]
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
+Verb: TypeAlias = Literal["create", "update", "delete"]
+
+#: Changes of one resource that are remembered, by number and by size, for watches that resume.
+HISTORY_EVENTS: Final = 10_000
+HISTORY_BYTES: Final = 32 * 2**20
+
+
+class Entry:
+    """One version of one object: parsed, and as bytes made when first asked for."""
+
+    __slots__ = ("_obj", "_raw", "api_version", "converted", "key", "labels", "revision", "writers")
+
+    def __init__(self, key: str, obj: Json, revision: int) -> None:
+        self.key = key
+        self.revision = revision
+        #: The version it is stored in, which need not be the one that is asked for.
+        self.api_version: str = obj["apiVersion"]
+        #: The same in other versions, by apiVersion.
+        self.converted: dict[str, Entry] | None = None
+        self.labels: dict[str, str] = obj["metadata"].get("labels") or {}
+        #: Who wrote it, for the managed fields: (manager, subresource) → when. Shared by versions of one object.
+        self.writers: dict[tuple[str, str], str] | None = None
+        self._obj: Json | None = obj
+        self._raw: bytes | None = None
+
+    @property
+    def obj(self) -> Json:
+        """The object. It must not be changed."""
+        if self._obj is None:
+            return orjson.loads(self.raw)  # type: ignore[no-any-return]
+        return self._obj
+
+    @property
+    def raw(self) -> bytes:
+        """The object as JSON."""
+        if self._raw is None:
+            self._raw = orjson.dumps(self._obj)
+        return self._raw
+
+    def shrink(self) -> None:
+        """Keep the bytes alone: the version is history."""
+        if self._obj is not None:
+            _ = self.raw
+            self._obj = None
+
+
+class Event:
+    """A committed change. The lines that watchers get are encoded once and kept."""
+
+    __slots__ = ("after", "before", "lines", "revision", "type")
+
+    def __init__(self, type_: EventType, revision: int, before: Entry | None, after: Entry) -> None:
+        self.type = type_
+        self.revision = revision
+        self.before = before
+        #: For a deletion: the last state, with the deletion's own version.
+        self.after = after
+        self.lines: dict[Any, bytes] = {}
+
+
+class EventSink(Protocol):
+    """Somebody who watches a collection."""
+
+    def offer(self, event: Event) -> None:
+        """Told of each event at the moment it is committed."""
+        ...
+
+
+class Stale(Exception):
+    """The entry a write was based on is not the current one."""
+
+
+@dataclass
+class Collection:
+    """The objects of one resource. Keys are ``namespace/name``, or the name for cluster-scoped kinds."""
+
+    name: str
+    objects: dict[str, Entry] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    history: deque[Event] = field(default_factory=deque)
+    history_bytes: int = 0
+    #: Changes up to this version are forgotten.
+    compacted: int = 0
+    sinks: dict[EventSink, None] = field(default_factory=dict)
+
+    def select(self, namespace: str, start: str = "") -> Iterator[Entry]:
+        """The entries of a namespace, or all, in order of their keys, from ``start`` on."""
+        prefix = f"{namespace}/" if namespace else ""
+        for position in range(bisect_left(self.keys, max(prefix, start)), len(self.keys)):
+            key = self.keys[position]
+            if not key.startswith(prefix):
+                return
+            yield self.objects[key]
+
+    def as_of(self, revision: int) -> Collection:
+        """The collection as it was at a version that is not compacted."""
+        past = Collection(self.name, dict(self.objects))
+        for event in reversed(self.history):
+            if event.revision <= revision:
+                break
+            if event.before is None:
+                past.objects.pop(event.after.key, None)
+            else:
+                past.objects[event.after.key] = event.before
+        past.keys = sorted(past.objects)
+        return past
+
+    def since(self, revision: int) -> Iterator[Event]:
+        """The changes after a version, oldest first."""
+        found: list[Event] = []
+        for event in reversed(self.history):
+            if event.revision <= revision:
+                break
+            found.append(event)
+        return reversed(found)
+
+    def compact(self, revision: int) -> None:
+        """Forget the changes up to a version."""
+        while self.history and self.history[0].revision <= revision:
+            self._forget_oldest()
+        self.compacted = max(self.compacted, revision)
+
+    def record(self, event: Event) -> None:
+        """Append to the history, and forget what is too much."""
+        self.history.append(event)
+        self.history_bytes += len(event.after.raw)
+        while len(self.history) > HISTORY_EVENTS or (self.history_bytes > HISTORY_BYTES and len(self.history) > 1):
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        oldest = self.history.popleft()
+        self.history_bytes -= len(oldest.after.raw)
+        self.compacted = max(self.compacted, oldest.revision)
+
+
+#: Called after each commit with the verb, the collection, the entry before and the entry after.
+Listener: TypeAlias = Callable[[Verb, Collection, Entry | None, Entry | None], None]
+
+
+class Storage:
+    """All collections, and the version that counts their writes."""
+
+    def __init__(self) -> None:
+        self.revision = 1
+        self.collections: dict[str, Collection] = {}
+        self.listeners: list[Listener] = []
+        #: Owner's uid → the objects that name it: (collection, key).
+        self.dependents: dict[str, dict[tuple[str, str], None]] = {}
+
+    def collection(self, name: str) -> Collection:
+        """The collection of that name, made when first asked for."""
+        found = self.collections.get(name)
+        if found is None:
+            found = self.collections[name] = Collection(name)
+        return found
+
+    def create(self, collection: Collection, key: str, obj: Json) -> Entry:
+        """Store a new object. Raises :class:`Stale` where there is one under that key."""
+        if key in collection.objects:
+            raise Stale(key)
+        entry = self._entry(key, obj)
+        insort(collection.keys, key)
+        collection.objects[key] = entry
+        self._committed("create", collection, "ADDED", None, entry)
+        return entry
+
+    def update(self, collection: Collection, current: Entry, obj: Json) -> Entry:
+        """Put a new version in place of ``current``. Raises :class:`Stale` if that is not the current one."""
+        if collection.objects.get(current.key) is not current:
+            raise Stale(current.key)
+        entry = self._entry(current.key, obj)
+        entry.writers = current.writers
+        collection.objects[current.key] = entry
+        self._committed("update", collection, "MODIFIED", current, entry)
+        return entry
+
+    def delete(self, collection: Collection, current: Entry, obj: Json | None = None) -> Entry:
+        """Remove ``current``; watchers see ``obj``, else its last state. Raises :class:`Stale` as update does."""
+        if collection.objects.get(current.key) is not current:
+            raise Stale(current.key)
+        last = self._entry(current.key, dict(obj if obj is not None else current.obj))
+        del collection.objects[current.key]
+        del collection.keys[bisect_left(collection.keys, current.key)]
+        self._committed("delete", collection, "DELETED", current, last)
+        return last
+
+    def _entry(self, key: str, obj: Json) -> Entry:
+        self.revision += 1
+        obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.revision)}
+        return Entry(key, obj, self.revision)
+
+    def _committed(
+        self, verb: Verb, collection: Collection, type_: EventType, before: Entry | None, after: Entry
+    ) -> None:
+        event = Event(type_, self.revision, before, after)
+        self._index_owners(collection, before, after if verb != "delete" else None)
+        collection.record(event)
+        for sink in tuple(collection.sinks):
+            sink.offer(event)
+        for listener in self.listeners:
+            listener(verb, collection, before, after)
+        if before is not None:
+            before.shrink()
+        if verb == "delete":
+            after.shrink()
+
+    def _index_owners(self, collection: Collection, before: Entry | None, after: Entry | None) -> None:
+        old = owner_uids(before.obj) if before is not None else ()
+        new = owner_uids(after.obj) if after is not None else ()
+        if old == new:
+            return
+        entry = after if after is not None else before
+        assert entry is not None  # noqa: S101  # a commit has at least one of the two
+        place = (collection.name, entry.key)
+        for uid in old:
+            bucket = self.dependents.get(uid)
+            if bucket is not None:
+                bucket.pop(place, None)
+                if not bucket:
+                    del self.dependents[uid]
+        for uid in new:
+            self.dependents.setdefault(uid, {})[place] = None
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget all changes up to a version (the current one): older watches and continue tokens are refused."""
+        for collection in self.collections.values():
+            collection.compact(self.revision if revision is None else revision)
+
+
+def owner_uids(obj: Json) -> tuple[str, ...]:
+    """The uids of an object's owners."""
+    owners = obj["metadata"].get("ownerReferences")
+    return tuple(owner.get("uid", "") for owner in owners) if owners else ()

@@ -1,0 +1,158 @@
+"""Strategic merge patch: lists are merged by the keys their types declare. Pure.
+
+Follows apimachinery's ``strategicpatch``, including its directives and the order it leaves merged lists in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+from app.kube.patches import MAX_DEPTH, PatchError
+from app.sandbox.apiserver.golang import printed
+from app.sandbox.apiserver.schemas import Field, FieldType
+
+Json: TypeAlias = dict[str, Any]
+
+_DIRECTIVE: Final = "$patch"
+_RETAIN: Final = "$retainKeys"
+_DELETE_FROM: Final = "$deleteFromPrimitiveList/"
+_ORDER: Final = "$setElementOrder/"
+
+
+def strategic_merge(target: Json, patch: Json, schema: Field | None) -> Json:
+    """``target`` with the patch merged in, by the types of ``schema``. Neither is changed.
+
+    Raises :class:`PatchError` for a directive that makes no sense, or a list item without its merge key.
+    """
+    return _merge_map(target, patch, schema, 0)
+
+
+def _merge_map(target: Json, patch: Json, schema: Field | None, depth: int) -> Json:
+    if depth > MAX_DEPTH:
+        raise PatchError(f"strategic merge patch is nested deeper than {MAX_DEPTH} levels")
+    directive = patch.get(_DIRECTIVE)
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise PatchError(f"unknown patch type: {directive} in map: {printed(patch)}")
+    merged = dict(target)
+    if _RETAIN in patch:
+        keep = set(patch[_RETAIN])
+        merged = {key: value for key, value in merged.items() if key in keep}
+    for key, value in patch.items():
+        if key.startswith(_DELETE_FROM):
+            name = key.removeprefix(_DELETE_FROM)
+            if isinstance(merged.get(name), list):
+                merged[name] = [item for item in merged[name] if item not in value]
+        elif key.startswith(_ORDER):
+            _set_order(merged, patch, key.removeprefix(_ORDER), value, schema, depth)
+        elif key not in (_DIRECTIVE, _RETAIN) and f"{_ORDER}{key}" not in patch:
+            _merge_field(merged, key, value, schema, depth)
+    return merged
+
+
+def _merge_field(merged: Json, key: str, value: Any, schema: Field | None, depth: int) -> None:
+    field = schema.child(key) if schema is not None else None
+    if value is None:
+        merged.pop(key, None)
+    elif isinstance(value, dict):
+        if field is not None and "replace" in field.patch_strategies and _DIRECTIVE not in value:
+            merged[key] = _bare(value)
+        else:
+            present = merged.get(key)
+            merged[key] = _merge_map(present if isinstance(present, dict) else {}, value, field, depth + 1)
+        if value.get(_DIRECTIVE) == "delete":
+            merged.pop(key, None)
+    elif isinstance(value, list):
+        merged[key] = _merge_list(merged.get(key), value, field, None, depth)
+    else:
+        merged[key] = value
+
+
+def _set_order(merged: Json, patch: Json, name: str, order: list[Any], schema: Field | None, depth: int) -> None:
+    field = schema.child(name) if schema is not None else None
+    present = merged.get(name)
+    value = patch.get(name)
+    if name in patch and value is None:
+        merged.pop(name, None)
+    elif present is not None or value is not None:
+        merged[name] = _merge_list(present, value or [], field, order, depth)
+
+
+def _merge_list(present: Any, patch: list[Any], field: Field | None, order: list[Any] | None, depth: int) -> list[Any]:
+    original = present if isinstance(present, list) else []
+    if field is None or "merge" not in field.patch_strategies:
+        return [_bare(item) for item in patch] if patch or order is None else original
+    items = field.items
+    if items is None or items.type not in (FieldType.OBJECT, FieldType.MAP):
+        merged = list(original) + [item for item in dict.fromkeys(patch) if item not in original]
+        return _ordered(merged, original, patch if order is None else order, lambda item: item)
+    key = field.merge_key
+    merged = _merge_items(original, patch, key, items, depth)
+    wanted = [item.get(key) for item in (patch if order is None else order) if _DIRECTIVE not in item or key in item]
+    return _ordered(merged, [item.get(key) for item in original], wanted, lambda item: item.get(key))
+
+
+def _merge_items(original: list[Json], patch: list[Any], key: str, items: Field, depth: int) -> list[Json]:
+    merged = list(original)
+    if any(isinstance(item, Mapping) and item.get(_DIRECTIVE) == "replace" and key not in item for item in patch):
+        return [_bare(item) for item in patch if not (item.get(_DIRECTIVE) == "replace" and key not in item)]
+    for item in patch:
+        if not isinstance(item, dict):
+            raise PatchError("list of objects expected")
+        name = item.get(key)
+        if name is None:
+            if item.get(_DIRECTIVE) == "replace":
+                continue
+            raise PatchError(f"map: {printed(item)} does not contain declared merge key: {key}")
+        position = next((n for n, one in enumerate(merged) if one.get(key) == name), None)
+        directive = item.get(_DIRECTIVE)
+        if directive == "delete":
+            merged = [one for one in merged if one.get(key) != name]
+        elif position is None:
+            merged.append(_bare(item))
+        elif directive == "replace":
+            merged[position] = _bare(item)
+        else:
+            merged[position] = _merge_map(merged[position], item, items, depth + 1)
+    return merged
+
+
+def _ordered(merged: list[Any], before: list[Any], wanted: list[Any], name_of: Any) -> list[Any]:
+    """Items the patch names in the patch's order, those of the server alone where they stood between them."""
+    rank = {_hashable(name): position for position, name in reversed(list(enumerate(wanted)))}
+    server = {_hashable(name): position for position, name in reversed(list(enumerate(before)))}
+    named = sorted((i for i in merged if _hashable(name_of(i)) in rank), key=lambda i: rank[_hashable(name_of(i))])
+    alone = [item for item in merged if _hashable(name_of(item)) not in rank]
+    alone.sort(key=lambda item: server.get(_hashable(name_of(item)), len(server)))
+    found: list[Any] = []
+    left, right = 0, 0
+    while left < len(alone) and right < len(named):
+        one, other = server.get(_hashable(name_of(alone[left]))), server.get(_hashable(name_of(named[right])))
+        if one is not None and other is not None and one < other:
+            found.append(alone[left])
+            left += 1
+        else:
+            found.append(named[right])
+            right += 1
+    return found + named[right:] + alone[left:]
+
+
+def _hashable(value: Any) -> Any:
+    return str(value) if isinstance(value, dict | list) else value
+
+
+def _bare(value: Any) -> Any:
+    """What a patch adds, without its directives and nulls."""
+    if isinstance(value, dict):
+        return {
+            key: _bare(item)
+            for key, item in value.items()
+            if item is not None and key not in (_DIRECTIVE, _RETAIN) and not key.startswith((_DELETE_FROM, _ORDER))
+        }
+    if isinstance(value, list):
+        return [_bare(item) for item in value if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]
+    return value

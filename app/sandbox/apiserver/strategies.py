@@ -1,0 +1,65 @@
+"""What is special about a kind when it is written: defaults, what the server sets, what may not change.
+
+A kind without a row here is treated like any other. The rows are data; the functions they name stand with their kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from app.kube.fielderrors import FieldError
+from app.sandbox.apiserver import metadata
+from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.metadata import NameRule
+
+Json: TypeAlias = dict[str, Any]
+
+
+def _nothing(_obj: Json) -> None:
+    """Nothing to do."""
+
+
+def _no_change(_obj: Json, _old: Json) -> None:
+    """Nothing to do."""
+
+
+def _no_errors(_obj: Json) -> list[FieldError]:
+    return []
+
+
+def _no_update_errors(_obj: Json, _old: Json) -> list[FieldError]:
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How objects of one resource are written."""
+
+    #: Fills in what may be left out; runs whenever an object is decoded.
+    default: Callable[[Json], None] = _nothing
+    #: After status was taken away, before the object is validated.
+    prepare_create: Callable[[Json], None] = _nothing
+    prepare_update: Callable[[Json, Json], None] = _no_change
+    errors: Callable[[Json], list[FieldError]] = _no_errors
+    #: Errors of an update in addition to ``errors``.
+    update_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
+    name_rule: NameRule = metadata.subdomain_rule
+    #: Seconds of grace for a deletion that asks for none in particular; None where deletions are immediate.
+    grace: Callable[[Json, int | None], int | None] | None = None
+    #: A create keeps the status it carries.
+    keeps_status: bool = False
+
+
+def without_status(resource: ResourceType, obj: Json) -> None:
+    """Status is nothing that a create may set."""
+    if resource.has_status:
+        obj.pop("status", None)
+
+
+def changed_outside_metadata(obj: Mapping[str, Any], old: Mapping[str, Any], *, status: bool) -> bool:
+    """Whether anything but metadata differs; status counts only where it is no subresource."""
+    skipped = {"metadata", "apiVersion", "kind"} if status else {"metadata", "apiVersion", "kind", "status"}
+    keys = (obj.keys() | old.keys()) - skipped
+    return any(obj.get(key) != old.get(key) for key in keys)

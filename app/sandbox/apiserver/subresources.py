@@ -1,0 +1,220 @@
+"""Subresources: the parts of an object that have an endpoint of their own, and the actions on Pods."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import orjson
+from multidict import CIMultiDict
+
+from app.kube import patches
+from app.kube.client import PatchType
+from app.kube.fielderrors import FieldError, invalid
+from app.kube.transport import Response
+from app.sandbox.apiserver import status
+from app.sandbox.apiserver.bodies import check_types, parse_body, read_object
+from app.sandbox.apiserver.catalog import Catalog
+from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.deleting import Deleter
+from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.patching import patch_type, transform
+from app.sandbox.apiserver.podactions import PodActions, only_ephemeral, only_resources
+from app.sandbox.apiserver.requests import Call
+from app.sandbox.apiserver.reviews import review
+from app.sandbox.apiserver.scaling import paths_of, scale_of, scaled
+from app.sandbox.apiserver.storage import Entry
+from app.sandbox.apiserver.tokens import service_account_token
+from app.sandbox.apiserver.writing import Transform, Writer, fresh
+
+Json: TypeAlias = dict[str, Any]
+Found: TypeAlias = Response | tuple[Entry, int]
+#: Gives the log of a container: namespace, Pod, container, and the options of the query.
+LogSource: TypeAlias = Callable[[str, str, str, Mapping[str, str]], Awaitable[bytes | AsyncIterator[bytes]]]
+
+_STREAMS: Final = frozenset({"attach", "exec", "portforward", "proxy"})
+_NARROWED: Final[Mapping[str, Callable[[Json, Json], Json]]] = {
+    "ephemeralcontainers": only_ephemeral,
+    "resize": only_resources,
+}
+
+
+class Subresources:
+    """Answers requests below an object."""
+
+    def __init__(self, core: Core, catalog: Catalog, writer: Writer, deleter: Deleter) -> None:
+        self._core = core
+        self._catalog = catalog
+        self._writer = writer
+        self._pods = PodActions(core, catalog, writer, deleter)
+        #: Where logs come from: the simulated kubelets set it.
+        self.logs: LogSource | None = None
+
+    async def answer(self, call: Call) -> Found | None:
+        """The answer; None where the ordinary verb does what is wanted (status)."""
+        name = call.subresource
+        if name in _STREAMS:
+            raise status.not_implemented(f"{call.resource.plural}/{name}")
+        if name == "scale":
+            return await self._scale(call)
+        if name == "log":
+            return await self._log(call)
+        if name in ("binding", "eviction", "token"):
+            return await self.post(call)
+        if name in ("finalize", "approval") and call.verb == "update":
+            return await self._replace(call, _only("spec" if name == "finalize" else "status"))
+        if name in _NARROWED and call.verb in ("update", "patch"):
+            return await self._replace(call, _NARROWED[name])
+        return None
+
+    async def post(self, call: Call) -> Response:
+        """What can only be posted: actions, reviews, tokens."""
+        if call.verb != "create":
+            raise status.method_not_allowed()
+        kind, api_version = call.resource.kind, call.resource.api_version
+        if call.subresource:
+            posted = call.resource.served.subresource(call.subresource)
+            if posted is not None:
+                kind = posted.kind
+                api_version = f"{posted.group}/{posted.version}" if posted.group else posted.version
+        document, duplicates = parse_body(call)
+        checker = self._catalog.checker_of(api_version, kind)
+        if not isinstance(document, dict):
+            raise status.bad_request(f"the object provided is unrecognized (must be of type {kind})")
+        document.setdefault("kind", kind)
+        document.setdefault("apiVersion", api_version)
+        obj = check_types(call, document, checker, duplicates) if checker is not None else document
+        if call.subresource == "token":
+            found = service_account_token(self._core, call, obj)
+        elif kind == "Binding":
+            found = await self._pods.bind(call, obj)
+        elif kind == "Eviction":
+            found = await self._pods.evict(call, obj)
+        elif (reviewed := review(call, obj)) is not None:
+            found = reviewed
+        else:
+            raise status.not_implemented(f"{call.resource.plural}/{call.subresource}")
+        return Response(201, _json_headers(), orjson.dumps(found) + b"\n")
+
+    # ---- narrowed writes
+
+    async def _replace(self, call: Call, narrow: Callable[[Json, Json], Json]) -> tuple[Entry, int]:
+        """An update or patch of which only a part counts."""
+        if call.verb == "patch":
+            kind = patch_type(call)
+            change = transform(call, kind, self._catalog.schema(call.resource), self._catalog.checker(call.resource))
+        else:
+            document, duplicates = parse_body(call)
+            obj = read_object(call, document, self._catalog.checker(call.resource), duplicates)
+
+            def change(_old: Json | None) -> Json:
+                return fresh(obj)  # type: ignore[no-any-return]  # orjson's
+
+        entry, _ = await self._writer.update(call, _narrowed(change, narrow))
+        return entry, 200
+
+    # ---- scale
+
+    async def _scale(self, call: Call) -> Response:
+        resource, paths = call.resource, paths_of(call.resource)
+        if call.verb == "get":
+            return _scale_response(scale_of(self._core.entry(call).obj, paths))
+        if call.verb not in ("update", "patch"):
+            raise status.method_not_allowed()
+        wanted: Json | None = None
+        if call.verb == "update":
+            document, duplicates = parse_body(call)
+            checker = self._catalog.checker_of("autoscaling/v1", "Scale")
+            if checker is not None and isinstance(document, dict):
+                wanted = check_types(call, document, checker, duplicates)
+
+        def change(old: Json | None) -> Json:
+            if old is None:
+                raise status.not_found(resource, call.name)
+            current = scale_of(old, paths)
+            scale = wanted if wanted is not None else self._patched_scale(call, current)
+            _check_scale(resource, call.name, scale)
+            return scaled(fresh(old), scale, paths)
+
+        entry, _ = await self._writer.update(call, change)
+        return _scale_response(scale_of(entry.obj, paths))
+
+    def _patched_scale(self, call: Call, scale: Json) -> Json:
+        kind = patch_type(call)
+        if kind is PatchType.APPLY:
+            raise status.not_implemented("server-side apply of a scale")
+        document = orjson.loads(call.body)
+        try:
+            if kind is PatchType.JSON:
+                found: Json = patches.apply(document, scale)
+            else:
+                found = patches.merge_patch(scale, document)
+        except patches.PatchError as error:
+            raise status.bad_request(str(error)) from None
+        return found
+
+    # ---- logs
+
+    async def _log(self, call: Call) -> Response:
+        entry = self._core.entry(call)
+        spec = entry.obj.get("spec") or {}
+        names = [one["name"] for key in ("containers", "initContainers", "ephemeralContainers")
+                 for one in spec.get(key) or ()]  # fmt: skip
+        container = call.query.get("container", "")
+        if not container:
+            regular = [one["name"] for one in spec.get("containers") or ()]
+            if len(regular) != 1:
+                raise status.bad_request(
+                    f"a container name must be specified for pod {call.name}, choose one of: [{' '.join(regular)}]"
+                )
+            container = regular[0]
+        if container not in names:
+            raise status.bad_request(f"container {container} is not valid for pod {call.name}")
+        if self.logs is None or not spec.get("nodeName"):
+            return Response(200, CIMultiDict({"Content-Type": "text/plain"}), b"")
+        found = await self.logs(call.namespace, call.name, container, call.query)
+        if not isinstance(found, bytes):
+            found = b"".join([piece async for piece in found])
+        return Response(200, CIMultiDict({"Content-Type": "text/plain"}), found)
+
+
+def _narrowed(change: Transform, narrow: Callable[[Json, Json], Json]) -> Transform:
+    def apply(old: Json | None) -> Json:
+        wanted = change(old)
+        return narrow(wanted, old or {})
+
+    return apply
+
+
+def _only(part: str) -> Callable[[Json, Json], Json]:
+    """Everything as it was but one part (and what says which version is meant)."""
+
+    def narrow(wanted: Json, old: Json) -> Json:
+        found: Json = fresh(old)
+        if part in wanted:
+            found[part] = wanted[part]
+        else:
+            found.pop(part, None)
+        found["metadata"]["resourceVersion"] = (wanted.get("metadata") or {}).get("resourceVersion")
+        return found
+
+    return narrow
+
+
+def _check_scale(resource: ResourceType, name: str, scale: Json) -> None:
+    replicas = (scale.get("spec") or {}).get("replicas") or 0
+    errors: list[FieldError] = []
+    if not isinstance(replicas, int):
+        raise status.bad_request("spec.replicas must be a number")
+    if replicas < 0:
+        errors.append(invalid("spec.replicas", replicas, "must be greater than or equal to 0"))
+    if errors:
+        raise status.invalid_kind("autoscaling", "Scale", name or resource.kind, errors)
+
+
+def _scale_response(scale: Json) -> Response:
+    return Response(200, _json_headers(), orjson.dumps(scale) + b"\n")
+
+
+def _json_headers() -> CIMultiDict[str]:
+    return CIMultiDict({"Content-Type": "application/json"})

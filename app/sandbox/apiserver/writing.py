@@ -1,0 +1,404 @@
+"""Create and update: every write passes the same steps in the same order, whatever the kind and the verb.
+
+decode → default → mutating admission → prepare → validate → validating admission → commit. While a webhook is awaited
+others may write; then the steps are taken again from the newest state, as a real server does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias
+
+import orjson
+
+from app.kube.client import PatchType
+from app.kube.fielderrors import FieldError, GoLiteral, invalid
+from app.sandbox.apiserver import metadata as meta
+from app.sandbox.apiserver import status
+from app.sandbox.apiserver.applying import UPDATE, Manager, after_update
+from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.requests import Call, User
+from app.sandbox.apiserver.schemas import Field
+from app.sandbox.apiserver.storage import Entry, Stale
+from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
+from app.sandbox.apiserver.versions import Versions
+
+Json: TypeAlias = dict[str, Any]
+#: From the object as it is to the object as it is wanted: a fresh document that may be changed.
+Transform: TypeAlias = Callable[[Json | None], Json]
+
+_NAME_ATTEMPTS: Final = 8
+_UPDATE_ATTEMPTS: Final = 20
+
+
+@dataclass(slots=True)
+class Attributes:
+    """A write as admission sees it. ``obj`` may be replaced by mutating admission."""
+
+    operation: str
+    resource: ResourceType
+    subresource: str
+    namespace: str
+    name: str
+    obj: Json | None
+    old: Json | None
+    user: User
+    dry_run: bool
+    options: Json
+    warnings: list[str]
+    #: The kind of what is posted to a subresource, where it is not that of the resource.
+    kind: Json | None = None
+
+
+class Admission(Protocol):
+    """What may change or refuse a write before it is committed."""
+
+    async def mutate(self, attributes: Attributes) -> None:
+        """Change ``attributes.obj`` (by putting another there), or refuse."""
+        ...
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Refuse what must not be."""
+        ...
+
+    def concerns(self, attributes: Attributes) -> bool:
+        """Whether there is anything to ask; saves the copies that asking needs."""
+        ...
+
+
+class Kinds(Protocol):
+    """What is known of kinds beyond their row: strategies, and the reading of bodies."""
+
+    def strategy(self, resource: ResourceType) -> Strategy:
+        """How objects of the resource are written."""
+        ...
+
+    def schema(self, resource: ResourceType) -> Field | None:
+        """The type of its objects."""
+        ...
+
+
+class Writer:
+    """Carries out creates and updates."""
+
+    def __init__(self, core: Core, kinds: Kinds, admission: Admission, versions: Versions) -> None:
+        self._core = core
+        self._kinds = kinds
+        self._admission = admission
+        self._versions = versions
+
+    # ---- create
+
+    async def create(self, call: Call, obj: Json) -> Entry:
+        """Store a new object and give it back as it was stored (with dry run: as it would be)."""
+        resource = call.resource
+        metadata = _metadata(obj)
+        meta.wipe(metadata)
+        _check_namespace(resource, metadata, call.namespace)
+        self._kinds.strategy(resource).default(obj)
+        if resource.custom is not None:
+            call.warnings.extend(meta.finalizer_warnings(metadata))
+        attributes = self._attributes(call, "CREATE", metadata.get("name") or "", obj, None)
+        await self._mutate(attributes)
+        if attributes.obj is None:  # pragma: no cover  # webhooks cannot take an object away
+            raise status.internal("admission left no object")
+        return await self._create(call, attributes)
+
+    async def _create(self, call: Call, attributes: Attributes) -> Entry:
+        obj = attributes.obj or {}
+        metadata = _metadata(obj)
+        generated = bool(metadata.get("generateName")) and not metadata.get("name")
+        for attempt in range(_NAME_ATTEMPTS if generated else 1):
+            if generated:
+                metadata["name"] = self._core.generated_name(metadata["generateName"])
+            name = metadata.get("name") or ""
+            self._prepare_create(call.resource, obj)
+            attributes.obj, attributes.name = obj, name
+            await self._validate(attributes)
+            try:
+                return self._commit_create(call, await self._versions.stored(call.resource, obj))
+            except Stale:
+                if generated and attempt < _NAME_ATTEMPTS - 1:
+                    continue
+                break
+        if generated:
+            raise status.no_free_name(call.resource, metadata["name"])
+        present = self._core.collection(call.resource).objects.get(_key(metadata))
+        deleting = present is not None and "deletionTimestamp" in present.obj["metadata"]
+        raise status.already_exists(call.resource, metadata["name"], deleting=deleting)
+
+    def _prepare_create(self, resource: ResourceType, obj: Json) -> None:
+        strategy = self._kinds.strategy(resource)
+        metadata = _metadata(obj)
+        metadata["uid"] = self._core.new_uid()
+        metadata["creationTimestamp"] = self._core.now()
+        if not strategy.keeps_status:
+            without_status(resource, obj)
+        if resource.generation:
+            metadata["generation"] = 1
+        strategy.prepare_create(obj)
+        errors = strategy.errors(obj)
+        if not errors:
+            errors = meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=strategy.name_rule)
+            if resource.custom is None:
+                errors += meta.finalizer_errors(metadata)
+        if errors:
+            raise status.invalid(resource, metadata.get("name") or "", errors)
+
+    def _commit_create(self, call: Call, obj: Json) -> Entry:
+        metadata = obj["metadata"]
+        if metadata.get("resourceVersion"):
+            raise status.plain_error("resourceVersion should not be set on objects to be created")
+        metadata.pop("resourceVersion", None)
+        collection, key = self._core.collection(call.resource), _key(metadata)
+        if call.dry_run:
+            if key in collection.objects:
+                raise Stale(key)
+            return Entry(key, _ordered(call.resource, obj), self._core.storage.revision)
+        entry = self._core.storage.create(collection, key, _ordered(call.resource, obj))
+        entry.writers = {(call.field_manager, ""): metadata["creationTimestamp"]}
+        return entry
+
+    # ---- update
+
+    async def update(
+        self, call: Call, transform: Transform, *, allow_create: bool = False, uid: str = ""
+    ) -> tuple[Entry, bool]:
+        """Replace an object by what ``transform`` makes of it; the result, and whether it was created.
+
+        ``uid``: the object must have this one, else it is another of the same name.
+        """
+        resource = call.resource
+        collection = self._core.collection(resource)
+        for _ in range(_UPDATE_ATTEMPTS):
+            entry = collection.objects.get(call.key)
+            if entry is None:
+                if not allow_create:
+                    raise status.not_found(resource, call.name)
+                obj = transform(None)
+                return await self.create(call, obj), True
+            old = (await self._versions.shown(resource, [entry]))[0].obj
+            if uid and old["metadata"].get("uid") != uid:
+                raise status.conflict(resource, call.name, _uid_mismatch(call, uid, old["metadata"].get("uid", "")))
+            obj = transform(old)
+            try:
+                return await self._update(call, entry, obj, old), False
+            except Stale:
+                continue
+        raise status.conflict(resource, call.name)
+
+    async def _update(self, call: Call, entry: Entry, obj: Json, old: Json) -> Entry:
+        resource = call.resource
+        strategy = self._kinds.strategy(resource)
+        metadata = _metadata(obj)
+        _check_namespace(resource, metadata, call.namespace)
+        metadata.setdefault("name", call.name)
+        version = str(metadata.get("resourceVersion") or "")
+        strategy.default(obj)
+        keep_outside(call, obj, old)
+        attributes = self._attributes(call, "UPDATE", call.name, obj, old)
+        await self._mutate(attributes)
+        obj = attributes.obj if attributes.obj is not None else obj
+        metadata = _metadata(obj)
+        if not version:
+            if not resource.unconditional_update:
+                error = invalid("metadata.resourceVersion", GoLiteral("0x0"), "must be specified for an update")
+                raise status.invalid(resource, call.name, [error], kind=resource.plural)
+        elif not version.isdigit():
+            raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        elif version != old["metadata"]["resourceVersion"]:
+            raise status.conflict(resource, call.name)
+        metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
+        self._prepare_update(call, obj, old)
+        self._note_manager(call, obj, old)
+        attributes.obj = obj
+        await self._validate(attributes)
+        return self._commit_update(call, entry, await self._versions.stored(resource, obj))
+
+    def _prepare_update(self, call: Call, obj: Json, old: Json) -> None:
+        resource = call.resource
+        strategy = self._kinds.strategy(resource)
+        metadata = obj["metadata"]
+        meta.keep_server_fields(metadata, old["metadata"])
+        keep_outside(call, obj, old)
+        errors: list[FieldError] = []
+        if call.subresource != "status":
+            strategy.prepare_update(obj, old)
+            if resource.generation and changed_outside_metadata(obj, old, status=not resource.has_status):
+                metadata["generation"] = old["metadata"].get("generation", 0) + 1
+        errors += meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=meta.path_segment_errors)
+        errors += meta.update_errors(metadata, old["metadata"])
+        if resource.custom is None:
+            errors += meta.finalizer_errors(metadata)
+        errors += self._spec_errors(call, strategy, obj, old)
+        if errors:
+            raise status.invalid(resource, call.name, errors)
+
+    def _note_manager(self, call: Call, obj: Json, old: Json) -> None:
+        """Keep managed fields true after a write that is no apply, once an object has them."""
+        if call.headers.get("content-type", "").startswith(PatchType.APPLY):
+            return
+        if "managedFields" in old["metadata"]:
+            api_version, now = call.resource.api_version, self._core.now()
+            manager = Manager(call.field_manager, UPDATE, api_version, call.subresource, now)
+            after_update(old, obj, self._kinds.schema(call.resource), manager)
+        else:
+            obj["metadata"].pop("managedFields", None)
+
+    def _spec_errors(self, call: Call, strategy: Strategy, obj: Json, old: Json) -> list[FieldError]:
+        custom = call.resource.custom is not None
+        if call.subresource == "status" and not custom:
+            return []
+        errors = strategy.errors(obj)
+        if custom and errors:
+            # What was wrong before, under an older schema, may stay so.
+            known = set(map(str, strategy.errors(old)))
+            errors = [error for error in errors if str(error) not in known]
+        return errors + strategy.update_errors(obj, old)
+
+    def _commit_update(self, call: Call, entry: Entry, obj: Json) -> Entry:
+        collection = self._core.collection(call.resource)
+        if collection.objects.get(entry.key) is not entry:
+            raise Stale(entry.key)
+        obj = _ordered(call.resource, obj)
+        old = entry.obj
+        if call.dry_run:
+            return Entry(entry.key, obj, entry.revision)
+        if _complete(obj, old):
+            # Watchers are told of the object as it was stored last: still with its finalizers.
+            self._core.storage.delete(collection, entry, old)
+            return Entry(entry.key, obj, entry.revision)
+        if obj == old:
+            return entry  # nothing changed: no new version, no event
+        found = self._core.storage.update(collection, entry, obj)
+        found.writers = {**(entry.writers or {}), (call.field_manager, call.subresource): self._core.now()}
+        return found
+
+    # ---- admission
+
+    async def admit(self, call: Call, name: str, obj: Json) -> None:
+        """Let admission judge something that is posted but not stored (an eviction, a binding)."""
+        attributes = self._attributes(call, "CREATE", name, obj, None)
+        group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
+        attributes.kind = {"group": group, "version": version, "kind": obj.get("kind", "")}
+        await self._mutate(attributes)
+        await self._validate(attributes)
+
+    def _attributes(self, call: Call, operation: str, name: str, obj: Json, old: Json | None) -> Attributes:
+        kind = "CreateOptions" if operation == "CREATE" else "UpdateOptions"
+        if call.method == "PATCH":
+            kind = "PatchOptions" if operation == "UPDATE" else "CreateOptions"
+        options: Json = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
+        if call.dry_run:
+            options["dryRun"] = ["All"]
+        for option in ("fieldManager", "fieldValidation"):
+            if value := call.query.get(option):
+                options[option] = value
+        return Attributes(
+            operation=operation,
+            resource=call.resource,
+            subresource=call.subresource,
+            namespace=call.namespace,
+            name=name,
+            obj=obj,
+            old=old,
+            user=call.user,
+            dry_run=call.dry_run,
+            options=options,
+            warnings=call.warnings,
+        )
+
+    async def _mutate(self, attributes: Attributes) -> None:
+        if self._admission.concerns(attributes):
+            await self._admission.mutate(attributes)
+
+    async def _validate(self, attributes: Attributes) -> None:
+        if self._admission.concerns(attributes):
+            await self._admission.validate(attributes)
+
+
+def keep_outside(call: Call, obj: Json, old: Json) -> None:
+    """What the endpoint does not write stays as it is: status, or everything but status."""
+    if call.subresource == "status":
+        for key in old.keys() | obj.keys():
+            if key not in ("metadata", "status", "kind", "apiVersion"):
+                if key in old:
+                    obj[key] = old[key]
+                else:
+                    obj.pop(key)
+        _keep_metadata(call, obj, old)
+    elif call.resource.has_status and not call.subresource:
+        if "status" in old:
+            obj["status"] = old["status"]
+        else:
+            obj.pop("status", None)
+
+
+def _keep_metadata(call: Call, obj: Json, old: Json) -> None:
+    """A status write changes of the metadata only what it means to: nothing that others count on."""
+    metadata, before = obj["metadata"], old["metadata"]
+    if call.resource.custom is not None:
+        obj["metadata"] = {**before, "resourceVersion": metadata.get("resourceVersion")}
+        return
+    for name in ("deletionTimestamp", "finalizers", "ownerReferences"):
+        if name in before:
+            metadata[name] = before[name]
+        else:
+            metadata.pop(name, None)
+
+
+def _metadata(obj: Json) -> Json:
+    metadata = obj.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = obj["metadata"] = {}
+    return metadata
+
+
+def _key(metadata: Json) -> str:
+    namespace = metadata.get("namespace")
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+
+
+def _ordered(resource: ResourceType, obj: Json) -> Json:
+    """The object with its type first, as the bytes of lists count on."""
+    api_version = resource.stored_api_version
+    found = {"kind": resource.kind, "apiVersion": api_version, "metadata": obj["metadata"]}
+    found.update(obj)
+    found["kind"], found["apiVersion"] = resource.kind, api_version
+    return found
+
+
+def _complete(obj: Json, old: Json) -> bool:
+    """Whether the last finalizer went away from an object that waits for just that."""
+    before = old["metadata"]
+    return (
+        bool(before.get("deletionTimestamp"))
+        and not obj["metadata"].get("finalizers")
+        and not before.get("deletionGracePeriodSeconds")
+    )
+
+
+def _check_namespace(resource: ResourceType, metadata: Json, namespace: str) -> None:
+    given = metadata.get("namespace") or ""
+    if not resource.namespaced:
+        metadata.pop("namespace", None)
+    elif not given:
+        metadata["namespace"] = namespace
+    elif given != namespace:
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _uid_mismatch(call: Call, asked: str, found: str) -> str:
+    return (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{call.resource.key}/{call.key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
+    )
+
+
+def fresh(value: Any) -> Any:
+    """A copy that shares nothing."""
+    return orjson.loads(orjson.dumps(value))

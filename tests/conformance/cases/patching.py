@@ -1,0 +1,438 @@
+"""Patches: JSON, merge and strategic merge; what they may not do."""
+
+from typing import Any
+
+from tests.conformance.steps import (
+    CONFIG_MAPS,
+    DEPLOYMENTS,
+    JSON_PATCH,
+    MERGE_PATCH,
+    PODS,
+    SERVICES,
+    STRATEGIC_PATCH,
+    Call,
+    Case,
+    config_map,
+    deployment,
+    get,
+    patch,
+    pod,
+    prepared,
+)
+
+_A = config_map("a", {"k": "v", "l": "w"}, labels={"x": "1"})
+_OBJECT = f"{CONFIG_MAPS}/a"
+_DEPLOYMENT = f"{DEPLOYMENTS}/a"
+_KEEP = ("code", "reason", "message", "details", "data", "metadata.labels", "metadata.name", "immutable")
+
+
+def _json(id: str, *operations: Any) -> Case:
+    return Case(f"json-{id}", [*prepared(CONFIG_MAPS, _A), patch(JSON_PATCH, _OBJECT, list(operations), keep=_KEEP)])
+
+
+def _merge(id: str, body: Any) -> Case:
+    return Case(f"merge-{id}", [*prepared(CONFIG_MAPS, _A), patch(MERGE_PATCH, _OBJECT, body, keep=_KEEP)])
+
+
+def _strategic(id: str, body: Any, *, keep: tuple[str, ...] = ("spec",), on: Any = None) -> Case:
+    """A strategic merge patch on a Deployment with three containers."""
+    return Case(
+        f"strategic-{id}",
+        [
+            *prepared(DEPLOYMENTS, on or _THREE),
+            patch(STRATEGIC_PATCH, _DEPLOYMENT, body, keep=(*keep, "message", "code")),
+        ],
+    )
+
+
+def _containers(*containers: Any, **more: Any) -> dict[str, Any]:
+    return {"spec": {"template": {"spec": {"containers": list(containers), **more}}}}
+
+
+_TEMPLATE = {
+    "metadata": {"labels": {"app": "a"}},
+    "spec": {
+        "containers": [
+            {"name": "one", "image": "one:1", "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]},
+            {
+                "name": "two",
+                "image": "two:1",
+                "args": ["x", "y"],
+                "ports": [{"containerPort": 80}, {"containerPort": 81}],
+            },
+            {"name": "three", "image": "three:1"},
+        ],
+        "volumes": [{"name": "scratch", "emptyDir": {}}],
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "imagePullSecrets": [{"name": "pull"}],
+        "nodeSelector": {"disk": "fast"},
+    },
+}
+_THREE = deployment("a", template=_TEMPLATE)
+_IMAGES = ("spec.template.spec.containers.*.name", "spec.template.spec.containers.*.image")
+_ENV = ("spec.template.spec.containers.*.env",)
+
+_WRONG_TYPES = {
+    "none": ("", "{}"),
+    "json": ("application/json", "{}"),
+    "text": ("text/plain", "{}"),
+    "json-patch-object": (JSON_PATCH, '{"data":{"k":"w"}}'),
+    "json-patch-nonsense": (JSON_PATCH, "{"),
+    "merge-list": (MERGE_PATCH, "[]"),
+    "merge-nonsense": (MERGE_PATCH, "{"),
+    "merge-text": (MERGE_PATCH, '"a"'),
+    "merge-null": (MERGE_PATCH, "null"),
+    "merge-empty": (MERGE_PATCH, ""),
+    "strategic-list": (STRATEGIC_PATCH, "[]"),
+    "strategic-nonsense": (STRATEGIC_PATCH, "{"),
+    "strategic-yaml": (STRATEGIC_PATCH, "data:\n  k: w\n"),
+    "unknown": ("application/my-patch+json", "{}"),
+}
+
+CASES = [
+    _json("replace", {"op": "replace", "path": "/data/k", "value": "w"}),
+    _json("add", {"op": "add", "path": "/data/m", "value": "x"}),
+    _json("add-object", {"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}}),
+    _json("add-over", {"op": "add", "path": "/data/k", "value": "x"}),
+    _json("remove", {"op": "remove", "path": "/data/k"}),
+    _json("remove-all", {"op": "remove", "path": "/data"}),
+    _json("copy", {"op": "copy", "from": "/data/k", "path": "/data/m"}),
+    _json("move", {"op": "move", "from": "/data/k", "path": "/data/m"}),
+    _json("test", {"op": "test", "path": "/data/k", "value": "v"}, {"op": "remove", "path": "/data/k"}),
+    _json("test-fails", {"op": "test", "path": "/data/k", "value": "z"}),
+    _json("test-missing", {"op": "test", "path": "/data/z", "value": "z"}),
+    _json("test-null", {"op": "test", "path": "/data/z", "value": None}),
+    _json("replace-missing", {"op": "replace", "path": "/data/z", "value": "w"}),
+    _json("remove-missing", {"op": "remove", "path": "/data/z"}),
+    _json("add-deep-missing", {"op": "add", "path": "/metadata/annotations/a", "value": "b"}),
+    _json("copy-missing", {"op": "copy", "from": "/data/z", "path": "/data/m"}),
+    _json("odd-operation", {"op": "shuffle", "path": "/data/k"}),
+    _json("no-operation", {"path": "/data/k", "value": "w"}),
+    _json("no-path", {"op": "add", "value": "w"}),
+    _json("no-value", {"op": "add", "path": "/data/k"}),
+    _json("relative-path", {"op": "add", "path": "data/k", "value": "w"}),
+    _json("escaped", {"op": "add", "path": "/metadata/labels/example.com~1a", "value": "b"}),
+    _json("nothing"),
+    _json("same", {"op": "replace", "path": "/data/k", "value": "v"}),
+    _json("number", {"op": "replace", "path": "/data/k", "value": 1}),
+    _json("name", {"op": "replace", "path": "/metadata/name", "value": "b"}),
+    _json("namespace", {"op": "replace", "path": "/metadata/namespace", "value": "elsewhere"}),
+    _json("kind", {"op": "replace", "path": "/kind", "value": "Gremlin"}),
+    _json("version", {"op": "replace", "path": "/metadata/resourceVersion", "value": "1"}),
+    _json("uid", {"op": "replace", "path": "/metadata/uid", "value": "7"}),
+    _json("unknown-field", {"op": "add", "path": "/colour", "value": "blue"}),
+    _json("many", *({"op": "add", "path": "/data/k", "value": str(number)} for number in range(10001))),
+    Case(
+        "json-list-items",
+        [
+            *prepared(
+                PODS, pod("a", tolerations=[{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}])
+            ),
+            patch(
+                JSON_PATCH,
+                f"{PODS}/a",
+                [{"op": "add", "path": "/spec/tolerations/-", "value": {"key": "c", "operator": "Exists"}}],
+                keep=["spec.tolerations", "message"],
+            ),
+            patch(
+                JSON_PATCH,
+                f"{PODS}/a",
+                [{"op": "test", "path": "/spec/tolerations/0/key", "value": "a"}],
+                keep=["metadata.name"],
+            ),
+            patch(JSON_PATCH, f"{PODS}/a", [{"op": "remove", "path": "/spec/tolerations/9"}], keep=["message", "code"]),
+            patch(
+                JSON_PATCH, f"{PODS}/a", [{"op": "add", "path": "/spec/tolerations/x", "value": 1}], keep=["message"]
+            ),
+        ],
+    ),
+    _merge("change", {"data": {"k": "w"}}),
+    _merge("add", {"data": {"m": "x"}}),
+    _merge("remove", {"data": {"k": None}}),
+    _merge("remove-all", {"data": None}),
+    _merge("labels", {"metadata": {"labels": {"y": "2"}}}),
+    _merge("nothing", {}),
+    _merge("same", {"data": {"k": "v"}}),
+    _merge("type", {"data": "text"}),
+    _merge("number", {"data": {"k": 1}}),
+    _merge("name", {"metadata": {"name": "b"}}),
+    _merge("namespace", {"metadata": {"namespace": "elsewhere"}}),
+    _merge("kind", {"kind": "Gremlin"}),
+    _merge("api-version", {"apiVersion": "v2"}),
+    _merge("stale", {"metadata": {"resourceVersion": "1"}}),
+    _merge("uid", {"metadata": {"uid": "7"}}),
+    _merge("unknown-field", {"colour": "blue"}),
+    _merge("bad-label", {"metadata": {"labels": {"-": "b"}}}),
+    _merge("finalizer", {"metadata": {"finalizers": ["hold"]}}),
+    Case(
+        "merge-replaces-lists",
+        [
+            *prepared(DEPLOYMENTS, _THREE),
+            patch(MERGE_PATCH, _DEPLOYMENT, _containers({"name": "four", "image": "four:1"}), keep=_IMAGES),
+        ],
+    ),
+    _strategic("container", _containers({"name": "two", "image": "two:2"}), keep=_IMAGES),
+    _strategic("add-container", _containers({"name": "zero", "image": "zero:1"}), keep=_IMAGES),
+    _strategic("delete-container", _containers({"name": "two", "$patch": "delete"}), keep=_IMAGES),
+    _strategic(
+        "replace-containers", _containers({"name": "only", "image": "only:1"}, {"$patch": "replace"}), keep=_IMAGES
+    ),
+    _strategic("delete-missing", _containers({"name": "nine", "$patch": "delete"}), keep=_IMAGES),
+    _strategic(
+        "order",
+        {
+            "spec": {
+                "template": {
+                    "spec": {"$setElementOrder/containers": [{"name": "three"}, {"name": "one"}, {"name": "two"}]}
+                }
+            }
+        },
+        keep=_IMAGES,
+    ),
+    _strategic(
+        "order-and-add",
+        {
+            "spec": {
+                "template": {
+                    "spec": {
+                        "$setElementOrder/containers": [
+                            {"name": "new"},
+                            {"name": "one"},
+                            {"name": "two"},
+                            {"name": "three"},
+                        ],
+                        "containers": [{"name": "new", "image": "new:1"}],
+                    }
+                }
+            }
+        },
+        keep=_IMAGES,
+    ),
+    _strategic("no-merge-key", _containers({"image": "two:2"}), keep=_IMAGES),
+    _strategic("env", _containers({"name": "one", "env": [{"name": "A", "value": "9"}]}), keep=_ENV),
+    _strategic("env-add", _containers({"name": "one", "env": [{"name": "C", "value": "3"}]}), keep=_ENV),
+    _strategic("env-delete", _containers({"name": "one", "env": [{"name": "A", "$patch": "delete"}]}), keep=_ENV),
+    _strategic(
+        "env-value-from",
+        _containers(
+            {
+                "name": "one",
+                "env": [{"name": "A", "value": None, "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+            }
+        ),
+        keep=_ENV,
+    ),
+    _strategic(
+        "args-replace", _containers({"name": "two", "args": ["z"]}), keep=("spec.template.spec.containers.1.args",)
+    ),
+    _strategic("args-null", _containers({"name": "two", "args": None}), keep=("spec.template.spec.containers.1.args",)),
+    _strategic(
+        "ports",
+        _containers({"name": "two", "ports": [{"containerPort": 80, "name": "web"}]}),
+        keep=("spec.template.spec.containers.1.ports",),
+    ),
+    _strategic(
+        "port-delete",
+        _containers({"name": "two", "ports": [{"containerPort": 80, "$patch": "delete"}]}),
+        keep=("spec.template.spec.containers.1.ports",),
+    ),
+    _strategic(
+        "tolerations-replace",
+        {"spec": {"template": {"spec": {"tolerations": [{"key": "b", "operator": "Exists"}]}}}},
+        keep=("spec.template.spec.tolerations",),
+    ),
+    _strategic(
+        "volume-retain-keys",
+        {
+            "spec": {
+                "template": {
+                    "spec": {
+                        "volumes": [
+                            {"name": "scratch", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/tmp"}}
+                        ]
+                    }
+                }
+            }
+        },
+        keep=("spec.template.spec.volumes",),
+    ),
+    _strategic(
+        "volume-without-retain-keys",
+        {"spec": {"template": {"spec": {"volumes": [{"name": "scratch", "hostPath": {"path": "/tmp"}}]}}}},
+        keep=("spec.template.spec.volumes",),
+    ),
+    _strategic(
+        "strategy-retain-keys",
+        {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}},
+        keep=("spec.strategy",),
+    ),
+    _strategic("strategy-without-retain-keys", {"spec": {"strategy": {"type": "Recreate"}}}, keep=("spec.strategy",)),
+    _strategic(
+        "pull-secrets",
+        {"spec": {"template": {"spec": {"imagePullSecrets": [{"name": "more"}]}}}},
+        keep=("spec.template.spec.imagePullSecrets",),
+    ),
+    _strategic(
+        "map-replace",
+        {"spec": {"template": {"spec": {"nodeSelector": {"$patch": "replace", "zone": "a"}}}}},
+        keep=("spec.template.spec.nodeSelector",),
+    ),
+    _strategic(
+        "map-delete",
+        {"spec": {"template": {"spec": {"nodeSelector": {"$patch": "delete"}}}}},
+        keep=("spec.template.spec.nodeSelector",),
+    ),
+    _strategic("odd-directive", {"spec": {"template": {"spec": {"nodeSelector": {"$patch": "shuffle"}}}}}),
+    _strategic("odd-list-directive", _containers({"name": "two", "$patch": "shuffle"})),
+    _strategic(
+        "null-field", {"spec": {"minReadySeconds": None, "paused": None}}, keep=("spec.paused", "spec.minReadySeconds")
+    ),
+    _strategic(
+        "replicas",
+        {"spec": {"replicas": 0, "revisionHistoryLimit": 3}},
+        keep=("spec.replicas", "spec.revisionHistoryLimit"),
+    ),
+    _strategic("type-mismatch", {"spec": {"template": {"spec": {"containers": "none"}}}}),
+    _strategic("number-as-text", {"spec": {"replicas": "three"}}),
+    _strategic("unknown-field", {"spec": {"colour": "blue"}}, keep=("metadata.name",)),
+    _strategic(
+        "finalizers-merge",
+        {"metadata": {"finalizers": ["example.com/b"]}},
+        keep=("metadata.finalizers",),
+        on=deployment("a", metadata={"finalizers": ["example.com/a"]}),
+    ),
+    _strategic(
+        "finalizers-delete",
+        {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/a"]}},
+        keep=("metadata.finalizers",),
+        on=deployment("a", metadata={"finalizers": ["example.com/a", "example.com/b"]}),
+    ),
+    _strategic(
+        "labels",
+        {"metadata": {"labels": {"new": "label", "old": None}}},
+        keep=("metadata.labels",),
+        on=deployment("a", metadata={"labels": {"old": "1", "kept": "2"}}),
+    ),
+    _strategic("nothing", {}, keep=("metadata.generation",)),
+    Case(
+        "strategic-service-ports",
+        [
+            *prepared(
+                SERVICES,
+                {"metadata": {"name": "a"}, "spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}},
+            ),
+            patch(
+                STRATEGIC_PATCH,
+                f"{SERVICES}/a",
+                {"spec": {"ports": [{"port": 81, "targetPort": 8081}]}},
+                keep=["spec.ports"],
+            ),
+            patch(STRATEGIC_PATCH, f"{SERVICES}/a", {"spec": {"ports": [{"port": 82}]}}, keep=["message"]),
+        ],
+    ),
+    Case(
+        "strategic-conditions",
+        [
+            *prepared(PODS, pod("a")),
+            patch(
+                STRATEGIC_PATCH,
+                f"{PODS}/a/status",
+                {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+                keep=["status.conditions.*.type"],
+            ),
+            patch(
+                STRATEGIC_PATCH,
+                f"{PODS}/a/status",
+                {"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Mine", "status": "True"}]}},
+                keep=["status.conditions.*.type", "status.conditions.*.status"],
+            ),
+            patch(
+                STRATEGIC_PATCH,
+                f"{PODS}/a/status",
+                {"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}},
+                keep=["status.conditions.*.type"],
+            ),
+        ],
+    ),
+    Case(
+        "strategic-owner-references",
+        [
+            *prepared(CONFIG_MAPS, config_map("o"), config_map("a")),
+            patch(
+                STRATEGIC_PATCH,
+                _OBJECT,
+                {
+                    "metadata": {
+                        "ownerReferences": [
+                            {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "${0.metadata.uid}"}
+                        ]
+                    }
+                },
+                keep=["metadata.ownerReferences"],
+            ),
+            patch(
+                STRATEGIC_PATCH,
+                _OBJECT,
+                {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": "${0.metadata.uid}"}]}},
+                keep=["metadata.ownerReferences"],
+            ),
+        ],
+    ),
+    Case(
+        "strategic-on-a-custom-resource",
+        [
+            *prepared(
+                "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets",
+                {"apiVersion": "conformance.example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}},
+            ),
+            patch(STRATEGIC_PATCH, "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a", {"spec": {"a": 1}}),
+        ],
+        needs=["gadgets"],
+    ),
+    Case(
+        "patch-missing",
+        [
+            patch(MERGE_PATCH, _OBJECT, {"data": {}}),
+            patch(JSON_PATCH, _OBJECT, []),
+            patch(STRATEGIC_PATCH, _OBJECT, {}),
+        ],
+    ),
+    Case("patch-with-force", [*prepared(CONFIG_MAPS, _A), patch(MERGE_PATCH, _OBJECT, {}, query={"force": "true"})]),
+    Case(
+        "patch-manager",
+        [
+            *prepared(CONFIG_MAPS, _A),
+            patch(
+                MERGE_PATCH,
+                _OBJECT,
+                {"data": {"k": "w"}},
+                query={"fieldManager": "me"},
+                managed=True,
+                keep=["metadata.managedFields"],
+            ),
+        ],
+    ),
+    Case(
+        "patch-nothing-keeps-version",
+        [
+            *prepared(CONFIG_MAPS, _A),
+            patch(MERGE_PATCH, _OBJECT, {"data": {"k": "v"}}),
+            get(
+                "/api/v1/namespaces/{ns}/configmaps",
+                query={
+                    "resourceVersion": "${0.metadata.resourceVersion}",
+                    "resourceVersionMatch": "Exact",
+                    "fieldSelector": "metadata.name=a",
+                },
+                keep=["items.*.data"],
+            ),
+        ],
+    ),
+    *(
+        Case(
+            f"body-{id}",
+            [*prepared(CONFIG_MAPS, _A), Call("PATCH", _OBJECT, body, headers={"Content-Type": kind} if kind else {})],
+        )
+        for id, (kind, body) in _WRONG_TYPES.items()
+    ),
+]

@@ -1,0 +1,121 @@
+"""Answers without what differs from run to run: names, times, uids, versions, tokens and ports become placeholders."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+_TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z")
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_PORT = re.compile(r"127\.0\.0\.1:\d+")
+_AGE = re.compile(r"\d+m?s")
+_SUFFIX = re.compile(r"(?<=[-.])[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9])")
+_OBJECT_IN_TEXT = re.compile(r'Invalid value: "\{.*\}"(?=: )')
+_VERSION_IN_TEXT = re.compile(
+    r'(?<=resourceVersion\\":\\")\d+|(?<="resourceVersion":")\d+|(?<=current: )\d+|(?<=in record \()\d+'
+)
+_OBJECT_IN_TEXT = re.compile(r'Invalid value: "\{.*\}"(?=: )')
+_VERSION_IN_TEXT = re.compile(
+    r'(?<=resourceVersion\\":\\")\d+|(?<="resourceVersion":")\d+|(?<=current: )\d+|(?<=in record \()\d+'
+)
+_VERSIONS = ("resourceVersion", "continue")
+
+
+class Normaliser:
+    """One case's placeholders: the same uid is the same placeholder in all its answers."""
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        self._uids: dict[str, str] = {}
+
+    def answer(self, body: Any, *, keep: Sequence[str] = (), drop: Sequence[str] = (), managed: bool = False) -> Any:
+        """The body as it is compared."""
+        if isinstance(body, dict | list):
+            body = self._value(_without_managed(body, managed))
+            if keep:
+                body = _kept(body, keep)
+            for path in drop:
+                _drop(body, path.split("."))
+            return body
+        return self._text(body) if isinstance(body, str) else body
+
+    def _value(self, value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            generated = isinstance(value.get("generateName"), str)
+            found = {self._text(name): self._value(child, name) for name, child in value.items()}
+            if generated and isinstance(found.get("name"), str):
+                found["name"] = _SUFFIX.sub("RANDOM", found["name"])
+            return found
+        if key == "causes" and isinstance(value, list):
+            # A real server checks metadata more than once, and says so each time.
+            return [self._value(cause) for index, cause in enumerate(value) if cause not in value[:index]]
+        if isinstance(value, list):
+            return [self._cell(child) if key == "cells" else self._value(child) for child in value]
+        if isinstance(value, str):
+            if key in _VERSIONS and value:
+                return f"<{key}>"
+            return self._text(value)
+        return value
+
+    def _cell(self, value: Any) -> Any:
+        if isinstance(value, str) and _AGE.fullmatch(value):
+            return "<age>"
+        return self._value(value)
+
+    def _text(self, text: str) -> str:
+        text = text.replace(self._namespace, "NS")
+        text = _UID.sub(lambda match: self._uids.setdefault(match.group(), f"<uid-{len(self._uids) + 1}>"), text)
+        text = _TIME.sub("<time>", text)
+        text = _OBJECT_IN_TEXT.sub("Invalid value: <object>", text)
+        text = _VERSION_IN_TEXT.sub("<resourceVersion>", text)
+        text = _OBJECT_IN_TEXT.sub("Invalid value: <object>", text)
+        text = _VERSION_IN_TEXT.sub("<resourceVersion>", text)
+        return _PORT.sub("127.0.0.1:PORT", text)
+
+
+def _without_managed(value: Any, managed: bool) -> Any:
+    if managed or not isinstance(value, dict):
+        return value
+    found = dict(value)
+    if isinstance(found.get("metadata"), dict) and "managedFields" in found["metadata"]:
+        found["metadata"] = {key: child for key, child in found["metadata"].items() if key != "managedFields"}
+    for key in ("items", "rows"):
+        if isinstance(found.get(key), list):
+            found[key] = [_without_managed(child, managed) for child in found[key]]
+    if isinstance(found.get("object"), dict):
+        found["object"] = _without_managed(found["object"], managed)
+    return found
+
+
+def _kept(body: Any, keep: Sequence[str]) -> Any:
+    """The values at these paths; ``*`` goes through a list or all values of an object."""
+    return {path: _at(body, path.split(".")) for path in keep}
+
+
+def _at(value: Any, path: Sequence[str]) -> Any:
+    if not path:
+        return value
+    if path[0] == "*":
+        children = value.values() if isinstance(value, dict) else value or ()
+        return [_at(child, path[1:]) for child in children]
+    if isinstance(value, dict):
+        return _at(value.get(path[0]), path[1:])
+    if isinstance(value, list) and path[0].isdigit():
+        return _at(value[int(path[0])], path[1:]) if int(path[0]) < len(value) else None
+    return None
+
+
+def _drop(value: Any, path: Sequence[str]) -> None:
+    if isinstance(value, list):
+        if path[0] == "*":
+            for child in value:
+                _drop(child, path[1:])
+        elif path[0].isdigit() and int(path[0]) < len(value):
+            _drop(value[int(path[0])], path[1:])
+    elif isinstance(value, dict):
+        if len(path) == 1:
+            value.pop(path[0], None)
+        elif path[0] == "*":
+            for child in value.values():
+                _drop(child, path[1:])
+        elif path[0] in value:
+            _drop(value[path[0]], path[1:])

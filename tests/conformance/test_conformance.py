@@ -1,0 +1,53 @@
+"""Every case on the real API server and on the sandbox: both must answer as recorded."""
+
+from collections.abc import AsyncIterator
+from random import Random
+
+import pytest
+
+from app.kube.clock import SystemClock
+from app.kube.config import load_config
+from app.kube.transport import AiohttpTransport
+from app.sandbox.apiserver import ApiServer
+from tests.cluster.controlplane import ControlPlane
+from tests.conformance.answers import expected
+from tests.conformance.cases import BY_SUBJECT
+from tests.conformance.compare import differences
+from tests.conformance.hooks import HookServer, hook_server
+from tests.conformance.steps import Case
+from tests.conformance.world import World
+
+CASES = [
+    pytest.param(subject, case, id=f"{subject}-{case.id}") for subject, cases in BY_SUBJECT.items() for case in cases
+]
+
+
+@pytest.fixture
+async def hooks() -> AsyncIterator[HookServer]:
+    async with hook_server() as server:
+        yield server
+
+
+@pytest.mark.parametrize(("subject", "case"), CASES)
+async def test_sandbox(subject: str, case: Case, hooks: HookServer) -> None:
+    api = ApiServer(clock=SystemClock(), rng=Random(1))
+    try:
+        await _check(World(api.transport(), real=False, hooks=hooks, compact=api.compact), subject, case)
+    finally:
+        api.close()
+
+
+@pytest.mark.controlplane
+@pytest.mark.parametrize(("subject", "case"), CASES)
+async def test_real_server(subject: str, case: Case, hooks: HookServer, control_plane: ControlPlane) -> None:
+    transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig)))
+    try:
+        await _check(World(transport, real=True, hooks=hooks), subject, case)
+    finally:
+        await transport.close()
+
+
+async def _check(world: World, subject: str, case: Case) -> None:
+    [namespace] = await world.namespaces(1)
+    found = await world.run(case, namespace)
+    assert not differences(expected(subject)[case.id], found)

@@ -1,0 +1,38 @@
+"""Match conditions: what the library evaluates, and the optional selections that are rewritten for it."""
+
+from typing import Any
+
+import pytest
+
+from app.sandbox.apiserver.cel import CelError, compiled
+
+LABELLED = {"metadata": {"labels": {"app": "web", "a/b": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("!has(object.metadata.annotations)", True),
+        ("'a/b' in object.metadata.labels", True),
+        ("object.metadata.labels[?'a/b'] != oldObject.metadata[?'labels'][?'a/b']", True),
+        ("object.metadata.labels[?'none'] == oldObject.metadata[?'labels'][?'none']", True),
+        ("object.?metadata.?labels.?app.orValue('') == 'web'", True),
+        ("object.?spec.replicas.orValue(0) == 0", True),
+        ("object.metadata.?annotations.hasValue()", False),
+        ("request.operation == 'CREATE' || object.metadata.labels[?'x'].hasValue()", True),
+        ("object.metadata.labels.exists(key, key.startsWith('a'))", True),
+    ],
+)
+def test_evaluates_what_webhooks_ask(expression: str, expected: Any) -> None:
+    variables = {"object": LABELLED, "oldObject": {"metadata": {}}, "request": {"operation": "CREATE"}}
+    assert compiled(expression).evaluate(variables) is expected
+
+
+def test_names_the_missing_key() -> None:
+    with pytest.raises(CelError, match=r"expression 'object\.none\.x' resulted in error: no such key: none"):
+        compiled("object.none.x").evaluate({"object": {}})
+
+
+def test_refuses_what_is_no_expression() -> None:
+    with pytest.raises(CelError, match="compilation failed"):
+        compiled("1 +")
