@@ -17,7 +17,7 @@ from app.api.names import CONTROLLER_REVISION_HASH, IN_PLACE_UPDATE_GRACE, IN_PL
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.pods.inplace.batch import PodChange, apply_batch, merged_resources, resize_patch
-from app.pods.inplace.completion import is_image_changed, resources_to_set
+from app.pods.inplace.completion import is_image_changed, resources_outstanding, resources_to_set
 from app.pods.inplace.spec import (
     GraceError,
     RefMetadata,
@@ -158,7 +158,7 @@ def _unapplied(pod: Pod) -> list[UpdateSpec]:
     prior = _prior(pod)
     if prior is not None and prior.has_next and is_same_revision(revision, prior.revision):
         found.append(prior.waiting())
-    if prior is not None and (resources := resources_to_set(pod, prior.container_resources)):
+    if prior is not None and (resources := resources_outstanding(pod, prior)):
         found.append(UpdateSpec(container_resources=resources))
     return found
 
