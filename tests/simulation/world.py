@@ -102,10 +102,10 @@ class Outcome:
     last: tuple[str, ...]
 
 
-def simulate(run: Run) -> Outcome:
+def simulate(run: Run, *, replicas: int = 2) -> Outcome:
     """Run it from beginning to end, in virtual time."""
     with keys_by_seed(run.seed), _errors_logged() as errors:
-        world = World(run, errors)
+        world = World(run, errors, replicas)
         seconds = run_virtually(world.run())
     history = world.history
     return Outcome(run, tuple(history.broken), history.digest, history.count, seconds, tuple(history.last))
@@ -114,8 +114,9 @@ def simulate(run: Run) -> Outcome:
 class World:
     """The parts of one run, and what is checked of them."""
 
-    def __init__(self, run: Run, errors: list[str]) -> None:
-        self.run_ = run
+    def __init__(self, run: Run, errors: list[str], replicas: int) -> None:
+        self._run = run
+        self._number = replicas
         self.history = History()
         self.clock = VirtualClock()
         self._errors = errors
@@ -131,16 +132,16 @@ class World:
 
     async def run(self) -> float:
         """From an empty cluster to rest. Returns the virtual seconds it took."""
-        self.api = ApiServer(clock=self.clock, rng=Random(f"api {self.run_.seed}"))
+        self.api = ApiServer(clock=self.clock, rng=Random(f"api {self._run.seed}"))
         self.admin = Client(self.api.transport(), self.clock)
         self.api.webhooks.local[SERVICE] = self._review
         await self._install()
         self.api.on_write(self._wrote)
-        self.replicas = [self._replica(number) for number in range(2)]
+        self.replicas = [self._replica(number) for number in range(self._number)]
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
             simulated_nodes(3),
-            rng=Random(f"nodes {self.run_.seed}"),
+            rng=Random(f"nodes {self._run.seed}"),
             bind=True,
         )
         background = [asyncio.create_task(nodes.run(), name="nodes")]
@@ -173,7 +174,7 @@ class World:
             rng = Random(self._rng.random())
             return FaultyTransport(self.api.transport(MANAGER), self.clock, rng, lambda: self._now, kill)
 
-        return SimulatedReplica(name, self.clock, Random(f"{name} {self.run_.seed}"), connect)
+        return SimulatedReplica(name, self.clock, Random(f"{name} {self._run.seed}"), connect)
 
     async def _follow_script(self) -> None:
         began = self.clock.monotonic()
@@ -184,7 +185,7 @@ class World:
             task = asyncio.create_task(self._do(action))
             self._users.add(task)
             task.add_done_callback(self._users.discard)
-        await self.clock.sleep(began + self.run_.seconds - self.clock.monotonic())
+        await self.clock.sleep(began + self._run.seconds - self.clock.monotonic())
 
     async def _rest(self) -> None:
         self._now = CALM
@@ -429,7 +430,7 @@ def _trusts(bundle: bytes, leaf: bytes) -> bool:
     for authority in x509.load_pem_x509_certificates(bundle) if bundle else ():
         try:
             certificate.verify_directly_issued_by(authority)
-        except Exception:  # noqa: BLE001, S112 - any reason means: not by this one
+        except Exception:  # noqa: BLE001 - any reason means: not by this one
             continue
         return True
     return False
