@@ -15,6 +15,7 @@ from typing import Any
 
 from cryptography import x509
 
+from app.api.cloneset import CLONE_SET
 from app.api.crd import manifest
 from app.api.registry import KINDS
 from app.api.sidecarset import SIDECAR_SET
@@ -36,7 +37,7 @@ from app.kube.virtualtime import run as run_virtually
 from app.manager.settings import SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import invariants
+from tests.simulation import clonesets, invariants
 from tests.simulation.faults import CALM, FaultyTransport, Weather, weather
 from tests.simulation.history import History
 from tests.simulation.keys import keys_by_seed
@@ -45,6 +46,7 @@ from tests.simulation.script import CERTIFICATE_SABOTAGE, NAMESPACE, Action, scr
 
 Json = dict[str, Any]
 
+CLONE_SETS = CLONE_SET.resource()
 SYSTEM = "kruise-system"
 SERVICE = "kruise-webhook-service.kruise-system"
 MANAGER = "system:serviceaccount:kruise-system:kruise-manager"
@@ -126,6 +128,7 @@ class World:
         self._script = run.script
         self._trusts = not any(action.what in CERTIFICATE_SABOTAGE for action in self._script)
         self._writes: Counter[str] = Counter()
+        self._promises = clonesets.Promises()
         self._users: set[asyncio.Task[None]] = set()
 
     # ---- the run
@@ -242,6 +245,20 @@ class World:
     async def _relabel_pod(self, name: str, app: str) -> None:
         await self.admin.patch(PODS, name, {"metadata": {"labels": {"app": app}}}, NAMESPACE)
 
+    async def _create_cloneset(self, name: str, **spec: Any) -> None:
+        await self.admin.create(CLONE_SETS, clonesets.clone_set(name, NAMESPACE, **spec), NAMESPACE)
+
+    async def _scale_cloneset(self, name: str, replicas: int) -> None:
+        await self.admin.patch(CLONE_SETS, name, {"spec": {"replicas": replicas}}, NAMESPACE)
+
+    async def _roll_cloneset(self, name: str, image: str) -> None:
+        patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]
+        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE, kind=PatchType.JSON)
+
+    async def _partition_cloneset(self, name: str, partition: int) -> None:
+        patch = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": partition}}}}
+        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE)
+
     async def _kill(self, replica: int, process: str) -> None:
         chosen = self.replicas[replica]
         (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).kill("by the script")
@@ -332,10 +349,15 @@ class World:
             self.history.breaks(at, sentence)
 
     def _breaches(self, kind: str, before: Json | None, after: Json | None) -> list[str]:
+        at = self.clock.monotonic()
+        if kind == "Pod":
+            pods = [one for one in self.api.objects(PODS) if one["metadata"].get("namespace") == NAMESPACE]
+            found = [*self._promises.broken_by(at, before, after, pods)]
+            return found if after is None else [*found, *invariants.started_in_order(before, after)]
         if after is None:
             return []
-        if kind == "Pod":
-            return [*invariants.started_in_order(before, after)]
+        if kind == "CloneSet":
+            self._promises.asked(at, after)
         if kind == "SidecarSet" and before is not None:
             return [*invariants.status_goes_forward(before, after)]
         if kind == "ControllerRevision" and before is None:
@@ -362,6 +384,8 @@ class World:
         sentences += [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
         for one in self._stored(SIDECAR_SET.resource()).values():
             sentences += invariants.counts_are_true(one, pods)
+        for one in self._stored(CLONE_SETS).values():
+            sentences += clonesets.at_rest(one, pods)
         return sentences
 
     def _stored(self, resource: Resource) -> dict[str, Json]:
@@ -377,6 +401,10 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "create pod": World._create_pod,
     "delete pod": World._delete_pod,
     "relabel pod": World._relabel_pod,
+    "create cloneset": World._create_cloneset,
+    "scale cloneset": World._scale_cloneset,
+    "roll cloneset": World._roll_cloneset,
+    "partition cloneset": World._partition_cloneset,
     "kill": World._kill,
     "forget history": World._forget_history,
     "end certificates": World._end_certificates,
