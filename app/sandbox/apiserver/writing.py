@@ -230,8 +230,6 @@ class Writer:
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
         errors += meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=meta.path_segment_errors)
         errors += meta.update_errors(metadata, old["metadata"])
-        if resource.custom is None:
-            errors += meta.finalizer_errors(metadata)
         errors += self._spec_errors(call, strategy, obj, old)
         if errors:
             raise status.invalid(resource, call.name, errors)
