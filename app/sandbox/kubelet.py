@@ -155,7 +155,9 @@ class _Node:
             return self._around.pace.start
         ran = status.last_state.terminated is not None
         duration = self._around.pace.restart if ran else self._around.pace.start
-        return max(0.0, duration - self._around.since_write)
+        left = duration - self._around.since_write
+        # What is left for rounding alone would be waited for without any time passing.
+        return left if left > 0.001 else 0.0
 
     def _started(self, container: Container, status: ContainerStatus | None) -> ContainerStatus:
         """The container runs. One that ran before has been restarted once more."""
