@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 #: Seconds after a refused creation before the next try, doubled each time, and the longest such wait.
 REFUSED: Final = 0.1
 LONGEST_REFUSAL: Final = 30.0
+#: Seconds that a timer may fire early.
+EARLY: Final = 0.005
 #: Seconds after which a limit that stays the same is told again.
 LIMIT_TOLD_AGAIN: Final = 30.0
 
@@ -110,7 +112,7 @@ class Scaler:
         instances: Instances,
         now: float,
     ) -> Outcome:
-        if now < memory.create_after:
+        if now < memory.create_after - EARLY:
             # What was refused a moment ago is not asked again by every change of a Pod.
             return Outcome(message=None, again_after=[memory.create_after - now], shortfall=Shortfall.CREATION_REFUSED)
         ids, waiting = self._instance_ids(memory, view, plan.create, instances)
