@@ -55,7 +55,7 @@ def turns(found: Preview) -> list[tuple[int, str, str]]:
     return [(one.step, one.action.value, one.pod) for one in found.happenings]
 
 
-@pytest.mark.behaviour("CS-124", "CS-130", "U-14")
+@pytest.mark.behaviour("CS-124", "CS-130")
 def test_an_image_change_goes_in_place_as_many_at_once_as_may_be_unavailable() -> None:
     found = told(view(replicas=5, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), old_pods(5))
     assert turns(found) == [(1 + n // 2, "update in place", f"web-{n}") for n in range(5)]
@@ -64,14 +64,14 @@ def test_an_image_change_goes_in_place_as_many_at_once_as_may_be_unavailable() -
     assert found.ends == ""
 
 
-@pytest.mark.behaviour("CS-132", "U-25")
+@pytest.mark.behaviour("CS-132")
 def test_a_field_that_cannot_change_in_place_is_named_and_the_pods_are_replaced() -> None:
     found = told(view(env=True, replicas=3), old_pods(3))
     assert [(one.step, one.action) for one in found.happenings] == [(n, Action.RECREATE) for n in (1, 2, 3)]
     assert found.happenings[0].reason == "add /spec/containers/0/env: cannot be changed in a running Pod"
 
 
-@pytest.mark.behaviour("CS-84", "U-17")
+@pytest.mark.behaviour("CS-84")
 def test_the_partition_is_where_it_ends() -> None:
     found = told(view(replicas=4, strategy=rolling(policy="InPlaceIfPossible", partition=2)), old_pods(4))
     assert len(found.happenings) == 2
@@ -86,21 +86,21 @@ def test_the_partition_is_where_it_ends() -> None:
         ({"type": "OnDelete"}, "OnDelete: the others are updated when somebody deletes them"),
     ],
 )
-@pytest.mark.behaviour("CS-123", "U-20")
+@pytest.mark.behaviour("CS-123")
 def test_what_holds_a_roll_out_is_told(strategy: dict[str, Any], ends: str) -> None:
     found = told(view(replicas=3, strategy=strategy), old_pods(3))
     assert found.happenings == ()
     assert found.ends == ends
 
 
-@pytest.mark.behaviour("CS-132", "U-16")
+@pytest.mark.behaviour("CS-132")
 def test_in_place_only_ends_at_the_first_pod_that_cannot_be() -> None:
     found = told(view(env=True, replicas=3, strategy=rolling(policy="InPlaceOnly")), old_pods(3))
     assert found.happenings == ()
     assert found.ends.startswith("find Pod web-0 update strategy is InPlaceOnly but can not update in-place: add /spec")
 
 
-@pytest.mark.behaviour("CS-90", "U-19")
+@pytest.mark.behaviour("CS-90")
 def test_surge_comes_first_and_is_given_back() -> None:
     found = told(view(replicas=4, strategy=rolling(maxSurge=2, maxUnavailable=0)), old_pods(4))
     actions = [one.action for one in found.happenings]
@@ -117,7 +117,7 @@ def test_broken_pods_that_use_up_the_budget_are_named() -> None:
     assert found.ends == "maxUnavailable 1 is used up by Pods that are not available: web-sick"
 
 
-@pytest.mark.behaviour("CS-130", "U-27")
+@pytest.mark.behaviour("CS-130")
 def test_a_hook_is_waited_for_and_told() -> None:
     lifecycle = {"inPlaceUpdate": {"finalizersHandler": [HOLD]}}
     found = told(view(replicas=1, lifecycle=lifecycle), old_pods(1, update_hooked=True))
