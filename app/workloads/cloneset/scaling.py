@@ -123,6 +123,8 @@ class Scaler:
         wanted = [maker for maker, count in zip(makers, counts, strict=True) for _ in range(count)]
         # A Pod that nothing can be made of (a revision made by hand) is made at the update revision instead.
         pairs = [(maker or makers[1], id_) for maker, id_ in zip(wanted, ids, strict=False)]
+        if all(maker is None for maker, _ in pairs):
+            return Outcome(message=f"ControllerRevision {revisions[1].name} holds no template a Pod could be made from")
         claims = {id_: {claim.metadata.name for claim in instances.claims_of(id_)} for id_ in ids}
         made, failures = await self._writer.create_pods(
             owner, [(maker, id_) for maker, id_ in pairs if maker is not None], claims

@@ -43,7 +43,9 @@ class Noting:
             return json_response(404, status_body(404, "NotFound"))
         self._version += 1
         metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
-        return json_response(200, {"metadata": {**metadata, "resourceVersion": str(self._version)}})
+        whole = body if request.method == "POST" else {}
+        metadata = {"uid": f"uid-{self._version}", **metadata, "resourceVersion": str(self._version)}
+        return json_response(200, {**whole, "metadata": metadata})
 
     def stream(self, request: Request) -> Any:
         raise NotImplementedError(request)
