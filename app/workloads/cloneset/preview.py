@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import inf
+from typing import Final
+
+import msgspec
 
 from app.api import names
 from app.kube.objects import ObjectMeta, Pod
@@ -25,6 +28,15 @@ from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.scale import ScalePlan
 from app.workloads.cloneset.update import Step, StepKind, UpdatePlan
 from app.workloads.cloneset.view import View
+
+_UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
+_IN_SERVICE: Final[Mapping[str, object]] = {
+    "lifecycle": LifecycleState.NORMAL.value,
+    "available_after": -inf,
+    "update_ready": True,
+    "delete_ready": True,
+    "in_grace": False,
+}
 
 
 class Action(StrEnum):
@@ -77,15 +89,21 @@ class _World:
     #: Pods on their way out because they are recreated, and how many of them are still to be replaced.
     recreated: set[str] = field(default_factory=set)
     to_replace: int = 0
-    waiting: dict[str, str] = field(default_factory=dict)
+    #: Pods that had to wait for their hook.
+    waiting: set[str] = field(default_factory=set)
     happenings: list[Happening] = field(default_factory=list)
     memory: Memory = field(default_factory=lambda: Memory("", ObjectKey("", "")))
 
+    #: Whether something was told of this pass already.
+    told: bool = False
+
     def note(self, action: Action, pod: str, revision: str, reason: str = "") -> None:
+        self.step += not self.told
+        self.told = True
         self.happenings.append(Happening(self.step, action, pod, revision, reason))
 
-    def change(self, pod: PodFacts, **changes: object) -> None:
-        self.pods[self.pods.index(pod)] = replace(pod, **changes)  # type: ignore[arg-type]
+    def change(self, facts: PodFacts, /, **changes: object) -> None:
+        self.pods[self.pods.index(facts)] = replace(facts, **changes)  # type: ignore[arg-type]
 
 
 def preview(
@@ -99,9 +117,11 @@ def preview(
     """Play the plan to its end. ``revisions``: current and update; ``ordered``: all there are, the update among them;
     ``now``: POSIX seconds."""
     world = _World(view, *revisions, ordered, list(pods), node_labels, now)
+    for pod in pods:
+        _let_finish(world, pod)
     ends = ""
     for _ in range(4 * (len(pods) + view.settings.replicas) + 20):
-        seen = _survey(world)
+        seen, world.told = _survey(world), False
         scaling = scale(seen, deletion_order(view.template, node_labels, now))
         if scaling.create or scaling.remove or scaling.revive:
             _scale(world, seen, scaling)
@@ -116,6 +136,39 @@ def preview(
             break
     rest = tuple(pod.name for pod in world.pods if pod.revision != short_hash(world.update.name))
     return Preview(tuple(world.happenings), rest, ends)
+
+
+def _let_finish(world: _World, pod: PodFacts) -> None:
+    """What is under way is taken to end well."""
+    if pod.lifecycle == LifecycleState.PREPARING_UPDATE:
+        _release(world, pod)
+    elif pod.lifecycle in _UNDER_WAY:
+        world.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+
+
+def _release(world: _World, pod: PodFacts) -> None:
+    world.waiting.add(pod.name)
+    state = LifecycleState.PREPARING_UPDATE
+    world.change(pod, update_hooked=False, lifecycle=state.value, pod=_without_hook(_in_state(pod, state), world.view))
+
+
+def _in_state(facts: PodFacts, state: LifecycleState) -> Pod:
+    metadata = facts.pod.metadata
+    labels = {**metadata.labels, names.LIFECYCLE_STATE: state.value}
+    return msgspec.structs.replace(facts.pod, metadata=msgspec.structs.replace(metadata, labels=labels))
+
+
+def _without_hook(pod: Pod, view: View) -> Pod:
+    lifecycle = view.settings.lifecycle
+    hook = lifecycle.in_place_update if lifecycle is not None else None
+    if hook is None:
+        return pod
+    metadata = pod.metadata
+    labels = {key: value for key, value in metadata.labels.items() if hook.labels.get(key) != value}
+    finalizers = tuple(name for name in metadata.finalizers if name not in hook.finalizers)
+    return msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(metadata, labels=labels, finalizers=finalizers)
+    )
 
 
 def _survey(world: _World) -> Survey:
@@ -136,7 +189,6 @@ def _update(world: _World, seen: Survey) -> UpdatePlan:
 
 
 def _scale(world: _World, seen: Survey, plan: ScalePlan) -> None:
-    world.step += not world.recreated
     for pod in plan.revive:
         world.change(pod, preparing_delete=False, lifecycle=LifecycleState.NORMAL.value, available_after=-inf)
     for removal in plan.remove:
@@ -166,8 +218,6 @@ def _why_deleted(pod: PodFacts, seen: Survey) -> str:
 
 
 def _carry_out(world: _World, plan: UpdatePlan) -> None:
-    if any(step.kind is not StepKind.PREPARE for step in plan.steps):
-        world.step += 1
     for step in plan.steps:
         _carry_out_step(world, plan.target, step)
 
@@ -176,17 +226,14 @@ def _carry_out_step(world: _World, target: str, step: Step) -> None:
     pod = step.pod
     match step.kind:
         case StepKind.PREPARE | StepKind.REARM:
-            world.waiting[pod.name] = "after its inPlaceUpdate hook"
-            world.change(pod, update_hooked=False, lifecycle=LifecycleState.PREPARING_UPDATE.value)
+            _release(world, pod)
         case StepKind.IN_PLACE:
             revision = world.update if target == short_hash(world.update.name) else world.current
             found = world.memory.spec_of(pod, revision, world.ordered, world.view)
             what = changes(found) if isinstance(found, UpdateSpec) else ""
-            hook = world.waiting.pop(pod.name, "")
-            world.note(Action.IN_PLACE, pod.name, target, f"{what}, {hook}" if hook else what)
-            normal = LifecycleState.NORMAL.value
-            serving = {"available_after": -inf, "update_ready": True, "delete_ready": True}
-            world.change(pod, revision=target, lifecycle=normal, in_grace=False, **serving)
+            hook = ", after its inPlaceUpdate hook" if pod.name in world.waiting else ""
+            world.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")
+            world.change(pod, revision=target, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
         case StepKind.RECREATE:
             world.note(Action.RECREATE, pod.name, target, step.obstacle)
             world.recreated.add(pod.name)

@@ -11,7 +11,7 @@ from app.api.cloneset import CloneSet
 from app.kube.clock import Clock
 from app.kube.errors import Conflict, KubeError
 from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
-from app.pods.inplace import Blocked, StateError, update_state
+from app.pods.inplace import Blocked, StateError, blocked_on_pod, update_state
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, short_hash
 from app.pods.templates import revision_labels
@@ -21,6 +21,7 @@ from app.workloads.cloneset.plan import Survey, released, update
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.refresh import PodRefresh, refresh_pod
 from app.workloads.cloneset.scaling import Outcome
+from app.workloads.cloneset.settings import UpdatePolicy
 from app.workloads.cloneset.update import Step, StepKind
 from app.workloads.cloneset.view import View
 from app.workloads.cloneset.writer import PodGoneError, Writer, outcomes
@@ -57,7 +58,12 @@ class Updater:
 
         def obstacle(pod: PodFacts) -> str | None:
             found = memory.spec_of(pod, target, ordered, view)
+            if not isinstance(found, Blocked) and replaceable:
+                found = blocked_on_pod(pod.pod, found) or found  # B-4
             return str(found) if isinstance(found, Blocked) else None
+
+        rolling = view.settings.rolling_update
+        replaceable = rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE
 
         plan = update(seen, update_order(seen.pods, view.strategy), obstacle)
         steps = [step for step in plan.steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
