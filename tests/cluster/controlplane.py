@@ -224,7 +224,7 @@ class ControlPlane:
         self.run.start(binaries.API_SERVER, self._api_server)
 
     def restart_api_server(self) -> None:
-        """End the API server at once, as a crash does, and start it again with the same flags, without waiting for it."""
+        """End the API server at once, as a crash does, and start it again with the same flags. Does not wait for it."""
         end(self.run.processes[binaries.API_SERVER])
         self.run.start(binaries.API_SERVER, self._api_server)
 
