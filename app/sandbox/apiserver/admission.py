@@ -32,6 +32,7 @@ from app.sandbox.apiserver.hooks import (
     matching,
     variables_of,
 )
+from app.sandbox.apiserver.jsonpatching import apply_operations
 from app.sandbox.apiserver.plugins import Plugins
 from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Entry
@@ -175,7 +176,7 @@ class AdmissionChain:
         if response.get("patchType") != "JSONPatch":
             raise CallFailed(f'unsupported patch type "{response.get("patchType")}"')
         try:
-            patched = patches.apply(operations, shown.obj)
+            patched = apply_operations(operations, shown.obj)
         except (patches.PatchError, KeyError, TypeError, AttributeError) as error:
             raise status.internal(str(error)) from None
         if invocation.resource.api_version != attributes.resource.api_version:

@@ -26,6 +26,8 @@ class Refusal(Exception):
         self.reason = reason
         self.message = message
         self.details = details or {}
+        #: Empty details are shown too.
+        self.shows_details = False
         #: Listing may go on from here although its token has expired.
         self.continue_token = ""
 
@@ -41,7 +43,7 @@ class Refusal(Exception):
         }
         if self.reason:
             found["reason"] = self.reason
-        if self.details:
+        if self.details or self.shows_details:
             found["details"] = self.details
         found["code"] = self.code
         return found
@@ -152,6 +154,13 @@ def internal(message: str) -> Refusal:
 def plain_error(message: str) -> Refusal:
     """A failure for which the server has no reason word."""
     return Refusal(500, "", message)
+
+
+def rejected() -> Refusal:
+    """A patch that does not fit the object."""
+    found = Refusal(422, "Invalid", "the server rejected our request due to an error in our request")
+    found.shows_details = True
+    return found
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refusal:
