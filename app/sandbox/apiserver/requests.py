@@ -159,12 +159,16 @@ def route(call: Call, registry: Registry) -> bool:
     if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
         call.namespace, rest = rest[1], rest[2:]
     resource = registry.find(group, version, rest[0])
+    if resource is None and not registry.serves_group(group, version):
+        return False
     if resource is None or (call.namespace and not resource.namespaced):
         raise status.no_such_path()
     call.resource = resource
     call.name = rest[1] if len(rest) > 1 else ""
     call.subresource = rest[2] if len(rest) > 2 else ""
     call.rest = "/".join(rest[3:])
+    if call.rest and call.subresource != "proxy":
+        raise status.no_such_path()
     if call.name and resource.namespaced and not call.namespace:
         raise status.no_such_path()
     if call.subresource and call.subresource not in resource.subresources:
@@ -174,8 +178,7 @@ def route(call: Call, registry: Registry) -> bool:
 
 
 def _verb(call: Call) -> str:
-    method = "GET" if call.method == "HEAD" else call.method
-    verb = _VERBS.get(method)
+    verb = _VERBS.get(call.method)
     if verb is None:
         raise status.method_not_allowed()
     if not call.name:
@@ -185,12 +188,16 @@ def _verb(call: Call) -> str:
             verb = "deletecollection"
         elif verb != "create":
             raise status.method_not_allowed()
-        if verb == "create" and call.resource.namespaced and not call.namespace:
+        if verb in ("create", "deletecollection") and call.resource.namespaced and not call.namespace:
             raise status.method_not_allowed()
     elif verb == "create" and not call.subresource:
         raise status.method_not_allowed()
     elif verb == "get" and not call.subresource and call.query.get("watch") and call.flag("watch"):
         verb = "watch"
-    if not call.subresource and verb not in call.resource.verbs:
+    allowed = call.resource.verbs
+    if call.subresource:
+        served = call.resource.served.subresource(call.subresource)
+        allowed = frozenset(served.verbs if served is not None else ())
+    if verb not in allowed:
         raise status.method_not_allowed()
     return verb
