@@ -92,6 +92,8 @@ class ObjectForm:
     def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
         """A list of them."""
         items = [self.item(entry) for entry in entries]
+        if self._resource.custom is not None:
+            metadata = {"continue": "", **metadata}  # lists of custom resources say so even where there is no more
         head = {"kind": self._resource.list_name, "apiVersion": self._resource.api_version, "metadata": metadata}
         return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 

@@ -28,6 +28,7 @@ from app.sandbox.apiserver.applyrequests import apply_transform
 from app.sandbox.apiserver.bodies import parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
+from app.sandbox.apiserver.converting import WebhookConverter
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.customresources import CustomResources
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter, read_body
@@ -73,6 +74,7 @@ class ApiServer:
         self.versions = Versions(self.core)
         #: Where webhooks are: ``webhooks.services`` and ``webhooks.local``.
         self.webhooks = HookCaller(clock)
+        self.versions.webhook = WebhookConverter(self.webhooks, self.core.new_uid).convert
         self.admission = AdmissionChain(self.core, self.catalog, self.versions, self.webhooks)
         self.writer = Writer(self.core, self.catalog, self.admission, self.versions)
         self.deleter = Deleter(self.core, self.catalog, self.admission)

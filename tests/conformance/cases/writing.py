@@ -384,9 +384,7 @@ CASES = [
                 {"status": {"replicas": 7}},
                 keep=("metadata.generation", "status.replicas"),
             ),
-            patch(
-                MERGE_PATCH, _DEPLOYMENT, {"status": {"replicas": 9}}, keep=("metadata.generation",)
-            ),
+            patch(MERGE_PATCH, _DEPLOYMENT, {"status": {"replicas": 9}}, keep=("metadata.generation",)),
             patch(
                 MERGE_PATCH,
                 f"{_DEPLOYMENT}/status",
