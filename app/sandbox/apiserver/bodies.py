@@ -11,6 +11,7 @@ from app.kube.fielderrors import invalid
 from app.kube.gotext import quote
 from app.sandbox.apiserver import golang, status
 from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors

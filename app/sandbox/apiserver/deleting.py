@@ -8,8 +8,6 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-import orjson
-
 from app.kube.clock import rfc3339
 from app.kube.fielderrors import FieldError, invalid, not_supported
 from app.sandbox.apiserver import golang, status
@@ -286,9 +284,9 @@ def _parse(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
-def read_body(body: bytes) -> Json | None:
+def read_body(call: Call) -> Json | None:
     """The options a deletion carries in its body, if any."""
-    if not body.strip():
+    if not call.body.strip():
         return None
     try:
         found = orjson.loads(body)
@@ -297,6 +295,12 @@ def read_body(body: bytes) -> Json | None:
         raise status.plain_error(f"couldn't get version/kind; json parse error: {why}") from None
     if not isinstance(found, dict):
         raise status.bad_request("DeleteOptions must be an object")
+    grace = found.get("gracePeriodSeconds")
+    if grace is not None and not isinstance(grace, int):
+        kind = "string" if isinstance(grace, str) else "object"
+        raise status.bad_request(
+            f"json: cannot unmarshal {kind} into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+        )
     return found
 
 

@@ -157,6 +157,8 @@ class ApiServer:
         check_options(call)
         if call.subresource and (found := await self.subresources.answer(call)) is not None:
             return found if isinstance(found, Response) else await self._object(call, found[0], found[1])
+        if call.verb in ("create", "update", "patch"):
+            call.check_options()
         match call.verb:
             case "get":
                 return await self._object(call, reading.get(self.core, call))
@@ -213,14 +215,14 @@ class ApiServer:
         return await self._object(call, entry, 201 if created else 200)
 
     async def _delete(self, call: Call) -> Response:
-        options = DeleteOptions.read(call, read_body(call.body))
+        options = DeleteOptions.read(call, read_body(call))
         found, code = await self.deleter.delete(call, options)
         if isinstance(found, Entry):
             return await self._object(call, found, code)
         return Response(code, _headers(_JSON, call.warnings), orjson.dumps(found) + b"\n")
 
     async def _delete_collection(self, call: Call) -> Response:
-        options = DeleteOptions.read(call, read_body(call.body))
+        options = DeleteOptions.read(call, read_body(call))
         entries, metadata = reading.list_objects(self.core, call)
         for entry in entries:
             namespace, _, name = entry.key.rpartition("/")

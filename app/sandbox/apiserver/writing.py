@@ -196,6 +196,8 @@ class Writer:
         _check_namespace(resource, metadata, call.namespace)
         metadata.setdefault("name", call.name)
         version = str(metadata.get("resourceVersion") or "")
+        if version and not version.isdigit():
+            raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
         strategy.default(obj)
         keep_outside(call, obj, old)
         attributes = self._attributes(call, "UPDATE", call.name, obj, old)
