@@ -98,6 +98,8 @@ class Writer:
         meta.wipe(metadata)
         _check_namespace(resource, metadata, call.namespace)
         self._kinds.strategy(resource).default(obj)
+        if resource.custom is not None:
+            call.warnings.extend(meta.finalizer_warnings(metadata))
         attributes = self._attributes(call, "CREATE", metadata.get("name") or "", obj, None)
         await self._mutate(attributes)
         if attributes.obj is None:  # pragma: no cover  # webhooks cannot take an object away
@@ -140,7 +142,7 @@ class Writer:
         errors = strategy.errors(obj)
         if not errors:
             errors = meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=strategy.name_rule)
-            if resource.custom is None:
+            if resource.qualifies_finalizers:
                 errors += meta.finalizer_errors(metadata)
         if errors:
             raise status.invalid(resource, metadata.get("name") or "", errors)
@@ -204,8 +206,11 @@ class Writer:
         metadata = _metadata(obj)
         if not version:
             if not resource.unconditional_update:
-                error = invalid("metadata.resourceVersion", GoLiteral("0x0"), "must be specified for an update")
+                shown = GoLiteral("0x0" if resource.custom is None else "0")
+                error = invalid("metadata.resourceVersion", shown, "must be specified for an update")
                 raise status.invalid(resource, call.name, [error], kind=resource.plural)
+        elif not version.isdigit():
+            raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
         elif version != old["metadata"]["resourceVersion"]:
             raise status.conflict(resource, call.name)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -228,6 +233,8 @@ class Writer:
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
         errors += meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=meta.path_segment_errors)
         errors += meta.update_errors(metadata, old["metadata"])
+        if resource.qualifies_finalizers:
+            errors += meta.finalizer_errors(metadata)
         errors += self._spec_errors(call, strategy, obj, old)
         if errors:
             raise status.invalid(resource, call.name, errors)
@@ -263,7 +270,8 @@ class Writer:
         if call.dry_run:
             return Entry(entry.key, obj, entry.revision)
         if _complete(obj, old):
-            self._core.storage.delete(collection, entry, obj)
+            # Watchers are told of the object as it was stored last: still with its finalizers.
+            self._core.storage.delete(collection, entry, old)
             return Entry(entry.key, obj, entry.revision)
         if obj == old:
             return entry  # nothing changed: no new version, no event
