@@ -11,7 +11,6 @@ from app.kube.fielderrors import invalid
 from app.kube.gotext import quote
 from app.sandbox.apiserver import golang, status
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
@@ -102,13 +101,12 @@ def read_object(call: Call, document: Any, checker: Reader | None, duplicates: l
 def _check_type(call: Call, document: Json) -> None:
     """Refuse a document that says it is of another kind."""
     resource = call.resource
-    kind, api_version = document.get("kind"), document.get("apiVersion")
-    if resource.custom is None:
-        kind, api_version = kind or resource.kind, api_version or resource.api_version
-    if (kind, api_version) == (resource.kind, resource.api_version):
-        return
     if resource.custom is not None:
-        _check_custom_type(call, document)
+        if (document.get("kind"), document.get("apiVersion")) != (resource.kind, resource.api_version):
+            _check_custom_type(call, document)
+        return
+    kind, api_version = document.get("kind") or resource.kind, document.get("apiVersion") or resource.api_version
+    if (kind, api_version) == (resource.kind, resource.api_version):
         return
     if api_version.count("/") > 1:
         raise _unrecognized(call, f"unexpected GroupVersion string: {api_version}")

@@ -115,9 +115,8 @@ def _string_errors(schema: Schema, value: str, path: Path) -> Iterator[FieldErro
         yield too_long(path, schema["maxLength"])
     if "minLength" in schema and len(value) < schema["minLength"]:
         yield invalid(path, value, f"{path} in body should be at least {schema['minLength']} chars long")
-    if pattern := schema.get("pattern"):
-        if not _matches(pattern, value):
-            yield invalid(path, value, f"{path} in body should match '{pattern}'")
+    if (pattern := schema.get("pattern")) and not _matches(pattern, value):
+        yield invalid(path, value, f"{path} in body should match '{pattern}'")
 
 
 def _matches(pattern: str, value: str) -> bool:

@@ -8,14 +8,17 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, TypeAlias
 
+import orjson
+
 from app.kube.clock import rfc3339
 from app.kube.fielderrors import FieldError, invalid, not_supported
 from app.sandbox.apiserver import golang, status
-from app.sandbox.apiserver.bodies import no_such_kind
+from app.sandbox.apiserver.bodies import no_such_kind, parse_body
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.metadata import FOREGROUND, ORPHAN
 from app.sandbox.apiserver.options import dry_run_errors
+from app.sandbox.apiserver.protobuf import MEDIA_TYPE
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.storage import Entry, Stale
@@ -286,8 +289,12 @@ def _parse(text: str) -> datetime:
 
 def read_body(call: Call) -> Json | None:
     """The options a deletion carries in its body, if any."""
-    if not call.body.strip():
+    body = call.body
+    if not body.strip():
         return None
+    if call.headers.get("content-type", "") == MEDIA_TYPE:
+        found, _ = parse_body(call)
+        return found if isinstance(found, dict) else None
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -295,12 +302,6 @@ def read_body(call: Call) -> Json | None:
         raise status.plain_error(f"couldn't get version/kind; json parse error: {why}") from None
     if not isinstance(found, dict):
         raise status.bad_request("DeleteOptions must be an object")
-    grace = found.get("gracePeriodSeconds")
-    if grace is not None and not isinstance(grace, int):
-        kind = "string" if isinstance(grace, str) else "object"
-        raise status.bad_request(
-            f"json: cannot unmarshal {kind} into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
-        )
     return found
 
 

@@ -37,7 +37,7 @@ class Documents:
     def answer(self, call: Call) -> Response:
         """The document at a path. Refuses paths that are nothing."""
         if call.method not in ("GET", "HEAD"):
-            return _page_not_found() if call.path.startswith("/api") else _refused()
+            raise status.method_not_allowed()
         path = call.path.rstrip("/") or "/"
         if path in _HEALTH or any(path.startswith(f"{root}/") for root in _HEALTH):
             return Response(200, CIMultiDict({"Content-Type": "text/plain; charset=utf-8"}), b"ok")

@@ -145,7 +145,7 @@ class ResourceType:
 
     @cached_property
     def qualifies_finalizers(self) -> bool:
-        """Whether finalizers must have a domain: kinds that are themselves about extending the API are not so strict."""
+        """Whether finalizers must have a domain; kinds that extend the API are not so strict."""
         return self.custom is None and self.group != "apiextensions.k8s.io"
 
     @cached_property

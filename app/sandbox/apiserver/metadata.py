@@ -129,23 +129,6 @@ def _owner_errors(owners: list[Json]) -> list[FieldError]:
     return errors
 
 
-def unqualified_finalizers(metadata: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Finalizers that are neither standard nor have a domain, with where they stand."""
-    return [
-        (index, name)
-        for index, name in enumerate(metadata.get("finalizers") or ())
-        if "/" not in name and name not in _STANDARD_FINALIZERS
-    ]
-
-
-def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
-    """Built-in kinds take no finalizer without a domain."""
-    message = "name is neither a standard finalizer name nor is it fully qualified"
-    return [
-        invalid(_METADATA.child("finalizers").index(n), name, message) for n, name in unqualified_finalizers(metadata)
-    ]
-
-
 def keep_server_fields(metadata: Json, old: Mapping[str, Any]) -> None:
     """Put back what an update cannot change, so that clients may leave it out."""
     metadata["generation"] = old.get("generation")

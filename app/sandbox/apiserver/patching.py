@@ -24,6 +24,7 @@ Json: TypeAlias = dict[str, Any]
 _MAX_OPERATIONS: Final = 10_000
 _ALL: Final = tuple(kind.value for kind in PatchType)
 _CUSTOM: Final = tuple(kind.value for kind in PatchType if kind is not PatchType.STRATEGIC)
+_REJECTED: Final = "the server rejected our request due to an error in our request"
 
 
 def patch_type(call: Call) -> PatchType:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
 
-from app.kube.fielderrors import FieldError, forbidden, invalid, not_supported, too_long
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.kinds import Registry, ResourceType
 
@@ -65,32 +64,11 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing may be changed."""
-        return bool(self.query.get("dryRun"))
-
-    def check_options(self) -> None:
-        """Refuse a write's query that no server takes."""
-        errors: list[FieldError] = []
-        query = self.query
-        if query.get("dryRun", "") not in ("", "All"):
-            errors.append(not_supported("dryRun", [query["dryRun"]], ("All",)))
-        manager = query.get("fieldManager", "")
-        if len(manager.encode()) > _MAX_MANAGER:
-            errors.append(too_long("fieldManager", _MAX_MANAGER))
-        for position, char in enumerate(manager):
-            if not char.isprintable():
-                message = f"invalid character U+{ord(char):04X} (at position {position})"
-                errors.append(invalid("fieldManager", manager, message))
-                break
-        validation = query.get("fieldValidation", "")
-        if validation not in _VALIDATIONS:
-            errors.append(not_supported("fieldValidation", validation, _VALIDATIONS))
-        media = self.headers.get("content-type", "")
-        if self.method == "PATCH" and "force" in query and not media.startswith("application/apply-patch"):
-            errors.append(forbidden("force", "may not be specified for non-apply patch"))
-        if errors:
-            kind = {"POST": "Create", "PUT": "Update", "PATCH": "Patch"}.get(self.method, "Delete")
-            raise status.invalid_kind("meta.k8s.io", f"{kind}Options", "", errors)
+        """Whether nothing may be changed. Refuses values other than ``All``."""
+        value = self.query.get("dryRun", "")
+        if value not in ("", "All"):
+            raise status.bad_request(f'Invalid value: []string{{"{value}"}}: unsupported dry run option')
+        return bool(value)
 
     @property
     def field_manager(self) -> str:
@@ -102,7 +80,18 @@ class Call:
     def field_validation(self) -> FieldValidation:
         """What happens with fields nobody knows."""
         value = self.query.get("fieldValidation", "")
-        return "Ignore" if value == "Ignore" else "Strict" if value == "Strict" else "Warn"
+        match value:
+            case "" | "Warn":
+                return "Warn"
+            case "Ignore" | "Strict":
+                return value
+        known = "Ignore, Strict, Warn"
+        raise status.Refusal(
+            422,
+            "Invalid",
+            f'CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "{value}": '
+            f"supported values: {known}",
+        )
 
     def flag(self, name: str) -> bool:
         """A boolean of the query: whatever is not said, ``false`` or ``0`` is true."""
@@ -125,8 +114,7 @@ class Call:
             return 0
         if not value.isdigit():
             raise status.bad_request(
-                f'invalid resource version: resourceVersion: Invalid value: "{value}": strconv.ParseUint: parsing '
-                f'"{value}": invalid syntax'
+                f'resourceVersion: Invalid value: "{value}": strconv.ParseUint: parsing "{value}": invalid syntax'
             )
         return int(value)
 
@@ -165,8 +153,6 @@ def route(call: Call, registry: Registry) -> bool:
     call.name = rest[1] if len(rest) > 1 else ""
     call.subresource = rest[2] if len(rest) > 2 else ""
     call.rest = "/".join(rest[3:])
-    if call.rest and call.subresource != "proxy":
-        raise status.no_such_path()
     if call.name and resource.namespaced and not call.namespace:
         raise status.page_not_found() if resource.custom is not None else status.no_such_path()
     if call.subresource and call.subresource not in resource.subresources:
@@ -198,16 +184,12 @@ def _verb(call: Call) -> str:
                 raise status.method_not_allowed()
         elif verb != "create":
             raise status.method_not_allowed()
-        if verb in ("create", "deletecollection") and call.resource.namespaced and not call.namespace:
+        if verb == "create" and call.resource.namespaced and not call.namespace:
             raise status.method_not_allowed()
     elif verb == "create" and not call.subresource:
         raise status.method_not_allowed()
     elif verb == "get" and not call.subresource and call.flag("watch"):
         verb = "watch"
-    allowed = call.resource.verbs
-    if call.subresource:
-        served = call.resource.served.subresource(call.subresource)
-        allowed = frozenset(served.verbs if served is not None else ())
-    if verb not in allowed:
+    if not call.subresource and verb not in call.resource.verbs:
         raise status.method_not_allowed()
     return verb

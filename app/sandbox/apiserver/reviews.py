@@ -16,27 +16,6 @@ _ALL_PATHS: Final = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
 _ACCESS: Final = ("selfsubjectaccessreviews", "subjectaccessreviews", "localsubjectaccessreviews")
 
 
-def _check(resource: ResourceType, obj: Json) -> None:
-    spec = obj.get("spec") or {}
-    path, of = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
-    errors: list[FieldError] = []
-    if path is not None and of is not None:
-        shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
-        message = "cannot be specified in combination with resourceAttributes"
-        errors.append(invalid("spec.nonResourceAttributes", shown, message))
-    elif path is None and of is None:
-        message = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        errors.append(invalid("spec.resourceAttributes", GoLiteral("null"), message))
-    if not resource.plural.startswith("self") and not spec.get("user") and not spec.get("groups"):
-        errors.append(invalid("spec.user", "", "at least one of user or group must be specified"))
-    namespace = obj.get("metadata", {}).get("namespace")
-    if namespace and of is not None and of.get("namespace") != namespace:
-        message = "must match metadata.namespace"
-        errors.append(invalid("spec.resourceAttributes.namespace", of.get("namespace") or "", message))
-    if errors:
-        raise status.invalid_kind(resource.group, "", "", errors)
-
-
 def review(call: Call, obj: Json) -> Json | None:
     """The posted object with its status; None for a kind that is no review. Refuses what makes no sense."""
     resource = call.resource

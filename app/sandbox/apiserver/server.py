@@ -157,8 +157,6 @@ class ApiServer:
         check_options(call)
         if call.subresource and (found := await self.subresources.answer(call)) is not None:
             return found if isinstance(found, Response) else await self._object(call, found[0], found[1])
-        if call.verb in ("create", "update", "patch"):
-            call.check_options()
         match call.verb:
             case "get":
                 return await self._object(call, reading.get(self.core, call))

@@ -180,7 +180,7 @@ def wrong_form(message: str) -> Refusal:
 def not_acceptable(accepted: Sequence[str]) -> Refusal:
     """None of the content types the client accepts is available."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
-    return _with_empty_details(Refusal(406, "NotAcceptable", message))
+    return Refusal(406, "NotAcceptable", message)
 
 
 def unsupported_media_type(known: Sequence[str]) -> Refusal:

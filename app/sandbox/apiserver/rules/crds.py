@@ -1,7 +1,7 @@
 """CustomResourceDefinitions: what a new one starts with, and what is wrong with one.
 
-Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apis/apiextensions/validation. A real server keeps what all versions
-have in common once, and its messages name it there: ``spec.validation`` where every version has the same schema.
+Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apis/apiextensions/validation. A real server keeps once what
+all versions have in common, and its messages name it there: ``spec.validation`` where every version has one schema.
 """
 
 from __future__ import annotations
@@ -294,9 +294,9 @@ def update_errors(crd: Json, old: Json) -> list[FieldError]:
         if stored not in names:
             at = Path("status").child("storedVersions").index(index)
             detail = (
-                f"missing from spec.versions; {stored} was previously a storage version, and must remain in spec.versions "
-                f"until a storage migration ensures no data remains persisted in {stored} and removes {stored} from "
-                "status.storedVersions"
+                f"missing from spec.versions; {stored} was previously a storage version, and must remain in "
+                f"spec.versions until a storage migration ensures no data remains persisted in {stored} and removes "
+                f"{stored} from status.storedVersions"
             )
             found.append(invalid(at, stored, detail))
     return found

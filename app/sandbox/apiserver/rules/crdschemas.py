@@ -89,7 +89,7 @@ def _words(schema: Json, path: Path) -> Iterator[FieldError]:
 
 def _list_errors(schema: Json, path: Path) -> Iterator[FieldError]:
     kind, keys = schema.get("x-kubernetes-list-type"), schema.get("x-kubernetes-list-map-keys") or ()
-    items = schema.get("items") if isinstance(schema.get("items"), dict) else {}
+    items: Json = schema["items"] if isinstance(schema.get("items"), dict) else {}
     if kind is not None and kind not in _LIST_TYPES:
         yield not_supported(path.child("x-kubernetes-list-type"), kind, _LIST_TYPES)
     if kind == "map" and not keys:
