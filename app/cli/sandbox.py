@@ -8,7 +8,6 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ import yaml
 
 from app.manager import logging as manager_logging
 
+_SAMPLES = Path(__file__).resolve().parent.parent.parent / "policies" / "samples"
 _GREETING = """\
 A sandbox runs at {server}: an API server in memory, {nodes} simulated nodes, and pykruise's manager.
 It is for trying out and for tests: nothing is kept, nobody is refused, no container really runs.
@@ -47,6 +47,9 @@ def sandbox(
     kubeconfig: Annotated[Path, typer.Option(help="File to write; removed at the end")] = Path("sandbox.kubeconfig"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server; 0: any that is free")] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show what happens to Pods")] = False,
+    with_samples: Annotated[
+        bool, typer.Option("--samples/--no-samples", help="Load policies/samples to begin with")
+    ] = True,
     feature_gates: Annotated[str, typer.Option("--feature-gates", help="A=true,B=false, for the manager")] = "",
 ) -> None:
     """Run an API server in memory, simulated nodes and the manager, until Ctrl-C. For trying out and for tests."""
@@ -57,7 +60,7 @@ def sandbox(
 
     manager_logging.configure("text", 30)
     flags = (f"--feature-gates={feature_gates}",) if feature_gates else ()
-    options = Options(kubeconfig.absolute(), nodes, port, flags, samples=tuple(samples()))
+    options = Options(kubeconfig.absolute(), nodes, port, flags, samples=tuple(samples() if with_samples else ()))
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(options, quiet=quiet))
@@ -69,9 +72,8 @@ def sandbox(
 def samples() -> list[Mapping[str, Any]]:
     """The objects of ``policies/samples``."""
     found: list[Mapping[str, Any]] = []
-    for file in sorted((files("policies") / "samples").iterdir(), key=lambda one: one.name):
-        if file.name.endswith(".yaml"):
-            found += [one for one in yaml.safe_load_all(file.read_text("utf-8")) if one]
+    for file in sorted(_SAMPLES.glob("*.yaml")):
+        found += [one for one in yaml.safe_load_all(file.read_text("utf-8")) if one]
     return found
 
 
@@ -85,7 +87,7 @@ async def _run(options: Any, *, quiet: bool) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
     async with run_sandbox(options) as running:
         greeting(console.print, running.server.url, options)
         starting = asyncio.create_task(_manager(running, with_manager, stop, console, quiet=quiet))
@@ -103,7 +105,7 @@ async def _run(options: Any, *, quiet: bool) -> None:
 async def _manager(running: Any, with_manager: Any, stop: asyncio.Event, console: Any, *, quiet: bool) -> None:
     """The manager, and what is shown, until told to stop."""
     async with with_manager(running):
-        console.print("Ready: admission answers, the samples are loaded. Ctrl-C ends it.")
+        console.print("Ready: admission answers. Ctrl-C ends it.")
         if quiet:
             await stop.wait()
         elif console.is_terminal:
