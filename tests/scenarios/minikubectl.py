@@ -66,7 +66,7 @@ class MiniKubectl:
             parser.add_argument(flag, dest=f"{flag[2:]}_", default="")
         for flag in ("--force", "--ignore-not-found", "--no-headers", "--overwrite", "--server-side"):
             parser.add_argument(flag, action="store_true")
-        options = parser.parse_args(rest)
+        options = parser.parse_intermixed_args(rest)
         done: str = getattr(self, f"_{command}")(options, stdin)
         return done
 
