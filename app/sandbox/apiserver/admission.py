@@ -32,6 +32,7 @@ from app.sandbox.apiserver.hooks import (
     matching,
     variables_of,
 )
+from app.sandbox.apiserver.jsonpatching import apply_operations
 from app.sandbox.apiserver.plugins import Plugins
 from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Entry
@@ -70,7 +71,13 @@ class AdmissionChain:
         hooks = self._hooks[MUTATING]
         if not hooks:
             return
-        again, _ = await self._round(hooks, attributes)
+        again, changed = await self._round(hooks, attributes)
+        if changed:
+            # What the webhooks added has to pass the plugins too (a container they added gets the account's token).
+            before = fresh(attributes.obj)
+            self._plugins.mutate(attributes)
+            if attributes.obj != before:
+                again = [hook for hook in hooks if hook.reinvocable]
         if again:
             await self._round([hook for hook in hooks if hook in again], attributes)
 
@@ -169,7 +176,7 @@ class AdmissionChain:
         if response.get("patchType") != "JSONPatch":
             raise CallFailed(f'unsupported patch type "{response.get("patchType")}"')
         try:
-            patched = patches.apply(operations, shown.obj)
+            patched = apply_operations(operations, shown.obj)
         except (patches.PatchError, KeyError, TypeError, AttributeError) as error:
             raise status.internal(str(error)) from None
         if invocation.resource.api_version != attributes.resource.api_version:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -10,8 +9,11 @@ import yaml
 
 from app.kube.gotext import quote
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.gojsonerrors import duplicate_fields, go_json_error, summary
 from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object
 from app.sandbox.apiserver.requests import Call
+from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 
 Json: TypeAlias = dict[str, Any]
@@ -31,15 +33,27 @@ def parse_body(call: Call) -> tuple[Any, list[str]]:
         raise status.Refusal(413, "RequestEntityTooLarge", message)
     if media in _YAML:
         return parse_yaml(call.body), []
+    if media == MEDIA_TYPE:
+        try:
+            return decode_object(call.body), []
+        except ProtobufError as error:
+            raise status.bad_request(str(error)) from None
     if media != _JSON:
         raise status.unsupported_media_type(_KNOWN)
     try:
         document = orjson.loads(call.body)
-    except orjson.JSONDecodeError as error:
-        raise status.bad_request(f"couldn't get version/kind; json parse error: {error}") from None
-    if call.query.get("fieldValidation") == "Strict":
-        return document, _duplicates(call.body)
-    return document, []
+    except orjson.JSONDecodeError:
+        raise _unrecognized(call, go_json_error(call.body)) from None
+    if call.field_validation == "Ignore":
+        return document, []
+    return document, duplicate_fields(call.body, document, orjson.dumps(document))
+
+
+def _unrecognized(call: Call, why: str) -> status.Refusal:
+    return status.bad_request(
+        f"the object provided is unrecognized (must be of type {call.resource.kind}): couldn't get version/kind; json "
+        f"parse error: {why} ({summary(call.body)})"
+    )
 
 
 def parse_yaml(body: bytes) -> Any:
@@ -50,50 +64,45 @@ def parse_yaml(body: bytes) -> Any:
         raise status.bad_request(f"error decoding YAML: {error}") from None
 
 
-def _duplicates(body: bytes) -> list[str]:
-    """Fields that occur twice in one object."""
-    found: list[str] = []
-
-    def note(pairs: list[tuple[str, Any]]) -> Json:
-        seen: Json = {}
-        for key, value in pairs:
-            if key in seen:
-                found.append(key)
-            seen[key] = value
-        return seen
-
-    json.loads(body, object_pairs_hook=note)
-    return found
-
-
 def read_object(call: Call, document: Any, checker: Reader | None, duplicates: list[str]) -> Json:
     """The document as an object of the call's resource: its type is right, unknown fields told, refused or dropped."""
-    resource = call.resource
+    if document is None:
+        raise _unrecognized(call, "unexpected end of JSON input")
     if not isinstance(document, dict):
-        summary = call.body[:30].decode("utf-8", "replace")
-        raise status.bad_request(
-            f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get version/kind; json "
-            f"parse error: json: cannot unmarshal into Go value of type struct ({summary})"
+        kind = "array" if isinstance(document, list) else "string" if isinstance(document, str) else "number"
+        shape = (
+            'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
         )
-    _check_type(resource, document)
+        raise _unrecognized(call, f"json: cannot unmarshal {kind} into Go value of type {shape}")
+    _check_type(call, document)
     if checker is None:
         return document
     return check_types(call, document, checker, duplicates)
 
 
-def _check_type(resource: ResourceType, document: Json) -> None:
-    kind, api_version = document.get("kind") or "", document.get("apiVersion") or ""
-    if kind and kind != resource.kind:
+def _check_type(call: Call, document: Json) -> None:
+    resource = call.resource
+    kind, api_version = document.get("kind") or resource.kind, document.get("apiVersion") or resource.api_version
+    if not isinstance(kind, str) or not isinstance(api_version, str):
+        raise _unrecognized(call, "json: cannot unmarshal number into Go struct field .kind of type string")
+    if api_version.count("/") > 1:
         raise status.bad_request(
-            f'{kind} in version "{api_version.rpartition("/")[2] or resource.version}" cannot be handled as a '
-            f"{resource.kind}: converting ({_go_name(api_version, kind)}) to ({_internal_name(resource)}): "
-            "unknown conversion"
+            f"the object provided is unrecognized (must be of type {resource.kind}): unexpected GroupVersion string: "
+            f"{api_version} ({summary(call.body)})"
         )
-    if api_version and api_version != resource.api_version:
+    if (kind, api_version) == (resource.kind, resource.api_version):
+        return
+    if resource.custom is None and kind_field(api_version, kind) is None:
+        why = f'no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/runtime/scheme.go:110"'
+    elif kind != resource.kind:
+        why = f"converting ({_go_name(api_version, kind)}) to ({_internal_name(resource)}): unknown conversion"
+    else:
         raise status.bad_request(
             f"the API version in the data ({api_version}) does not match the expected API version "
             f"({resource.api_version})"
         )
+    version = api_version.rpartition("/")[2]
+    raise status.bad_request(f"{kind} in version {quote(version)} cannot be handled as a {resource.kind}: {why}")
 
 
 def _go_name(api_version: str, kind: str) -> str:

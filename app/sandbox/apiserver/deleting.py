@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-import orjson
-
 from app.kube.clock import rfc3339
 from app.kube.fielderrors import FieldError, invalid, not_supported
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.bodies import parse_body
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.metadata import FOREGROUND, ORPHAN
@@ -64,7 +63,7 @@ class DeleteOptions:
             message = "orphanDependents and deletionPropagation cannot be both set"
             errors.append(invalid("propagationPolicy", policy, message))
         if dry_run and dry_run != ["All"]:
-            errors.append(not_supported("dryRun", ",".join(map(str, dry_run)), ("All",)))
+            errors.append(not_supported("dryRun", list(dry_run), ("All",)))
         if errors:
             raise status.invalid_kind("meta.k8s.io", "DeleteOptions", "", errors)
         return cls(
@@ -281,14 +280,17 @@ def _parse(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
-def read_body(body: bytes) -> Json | None:
+def read_body(call: Call) -> Json | None:
     """The options a deletion carries in its body, if any."""
-    if not body.strip():
+    if not call.body.strip():
         return None
-    try:
-        found = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise status.bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+    found, _ = parse_body(call)
     if not isinstance(found, dict):
         raise status.bad_request("DeleteOptions must be an object")
+    grace = found.get("gracePeriodSeconds")
+    if grace is not None and not isinstance(grace, int):
+        kind = "string" if isinstance(grace, str) else "object"
+        raise status.bad_request(
+            f"json: cannot unmarshal {kind} into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+        )
     return found

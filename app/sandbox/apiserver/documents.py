@@ -37,7 +37,7 @@ class Documents:
     def answer(self, call: Call) -> Response:
         """The document at a path. Refuses paths that are nothing."""
         if call.method not in ("GET", "HEAD"):
-            raise status.method_not_allowed()
+            return _page_not_found() if call.path.startswith("/api") else _refused()
         path = call.path.rstrip("/") or "/"
         if path in _HEALTH or any(path.startswith(f"{root}/") for root in _HEALTH):
             return Response(200, CIMultiDict({"Content-Type": "text/plain; charset=utf-8"}), b"ok")
@@ -45,8 +45,9 @@ class Documents:
             return self._groups(call, path)
         make = self._maker(path)
         if make is None:
-            raise status.no_such_path()
-        return _json(self._once(path, make))
+            return _page_not_found()
+        body = self._once(path, make)
+        return _json(body) if body else _page_not_found()
 
     def _maker(self, path: str) -> Callable[[], Any] | None:
         parts = path.split("/")[1:]
@@ -94,10 +95,16 @@ class Documents:
         body = self._kept.get(name)
         if body is None:
             found = make()
-            if found is None:
-                raise status.no_such_path()
-            body = self._kept[name] = orjson.dumps(found) + b"\n"
+            body = self._kept[name] = orjson.dumps(found) + b"\n" if found is not None else b""
         return body
+
+
+def _refused() -> Response:
+    return Response(405, CIMultiDict({"Content-Type": "application/json"}), status.method_not_allowed().body())
+
+
+def _page_not_found() -> Response:
+    return Response(404, CIMultiDict({"Content-Type": "text/plain; charset=utf-8"}), b"404 page not found\n")
 
 
 def _json(body: bytes, media: str = "application/json") -> Response:

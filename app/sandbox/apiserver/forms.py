@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import orjson
 
 from app.kube.clock import Clock
+from app.kube.gotext import quote
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.storage import Entry
@@ -16,6 +17,7 @@ from app.sandbox.apiserver.tables import TableKind
 
 Shape: TypeAlias = Literal["object", "table", "metadata"]
 MEDIA_TYPES: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_INCLUDES: Final = ("", "Metadata", "None", "Object")
 _META_VERSIONS: Final = frozenset({"v1", "v1beta1"})
 
 
@@ -53,8 +55,6 @@ def negotiate(accept: str, *, listing: bool = False) -> Accepted:
         if wanted == "Table":
             return Accepted("table", yaml, version)
         if wanted == ("PartialObjectMetadataList" if listing else "PartialObjectMetadata"):
-            return Accepted("metadata", yaml, version)
-        if listing and wanted == "PartialObjectMetadata":
             return Accepted("metadata", yaml, version)
     raise status.not_acceptable(MEDIA_TYPES)
 
@@ -124,6 +124,9 @@ class TableForm:
         self._kind = kind
         self._clock = clock
         self._api_version = f"meta.k8s.io/{version}"
+        if include not in _INCLUDES:
+            why = f"Invalid value: {quote(include)}: must be 'Metadata', 'Object', 'None', or empty"
+            raise status.bad_request(f"Unable to convert to Table as requested: includeObject: {why}")
         self._include = include or "Metadata"
         #: In a watch only the first event names the columns.
         self._headers_once = headers_once
@@ -149,7 +152,7 @@ class TableForm:
         now = self._clock.now()
         table = self._kind.table(objects, now, metadata=metadata, include_object=self._include, headers=self._headers)
         self._headers = not self._headers_once
-        return orjson.dumps(table)
+        return orjson.dumps({**table, "apiVersion": self._api_version})
 
 
 AnyForm: TypeAlias = ObjectForm | MetadataForm | TableForm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, required
+from app.kube.fielderrors import FieldError, Path, forbidden, invalid, required
 from app.kube.validation import is_dns1123_label, is_dns1123_subdomain, is_qualified_name, validate_annotations
 from app.kube.validation import validate_labels as label_errors
 
@@ -72,8 +72,6 @@ def _common_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
     for finalizer in metadata.get("finalizers") or ():
         at = _METADATA.child("finalizers")
         errors += [invalid(at, finalizer, message) for message in is_qualified_name(finalizer)]
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS and not is_qualified_name(finalizer):
-            errors += []
     finalizers = metadata.get("finalizers") or ()
     if ORPHAN in finalizers and FOREGROUND in finalizers:
         message = f"finalizer {FOREGROUND} and {ORPHAN} cannot be both set"
@@ -90,15 +88,14 @@ def _owner_errors(owners: list[Json]) -> list[FieldError]:
     controller = ""
     for owner in owners:
         place = at
-        if not owner.get("apiVersion"):
-            errors.append(invalid(place.child("apiVersion"), "", "version must not be empty"))
+        api_version = owner.get("apiVersion") or ""
+        if not api_version or api_version.count("/") > 1:
+            errors.append(invalid(place.child("apiVersion"), api_version, "version must not be empty"))
         for name in ("kind", "name", "uid"):
             if not owner.get(name):
                 errors.append(invalid(place.child(name), "", "must not be empty"))
         if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
-            errors.append(
-                invalid(place, GoLiteral("v1, Kind=Event"), "v1, Kind=Event is disallowed from being an owner")
-            )
+            errors.append(invalid(place, owner, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             current = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
@@ -110,6 +107,23 @@ def _owner_errors(owners: list[Json]) -> list[FieldError]:
             else:
                 controller = current
     return errors
+
+
+def unqualified_finalizers(metadata: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Finalizers that are neither standard nor have a domain, with where they stand."""
+    return [
+        (index, name)
+        for index, name in enumerate(metadata.get("finalizers") or ())
+        if "/" not in name and name not in _STANDARD_FINALIZERS
+    ]
+
+
+def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
+    """Built-in kinds take no finalizer without a domain."""
+    message = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(_METADATA.child("finalizers").index(n), name, message) for n, name in unqualified_finalizers(metadata)
+    ]
 
 
 def keep_server_fields(metadata: Json, old: Mapping[str, Any]) -> None:

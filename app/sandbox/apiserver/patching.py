@@ -10,6 +10,8 @@ from app.kube import patches
 from app.kube.client import PatchType
 from app.kube.fielderrors import invalid
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.gojsonerrors import go_json_error
+from app.sandbox.apiserver.jsonpatching import apply_operations
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.strategic import strategic_merge
@@ -21,7 +23,6 @@ Json: TypeAlias = dict[str, Any]
 _MAX_OPERATIONS: Final = 10_000
 _ALL: Final = tuple(kind.value for kind in PatchType)
 _CUSTOM: Final = tuple(kind.value for kind in PatchType if kind is not PatchType.STRATEGIC)
-_REJECTED: Final = "the server rejected our request due to an error in our request"
 
 
 def patch_type(call: Call) -> PatchType:
@@ -68,8 +69,9 @@ def transform(call: Call, kind: PatchType, schema: Field | None, checker: Reader
 def _document(call: Call, kind: PatchType) -> Any:
     try:
         document = orjson.loads(call.body)
-    except orjson.JSONDecodeError as error:
-        raise status.bad_request(f"error decoding patch: {error}") from None
+    except orjson.JSONDecodeError:
+        prefix = "" if kind is PatchType.STRATEGIC else "error decoding patch: "
+        raise status.bad_request(prefix + go_json_error(call.body)) from None
     if kind is PatchType.JSON:
         if not isinstance(document, list):
             message = "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
@@ -78,8 +80,11 @@ def _document(call: Call, kind: PatchType) -> Any:
             message = f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(document)}"
             raise status.Refusal(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
     elif not isinstance(document, dict):
-        message = "json: cannot unmarshal array into Go value of type map[string]interface {}"
-        raise status.bad_request(f"error decoding patch: {message}")
+        found = "array" if isinstance(document, list) else "string" if isinstance(document, str) else "number"
+        prefix = "" if kind is PatchType.STRATEGIC else "error decoding patch: "
+        raise status.bad_request(
+            f"{prefix}json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
+        )
     return document
 
 
@@ -87,7 +92,7 @@ def _patched(kind: PatchType, document: Any, old: Json, schema: Field | None) ->
     try:
         match kind:
             case PatchType.JSON:
-                return patches.apply(document, old)
+                return apply_operations(document, old)
             case PatchType.MERGE:
                 return patches.merge_patch(old, document)
             case _:
@@ -95,9 +100,9 @@ def _patched(kind: PatchType, document: Any, old: Json, schema: Field | None) ->
     except patches.PatchError as error:
         if kind is PatchType.STRATEGIC:
             raise status.bad_request(str(error)) from None
-        raise status.Refusal(422, "Invalid", _REJECTED) from None
+        raise status.rejected() from None
     except (KeyError, TypeError, AttributeError):
-        raise status.Refusal(422, "Invalid", _REJECTED) from None
+        raise status.rejected() from None
 
 
 def _restore_type(call: Call, found: Json) -> None:
@@ -111,4 +116,5 @@ def _restore_type(call: Call, found: Json) -> None:
 
 
 def _invalid_patch(found: Json, why: str) -> status.Refusal:
-    return status.invalid_kind("", "", "", [invalid("patch", orjson.dumps(found).decode(), why)])
+    shown = orjson.dumps({key: found[key] for key in sorted(found)}).decode()
+    return status.invalid_kind("", "", "", [invalid("patch", shown, why)])

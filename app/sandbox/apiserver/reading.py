@@ -43,7 +43,7 @@ def read_token(token: str) -> tuple[int, str]:
         found = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         version, revision, start = found["v"], found["rv"], found["start"]
     except (binascii.Error, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-        raise status.bad_request("continue key is not valid") from None
+        raise status.bad_request("invalid continue token: continue key is not valid") from None
     if version != _TOKEN_VERSION:
         raise status.bad_request(f"continue key is not valid: server does not recognize this encoded version {version}")
     return int(revision), str(start)
@@ -100,7 +100,8 @@ def list_objects(core: Core, call: Call) -> tuple[list[Entry], dict[str, Any]]:
     """The entries of one page, and the metadata of the list."""
     _check_options(_list_option_errors(call))
     selected = selection(call)
-    limit = call.number("limit") or 0
+    limit = max(call.number("limit") or 0, 0)
+    call.number("timeoutSeconds")
     token = call.query.get("continue", "")
     collection = core.collection(call.resource)
     revision, start, total = core.storage.revision, "", True

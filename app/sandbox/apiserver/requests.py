@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
 
+from app.kube.fielderrors import FieldError, forbidden, invalid, not_supported, too_long
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.kinds import Registry, ResourceType
 
@@ -17,6 +18,8 @@ FieldValidation: TypeAlias = Literal["Ignore", "Warn", "Strict"]
 
 _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"", "0", "f", "F", "FALSE", "false", "False"})
+_MAX_MANAGER: Final = 128
+_VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -63,11 +66,32 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing may be changed. Refuses values other than ``All``."""
-        value = self.query.get("dryRun", "")
-        if value not in ("", "All"):
-            raise status.bad_request(f'Invalid value: []string{{"{value}"}}: unsupported dry run option')
-        return bool(value)
+        """Whether nothing may be changed."""
+        return bool(self.query.get("dryRun"))
+
+    def check_options(self) -> None:
+        """Refuse a write's query that no server takes."""
+        errors: list[FieldError] = []
+        query = self.query
+        if query.get("dryRun", "") not in ("", "All"):
+            errors.append(not_supported("dryRun", [query["dryRun"]], ("All",)))
+        manager = query.get("fieldManager", "")
+        if len(manager.encode()) > _MAX_MANAGER:
+            errors.append(too_long("fieldManager", _MAX_MANAGER))
+        for position, char in enumerate(manager):
+            if not char.isprintable():
+                message = f"invalid character U+{ord(char):04X} (at position {position})"
+                errors.append(invalid("fieldManager", manager, message))
+                break
+        validation = query.get("fieldValidation", "")
+        if validation not in _VALIDATIONS:
+            errors.append(not_supported("fieldValidation", validation, _VALIDATIONS))
+        media = self.headers.get("content-type", "")
+        if self.method == "PATCH" and "force" in query and not media.startswith("application/apply-patch"):
+            errors.append(forbidden("force", "may not be specified for non-apply patch"))
+        if errors:
+            kind = {"POST": "Create", "PUT": "Update", "PATCH": "Patch"}.get(self.method, "Delete")
+            raise status.invalid_kind("meta.k8s.io", f"{kind}Options", "", errors)
 
     @property
     def field_manager(self) -> str:
@@ -79,18 +103,7 @@ class Call:
     def field_validation(self) -> FieldValidation:
         """What happens with fields nobody knows."""
         value = self.query.get("fieldValidation", "")
-        match value:
-            case "" | "Warn":
-                return "Warn"
-            case "Ignore" | "Strict":
-                return value
-        known = "Ignore, Strict, Warn"
-        raise status.Refusal(
-            422,
-            "Invalid",
-            f'CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "{value}": '
-            f"supported values: {known}",
-        )
+        return "Ignore" if value == "Ignore" else "Strict" if value == "Strict" else "Warn"
 
     def flag(self, name: str) -> bool:
         """A boolean of the query, as Go reads it."""
@@ -119,7 +132,8 @@ class Call:
             return 0
         if not value.isdigit():
             raise status.bad_request(
-                f'resourceVersion: Invalid value: "{value}": strconv.ParseUint: parsing "{value}": invalid syntax'
+                f'invalid resource version: resourceVersion: Invalid value: "{value}": strconv.ParseUint: parsing '
+                f'"{value}": invalid syntax'
             )
         return int(value)
 
@@ -145,12 +159,16 @@ def route(call: Call, registry: Registry) -> bool:
     if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
         call.namespace, rest = rest[1], rest[2:]
     resource = registry.find(group, version, rest[0])
+    if resource is None and not registry.serves_group(group, version):
+        return False
     if resource is None or (call.namespace and not resource.namespaced):
         raise status.no_such_path()
     call.resource = resource
     call.name = rest[1] if len(rest) > 1 else ""
     call.subresource = rest[2] if len(rest) > 2 else ""
     call.rest = "/".join(rest[3:])
+    if call.rest and call.subresource != "proxy":
+        raise status.no_such_path()
     if call.name and resource.namespaced and not call.namespace:
         raise status.no_such_path()
     if call.subresource and call.subresource not in resource.subresources:
@@ -160,8 +178,7 @@ def route(call: Call, registry: Registry) -> bool:
 
 
 def _verb(call: Call) -> str:
-    method = "GET" if call.method == "HEAD" else call.method
-    verb = _VERBS.get(method)
+    verb = _VERBS.get(call.method)
     if verb is None:
         raise status.method_not_allowed()
     if not call.name:
@@ -171,12 +188,16 @@ def _verb(call: Call) -> str:
             verb = "deletecollection"
         elif verb != "create":
             raise status.method_not_allowed()
-        if verb == "create" and call.resource.namespaced and not call.namespace:
+        if verb in ("create", "deletecollection") and call.resource.namespaced and not call.namespace:
             raise status.method_not_allowed()
     elif verb == "create" and not call.subresource:
         raise status.method_not_allowed()
     elif verb == "get" and not call.subresource and call.query.get("watch") and call.flag("watch"):
         verb = "watch"
-    if not call.subresource and verb not in call.resource.verbs:
+    allowed = call.resource.verbs
+    if call.subresource:
+        served = call.resource.served.subresource(call.subresource)
+        allowed = frozenset(served.verbs if served is not None else ())
+    if verb not in allowed:
         raise status.method_not_allowed()
     return verb

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -111,6 +112,16 @@ def field_terms(resource: ResourceType, text: str) -> tuple[FieldTerm, ...]:
     return tuple(terms)
 
 
+def _selector_words(text: str) -> str:
+    """The server's words for a label selector that cannot be read; it quotes otherwise than the toolkit."""
+    text = re.sub(r'^found "(.*?)", ', r"found '\1', ", text).replace(
+        "in, notin, =, ==, !=, >, <", "in, notin, =, ==, !=, gt, lt"
+    )
+    text = text.replace("key: Invalid value", "<nil>: Invalid value") if text.startswith("key: ") else text
+    top = text.endswith(("or 'end of string'", "expected: identifier"))
+    return text if top else f"unable to parse requirement: {text}"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What a list or watch is about: objects of a namespace (or all) that both selectors match."""
@@ -152,7 +163,7 @@ def selection(call: Call) -> Selection:
         try:
             labels = parse_query(text)
         except SelectorError as error:
-            raise status.bad_request(str(error)) from None
+            raise status.bad_request(_selector_words(str(error))) from None
     fields = call.query.get("fieldSelector", "")
     terms = field_terms(call.resource, fields) if fields else ()
     if call.name:

@@ -27,6 +27,7 @@ from app.sandbox.apiserver.applyrequests import apply_transform
 from app.sandbox.apiserver.bodies import parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
+from app.sandbox.apiserver.conversions import ConversionWebhooks
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.customresources import CustomResources
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter, read_body
@@ -63,6 +64,7 @@ class ApiServer:
         self.versions = Versions(self.core)
         #: Where webhooks are: ``webhooks.services`` and ``webhooks.local``.
         self.webhooks = HookCaller(clock)
+        self.versions.webhook = ConversionWebhooks(self.core, self.webhooks).convert
         self.admission = AdmissionChain(self.core, self.catalog, self.versions, self.webhooks)
         self.writer = Writer(self.core, self.catalog, self.admission, self.versions)
         self.deleter = Deleter(self.core, self.catalog, self.admission)
@@ -136,6 +138,8 @@ class ApiServer:
             return self.documents.answer(call)
         if call.subresource and (found := await self.subresources.answer(call)) is not None:
             return found if isinstance(found, Response) else await self._object(call, found[0], found[1])
+        if call.verb in ("create", "update", "patch"):
+            call.check_options()
         match call.verb:
             case "get":
                 return await self._object(call, reading.get(self.core, call))
@@ -173,8 +177,7 @@ class ApiServer:
         namespace = (metadata or {}).get("namespace")
         if namespace and call.namespace and namespace != call.namespace:
             raise status.bad_request(
-                f"the namespace of the object ({namespace}) does not match the namespace on the request "
-                f"({call.namespace})"
+                "the namespace of the provided object does not match the namespace sent on the request"
             )
         uid = (metadata or {}).get("uid") or ""
         if metadata and (document.get("metadata") or {}).get("managedFields") == []:
@@ -195,14 +198,14 @@ class ApiServer:
         return await self._object(call, entry, 201 if created else 200)
 
     async def _delete(self, call: Call) -> Response:
-        options = DeleteOptions.read(call, read_body(call.body))
+        options = DeleteOptions.read(call, read_body(call))
         found, code = await self.deleter.delete(call, options)
         if isinstance(found, Entry):
             return await self._object(call, found, code)
         return Response(code, _headers(_JSON, call.warnings), orjson.dumps(found) + b"\n")
 
     async def _delete_collection(self, call: Call) -> Response:
-        options = DeleteOptions.read(call, read_body(call.body))
+        options = DeleteOptions.read(call, read_body(call))
         entries, metadata = reading.list_objects(self.core, call)
         for entry in entries:
             namespace, _, name = entry.key.rpartition("/")

@@ -26,6 +26,8 @@ class Refusal(Exception):
         self.reason = reason
         self.message = message
         self.details = details or {}
+        #: Empty details are shown too.
+        self.shows_details = False
         #: Listing may go on from here although its token has expired.
         self.continue_token = ""
 
@@ -41,7 +43,7 @@ class Refusal(Exception):
         }
         if self.reason:
             found["reason"] = self.reason
-        if self.details:
+        if self.details or self.shows_details:
             found["details"] = self.details
         found["code"] = self.code
         return found
@@ -63,7 +65,7 @@ def not_found(resource: ResourceType, name: str) -> Refusal:
 
 def no_such_path() -> Refusal:
     """Nothing is served there."""
-    return Refusal(404, "NotFound", "the server could not find the requested resource")
+    return _with_empty_details(Refusal(404, "NotFound", "the server could not find the requested resource"))
 
 
 def already_exists(resource: ResourceType, name: str, *, deleting: bool = False) -> Refusal:
@@ -114,7 +116,13 @@ def forbidden(resource: ResourceType, name: str, why: str) -> Refusal:
 
 def method_not_allowed() -> Refusal:
     """The path is served, but not with this verb."""
-    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    message = "the server does not allow this method on the requested resource"
+    return _with_empty_details(Refusal(405, "MethodNotAllowed", message))
+
+
+def _with_empty_details(refusal: Refusal) -> Refusal:
+    refusal.shows_details = True
+    return refusal
 
 
 def not_supported(resource: ResourceType, action: str) -> Refusal:
@@ -154,10 +162,16 @@ def plain_error(message: str) -> Refusal:
     return Refusal(500, "", message)
 
 
+def rejected() -> Refusal:
+    """A patch that does not fit the object."""
+    message = "the server rejected our request due to an error in our request"
+    return _with_empty_details(Refusal(422, "Invalid", message))
+
+
 def not_acceptable(accepted: Sequence[str]) -> Refusal:
     """None of the content types the client accepts is available."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
-    return Refusal(406, "NotAcceptable", message)
+    return _with_empty_details(Refusal(406, "NotAcceptable", message))
 
 
 def unsupported_media_type(known: Sequence[str]) -> Refusal:

@@ -136,12 +136,12 @@ class Writer:
             without_status(resource, obj)
         if resource.generation:
             metadata["generation"] = 1
-        else:
-            metadata.pop("generation", None)
         strategy.prepare_create(obj)
         errors = strategy.errors(obj)
         if not errors:
             errors = meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=strategy.name_rule)
+            if resource.custom is None:
+                errors += meta.finalizer_errors(metadata)
         if errors:
             raise status.invalid(resource, metadata.get("name") or "", errors)
 
@@ -194,6 +194,8 @@ class Writer:
         _check_namespace(resource, metadata, call.namespace)
         metadata.setdefault("name", call.name)
         version = str(metadata.get("resourceVersion") or "")
+        if version and not version.isdigit():
+            raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
         strategy.default(obj)
         keep_outside(call, obj, old)
         attributes = self._attributes(call, "UPDATE", call.name, obj, old)
