@@ -10,7 +10,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
            --no-emit-find-links --strip-extras
 
 .DEFAULT_GOAL := help
-.PHONY: help venv serve test lint format types contracts generate check-generated behaviours cluster cluster-down \
+.PHONY: help venv sandbox serve test lint format types contracts generate check-generated behaviours cluster cluster-down \
         test-controlplane test-cluster simulate mutants property bench lock clean
 
 help: ## List the commands
@@ -24,6 +24,9 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
+
+sandbox: venv ## A cluster without a cluster: API server in memory, simulated nodes, the manager; for trying out
+	$(BIN)/pykruise sandbox
 
 serve: venv ## Answer admission reviews without a cluster, from the YAML files in policies/samples
 	$(BIN)/pykruise serve --policies $(POLICIES) --port $(PORT)
