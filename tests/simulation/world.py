@@ -383,6 +383,7 @@ class World:
         sentences += self._certificates_to_do()
         for one in self._stored(SIDECAR_SET.resource()).values():
             sentences += invariants.counts_are_true(one, pods)
+            sentences += invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
         for one in self._stored(CLONE_SETS).values():
             sentences += clonesets.at_rest(one, pods)
         return sentences
