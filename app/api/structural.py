@@ -6,13 +6,26 @@ Pure functions of a structural schema (:mod:`app.api.schema`) and a JSON value, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from app.api.jsonvalue import json_copy
 from app.api.kind import KindDefinition, Version
-from app.api.schema import INT_OR_STRING, PRESERVE, Schema
-from app.kube.fielderrors import FieldError, Path, aggregate, invalid, not_supported, required, type_invalid
+from app.api.schema import INT_OR_STRING, LIST_MAP_KEYS, LIST_TYPE, PRESERVE, Schema
+from app.kube.fielderrors import (
+    FieldError,
+    Path,
+    aggregate,
+    duplicate,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+    type_invalid,
+)
 from app.kube.gotext import quote
+from app.kube.regex import PatternError, compile_re2
 
 _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": float}
 #: Bits of a format. An API server does not check it, but no Go client could read back what does not fit.
@@ -72,6 +85,7 @@ def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
         yield _wrong_type(path, value, wanted)
         return
     yield from _value_errors(schema, value, path)
+    yield from _combined_errors(schema, value, path)
     if isinstance(value, dict):
         yield from _object_errors(schema, value, path)
     elif isinstance(value, list) and "items" in schema:
@@ -99,14 +113,91 @@ def _object_errors(schema: Schema, value: Mapping[str, Any], path: Path) -> Iter
 def _value_errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
     if "enum" in schema and value not in schema["enum"]:
         yield not_supported(path, value, schema["enum"])
-    if "minimum" in schema and value < schema["minimum"]:
-        detail = f"{path} in body should be greater than or equal to {schema['minimum']}"
-        yield invalid(path, value, detail)
-    if "maximum" in schema and value > schema["maximum"]:
-        yield invalid(path, value, f"{path} in body should be less than or equal to {schema['maximum']}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _number_errors(schema, value, path)
+    elif isinstance(value, str):
+        yield from _text_errors(schema, value, path)
+    elif isinstance(value, list | dict):
+        yield from _size_errors(schema, value, path)
     bits = _RANGES.get(schema.get("format", ""))
     if bits is not None and not -(1 << bits) <= value < 1 << bits:
         yield invalid(path, value, f"must be a {schema['format']}")
+
+
+def _combined_errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
+    """anyOf, oneOf, allOf and not, which say more about a value whose type stands outside of them."""
+    if "anyOf" in schema and not any(_holds(one, value, path) for one in schema["anyOf"]):
+        yield invalid("<nil>", "", f'"{path}" must validate at least one schema (anyOf)')
+    if "oneOf" in schema:
+        fitting = sum(_holds(one, value, path) for one in schema["oneOf"])
+        if fitting != 1:
+            found = "Found none valid" if not fitting else f"Found {fitting} valid alternatives"
+            yield invalid("<nil>", "", f'"{path}" must validate one and only one schema (oneOf). {found}')
+    for one in schema.get("allOf", ()):
+        yield from _errors(one, value, path)
+    if "not" in schema and _holds(schema["not"], value, path):
+        yield invalid("<nil>", "", f'"{path}" must not validate the schema (not)')
+
+
+def _holds(schema: Schema, value: Any, path: Path) -> bool:
+    return next(_errors(schema, value, path), None) is None
+
+
+def _number_errors(schema: Schema, value: float, path: Path) -> Iterator[FieldError]:
+    if "minimum" in schema:
+        strict = bool(schema.get("exclusiveMinimum"))
+        if value < schema["minimum"] or (strict and value == schema["minimum"]):
+            word = "greater than" if strict else "greater than or equal to"
+            yield invalid(path, value, f"{path} in body should be {word} {schema['minimum']}")
+    if "maximum" in schema:
+        strict = bool(schema.get("exclusiveMaximum"))
+        if value > schema["maximum"] or (strict and value == schema["maximum"]):
+            word = "less than" if strict else "less than or equal to"
+            yield invalid(path, value, f"{path} in body should be {word} {schema['maximum']}")
+    if schema.get("multipleOf") and value % schema["multipleOf"]:
+        yield invalid(path, value, f"{path} in body should be a multiple of {schema['multipleOf']}")
+
+
+def _text_errors(schema: Schema, value: str, path: Path) -> Iterator[FieldError]:
+    if len(value) < schema.get("minLength", 0):
+        yield invalid(path, value, f"{path} in body should be at least {schema['minLength']} chars long")
+    if "maxLength" in schema and len(value) > schema["maxLength"]:
+        yield too_long(path, schema["maxLength"])
+    if "pattern" in schema and not _matches(schema["pattern"], value):
+        yield invalid(path, value, f"{path} in body should match '{schema['pattern']}'")
+
+
+_compiled = lru_cache(1024)(compile_re2)
+
+
+def _matches(pattern: str, value: str) -> bool:
+    try:
+        return _compiled(pattern).search(value)
+    except PatternError:
+        return True  # a definition whose pattern is none refuses nothing
+
+
+def _size_errors(schema: Schema, value: list[Any] | dict[str, Any], path: Path) -> Iterator[FieldError]:
+    least, most = ("minItems", "maxItems") if isinstance(value, list) else ("minProperties", "maxProperties")
+    word = "items" if isinstance(value, list) else "properties"
+    if len(value) < schema.get(least, 0):
+        yield invalid(path, len(value), f"{path} in body should have at least {schema[least]} {word}")
+    if most in schema and len(value) > schema[most]:
+        yield too_many(path, len(value), schema[most])
+    if isinstance(value, list) and schema.get(LIST_TYPE) in ("map", "set"):
+        yield from _repeated(schema, value, path)
+
+
+def _repeated(schema: Schema, value: list[Any], path: Path) -> Iterator[FieldError]:
+    """Items that occur twice where their keys, or they themselves, must differ."""
+    seen: list[Any] = []
+    for index, item in enumerate(value):
+        key = item
+        if schema[LIST_TYPE] == "map" and isinstance(item, dict):
+            key = {name: item.get(name) for name in schema.get(LIST_MAP_KEYS, ()) if name in item}
+        if key in seen:
+            yield duplicate(path.index(index), key)
+        seen.append(key)
 
 
 def _is_a(wanted: str, value: Any) -> bool:

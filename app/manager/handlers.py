@@ -46,6 +46,8 @@ class Surroundings:
     index: SidecarSetIndex
     injection: Lookups
     sidecarsets: sidecarset.SidecarSetLookups
+    #: SS-39: who remembers the sets let through; None where what is judged is never stored (standalone mode).
+    recent_sets: RecentSets | None = None
     #: What CloneSet validation asks; None: there is no cluster.
     clonesets: cloneset.CloneSetLookups | None = None
     #: Told of each Pod refused because of a SidecarSet.
@@ -72,7 +74,7 @@ def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
     )
     return (
         pod.pod_handler(steps),
-        *sidecarset.handlers(given.sidecarsets, RecentSets(given.index, given.clock)),
+        *sidecarset.handlers(given.sidecarsets, given.recent_sets),
         *cloneset.handlers(given.clonesets or StandaloneLookups(given.gates.enabled)),
         *deletion.handlers(
             given.protected_kinds,

@@ -60,6 +60,16 @@ class ManagerMetrics:
             ["object"],
             registry=self.registry,
         )
+        self.missing_rights = Gauge(
+            "kruise_manager_missing_rights",
+            "Rights that the manager declares and was not granted; its log names them.",
+            registry=self.registry,
+        )
+        self.bypassed_pods = Counter(
+            "kruise_bypassed_pods",
+            "Pods without containers of a SidecarSet that selects them, created while the webhook was not registered.",
+            registry=self.registry,
+        )
         self.registration_failures = Counter(
             "kruise_registration_failures", "Attempts to register webhooks that failed.", registry=self.registry
         )

@@ -1,36 +1,35 @@
 """The kubelets of simulated nodes: one controller that carries out what :mod:`app.sandbox.kubelet` plans for each Pod.
 
 One patch brings a Pod from bound to running, one request removes it, so that the simulation is not what limits a
-measurement. Where no scheduler runs it binds Pods too.
+measurement.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 from typing import Any
 
-import msgspec
-
 from app.kube.client import Client, PatchType
-from app.kube.clock import rfc3339
 from app.kube.controller import Controller, Result, Watch
 from app.kube.errors import Conflict, NotFound
+from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
-from app.kube.objects import ConfigMap, Node, ObjectMeta, Struct, decode_config_map, decode_node, decoder
+from app.kube.objects import ConfigMap, ObjectMeta, Struct, decode_config_map, decoder
 from app.kube.reflector import Reflector
-from app.kube.resources import CONFIGMAPS, NODES, PODS, ObjectKey
+from app.kube.resources import CONFIGMAPS, PODS, SECRETS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.sandbox.kubelet import NEVER, Pace, Surroundings, config_maps_of, plan
-from app.sandbox.objects import Pod, decode_pod
-from app.sandbox.scheduling import choose_node
+from app.sandbox.kubelet.behaviour import CRASH, Pace, Scripts, trouble
+from app.sandbox.kubelet.environment import needs
+from app.sandbox.kubelet.logs import log_of
+from app.sandbox.kubelet.plan import PodPlan, PodRun, Surroundings, plan
+from app.sandbox.objects import Pod, Secret, decode_pod, decode_secret
 
 WORKERS = 32
-_ENV = "env"
-_SCHEDULER = "default-scheduler"
+_CONFIG_MAPS = "config maps of env"
+_SECRETS = "secrets of env"
 
 
 class _Written(Struct, frozen=True):
@@ -44,11 +43,10 @@ _decode_written = decoder(_Written)
 class _Memory:
     """What is remembered of one Pod."""
 
-    #: The version our last write gave it, and when that was.
+    #: The version our last write gave it.
     version: str = ""
-    written_at: float = -NEVER
-    #: The node we have bound it to, until the cache shows that.
-    bound_to: str = ""
+    run: PodRun | None = None
+    address: str = ""
 
 
 @dataclass(slots=True)
@@ -71,36 +69,49 @@ class AddressBook:
 
 
 class Kubelets:
-    """The kubelets of the nodes named in ``hosts`` (name → address). ``bind``: also be the scheduler."""
+    """The kubelets of the nodes named in ``hosts`` (name → address). ``events``: tell what happens, as kubelets do."""
 
     def __init__(
-        self, client: Client, hosts: Mapping[str, str], *, rng: Random, bind: bool = False, pace: Pace | None = None
+        self,
+        client: Client,
+        hosts: Mapping[str, str],
+        *,
+        rng: Random,
+        pods: Store[Pod] | None = None,
+        pace: Pace | None = None,
+        scripts: Scripts | None = None,
+        events: bool = False,
     ) -> None:
         self._client = client
         self._clock = client.clock
         self._hosts = hosts
-        self._bind = bind
         self._pace = pace if pace is not None else Pace()
+        self._scripts = scripts
         self._memories: dict[str, _Memory] = {}
-        self._pods_on: Counter[str] = Counter()
+        self._images: dict[str, set[str]] = {name: set() for name in hosts}
+        self._stopped: set[str] = set()
         self._addresses = AddressBook({name: number for number, name in enumerate(hosts)})
-        self.pods: Store[Pod] = Store({_ENV: _env_index})
+        self._recorders = {name: EventRecorder(client, "kubelet", instance=name) for name in hosts} if events else {}
+        self.pods: Store[Pod] = pods if pods is not None else Store(INDEXES)
         self.config_maps: Store[ConfigMap] = Store()
-        self.nodes: Store[Node] = Store()
+        self.secrets: Store[Secret] = Store()
         self.pods.subscribe(self._note)
-        fields = "" if bind else "spec.nodeName!="
         self.reflectors: list[Reflector[Any]] = [
-            Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, field_selector=fields),
             Reflector(client, CONFIGMAPS, self.config_maps, decode=decode_config_map, rng=rng),
-            Reflector(client, NODES, self.nodes, decode=decode_node, rng=rng),
+            Reflector(client, SECRETS, self.secrets, decode=decode_secret, rng=rng),
         ]
+        if pods is None:
+            selector = "spec.nodeName!="
+            self.reflectors.append(
+                Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, field_selector=selector)
+            )
         self.controller = Controller(
             "sandbox-kubelets",
             client.clock,
             [
                 Watch(self.pods, self._of_pod),
-                Watch(self.config_maps, self._of_config_map),
-                Watch(self.nodes, self._of_node),
+                Watch(self.config_maps, self._of_data(_CONFIG_MAPS)),
+                Watch(self.secrets, self._of_data(_SECRETS)),
             ],
             self._reconcile,
             workers=WORKERS,
@@ -108,20 +119,37 @@ class Kubelets:
 
     def tasks(self) -> list[Any]:
         """The coroutines to run side by side until cancelled."""
-        return [*(reflector.run() for reflector in self.reflectors), self.controller.run()]
+        recorders = [recorder.run() for recorder in self._recorders.values()]
+        return [*(reflector.run() for reflector in self.reflectors), self.controller.run(), *recorders]
+
+    def stop(self, node: str) -> None:
+        """The node fails: its Pods stay as they are, and nobody reports or ends them."""
+        self._stopped.add(node)
+
+    def start(self, node: str) -> None:
+        """The node is back, and remembers nothing."""
+        self._stopped.discard(node)
+        for pod in self.pods.list():
+            if pod.spec.node_name == node:
+                self._memories.pop(pod.metadata.uid, None)
+                self.controller.queue.add(key_of(pod))
+
+    def is_stopped(self, node: str) -> bool:
+        """Whether the node has failed."""
+        return node in self._stopped
+
+    def log(self, namespace: str, name: str, container: str = "", *, previous: bool = False) -> str:
+        """What ``kubectl logs`` shows, one line each. Raises LookupError, saying why, where there is nothing."""
+        pod = self.pods.get(name, namespace)
+        if pod is None:
+            raise LookupError(f'pods "{name}" not found')
+        return log_of(pod, self._around(pod, ""), container, previous=previous)
 
     # ---- what changes concern
 
     def _note(self, change: Change[Pod]) -> None:
-        """Keep count of Pods and addresses."""
-        for pod, sign in ((change.old, -1), (change.new, 1)):
-            if pod is not None and pod.spec.node_name:
-                self._pods_on[pod.spec.node_name] += sign
+        """Keep count of addresses, and forget what is gone."""
         shown = change.object
-        memory = self._memories.get(shown.metadata.uid)
-        if memory is not None and memory.bound_to and (shown.spec.node_name or change.new is None):
-            self._pods_on[memory.bound_to] -= 1
-            memory.bound_to = ""
         if change.new is None:
             self._memories.pop(shown.metadata.uid, None)
             self._addresses.in_use.discard(shown.status.pod_ip)
@@ -130,59 +158,59 @@ class Kubelets:
 
     def _of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         pod = change.new
-        if pod is None:
-            return ()
-        return (key_of(pod),) if pod.spec.node_name in self._hosts or self._is_to_bind(pod) else ()
+        return (key_of(pod),) if pod is not None and self._runs(pod) else ()
 
-    def _of_config_map(self, change: Change[ConfigMap]) -> Iterable[ObjectKey]:
-        key = key_of(change.object)
-        return [key_of(pod) for pod in self.pods.by_index(_ENV, str(key))]
+    def _of_data(self, index: str) -> Any:
+        def keys(change: Change[Any]) -> Iterable[ObjectKey]:
+            return [key_of(pod) for pod in self.pods.by_index(index, str(key_of(change.object)))]
 
-    def _of_node(self, _change: Change[Node]) -> Iterable[ObjectKey]:
-        return [key_of(pod) for pod in self.pods.list() if self._is_to_bind(pod)] if self._bind else ()
+        return keys
 
-    def _is_to_bind(self, pod: Pod) -> bool:
-        unbound = not pod.spec.node_name and not pod.spec.scheduling_gates
-        return self._bind and unbound and pod.metadata.deletion_timestamp is None
+    def _runs(self, pod: Pod) -> bool:
+        return pod.spec.node_name in self._hosts and pod.spec.node_name not in self._stopped
 
     # ---- one Pod
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:
         pod = self.pods.by_key(key)
-        if pod is None:
+        if pod is None or not self._runs(pod):
             return None
         memory = self._memories.setdefault(pod.metadata.uid, _Memory())
         if memory.version and not is_at_least(pod.metadata.resource_version, memory.version):
             return None  # our own write is still on its way into the cache, and its event comes
         try:
-            if self._is_to_bind(pod):
-                node = await self._bind_to_node(pod, memory)
-                pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node))
-            if pod.spec.node_name not in self._hosts:
-                return None
             return await self._carry_out(pod, memory)
         except (NotFound, Conflict):
             return None  # gone, or another Pod of the same name: its events come
 
     async def _carry_out(self, pod: Pod, memory: _Memory) -> Result | None:
-        now = self._clock.monotonic()
         metadata = pod.metadata
-        todo = plan(
-            pod,
-            Surroundings(
-                host_ip=self._hosts[pod.spec.node_name],
-                pod_ip=self._address(pod),
-                now=self._clock.now(),
-                since_write=now - memory.written_at,
-                config_maps=self._config_map_data,
-                pace=self._pace,
-            ),
-        )
+        todo = plan(pod, self._around(pod, self._address(pod, memory)), memory.run)
         if todo.status:
             await self._patch_status(pod, todo.status, memory)
+        # Only now: what could not be written has not happened, and is planned once more.
+        is_new, memory.run = memory.run is None, todo.run
+        self._images[pod.spec.node_name].update(todo.pulled)
+        self._tell(pod, todo, is_new=is_new)
+        if todo.clear_crash:
+            gone = {"metadata": {"uid": metadata.uid, "annotations": {CRASH: None}}}
+            await self._client.patch(PODS, metadata.name, gone, metadata.namespace)
         if todo.remove:
             await self._client.delete(PODS, metadata.name, metadata.namespace, grace_period_seconds=0, uid=metadata.uid)
         return Result(requeue_after=todo.again_after)
+
+    def _around(self, pod: Pod, address: str) -> Surroundings:
+        node = pod.spec.node_name
+        return Surroundings(
+            host_ip=self._hosts.get(node, ""),
+            pod_ip=address,
+            now=self._clock.now(),
+            config_maps=self._config_map_data,
+            secrets=self._secret_data,
+            pace=self._pace,
+            scripts=self._scripts,
+            has_image=self._images.get(node, set()).__contains__,
+        )
 
     async def _patch_status(self, pod: Pod, status: Mapping[str, Any], memory: _Memory) -> None:
         metadata = pod.metadata
@@ -195,41 +223,44 @@ class Kubelets:
             subresource="status",
             decode=_decode_written,
         )
-        memory.version, memory.written_at = written.metadata.resource_version, self._clock.monotonic()
+        memory.version = written.metadata.resource_version
+
+    def _tell(self, pod: Pod, todo: PodPlan, *, is_new: bool) -> None:
+        recorder = self._recorders.get(pod.spec.node_name)
+        if recorder is None:
+            return
+        if is_new and (wrong := trouble(pod)):
+            recorder.event(reference(PODS, pod), "Warning", "BehaviourIgnored", wrong)
+        inits = {one.name for one in pod.spec.init_containers}
+        for event in todo.events:
+            part = "initContainers" if event.container in inits else "containers"
+            regarding = reference(PODS, pod, f"spec.{part}{{{event.container}}}")
+            recorder.event(regarding, event.type, event.reason, event.message)
 
     def _config_map_data(self, namespace: str, name: str) -> Mapping[str, str] | None:
         found = self.config_maps.get(name, namespace)
         return found.data if found is not None else None
 
-    def _address(self, pod: Pod) -> str:
+    def _secret_data(self, namespace: str, name: str) -> Mapping[str, str] | None:
+        found = self.secrets.get(name, namespace)
+        return found.data if found is not None else None
+
+    def _address(self, pod: Pod, memory: _Memory) -> str:
         """The Pod's address: the one it has, or a free one if it is about to start."""
         if pod.status.start_time is not None or pod.spec.host_network or pod.metadata.deletion_timestamp is not None:
             return pod.status.pod_ip
-        return self._addresses.take(pod.spec.node_name)
-
-    async def _bind_to_node(self, pod: Pod, memory: _Memory) -> str:
-        """Bind the Pod; '' if no node suits, which the Pod's condition then says."""
-        metadata = pod.metadata
-        ours = [node for node in self.nodes.list() if node.metadata.name in self._hosts]
-        node = choose_node(pod, ours, self._pods_on)
-        if node:
-            memory.bound_to = node
-            self._pods_on[node] += 1
-            target = {"apiVersion": "v1", "kind": "Node", "name": node}
-            body = {"metadata": {"name": metadata.name, "uid": metadata.uid}, "target": target}
-            await self._client.create(PODS, body, metadata.namespace, name=metadata.name, subresource="binding")
-            return node
-        if not any(c.type == "PodScheduled" and c.reason == "Unschedulable" for c in pod.status.conditions):
-            condition = {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "Unschedulable",
-                "message": f"0/{len(ours)} nodes are available",
-                "lastTransitionTime": rfc3339(self._clock.now()),
-            }
-            await self._patch_status(pod, {"conditions": [condition]}, memory)
-        return ""
+        if not memory.address:
+            memory.address = self._addresses.take(pod.spec.node_name)
+        return memory.address
 
 
-def _env_index(pod: Pod) -> list[str]:
-    return [str(ObjectKey(pod.metadata.namespace, name)) for name in config_maps_of(pod)]
+def _config_maps_of(pod: Pod) -> list[str]:
+    return [str(ObjectKey(pod.metadata.namespace, name)) for name in needs(pod, "configmap")]
+
+
+def _secrets_of(pod: Pod) -> list[str]:
+    return [str(ObjectKey(pod.metadata.namespace, name)) for name in needs(pod, "secret")]
+
+
+#: What a store of Pods must have for kubelets to work with it.
+INDEXES = {_CONFIG_MAPS: _config_maps_of, _SECRETS: _secrets_of}

@@ -24,11 +24,14 @@ from app.kube.client import Client
 from app.kube.clock import Clock, SystemClock, rfc3339, rfc3339_micro
 from app.kube.config import load_config
 from app.kube.errors import AlreadyExists, KubeError, NotFound
+from app.kube.reflector import Reflector
 from app.kube.resources import LEASES, NODES, PODS, Resource
-from app.kube.store import key_of
+from app.kube.store import Store, key_of
 from app.kube.transport import AiohttpTransport
-from app.sandbox.kubelet import Pace
-from app.sandbox.kubelets import Kubelets
+from app.sandbox.kubelet import Pace, Scripts
+from app.sandbox.kubelets import INDEXES, Kubelets
+from app.sandbox.objects import Pod, decode_pod
+from app.sandbox.scheduler import Scheduler
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +40,8 @@ LEASE_SECONDS: Final = 40
 HEARTBEAT_SECONDS: Final = 10.0
 REMOVED_AT_ONCE: Final = 32
 VERSION: Final = "v1.34.0-pykruise-sandbox"
-_CAPACITY: Final = {"cpu": "10000", "memory": "100Ti", "pods": "60000", "ephemeral-storage": "100Ti"}
+#: More than anybody asks of it.
+BOUNDLESS: Final[Mapping[str, str]] = {"cpu": "10000", "memory": "100Ti", "pods": "60000", "ephemeral-storage": "100Ti"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +51,24 @@ class SimulatedNode:
     name: str
     address: str
     labels: Mapping[str, str] = field(default_factory=dict)
+    capacity: Mapping[str, str] = field(default_factory=lambda: BOUNDLESS)
 
 
-def simulated_nodes(number: int, *, prefix: str = "node", zones: Sequence[str] = ()) -> list[SimulatedNode]:
+def simulated_nodes(
+    number: int, *, prefix: str = "node", zones: Sequence[str] = (), capacity: Mapping[str, str] = BOUNDLESS
+) -> list[SimulatedNode]:
     """``number`` nodes, ``node1`` and on, in the zones in turn; addresses from the range kept free for benchmarks."""
     nodes = []
     for index in range(number):
         labels = {"topology.kubernetes.io/zone": zones[index % len(zones)]} if zones else {}
-        nodes.append(SimulatedNode(f"{prefix}{index + 1}", f"198.18.{index // 250}.{index % 250 + 1}", labels))
+        nodes.append(
+            SimulatedNode(f"{prefix}{index + 1}", f"198.18.{index // 250}.{index % 250 + 1}", labels, capacity)
+        )
     return nodes
 
 
 def node_object(node: SimulatedNode, now: str) -> dict[str, Any]:
-    """The Node as its kubelet would register it: Ready, and larger than anything it is asked to run."""
+    """The Node as its kubelet would register it: Ready."""
     labels = {
         "kubernetes.io/hostname": node.name,
         "kubernetes.io/os": "linux",
@@ -76,8 +85,8 @@ def node_object(node: SimulatedNode, now: str) -> dict[str, Any]:
         "kind": "Node",
         "metadata": {"name": node.name, "labels": labels},
         "status": {
-            "capacity": _CAPACITY,
-            "allocatable": _CAPACITY,
+            "capacity": dict(node.capacity),
+            "allocatable": dict(node.capacity),
             "addresses": addresses,
             "conditions": _conditions(now),
             "nodeInfo": info | unknown,
@@ -106,7 +115,10 @@ def _conditions(now: str) -> list[dict[str, str]]:
 
 
 class Nodes:
-    """Simulated nodes with their kubelets, from ``run`` until it is cancelled."""
+    """Simulated nodes with their kubelets, from ``run`` until it is cancelled.
+
+    ``bind``: be the scheduler too. ``events``: tell what happens to Pods, as kubelets and schedulers do.
+    """
 
     def __init__(
         self,
@@ -116,11 +128,19 @@ class Nodes:
         rng: Random,
         bind: bool = False,
         pace: Pace | None = None,
+        scripts: Scripts | None = None,
+        events: bool = False,
+        pods: Store[Pod] | None = None,
     ) -> None:
         self._client = client
         self._clock: Clock = client.clock
         self._nodes = nodes
-        self.kubelets = Kubelets(client, {node.name: node.address for node in nodes}, rng=rng, bind=bind, pace=pace)
+        hosts = {node.name: node.address for node in nodes}
+        self.pods: Store[Pod] = pods if pods is not None else Store(INDEXES)
+        fields = "" if bind else "spec.nodeName!="
+        self._reflector = Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, field_selector=fields)
+        self.kubelets = Kubelets(client, hosts, rng=rng, pods=self.pods, pace=pace, scripts=scripts, events=events)
+        self.scheduler = Scheduler(client, rng=rng, pods=self.pods, only=hosts, events=events) if bind else None
 
     async def run(self) -> None:
         """Register the nodes, then ``work``."""
@@ -131,7 +151,8 @@ class Nodes:
         """Keep the nodes alive and run what is bound to them."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heartbeats())
-            for task in self.kubelets.tasks():
+            tasks.create_task(self._reflector.run())
+            for task in (*self.kubelets.tasks(), *(self.scheduler.tasks() if self.scheduler is not None else ())):
                 tasks.create_task(task)
 
     async def register(self) -> None:
@@ -163,6 +184,8 @@ class Nodes:
         while True:
             await self._clock.sleep(HEARTBEAT_SECONDS)
             for node in self._nodes:
+                if self.kubelets.is_stopped(node.name):
+                    continue
                 try:
                     await self._renew(node)
                 except KubeError as error:
@@ -171,7 +194,7 @@ class Nodes:
     async def remove(self) -> None:
         """Take the nodes away, and their Pods, which nobody would finish deleting."""
         names = {node.name for node in self._nodes}
-        keys = [key_of(pod) for pod in self.kubelets.pods.list() if pod.spec.node_name in names]
+        keys = [key_of(pod) for pod in self.pods.list() if pod.spec.node_name in names]
         at_once = asyncio.Semaphore(REMOVED_AT_ONCE)
 
         async def remove(resource: Resource, name: str, namespace: str = "") -> None:
@@ -196,6 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--bind", action="store_true", help="bind Pods to these nodes: there is no scheduler")
     parser.add_argument("--start-seconds", type=float, default=0.0, help="how long a container takes to start")
     parser.add_argument("--restart-seconds", type=float, default=0.0, help="how long it takes to change its image")
+    parser.add_argument("--events", action="store_true", help="tell what happens to Pods, as kubectl describe shows it")
     parser.add_argument("--stop-seconds", type=float, default=0.0, help="how long it takes to stop")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -205,17 +229,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pace = Pace(options.start_seconds, options.restart_seconds, options.stop_seconds)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(options.kubeconfig, nodes, bind=options.bind, pace=pace))
+            runner.run(_serve(options.kubeconfig, nodes, bind=options.bind, pace=pace, events=options.events))
     except KubeError as error:
         logger.error("%s", error)  # noqa: TRY400 - the message says what is wrong and what to do
         return 1
     return 0
 
 
-async def _serve(kubeconfig: str, nodes: Sequence[SimulatedNode], *, bind: bool, pace: Pace) -> None:
+async def _serve(kubeconfig: str, nodes: Sequence[SimulatedNode], *, bind: bool, pace: Pace, events: bool) -> None:
     transport = AiohttpTransport(await load_config(kubeconfig))
     client = Client(transport, SystemClock(), user_agent="pykruise-sandbox")
-    simulation = Nodes(client, nodes, rng=Random(), bind=bind, pace=pace)
+    simulation = Nodes(client, nodes, rng=Random(), bind=bind, pace=pace, events=events)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

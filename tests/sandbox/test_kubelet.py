@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 
 from app.kube.images import parse_image
 from app.kube.patches import merge_patch
-from app.sandbox.kubelet import UNREADY, Pace, PodPlan, Surroundings, config_maps_of, plan
+from app.sandbox.kubelet import BEHAVIOUR, CRASH, UNREADY, Pace, PodPlan, PodRun, Surroundings, plan
+from app.sandbox.kubelet.behaviour import trouble
+from app.sandbox.kubelet.environment import needs
+from app.sandbox.kubelet.logs import log_of
 from app.sandbox.objects import decode_pod
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
@@ -39,18 +42,56 @@ def patched(pod: Any, status: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(pod | {"status": merged}))
 
 
-def planned(pod: Any, **around: Any) -> PodPlan:
-    return plan(decode_pod(json.dumps(pod).encode()), Surroundings(**(AROUND | around)))
+def planned(pod: Any, run: PodRun | None = None, **around: Any) -> PodPlan:
+    return plan(decode_pod(json.dumps(pod).encode()), Surroundings(**(AROUND | around)), run)
+
+
+class Node:
+    """One Pod and the node that runs it: what is planned is written, and time passes when asked to."""
+
+    def __init__(self, pod: Any, **around: Any) -> None:
+        self.pod = pod
+        self.around = AROUND | around
+        self.run: PodRun | None = None
+        self.events: list[str] = []
+        self.images: set[str] = set()
+        self.removed = False
+        self.again = 0.0
+
+    def look(self) -> "Node":
+        """The kubelet looks at the Pod, until there is nothing left to report at this moment."""
+        for _ in range(4):
+            todo = planned(self.pod, self.run, has_image=self.images.__contains__, **self.around)
+            self.run, self.again = todo.run, todo.again_after
+            self.removed = self.removed or todo.remove
+            self.events += [f"{event.reason} {event.message}" for event in todo.events]
+            self.images.update(todo.pulled)
+            if todo.clear_crash:
+                self.pod["metadata"]["annotations"].pop(CRASH)
+            if not todo.status:
+                return self
+            self.pod = patched(self.pod, todo.status)
+        raise AssertionError(f"still changing: {todo.status}")
+
+    def after(self, seconds: float) -> "Node":
+        """Let time pass, looking whenever the kubelet wants to."""
+        self.look()
+        end = self.around["now"] + timedelta(seconds=seconds)
+        while self.again and self.around["now"] + timedelta(seconds=self.again) <= end:
+            self.around["now"] += timedelta(seconds=self.again)
+            self.look()
+        self.around["now"] = end
+        return self.look()
+
+    def forget(self) -> "Node":
+        """The node is restarted: it knows no more than what the status says."""
+        self.run = None
+        return self.look()
 
 
 def settled(pod: Any, **around: Any) -> Any:
-    """The Pod when its kubelet has nothing left to report; fails if that takes more than a few patches."""
-    for _ in range(4):
-        todo = planned(pod, **around)
-        if not todo.status:
-            return pod
-        pod = patched(pod, todo.status)
-    raise AssertionError(f"still changing: {todo.status}")
+    """The Pod when its kubelet has nothing left to report."""
+    return Node(pod, **around).after(20).pod
 
 
 def conditions(pod: Any) -> dict[str, str]:
@@ -97,7 +138,11 @@ def test_the_image_id_follows_from_the_image_name() -> None:
     assert only(settled(body()))["imageID"] in ids
     digest = "sha256:" + "ab" * 32
     assert only(settled(body({"main": f"nginx@{digest}"})))["imageID"] == f"docker.io/library/nginx@{digest}"
-    assert only(settled(body({"main": "NOT AN IMAGE"})))["imageID"].startswith("sha256:")
+
+
+def test_what_is_no_image_name_is_not_pulled() -> None:
+    [status] = settled(body({"main": "NOT AN IMAGE"}))["status"]["containerStatuses"]
+    assert status["state"]["waiting"]["reason"] == "InvalidImageName"
 
 
 def test_a_pod_on_the_hosts_network_has_its_address() -> None:
@@ -156,7 +201,7 @@ def test_an_optional_reference_holds_nothing_back_and_env_from_needs_the_config_
     assert states(settled(body([all_keys]))) == {"main": "CreateContainerConfigError"}
     assert states(settled(body([all_keys]), config_maps=config_maps())) == {"main": "running"}
     pod = body([optional, all_keys], inits=[barrier("prep", "x", "other")])
-    assert config_maps_of(decode_pod(json.dumps(pod).encode())) == {"web-0-barrier", "other"}
+    assert needs(decode_pod(json.dumps(pod).encode()), "configmap") == {"web-0-barrier", "other"}
 
 
 def test_an_init_container_that_waits_holds_the_rest_back() -> None:
@@ -261,39 +306,43 @@ def test_a_transition_time_changes_with_the_status_only() -> None:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_finished_pod_is_left_alone(phase: str) -> None:
-    assert planned(body(status={"phase": phase})) == PodPlan()
+    todo = planned(body(status={"phase": phase}))
+    assert (todo.status, todo.remove, todo.again_after) == ({}, False, 0)
 
 
 # ---- pace
 
 
-def test_starting_takes_its_time() -> None:
-    slow = {"pace": Pace(start=3)}
-    first = planned(body(), **slow)
-    pod = patched(body(), first.status)
-    assert (first.again_after, states(pod)) == (3, {"main": "ContainerCreating"})
-    assert pod["status"]["phase"] == "Pending"
-    waiting = planned(pod, since_write=1, **slow)
-    assert (waiting.status, waiting.again_after) == ({}, 2)
-    done = planned(pod, since_write=3, **slow)
-    assert states(patched(pod, done.status)) == {"main": "running"}
-    # A kubelet that was restarted meanwhile does not wait for ever.
-    assert states(settled(pod, **slow)) == {"main": "running"}
+def test_starting_takes_its_time_one_container_after_the_other() -> None:
+    node = Node(body({"main": "a:1", "log": "b:1"}), pace=Pace(pull=1, start=3)).look()
+    assert (node.again, states(node.pod)) == (1, {"main": "ContainerCreating", "log": "ContainerCreating"})
+    assert node.pod["status"]["phase"] == "Pending"
+    assert states(node.after(3.9).pod)["main"] == "ContainerCreating"
+    assert states(node.after(0.1).pod) == {"main": "running", "log": "ContainerCreating"}
+    assert states(node.after(4).pod) == {"main": "running", "log": "running"}
+    assert node.pod["status"]["phase"] == "Running"
+    # What is on the node already is not pulled again.
+    again = Node(body({"main": "a:1"}), pace=Pace(pull=1))
+    again.images = node.images
+    assert states(again.look().pod) == {"main": "running"}
+
+
+def test_a_kubelet_that_was_restarted_goes_on() -> None:
+    node = Node(body(), pace=Pace(start=3)).after(1)
+    assert states(node.forget().after(3).pod) == {"main": "running"}
+    before = only(node.pod)
+    assert only(node.forget().after(100).pod) == before
 
 
 def test_a_restart_takes_its_time_and_leaves_the_pod_unready_meanwhile() -> None:
-    slow = {"pace": Pace(restart=2)}
-    before = settled(body({"main": "a:1", "log": "b:1"}), **slow)
-    changed = with_image(before, "log", "b:2")
-    first = planned(changed, since_write=100, **slow)
-    pod = patched(changed, first.status)
-    assert first.again_after == 2
-    assert states(pod) == {"main": "running", "log": "ContainerCreating"}
-    assert only(pod, "log")["imageID"] == only(before, "log")["imageID"]
-    assert (pod["status"]["phase"], conditions(pod)["Ready"]) == ("Running", "False")
-    assert planned(pod, since_write=0.5, **slow).again_after == 1.5
-    pod = patched(pod, planned(pod, since_write=2, **slow).status)
-    assert (only(pod, "log")["restartCount"], conditions(pod)["Ready"]) == (1, "True")
+    before = settled(body({"main": "a:1", "log": "b:1"}))
+    node = Node(with_image(before, "log", "b:2"), pace=Pace(restart=2)).look()
+    assert node.again == 2
+    assert states(node.pod) == {"main": "running", "log": "ContainerCreating"}
+    assert only(node.pod, "log")["imageID"] == only(before, "log")["imageID"]
+    assert (node.pod["status"]["phase"], conditions(node.pod)["Ready"]) == ("Running", "False")
+    node.after(2)
+    assert (only(node.pod, "log")["restartCount"], conditions(node.pod)["Ready"]) == (1, "True")
 
 
 # ---- the end
@@ -307,11 +356,13 @@ def deleted(pod: Any, grace: int, **metadata: Any) -> Any:
 
 
 def test_a_deleted_pod_is_removed_with_one_request() -> None:
-    assert planned(deleted(settled(body()), 30)) == PodPlan(remove=True)
+    todo = planned(deleted(settled(body()), 30))
+    assert (todo.remove, todo.status) == (True, {})
+    assert [event.message for event in todo.events] == ["Stopping container main"]
 
 
 def test_a_pod_that_was_never_started_is_removed_too() -> None:
-    assert planned(deleted(body(), 30)) == PodPlan(remove=True)
+    assert planned(deleted(body(), 30)).remove
 
 
 def test_stopping_takes_its_time_but_never_longer_than_the_grace_period() -> None:
@@ -333,7 +384,8 @@ def test_a_pod_that_a_finalizer_holds_is_reported_as_ended_and_released() -> Non
         {"main": "terminated"},
     )
     # The API server has noted that the node is done with it: nothing is left to do.
-    assert planned(deleted(pod, 0, finalizers=["example.com/hold"])) == PodPlan()
+    todo = planned(deleted(pod, 0, finalizers=["example.com/hold"]))
+    assert (todo.status, todo.remove) == ({}, False)
 
 
 @given(
@@ -364,3 +416,187 @@ def test_every_pod_comes_to_rest_with_the_images_of_its_spec(
 def _same(pod: Any, name: str, image: str) -> bool:
     wanted = parse_image(image)
     return wanted is not None and only(pod, name)["image"] == wanted.full_name
+
+
+# ---- commands, probes, crashes
+
+
+def script(**scripts: Any) -> dict[str, Any]:
+    return {"annotations": {BEHAVIOUR: json.dumps(scripts)}}
+
+
+def commanded(line: str, **more: Any) -> dict[str, Any]:
+    return {"name": "main", "image": "busybox:1", "command": ["sh", "-c", line]} | more
+
+
+def test_a_container_that_ends_is_started_again_with_a_growing_back_off() -> None:
+    node = Node(body([commanded("sleep 1; exit 3")]))
+    assert states(node.after(0.5).pod) == {"main": "running"}
+    # The first time at once, the second after 10 s, then 20 s.
+    assert only(node.after(1).pod)["restartCount"] == 1
+    assert only(node.pod)["lastState"]["terminated"]["exitCode"] == 3
+    assert states(node.after(1).pod) == {"main": "CrashLoopBackOff"}
+    assert "back-off 10s restarting failed container=main" in only(node.pod)["state"]["waiting"]["message"]
+    assert (node.pod["status"]["phase"], conditions(node.pod)["Ready"]) == ("Running", "False")
+    assert (only(node.after(9.6).pod)["restartCount"], states(node.pod)) == (2, {"main": "running"})
+    assert "back-off 20s" in only(node.after(1).pod)["state"]["waiting"]["message"]
+    # A node that is restarted keeps the back-off, and another image ends it.
+    assert states(node.forget().after(10).pod) == {"main": "CrashLoopBackOff"}
+    node.pod = with_image(node.pod, "main", "busybox:2")
+    assert states(node.look().pod) == {"main": "running"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "line", "phase", "restarts"),
+    [
+        pytest.param("Never", "sleep 5; exit 0", "Succeeded", 0, id="Never, well"),
+        pytest.param("Never", "exit 2", "Failed", 0, id="Never, badly"),
+        pytest.param("OnFailure", "echo done", "Succeeded", 0, id="OnFailure, well"),
+        pytest.param("OnFailure", "sleep 1; false", "Running", 1, id="OnFailure, badly"),
+    ],
+)
+def test_a_pod_that_ends(policy: str, line: str, phase: str, restarts: int) -> None:
+    pod = Node(body([commanded(line)], spec={"restartPolicy": policy})).after(9).pod
+    assert (pod["status"]["phase"], only(pod)["restartCount"]) == (phase, restarts)
+    if phase != "Running":
+        reasons = {c["type"]: c.get("reason") for c in pod["status"]["conditions"]}
+        assert reasons["Ready"] == {"Succeeded": "PodCompleted", "Failed": "PodFailed"}[phase]
+
+
+def test_sidecars_end_with_the_containers_of_a_job() -> None:
+    inits = [{"name": "proxy", "image": "a", "restartPolicy": "Always"}]
+    pod = Node(body([commanded("sleep 2")], inits=inits, spec={"restartPolicy": "Never"})).after(5).pod
+    assert pod["status"]["phase"] == "Succeeded"
+    assert states(pod, "initContainerStatuses") == {"proxy": "terminated"}
+
+
+def test_a_failed_init_container_holds_back_or_fails_the_pod() -> None:
+    inits = [{"name": "prep", "image": "a", "command": ["false"]}]
+    pod = Node(body(inits=inits)).after(5).pod
+    assert states(pod, "initContainerStatuses") == {"prep": "CrashLoopBackOff"}
+    assert (states(pod), pod["status"]["phase"]) == ({"main": "PodInitializing"}, "Pending")
+    pod = Node(body(inits=inits, spec={"restartPolicy": "Never"})).after(5).pod
+    assert pod["status"]["phase"] == "Failed"
+
+
+def test_an_image_that_cannot_be_pulled_is_tried_again_less_and_less() -> None:
+    node = Node(body({"main": "registry.invalid/a:1"})).look()
+    assert states(node.pod) == {"main": "ErrImagePull"}
+    assert "lookup registry.invalid: no such host" in only(node.pod)["state"]["waiting"]["message"]
+    assert states(node.after(1).pod) == {"main": "ImagePullBackOff"}
+    assert states(node.after(9).pod) == {"main": "ErrImagePull"}
+    assert states(node.after(19).pod) == {"main": "ImagePullBackOff"}
+    assert states(node.after(1).pod) == {"main": "ErrImagePull"}
+    assert node.events.count('Pulling Pulling image "registry.invalid/a:1"') == 3
+    node.pod = with_image(node.pod, "main", "nginx:1")
+    assert states(node.look().pod) == {"main": "running"}
+    assert only(node.pod)["restartCount"] == 0
+
+
+def test_probes_ask_at_their_times() -> None:
+    probe = {"exec": {"command": ["test", "-e", "/tmp/ready"]}, "periodSeconds": 2, "initialDelaySeconds": 1}
+    line = "sleep 4; touch /tmp/ready; sleep 6; rm /tmp/ready; sleep infinity"
+    node = Node(body([commanded(line, readinessProbe=probe | {"failureThreshold": 2})]))
+    seen = []
+    for _ in range(20):
+        seen.append(only(node.after(1).pod)["ready"])
+    # Asked at 1, 3, 5 …: there from 4 to 10, and unready after the second failure, at 13.
+    assert [second + 1 for second, ready in enumerate(seen) if ready] == [5, 6, 7, 8, 9, 10, 11, 12]
+    # Nothing can change any more: nobody asks.
+    assert node.again == 0
+
+
+def test_liveness_and_startup_probes_restart() -> None:
+    live = {"httpGet": {"port": 80}, "periodSeconds": 1, "failureThreshold": 2}
+    scripted = {"aliveUntil": 5, "startedAfter": 3}
+    start = {"httpGet": {"port": 80}, "periodSeconds": 1, "failureThreshold": 10}
+    container = {"name": "main", "image": "a", "livenessProbe": live, "startupProbe": start}
+    node = Node(body([container], **script(main=scripted)))
+    assert (only(node.after(2).pod)["started"], only(node.pod)["ready"]) == (False, False)
+    assert (only(node.after(1).pod)["started"], only(node.pod)["ready"]) == (True, True)
+    assert only(node.after(2.5).pod)["restartCount"] == 0
+    assert only(node.after(0.5).pod)["restartCount"] == 1
+    assert "Killing Container main failed liveness probe, will be restarted" in node.events
+    never = {"startedAfter": 99}
+    node = Node(body([container | {"startupProbe": start | {"failureThreshold": 2}}], **script(main=never)))
+    assert only(node.after(1.5).pod)["restartCount"] == 1
+    assert "Killing Container main failed startup probe, will be restarted" in node.events
+
+
+def test_readiness_can_be_scripted_without_a_probe() -> None:
+    node = Node(body(**script(**{"*": {"readyAfter": 3, "readyUntil": 8}})))
+    ready = [only(node.after(1).pod)["ready"] for _ in range(10)]
+    assert [second + 1 for second, one in enumerate(ready) if one] == [3, 4, 5, 6, 7]
+
+
+def test_a_crash_on_request_happens_once() -> None:
+    node = Node(settled(body({"main": "a", "log": "b"}))).look()
+    node.pod["metadata"]["annotations"] = {CRASH: "log"}
+    node.after(5)
+    assert [s["restartCount"] for s in node.pod["status"]["containerStatuses"]] == [0, 1]
+    assert only(node.pod, "log")["lastState"]["terminated"]["exitCode"] == 137
+    assert CRASH not in node.pod["metadata"]["annotations"]
+
+
+def test_hooks_take_their_time() -> None:
+    hooks = {"postStart": {"exec": {"command": ["sleep", "2"]}}, "preStop": {"exec": {"command": ["sleep", "5"]}}}
+    node = Node(body([{"name": "main", "image": "a", "lifecycle": hooks}])).after(1.9)
+    assert states(node.pod) == {"main": "ContainerCreating"}
+    pod = node.after(0.1).pod
+    assert states(pod) == {"main": "running"}
+    assert planned(deleted(pod, 30), now=NOW).again_after == 4.5
+    failing = {"postStart": {"exec": {"command": ["false"]}}}
+    node = Node(body([{"name": "main", "image": "a", "lifecycle": failing}])).after(1)
+    assert states(node.pod) == {"main": "CrashLoopBackOff"}
+    assert "FailedPostStartHook PostStartHook failed" in node.events
+
+
+def test_what_does_not_heed_sigterm_is_killed_at_the_end_of_the_grace_period() -> None:
+    pod = deleted(settled(body([commanded("while true; do sleep 1; done")])), 10, finalizers=["a/b"])
+    assert planned(pod).again_after == 9.5
+    node = Node(pod, now=NOW + timedelta(seconds=10)).look()
+    assert only(node.pod)["state"]["terminated"]["exitCode"] == 137
+    assert (node.pod["status"]["phase"], node.removed) == ("Failed", True)
+
+
+def test_a_resize_in_place_restarts_only_where_the_policy_says_so() -> None:
+    policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
+    pod = settled(body([{"name": "main", "image": "a", "resources": {}, "resizePolicy": policy}]))
+    for count, requests in ((0, {"cpu": "1"}), (1, {"cpu": "1", "memory": "1Gi"})):
+        pod["spec"]["containers"][0]["resources"] = {"requests": requests}
+        pod = settled(pod)
+        status = only(pod)
+        assert (status["restartCount"], status["allocatedResources"]) == (count, requests)
+
+
+def test_a_secret_is_waited_for_as_well() -> None:
+    env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
+    node = Node(body([{"name": "main", "image": "a", "env": env}])).look()
+    assert only(node.pod)["state"]["waiting"]["message"] == 'secret "s" not found'
+    node.around["secrets"] = lambda namespace, name: {"k": "dmFsdWU="}
+    assert states(node.look().pod) == {"main": "running"}
+    assert 'Failed Error: secret "s" not found' in node.events
+
+
+def test_logs_are_what_the_command_prints() -> None:
+    env = [
+        {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "TEAM", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['team']"}}},
+    ]
+    line = "echo I am $NAME of ${TEAM}; while true; do echo tick; sleep 10; done"
+    node = Node(body([commanded(line, env=env)], labels={"team": "blue"})).after(25)
+    around = Surroundings(**node.around)
+    text = log_of(decode_pod(json.dumps(node.pod).encode()), around)
+    assert text.splitlines() == ["I am web-0 of blue", "tick", "tick", "tick"]
+    with pytest.raises(LookupError, match="previous terminated container"):
+        log_of(decode_pod(json.dumps(node.pod).encode()), around, previous=True)
+    with pytest.raises(LookupError, match="container x is not valid for pod web-0"):
+        log_of(decode_pod(json.dumps(node.pod).encode()), around, "x")
+    with pytest.raises(LookupError, match="is waiting to start"):
+        log_of(decode_pod(json.dumps(body()).encode()), around)
+
+
+def test_an_annotation_nobody_understands_is_ignored_and_told() -> None:
+    pod = body(annotations={BEHAVIOUR: '{"main": {"readyAfter": "soon"}}'})
+    assert states(settled(pod)) == {"main": "running"}
+    assert "Expected `float`, got `str` - at `$[...].readyAfter`" in trouble(decode_pod(json.dumps(pod).encode()))

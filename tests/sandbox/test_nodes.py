@@ -11,15 +11,16 @@ import orjson
 import pytest
 
 from app.kube.client import Client
-from app.kube.objects import decode_config_map, decode_node
+from app.kube.objects import decode_config_map
 from app.kube.patches import merge_patch
 from app.kube.resources import ObjectKey
+from app.kube.store import Store
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from app.sandbox.kubelet import Pace
 from app.sandbox.kubelets import AddressBook
 from app.sandbox.nodes import Nodes, main, simulated_nodes
-from app.sandbox.objects import decode_pod
+from app.sandbox.objects import decode_node, decode_pod
 from tests.kube.fakes import json_response, running, status_body, until, virtual
 
 SHOP = "/api/v1/namespaces/shop"
@@ -70,8 +71,8 @@ class Cluster:
             kubelets.pods.put(decode_pod(raw))
         elif "/configmaps/" in path:
             kubelets.config_maps.put(decode_config_map(raw))
-        elif "/nodes/" in path:
-            kubelets.nodes.put(decode_node(raw))
+        elif "/nodes/" in path and self.nodes.scheduler is not None:
+            self.nodes.scheduler.nodes.put(decode_node(raw))
         return stored
 
     async def request(self, request: Request) -> Response:
@@ -131,9 +132,14 @@ class Cluster:
         self.nodes = Nodes(client, simulated_nodes(number), rng=Random(1), bind=bind, pace=pace)
         kubelets = self.nodes.kubelets
         await self.nodes.register()
-        for store in (kubelets.pods, kubelets.config_maps, kubelets.nodes):
+        scheduler = self.nodes.scheduler
+        stores: list[Store[Any]] = [kubelets.pods, kubelets.config_maps, kubelets.secrets]
+        if scheduler is not None:
+            stores += [scheduler.nodes, scheduler.claims, scheduler.namespaces]
+        for store in stores:
             store._ready.set()
-        async with running(kubelets.controller.run()):
+        controllers = [kubelets.controller.run(), *([scheduler.controller.run()] if scheduler is not None else [])]
+        async with running(*controllers):
             yield
 
 
@@ -199,7 +205,8 @@ async def test_pods_are_bound_evenly_where_there_is_no_scheduler() -> None:
         for number in range(30):
             cluster.ask_to_delete(f"web-{number}")
         await until(lambda: not any("/pods/" in path for path in cluster.objects), 1)
-        assert not +cluster.nodes.kubelets._pods_on
+        assert cluster.nodes.scheduler is not None
+        assert not any(info.pods or +Counter(info.used) for info in cluster.nodes.scheduler._infos.values())
         assert not cluster.nodes.kubelets._memories
     assert cluster.writes("web-7")[:2] == ["POST /pods/web-7/binding", "PATCH /pods/web-7/status"]
 
@@ -212,7 +219,11 @@ async def test_a_pod_that_suits_no_node_says_so_until_one_does() -> None:
         cluster.pod("gated", schedulingGates=[{"name": "wait"}])
         await until(lambda: cluster.found("web-0")["status"].get("conditions"), 1)
         [condition] = cluster.found("web-0")["status"]["conditions"]
-        assert (condition["reason"], condition["message"]) == ("Unschedulable", "0/3 nodes are available")
+        assert (condition["reason"], condition["message"]) == (
+            "Unschedulable",
+            "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. "
+            "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+        )
         await asyncio.sleep(60)
         assert len(cluster.writes("web-0")) == 1
         node = cluster.objects["/api/v1/nodes/node2"]

@@ -2,10 +2,10 @@ import json
 from typing import Any
 
 import pytest
+from app.sandbox.scheduling import choose_node
 
 from app.kube.objects import Node, decode_node
 from app.sandbox.objects import decode_pod
-from app.sandbox.scheduling import choose_node
 
 
 def node(name: str, *, taints: Any = (), unschedulable: bool = False, **labels: str) -> Node:

@@ -19,6 +19,7 @@ from tests.cluster.controlplane import ControlPlane, free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SYSTEM_NAMESPACE = "kruise-system"
+SERVICE_ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:kruise-manager"
 Found = TypeVar("Found")
 
 

@@ -9,7 +9,7 @@ of the Pod that was looked at: a conflict means to look again.
 """
 
 from app.pods.inplace.completion import is_update_complete, why_incomplete
-from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
+from app.pods.inplace.eligibility import Blocked, InPlaceOptions, blocked_on_pod, update_spec
 from app.pods.inplace.refresh import Refresh, RefreshAction, finished_annotations, refresh
 from app.pods.inplace.spec import GraceError, UpdateSpec, is_in_grace
 from app.pods.inplace.start import Start, start, unready_patch
@@ -25,6 +25,7 @@ __all__ = [
     "Start",
     "StateError",
     "UpdateSpec",
+    "blocked_on_pod",
     "finished_annotations",
     "is_in_grace",
     "is_update_complete",

@@ -11,7 +11,7 @@ from app.kube.objects import ContainerStatus, Pod, ResourceRequirements
 from app.kube.quantities import QuantityError, parse
 from app.pods.images import same_image
 from app.pods.inplace.spec import is_in_grace
-from app.pods.inplace.state import ContainerBefore, InPlaceUpdateState, update_state
+from app.pods.inplace.state import ContainerBefore, InPlaceUpdateState, Phase, update_state
 from app.pods.runtimemeta import is_env_current, is_image_current, runtime_meta
 
 
@@ -71,6 +71,11 @@ def is_image_changed(
     return replaced and status.ready and pod.status.observed_generation >= pod.metadata.generation
 
 
+def resources_outstanding(pod: Pod, state: InPlaceUpdateState) -> dict[str, ResourceRequirements]:
+    """What the resize subresource was to set and has not; once the update is complete the Pod may be resized freely."""
+    return {} if state.state == Phase.UPDATED else resources_to_set(pod, state.container_resources)
+
+
 def resources_to_set(pod: Pod, wanted: Mapping[str, ResourceRequirements]) -> dict[str, ResourceRequirements]:
     """PM-37: of ``wanted`` what differs from the Pod's spec."""
     present = {container.name: container.resources for container in pod.spec.containers}
@@ -92,7 +97,7 @@ def _differing(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[st
 
 def _resources_incomplete(pod: Pod, state: InPlaceUpdateState) -> str:
     """PM-49, for all containers of the Pod; and what was asked for must have reached the spec."""
-    if resources_to_set(pod, state.container_resources):
+    if resources_outstanding(pod, state):
         return "the new resources are not in the Pod's spec yet"
     statuses = {status.name: status for status in pod.status.container_statuses}
     if len(statuses) != len(pod.spec.containers):

@@ -14,11 +14,12 @@ from typing import Any, Final
 import orjson
 
 from app.api import names
-from app.kube.objects import ResourceRequirements
+from app.kube.objects import Pod, ResourceRequirements
 from app.kube.patches import PatchError, diff
 from app.kube.quantities import Quantity, QuantityError, parse
 from app.pods.inplace.spec import RefMetadata, UpdateSpec, metadata_patch_bytes
 from app.pods.revisions import Revision
+from app.pods.runtimemeta import runtime_meta
 
 _TEMPLATE: Final = "/spec/template"
 _IMAGE: Final = re.compile(r"/spec/containers/(\d+)/image")
@@ -114,6 +115,22 @@ def _update_spec(
         refs, metadata = _metadata_changes(before, after, options.env_from_metadata)
         patch = metadata_patch_bytes(metadata)
     return UpdateSpec(revision or new.name, images, refs, resources, patch, bool(refs), max(0, grace_seconds))
+
+
+def blocked_on_pod(pod: Pod, spec: UpdateSpec) -> Blocked | None:
+    """B-4: what forbids on this very Pod an update that its revisions allow; None if nothing.
+
+    Only the node agent can restart a container because a label or an annotation changed. Where none reports the
+    containers of the Pod, they would wait for it, out of service, for ever.
+    """
+    started = {status.name for status in pod.status.container_statuses if status.container_id}
+    waiting = sorted(started.intersection(spec.container_ref_metadata))
+    if not waiting or runtime_meta(pod) is not None:
+        return None
+    return Blocked(
+        "no node agent reports the Pod's containers, so none would restart "
+        f"{', '.join(waiting)} with the new labels and annotations"
+    )
 
 
 # --- Reading revisions

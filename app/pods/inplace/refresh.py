@@ -18,7 +18,7 @@ from app.api.names import CONTROLLER_REVISION_HASH, IN_PLACE_UPDATE_READY
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.pods.inplace.batch import PodChange, resize_patch
-from app.pods.inplace.completion import why_incomplete
+from app.pods.inplace.completion import resources_outstanding, why_incomplete
 from app.pods.inplace.spec import UpdateSpec, update_in_grace, without_grace
 from app.pods.inplace.start import write_batch
 from app.pods.inplace.state import InPlaceUpdateState, Phase, StateError, state_annotations, update_state
@@ -83,7 +83,7 @@ def refresh(
         return _in_grace(pod, waiting, state, now, grace_seconds, resize_subresource)
     if state is None:
         return _ready(pod, now)
-    if resize_subresource and (resize := resize_patch(pod, state.container_resources)) is not None:
+    if resize_subresource and (resize := resize_patch(pod, resources_outstanding(pod, state))) is not None:
         return Refresh(RefreshAction.RESIZE, resize=resize)
     reason = why_incomplete(pod, state, vertical_scaling=vertical_scaling)
     if reason:

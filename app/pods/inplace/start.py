@@ -17,7 +17,7 @@ from app.api.names import CONTROLLER_REVISION_HASH, IN_PLACE_UPDATE_GRACE, IN_PL
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.pods.inplace.batch import PodChange, apply_batch, merged_resources, resize_patch
-from app.pods.inplace.completion import is_image_changed, resources_to_set
+from app.pods.inplace.completion import is_image_changed, resources_outstanding, resources_to_set
 from app.pods.inplace.spec import (
     GraceError,
     RefMetadata,
@@ -109,6 +109,7 @@ def start(
         update_resources=bool(spec.container_resources),
         update_images=bool(spec.container_images),
     )
+    state = _with_outstanding(pod, state, prior)
     change = PodChange(annotations=dict(without_grace(pod)))
     delay = spec.grace_seconds if spec.containers else 0
     resize = None
@@ -117,7 +118,6 @@ def start(
         change.annotations.update(state_annotations(pod, state))
         change.annotations[IN_PLACE_UPDATE_GRACE] = spec.as_json()
     else:
-        state = _with_outstanding(pod, state, prior)
         resize = write_batch(pod, spec, state, now, change, resize_subresource=resize_subresource)
     change.labels.update(labels)
     change.annotations.update(annotations or {})
@@ -158,7 +158,7 @@ def _unapplied(pod: Pod) -> list[UpdateSpec]:
     prior = _prior(pod)
     if prior is not None and prior.has_next and is_same_revision(revision, prior.revision):
         found.append(prior.waiting())
-    if prior is not None and (resources := resources_to_set(pod, prior.container_resources)):
+    if prior is not None and (resources := resources_outstanding(pod, prior)):
         found.append(UpdateSpec(container_resources=resources))
     return found
 

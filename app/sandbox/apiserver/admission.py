@@ -70,7 +70,13 @@ class AdmissionChain:
         hooks = self._hooks[MUTATING]
         if not hooks:
             return
-        again, _ = await self._round(hooks, attributes)
+        again, changed = await self._round(hooks, attributes)
+        if changed:
+            # What the webhooks added has to pass the plugins too (a container they added gets the account's token).
+            before = fresh(attributes.obj)
+            self._plugins.mutate(attributes)
+            if attributes.obj != before:
+                again = [hook for hook in hooks if hook.reinvocable]
         if again:
             await self._round([hook for hook in hooks if hook in again], attributes)
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final, TypeAlias
 
 import orjson
 import yaml
 
+from app.kube.fielderrors import invalid
 from app.kube.gotext import quote
-from app.sandbox.apiserver import status
+from app.sandbox.apiserver import golang, status
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call
+from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 
 Json: TypeAlias = dict[str, Any]
@@ -30,16 +31,28 @@ def parse_body(call: Call) -> tuple[Any, list[str]]:
         message = f"Request entity too large: limit is {MAX_BODY}"
         raise status.Refusal(413, "RequestEntityTooLarge", message)
     if media in _YAML:
-        return parse_yaml(call.body), []
+        try:
+            return yaml.safe_load(call.body), []
+        except yaml.YAMLError as error:
+            raise _unrecognized(call, yaml_error(error)) from None
     if media != _JSON:
         raise status.unsupported_media_type(_KNOWN)
     try:
         document = orjson.loads(call.body)
-    except orjson.JSONDecodeError as error:
-        raise status.bad_request(f"couldn't get version/kind; json parse error: {error}") from None
-    if call.query.get("fieldValidation") == "Strict":
-        return document, _duplicates(call.body)
-    return document, []
+    except orjson.JSONDecodeError:
+        why = f"couldn't get version/kind; json parse error: {golang.syntax_error(call.body)}"
+        raise _unrecognized(call, why) from None
+    return document, _duplicates(call, document)
+
+
+def _duplicates(call: Call, document: Any) -> list[str]:
+    """Paths of the fields that occur twice in one object, where the client wants to know."""
+    if call.query.get("fieldValidation") == "Ignore":
+        return []
+    # Something was lost only if the document comes out shorter: that is rare, and cheap to find out.
+    if len(orjson.dumps(document)) >= len(call.body.strip()):
+        return []
+    return golang.duplicate_fields(call.body)
 
 
 def parse_yaml(body: bytes) -> Any:
@@ -47,53 +60,87 @@ def parse_yaml(body: bytes) -> Any:
     try:
         return yaml.safe_load(body)
     except yaml.YAMLError as error:
-        raise status.bad_request(f"error decoding YAML: {error}") from None
+        raise status.bad_request(f"error decoding YAML: {yaml_error(error)}") from None
 
 
-def _duplicates(body: bytes) -> list[str]:
-    """Fields that occur twice in one object."""
-    found: list[str] = []
+#: Where the words of the two YAML readers differ.
+_YAML_WORDS: Final = {
+    "mapping values are not allowed here": "mapping values are not allowed in this context",
+    "found character '\\t' that cannot start any token": "found character that cannot start any token",
+}
 
-    def note(pairs: list[tuple[str, Any]]) -> Json:
-        seen: Json = {}
-        for key, value in pairs:
-            if key in seen:
-                found.append(key)
-            seen[key] = value
-        return seen
 
-    json.loads(body, object_pairs_hook=note)
-    return found
+def yaml_error(error: yaml.YAMLError) -> str:
+    """What the server's YAML reader says of a text that is no YAML."""
+    problem = str(getattr(error, "problem", None) or error)
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line if mark is not None else 0
+    if line and isinstance(error, yaml.scanner.ScannerError):
+        line += 1
+    return f"yaml: {f'line {line}: ' if line else ''}{_YAML_WORDS.get(problem, problem)}"
+
+
+def _unrecognized(call: Call, why: str) -> status.Refusal:
+    shown = golang.summary(call.body)
+    kind = call.resource.kind
+    return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({shown})")
+
+
+_TYPE_META: Final = (
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+)
 
 
 def read_object(call: Call, document: Any, checker: Reader | None, duplicates: list[str]) -> Json:
     """The document as an object of the call's resource: its type is right, unknown fields told, refused or dropped."""
-    resource = call.resource
     if not isinstance(document, dict):
-        summary = call.body[:30].decode("utf-8", "replace")
-        raise status.bad_request(
-            f"the object provided is unrecognized (must be of type {resource.kind}): couldn't get version/kind; json "
-            f"parse error: json: cannot unmarshal into Go value of type struct ({summary})"
-        )
-    _check_type(resource, document)
+        found = golang.json_type(document)
+        why = f"json: cannot unmarshal {found} into Go value of type {_TYPE_META}"
+        raise _unrecognized(call, f"couldn't get version/kind; json parse error: {why}")
+    _check_type(call, document)
     if checker is None:
         return document
     return check_types(call, document, checker, duplicates)
 
 
-def _check_type(resource: ResourceType, document: Json) -> None:
-    kind, api_version = document.get("kind") or "", document.get("apiVersion") or ""
-    if kind and kind != resource.kind:
+def _check_type(call: Call, document: Json) -> None:
+    """Refuse a document that says it is of another kind."""
+    resource = call.resource
+    kind, api_version = document.get("kind"), document.get("apiVersion")
+    if resource.custom is None:
+        kind, api_version = kind or resource.kind, api_version or resource.api_version
+    if (kind, api_version) == (resource.kind, resource.api_version):
+        return
+    if resource.custom is not None:
+        _check_custom_type(call, document)
+        return
+    if api_version.count("/") > 1:
+        raise _unrecognized(call, f"unexpected GroupVersion string: {api_version}")
+    if kind_field(api_version, kind) is None:
+        why = no_such_kind(api_version, kind)
+    else:
+        why = f"converting ({_go_name(api_version, kind)}) to ({_internal_name(resource)}): unknown conversion"
+    version = api_version.rpartition("/")[2]
+    raise status.bad_request(f"{kind} in version {quote(version)} cannot be handled as a {resource.kind}: {why}")
+
+
+def _check_custom_type(call: Call, document: Json) -> None:
+    resource = call.resource
+    if document.get("apiVersion") != resource.api_version:
         raise status.bad_request(
-            f'{kind} in version "{api_version.rpartition("/")[2] or resource.version}" cannot be handled as a '
-            f"{resource.kind}: converting ({_go_name(api_version, kind)}) to ({_internal_name(resource)}): "
-            "unknown conversion"
-        )
-    if api_version and api_version != resource.api_version:
-        raise status.bad_request(
-            f"the API version in the data ({api_version}) does not match the expected API version "
+            f"the API version in the data ({document.get('apiVersion') or ''}) does not match the expected API version "
             f"({resource.api_version})"
         )
+    if kind := document.get("kind"):
+        error = invalid("kind", kind, f"must be {resource.kind}")
+        name = (document.get("metadata") or {}).get("name") or ""
+        raise status.invalid(resource, name, [error], kind=kind)
+    raise _unrecognized(call, f"Object 'Kind' is missing in '{call.body.decode(errors='replace')}'")
+
+
+def no_such_kind(api_version: str, kind: str) -> str:
+    """What the server says of a kind it has never heard of."""
+    return f'no kind {quote(kind)} is registered for version {quote(api_version)} in scheme "pkg/runtime/scheme.go:110"'
 
 
 def _go_name(api_version: str, kind: str) -> str:

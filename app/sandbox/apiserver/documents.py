@@ -45,7 +45,7 @@ class Documents:
             return self._groups(call, path)
         make = self._maker(path)
         if make is None:
-            raise status.no_such_path()
+            raise status.page_not_found()
         return _json(self._once(path, make))
 
     def _maker(self, path: str) -> Callable[[], Any] | None:
@@ -78,7 +78,7 @@ class Documents:
     def _groups(self, call: Call, path: str) -> Response:
         """/api and /apis, in one document with all resources where the client knows that."""
         for choice in call.headers.get("accept", "").split(","):
-            if all(part in choice for part in discovery.AGGREGATED_ACCEPT):
+            if set(discovery.AGGREGATED_ACCEPT) <= {part.strip() for part in choice.split(";")}:
                 body = self._once(
                     f"aggregated {path}",
                     lambda: discovery.aggregated(self._core.registry.served(), core=path == "/api"),
@@ -95,9 +95,18 @@ class Documents:
         if body is None:
             found = make()
             if found is None:
-                raise status.no_such_path()
+                raise _nothing_at(name)
             body = self._kept[name] = orjson.dumps(found) + b"\n"
         return body
+
+
+def _nothing_at(path: str) -> status.Refusal:
+    """What is answered for a group or version that is not served."""
+    if path.startswith("/openapi/"):
+        refusal = status.page_not_found()
+        refusal.text = ""
+        return refusal
+    return status.no_such_path() if path.startswith("/api/") else status.page_not_found()
 
 
 def _json(body: bytes, media: str = "application/json") -> Response:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+import orjson
+
 from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, required
+from app.kube.gotext import quote
 from app.kube.validation import is_dns1123_label, is_dns1123_subdomain, is_qualified_name, validate_annotations
 from app.kube.validation import validate_labels as label_errors
 
@@ -72,13 +75,27 @@ def _common_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
     for finalizer in metadata.get("finalizers") or ():
         at = _METADATA.child("finalizers")
         errors += [invalid(at, finalizer, message) for message in is_qualified_name(finalizer)]
-        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS and not is_qualified_name(finalizer):
-            errors += []
     finalizers = metadata.get("finalizers") or ()
     if ORPHAN in finalizers and FOREGROUND in finalizers:
         message = f"finalizer {FOREGROUND} and {ORPHAN} cannot be both set"
         errors.append(invalid(_METADATA.child("finalizers"), list(finalizers), message))
     return errors
+
+
+def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
+    """What built-in kinds demand of finalizers: a domain, unless they are the server's own."""
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(_METADATA.child("finalizers").index(index), finalizer, detail)
+        for index, finalizer in enumerate(metadata.get("finalizers") or ())
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+    ]
+
+
+def finalizer_warnings(metadata: Mapping[str, Any]) -> list[str]:
+    """The same of custom resources, where it is only advice."""
+    advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+    return [f"metadata.finalizers: {quote(str(error.value))}: {advice}" for error in finalizer_errors(metadata)]
 
 
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", ORPHAN, FOREGROUND})
@@ -90,15 +107,15 @@ def _owner_errors(owners: list[Json]) -> list[FieldError]:
     controller = ""
     for owner in owners:
         place = at
-        if not owner.get("apiVersion"):
-            errors.append(invalid(place.child("apiVersion"), "", "version must not be empty"))
+        api_version = owner.get("apiVersion") or ""
+        if not api_version or api_version.count("/") > 1:
+            errors.append(invalid(place.child("apiVersion"), api_version, "version must not be empty"))
         for name in ("kind", "name", "uid"):
             if not owner.get(name):
                 errors.append(invalid(place.child(name), "", "must not be empty"))
         if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
-            errors.append(
-                invalid(place, GoLiteral("v1, Kind=Event"), "v1, Kind=Event is disallowed from being an owner")
-            )
+            shown = GoLiteral(orjson.dumps(owner).decode())
+            errors.append(invalid(place, shown, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             current = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:

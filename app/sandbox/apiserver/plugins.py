@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
+from app.api.jsonvalue import json_copy
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.writing import Attributes
@@ -13,6 +14,17 @@ Json: TypeAlias = dict[str, Any]
 _IMMORTAL: Final = frozenset({"default", "kube-system", "kube-public"})
 _EVICTION_TAINTS: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _EVICTION_SECONDS: Final = 300
+_TOKEN_VOLUME: Final = "kube-api-access-"  # noqa: S105  # a name, no secret
+_TOKEN_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105
+_TOKEN_SOURCES: Final = [
+    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+    {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    {
+        "downwardAPI": {
+            "items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]
+        }
+    },
+]
 _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
@@ -28,6 +40,7 @@ class Plugins:
         self._namespace_lifecycle(attributes)
         if resource.qualified == "pods" and attributes.operation == "CREATE" and not attributes.subresource:
             pod = attributes.obj or {}
+            self._service_account(attributes, pod)
             self._priority(attributes, pod)
             _tolerate_evictions(pod)
 
@@ -55,6 +68,40 @@ class Plugins:
             }
             refusal.details["causes"] = [cause]
             raise refusal
+
+    def _service_account(self, attributes: Attributes, pod: Json) -> None:
+        """A Pod runs under an account that is there, and has its token where it wants to.
+
+        Where no controller makes them, the account ``default`` counts as there.
+        """
+        spec = pod.setdefault("spec", {})
+        if "kubernetes.io/config.mirror" in (pod.get("metadata", {}).get("annotations") or {}):
+            return
+        name = spec.get("serviceAccountName") or "default"
+        account = self._core.named("serviceaccounts").objects.get(f"{attributes.namespace}/{name}")
+        if account is None and name != "default":
+            message = (
+                f'error looking up service account {attributes.namespace}/{name}: serviceaccount "{name}" not found'
+            )
+            raise status.forbidden(attributes.resource, attributes.name, message)
+        spec["serviceAccountName"] = spec["serviceAccount"] = name
+        automount = spec.get("automountServiceAccountToken")
+        if automount is None and account is not None:
+            automount = account.obj.get("automountServiceAccountToken")
+        if automount is not False and account is not None:
+            self._mount_token(spec)
+
+    def _mount_token(self, spec: Json) -> None:
+        volumes = spec.setdefault("volumes", [])
+        name = next((one["name"] for one in volumes if one["name"].startswith(_TOKEN_VOLUME)), "")
+        if not name:
+            name = self._core.generated_name(_TOKEN_VOLUME)
+            volumes.append({"name": name, "projected": {"sources": json_copy(_TOKEN_SOURCES), "defaultMode": 0o644}})
+        for part in ("initContainers", "containers"):
+            for container in spec.get(part) or ():
+                mounts = container.setdefault("volumeMounts", [])
+                if not any(mount.get("mountPath") == _TOKEN_PATH for mount in mounts):
+                    mounts.append({"name": name, "readOnly": True, "mountPath": _TOKEN_PATH})
 
     def _priority(self, attributes: Attributes, pod: Json) -> None:
         spec = pod.setdefault("spec", {})

@@ -5,6 +5,7 @@ Paths are those of every Kubernetes API server; what a query may say is read her
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
@@ -15,8 +16,8 @@ from app.sandbox.apiserver.kinds import Registry, ResourceType
 
 FieldValidation: TypeAlias = Literal["Ignore", "Warn", "Strict"]
 
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE: Final = frozenset({"", "0", "f", "F", "FALSE", "false", "False"})
+_FALSE: Final = frozenset({"false", "0"})
+_INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -93,23 +94,17 @@ class Call:
         )
 
     def flag(self, name: str) -> bool:
-        """A boolean of the query, as Go reads it."""
-        value = self.query.get(name, "")
-        if value in _FALSE:
-            return False
-        if value in _TRUE:
-            return True
-        raise status.bad_request(f'strconv.ParseBool: parsing "{value}": invalid syntax')
+        """A boolean of the query: whatever is not said, ``false`` or ``0`` is true."""
+        return name in self.query and self.query[name].lower() not in _FALSE
 
     def number(self, name: str) -> int | None:
         """A whole number of the query."""
         value = self.query.get(name, "")
         if not value:
             return None
-        try:
-            return int(value)
-        except ValueError:
-            raise status.bad_request(f'strconv.ParseInt: parsing "{value}": invalid syntax') from None
+        if not _INTEGER.fullmatch(value):
+            raise status.bad_request(f'strconv.ParseInt: parsing "{value}": invalid syntax')
+        return int(value)
 
     @property
     def revision(self) -> int:
@@ -142,9 +137,14 @@ def route(call: Call, registry: Registry) -> bool:
         return False
     if "%" in call.path:
         rest = [unquote(part) for part in rest]
+    watching = rest[0] == "watch" and len(rest) > 1
+    if watching:  # the old way to ask for a watch
+        rest = rest[1:]
     if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
         call.namespace, rest = rest[1], rest[2:]
     resource = registry.find(group, version, rest[0])
+    if resource is None and not any(served.group == group for served in registry.served()):
+        raise status.page_not_found()
     if resource is None or (call.namespace and not resource.namespaced):
         raise status.no_such_path()
     call.resource = resource
@@ -155,27 +155,33 @@ def route(call: Call, registry: Registry) -> bool:
         raise status.no_such_path()
     if call.subresource and call.subresource not in resource.subresources:
         raise status.no_such_path()
-    call.verb = _verb(call)
+    if call.rest and call.subresource != "proxy":
+        raise status.no_such_path()
+    served = resource.served.subresource(call.subresource)
+    if served is not None and _VERBS.get(call.method) not in served.verbs:
+        raise status.method_not_allowed()
+    call.verb = "watch" if watching and call.method == "GET" else _verb(call)
     return True
 
 
 def _verb(call: Call) -> str:
-    method = "GET" if call.method == "HEAD" else call.method
-    verb = _VERBS.get(method)
+    verb = _VERBS.get(call.method)
     if verb is None:
         raise status.method_not_allowed()
     if not call.name:
         if verb == "get":
-            verb = "watch" if call.query.get("watch") and call.flag("watch") else "list"
+            verb = "watch" if call.flag("watch") else "list"
         elif verb == "delete":
             verb = "deletecollection"
+            if call.resource.namespaced and not call.namespace:
+                raise status.method_not_allowed()
         elif verb != "create":
             raise status.method_not_allowed()
         if verb == "create" and call.resource.namespaced and not call.namespace:
             raise status.method_not_allowed()
     elif verb == "create" and not call.subresource:
         raise status.method_not_allowed()
-    elif verb == "get" and not call.subresource and call.query.get("watch") and call.flag("watch"):
+    elif verb == "get" and not call.subresource and call.flag("watch"):
         verb = "watch"
     if not call.subresource and verb not in call.resource.verbs:
         raise status.method_not_allowed()

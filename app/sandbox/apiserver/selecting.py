@@ -43,6 +43,10 @@ _PLACES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+#: Fields that are false where they are missing.
+_BOOLEANS: Final = frozenset({("spec", "hostNetwork"), ("spec", "unschedulable")})
+
+
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
     """One condition: the field at ``place`` has this value, or has not."""
@@ -56,6 +60,8 @@ class FieldTerm:
         found: Any = obj
         for key in self.place:
             found = found.get(key) if isinstance(found, dict) else None
+        if found is None and self.place in _BOOLEANS:
+            found = False
         return (_text(found) == self.value) is self.equal
 
 

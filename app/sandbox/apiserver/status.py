@@ -26,6 +26,10 @@ class Refusal(Exception):
         self.reason = reason
         self.message = message
         self.details = details or {}
+        #: A few refusals say details although there are none.
+        self.shows_details = details is not None
+        #: What is answered instead of a ``Status``.
+        self.text: str | None = None
         #: Listing may go on from here although its token has expired.
         self.continue_token = ""
 
@@ -41,7 +45,7 @@ class Refusal(Exception):
         }
         if self.reason:
             found["reason"] = self.reason
-        if self.details:
+        if self.shows_details:
             found["details"] = self.details
         found["code"] = self.code
         return found
@@ -63,7 +67,14 @@ def not_found(resource: ResourceType, name: str) -> Refusal:
 
 def no_such_path() -> Refusal:
     """Nothing is served there."""
-    return Refusal(404, "NotFound", "the server could not find the requested resource")
+    return Refusal(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def page_not_found() -> Refusal:
+    """Not even the group is served: the answer is no ``Status``."""
+    refusal = no_such_path()
+    refusal.text = "404 page not found\n"
+    return refusal
 
 
 def already_exists(resource: ResourceType, name: str, *, deleting: bool = False) -> Refusal:
@@ -114,7 +125,7 @@ def forbidden(resource: ResourceType, name: str, why: str) -> Refusal:
 
 def method_not_allowed() -> Refusal:
     """The path is served, but not with this verb."""
-    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def not_supported(resource: ResourceType, action: str) -> Refusal:
@@ -152,6 +163,18 @@ def internal(message: str) -> Refusal:
 def plain_error(message: str) -> Refusal:
     """A failure for which the server has no reason word."""
     return Refusal(500, "", message)
+
+
+def not_available(accepted: Sequence[str]) -> Refusal:
+    """The client accepts no encoding that the server has."""
+    shown = ", ".join(accepted)
+    message = f"406: Not Acceptable\n\nAvailable representations: {shown}"
+    return Refusal(406, "NotAcceptable", message, {})
+
+
+def wrong_form(message: str) -> Refusal:
+    """The form the client asks for does not fit what it asks for."""
+    return Refusal(406, "NotAcceptable", message)
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refusal:

@@ -12,12 +12,15 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 
+from app.kube.client import PatchType
 from app.kube.fielderrors import FieldError, GoLiteral, invalid
 from app.sandbox.apiserver import metadata as meta
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.applying import UPDATE, Manager, after_update
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
+from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.storage import Entry, Stale
 from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
 from app.sandbox.apiserver.versions import Versions
@@ -72,6 +75,10 @@ class Kinds(Protocol):
         """How objects of the resource are written."""
         ...
 
+    def schema(self, resource: ResourceType) -> Field | None:
+        """The type of its objects."""
+        ...
+
 
 class Writer:
     """Carries out creates and updates."""
@@ -91,6 +98,8 @@ class Writer:
         meta.wipe(metadata)
         _check_namespace(resource, metadata, call.namespace)
         self._kinds.strategy(resource).default(obj)
+        if resource.custom is not None:
+            call.warnings.extend(meta.finalizer_warnings(metadata))
         attributes = self._attributes(call, "CREATE", metadata.get("name") or "", obj, None)
         await self._mutate(attributes)
         if attributes.obj is None:  # pragma: no cover  # webhooks cannot take an object away
@@ -129,12 +138,12 @@ class Writer:
             without_status(resource, obj)
         if resource.generation:
             metadata["generation"] = 1
-        else:
-            metadata.pop("generation", None)
         strategy.prepare_create(obj)
         errors = strategy.errors(obj)
         if not errors:
             errors = meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=strategy.name_rule)
+            if resource.custom is None:
+                errors += meta.finalizer_errors(metadata)
         if errors:
             raise status.invalid(resource, metadata.get("name") or "", errors)
 
@@ -197,10 +206,13 @@ class Writer:
             if not resource.unconditional_update:
                 error = invalid("metadata.resourceVersion", GoLiteral("0x0"), "must be specified for an update")
                 raise status.invalid(resource, call.name, [error], kind=resource.plural)
+        elif not version.isdigit():
+            raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
         elif version != old["metadata"]["resourceVersion"]:
             raise status.conflict(resource, call.name)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._prepare_update(call, obj, old)
+        self._note_manager(call, obj, old)
         attributes.obj = obj
         await self._validate(attributes)
         return self._commit_update(call, entry, await self._versions.stored(resource, obj))
@@ -218,9 +230,22 @@ class Writer:
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
         errors += meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=meta.path_segment_errors)
         errors += meta.update_errors(metadata, old["metadata"])
+        if resource.custom is None:
+            errors += meta.finalizer_errors(metadata)
         errors += self._spec_errors(call, strategy, obj, old)
         if errors:
             raise status.invalid(resource, call.name, errors)
+
+    def _note_manager(self, call: Call, obj: Json, old: Json) -> None:
+        """Keep managed fields true after a write that is no apply, once an object has them."""
+        if call.headers.get("content-type", "").startswith(PatchType.APPLY):
+            return
+        if "managedFields" in old["metadata"]:
+            api_version, now = call.resource.api_version, self._core.now()
+            manager = Manager(call.field_manager, UPDATE, api_version, call.subresource, now)
+            after_update(old, obj, self._kinds.schema(call.resource), manager)
+        else:
+            obj["metadata"].pop("managedFields", None)
 
     def _spec_errors(self, call: Call, strategy: Strategy, obj: Json, old: Json) -> list[FieldError]:
         custom = call.resource.custom is not None
@@ -242,7 +267,8 @@ class Writer:
         if call.dry_run:
             return Entry(entry.key, obj, entry.revision)
         if _complete(obj, old):
-            self._core.storage.delete(collection, entry, obj)
+            # Watchers are told of the object as it was stored last: still with its finalizers.
+            self._core.storage.delete(collection, entry, old)
             return Entry(entry.key, obj, entry.revision)
         if obj == old:
             return entry  # nothing changed: no new version, no event

@@ -11,11 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import orjson
-
 from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
-from app.api.gojson import dumps_go
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.expectations import is_at_least
@@ -34,6 +31,7 @@ from app.pods.revisions import (
     in_order,
     of_owner,
     plan_revision,
+    revision_of,
     surplus_of_workload,
 )
 from app.pods.templates import controller_revision
@@ -70,24 +68,6 @@ class Content:
     annotations: Mapping[str, str]
     owner_reference: dict[str, Any]
     claims_hash: str
-
-
-def revision_of(stored: ControllerRevision) -> Revision:
-    """A stored ControllerRevision as the plans see it, its data with sorted keys (PM-87)."""
-    metadata = stored.metadata
-    controller = metadata.controller
-    return Revision(
-        name=metadata.name,
-        number=stored.revision,
-        data=dumps_go(orjson.loads(bytes(stored.data)), sort_keys=True).encode(),
-        created=metadata.creation_timestamp.isoformat() if metadata.creation_timestamp else "",
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        controller_uid=controller.uid if controller else "",
-        deleting=metadata.deletion_timestamp is not None,
-        labels=metadata.labels,
-        annotations=metadata.annotations,
-    )
 
 
 def revision_object(namespace: str, content: Content, create: Create) -> dict[str, Any]:

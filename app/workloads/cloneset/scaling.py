@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 #: Seconds after a refused creation before the next try, doubled each time, and the longest such wait.
 REFUSED: Final = 0.1
 LONGEST_REFUSAL: Final = 30.0
+#: Seconds that a timer may fire early.
+EARLY: Final = 0.005
 #: Seconds after which a limit that stays the same is told again.
 LIMIT_TOLD_AGAIN: Final = 30.0
 
@@ -110,7 +112,7 @@ class Scaler:
         instances: Instances,
         now: float,
     ) -> Outcome:
-        if now < memory.create_after:
+        if now < memory.create_after - EARLY:
             # What was refused a moment ago is not asked again by every change of a Pod.
             return Outcome(message=None, again_after=[memory.create_after - now], shortfall=Shortfall.CREATION_REFUSED)
         ids, waiting = self._instance_ids(memory, view, plan.create, instances)
@@ -121,6 +123,8 @@ class Scaler:
         wanted = [maker for maker, count in zip(makers, counts, strict=True) for _ in range(count)]
         # A Pod that nothing can be made of (a revision made by hand) is made at the update revision instead.
         pairs = [(maker or makers[1], id_) for maker, id_ in zip(wanted, ids, strict=False)]
+        if all(maker is None for maker, _ in pairs):
+            return Outcome(message=f"ControllerRevision {revisions[1].name} holds no template a Pod could be made from")
         claims = {id_: {claim.metadata.name for claim in instances.claims_of(id_)} for id_ in ids}
         made, failures = await self._writer.create_pods(
             owner, [(maker, id_) for maker, id_ in pairs if maker is not None], claims

@@ -121,7 +121,8 @@ def chosen_pods(
         if pod.available_after >= now:
             unavailable += 1
             at_target += is_new == forward
-        if is_new != forward and not pod.preparing_delete and (not pod.in_grace or pod.lifecycle == "Updated"):
+        # PM-57a: one that waits for its grace may be taken elsewhere at once: what was held back is never applied.
+        if is_new != forward and not pod.preparing_delete:
             candidates.append(pod)
     # Whoever may not be touched need not be put in order.
     if difference.update_max <= at_target or not candidates:

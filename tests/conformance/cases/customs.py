@@ -489,7 +489,7 @@ CASES = [
                 f"{_CRDS}/things.{_OWN}",
                 until=lambda _, body: any(
                     one["type"] == "Established" and one["status"] == "True"
-                    for one in body.get("status", {}).get("conditions", ())
+                    for one in (body.get("status", {}).get("conditions") or ())
                 ),
                 keep=["status", "metadata.generation", "metadata.finalizers", "spec.names"],
             ),
@@ -547,7 +547,7 @@ CASES = [
             get(
                 f"{_CRDS}/things.{GROUP}",
                 until=lambda _, body: any(
-                    one["type"] == "NamesAccepted" for one in body["status"].get("conditions", ())
+                    one["type"] == "NamesAccepted" for one in (body["status"].get("conditions") or ())
                 ),
                 keep=[
                     "status.conditions.*.type",

@@ -161,6 +161,18 @@ def test_resources_of_a_later_batch_are_applied_too_and_a_lost_resize_is_made_up
     assert is_update_complete(pod(raw), vertical_scaling=True)
 
 
+@pytest.mark.behaviour("PM-180")
+def test_after_the_update_a_pod_may_be_resized_by_others() -> None:
+    old, new = (template(container("main", resources={"requests": {"cpu": cpu}})) for cpu in "12")
+    raw = begun(raw_pod(old), possible(old, new))
+    raw = restarted(patched(raw, refresh(pod(raw), NOW).resize), "main")
+    raw = patched(raw, {"metadata": {"uid": "u1", "annotations": finished_annotations(pod(raw))}})
+    raw["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    assert refresh(pod(raw), NOW).action is RefreshAction.NOTHING
+    raw = restarted(raw, "main")
+    assert is_update_complete(pod(raw), vertical_scaling=True)
+
+
 def updated(before: dict[str, Any], /, **now: Any) -> dict[str, Any]:
     """A Pod whose image was changed to nginx:2 while its status was ``before``; now it is that with ``now``."""
     raw = raw_pod(OLD, generation=2)

@@ -7,7 +7,7 @@ import pytest
 
 from app.api import names
 from app.pods.hashes import deep_hash
-from app.pods.inplace import RefreshAction, UpdateSpec, refresh, start, unready_patch
+from app.pods.inplace import RefreshAction, UpdateSpec, blocked_on_pod, refresh, start, unready_patch
 from app.pods.runtimemeta import env_hash, plain_hash
 from tests.pods.inplace.pods import NOW, container, env_from, patched, pod, possible, raw_pod, template
 
@@ -69,6 +69,22 @@ def test_a_new_annotation_is_complete_when_the_agent_says_the_container_has_it()
     other = meta(raw, "nginx:1", "2", "containerd://gone")
     assert refresh(pod(other), NOW).action is RefreshAction.INCOMPLETE
     assert refresh(pod(meta(raw, "nginx:1", "2")), NOW).action is RefreshAction.READY
+
+
+@pytest.mark.behaviour("PM-140")
+def test_without_a_node_agent_an_env_is_not_refreshed_in_place() -> None:
+    old, new = template(CFG, annotations={"cfg": "1"}), template(CFG, annotations={"cfg": "2"})
+    spec, raw = possible(old, new), raw_pod(old)
+    assert "no node agent reports" in str(blocked_on_pod(pod(raw), spec))
+    assert blocked_on_pod(pod(meta(raw, "nginx:1", "1")), spec) is None
+    assert (
+        blocked_on_pod(
+            pod(raw), possible(old, template(container("main", "nginx:2", env=CFG["env"]), annotations={"cfg": "1"}))
+        )
+        is None
+    )
+    raw["status"]["containerStatuses"] = []
+    assert blocked_on_pod(pod(raw), spec) is None
 
 
 @pytest.mark.behaviour("PM-50", "PM-51", "PM-46")

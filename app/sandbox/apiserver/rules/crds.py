@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import FieldError, Path, forbidden, invalid, not_supported, required
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, not_supported, required
 from app.kube.validation import is_dns1035_label, is_dns1123_subdomain
 
 Json: TypeAlias = dict[str, Any]
@@ -65,8 +65,7 @@ def _name_errors(names: Mapping[str, Any]) -> list[FieldError]:
     for name in ("plural", "singular", "kind", "listKind"):
         value = names.get(name) or ""
         if not value:
-            if name in ("plural", "kind"):
-                found.append(required(at.child(name)))
+            found.append(required(at.child(name)))
             continue
         found += [invalid(at.child(name), value, message) for message in is_dns1035_label(value.lower())]
         if name in ("plural", "singular") and value != value.lower():
@@ -80,6 +79,8 @@ def _version_errors(versions: list[Json]) -> list[FieldError]:
     at = SPEC.child("versions")
     found: list[FieldError] = []
     stored = 0
+    # Where all versions have the same, messages speak of the fields that once were there for all.
+    alike = _top_level(versions)
     seen: set[str] = set()
     for index, version in enumerate(versions):
         here = at.index(index)
@@ -91,15 +92,29 @@ def _version_errors(versions: list[Json]) -> list[FieldError]:
         stored += bool(version.get("storage"))
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         place = here.child("schema").child("openAPIV3Schema")
+        if alike and schema is not None:
+            place = SPEC.child("validation").child("openAPIV3Schema")
         if schema is None:
             found.append(required(place, "schemas are required"))
         else:
             found += _top_errors(schema, place)
-        found += _column_errors(version.get("additionalPrinterColumns") or [], here.child("additionalPrinterColumns"))
-        found += _subresource_errors(version.get("subresources") or {}, here.child("subresources"))
+        found += _column_errors(
+            version.get("additionalPrinterColumns") or [], (SPEC if alike else here).child("additionalPrinterColumns")
+        )
+        found += _subresource_errors(version.get("subresources") or {}, (SPEC if alike else here).child("subresources"))
     if stored != 1:
         found.append(invalid(at, versions, "must have exactly one version marked as storage version"))
+    if stored == 0:
+        found.append(invalid("status.storedVersions", GoLiteral("null"), "must have at least one stored version"))
     return found
+
+
+def _top_level(versions: list[Json]) -> bool:
+    """Whether all versions have the same schema, subresources and columns."""
+    parts = [
+        [version.get(name) for name in ("schema", "subresources", "additionalPrinterColumns")] for version in versions
+    ]
+    return len(parts) == 1
 
 
 def _top_errors(schema: Json, path: Path) -> list[FieldError]:
@@ -188,9 +203,8 @@ def update_errors(crd: Json, old: Json) -> list[FieldError]:
     found: list[FieldError] = []
     conditions = (old.get("status") or {}).get("conditions") or ()
     if any(one.get("type") == "Established" and one.get("status") == "True" for one in conditions):
-        for name in ("scope",):
-            if new.get(name) != before.get(name):
-                found.append(invalid(SPEC.child(name), new.get(name), "field is immutable"))
+        if new.get("scope") != before.get("scope"):
+            found.append(invalid(SPEC.child("scope"), new.get("scope"), "field is immutable"))
         if new["names"].get("kind") != (before.get("names") or {}).get("kind"):
             at = SPEC.child("names").child("kind")
             found.append(invalid(at, new["names"].get("kind"), "field is immutable"))
@@ -198,7 +212,10 @@ def update_errors(crd: Json, old: Json) -> list[FieldError]:
     for index, stored in enumerate((old.get("status") or {}).get("storedVersions") or ()):
         if stored not in names:
             at = Path("status").child("storedVersions").index(index)
-            found.append(invalid(at, stored, "missing from spec.versions; v1 was previously a storage version, and must "
-                                 "remain in spec.versions until a storage migration ensures no data remains persisted "
-                                 "in v1 and removes v1 from status.storedVersions".replace("v1", stored)))  # fmt: skip
+            message = (
+                f"missing from spec.versions; {stored} was previously a storage version, and must remain in "
+                "spec.versions until a storage migration ensures no data remains persisted in "
+                f"{stored} and removes {stored} from status.storedVersions"
+            )
+            found.append(invalid(at, stored, message))
     return found

@@ -1,4 +1,7 @@
-"""Webhook configurations: what is wrong with one. Source: Kubernetes 1.34, pkg/apis/admissionregistration/validation."""
+"""Webhook configurations: what is wrong with one.
+
+Source: Kubernetes 1.34, pkg/apis/admissionregistration/validation.
+"""
 
 from __future__ import annotations
 

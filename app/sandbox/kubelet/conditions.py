@@ -23,6 +23,7 @@ def condition_patches(
     inits: Sequence[ContainerStatus],
     statuses: Sequence[ContainerStatus],
     now: datetime,
+    phase: str = "Running",
 ) -> list[dict[str, Any]]:
     """The conditions that change, for a strategic merge patch; conditions of others are left alone.
 
@@ -30,7 +31,7 @@ def condition_patches(
     """
     present = {condition.type: condition for condition in pod.status.conditions}
     patches = []
-    for wanted in _wanted(pod, initialized, inits, statuses):
+    for wanted in _wanted(pod, initialized, inits, statuses, phase):
         old = present.get(wanted.type)
         if old is not None and (old.status, old.reason, old.message) == wanted[1:]:
             continue
@@ -49,8 +50,19 @@ def condition_patches(
 
 
 def _wanted(
-    pod: Pod, initialized: Sequence[bool], inits: Sequence[ContainerStatus], statuses: Sequence[ContainerStatus]
+    pod: Pod,
+    initialized: Sequence[bool],
+    inits: Sequence[ContainerStatus],
+    statuses: Sequence[ContainerStatus],
+    phase: str,
 ) -> Iterator[_Wanted]:
+    if phase == "Succeeded":
+        # As the kubelet: nothing runs any more, and that is as it should be.
+        yield _Wanted("PodReadyToStartContainers", "False")
+        yield _Wanted("Initialized", "True", "PodCompleted")
+        yield _Wanted("Ready", "False", "PodCompleted")
+        yield _Wanted("ContainersReady", "False", "PodCompleted")
+        return
     sidecars = [
         status
         for container, status in zip(pod.spec.init_containers, inits, strict=False)
@@ -58,16 +70,18 @@ def _wanted(
     ]
     incomplete = [status.name for status, done in zip(inits, initialized, strict=False) if not done]
     unready = [status.name for status in (*sidecars, *statuses) if not status.ready]
-    yield _Wanted("PodReadyToStartContainers", "True")
+    yield _Wanted("PodReadyToStartContainers", "False" if phase == "Failed" else "True")
     if incomplete:
         text = f"containers with incomplete status: [{' '.join(incomplete)}]"
         yield _Wanted("Initialized", "False", "ContainersNotInitialized", text)
     else:
         yield _Wanted("Initialized", "True")
     text = f"containers with unready status: [{' '.join(unready)}]"
-    not_ready = ("False", "ContainersNotReady", text) if unready else ("True",)
+    not_ready: tuple[str, ...] = ("False", "ContainersNotReady", text) if unready else ("True",)
+    if phase == "Failed":
+        not_ready = ("False", "PodFailed")
     yield _Wanted("ContainersReady", *not_ready)
-    if unready:
+    if unready or phase == "Failed":
         yield _Wanted("Ready", *not_ready)
     elif closed := list(_closed_gates(pod)):
         yield _Wanted("Ready", "False", "ReadinessGatesNotReady", ", ".join(closed))

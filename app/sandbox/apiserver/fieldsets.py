@@ -1,0 +1,323 @@
+"""Sets of fields in the form managed fields have (FieldsV1): nested objects whose keys name a step. Pure.
+
+``f:name`` is a field, ``k:{"name":"a"}`` an item of a list by its keys, ``v:"x"`` an item of a set, ``.`` the thing
+itself where something below it is named too. A step with an empty object below is a leaf of the set.
+
+Follows structured-merge-diff as far as Kubernetes' own kinds and CRDs go; list items keep the place they have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+from app.sandbox.apiserver.schemas import Field, FieldType
+
+Json: TypeAlias = dict[str, Any]
+#: A nested set of fields.
+FieldSet: TypeAlias = dict[str, Any]
+Step: TypeAlias = str
+
+SELF: Final = "."
+_SYSTEM: Final = frozenset(
+    ("creationTimestamp", "generation", "managedFields", "name", "namespace", "resourceVersion", "selfLink", "uid")
+)
+
+
+class UndeclaredField(ValueError):
+    """A field that the schema does not know, or a value that does not fit; the text says which."""
+
+
+# ---- how values are looked at
+
+
+def is_keyed_list(field: Field | None, value: Any) -> bool:
+    """Whether a list's items are known by keys."""
+    return isinstance(value, list) and field is not None and field.list_type == "map" and bool(field.list_map_keys)
+
+
+def is_set(field: Field | None, value: Any) -> bool:
+    """Whether a list is a set of scalars."""
+    return isinstance(value, list) and field is not None and field.list_type == "set"
+
+
+def is_granular(field: Field | None, value: Any) -> bool:
+    """Whether an object's fields are owned one by one."""
+    return isinstance(value, dict) and (field is None or field.map_type != "atomic")
+
+
+def item_step(field: Field, item: Mapping[str, Any]) -> Step:
+    """The step that names an item of a keyed list; keys that are missing have their schema's default."""
+    keys: Json = {}
+    for name in field.list_map_keys:
+        if name in item:
+            keys[name] = item[name]
+        elif field.items is not None and (child := field.items.properties.get(name)) is not None:
+            default = child.schema.get("default")
+            if default is not None:
+                keys[name] = default
+    return "k:" + json.dumps(keys, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def value_step(value: Any) -> Step:
+    """The step that names an item of a set."""
+    return "v:" + json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def children(field: Field | None, value: Any) -> Iterator[tuple[Step, Field | None, Any]]:
+    """The steps below a value, with their types and values; none for what is owned as a whole."""
+    if is_granular(field, value):
+        for name, item in value.items():
+            yield f"f:{name}", field.child(name) if field is not None else None, item
+    elif is_keyed_list(field, value) and field is not None:
+        for item in value:
+            if isinstance(item, dict):
+                yield item_step(field, item), field.items, item
+    elif is_set(field, value):
+        for item in value:
+            yield value_step(item), None, item
+
+
+# ---- making sets
+
+
+def fields_of(field: Field | None, value: Any) -> FieldSet:
+    """Every leaf of a value, and every item of its lists."""
+    found: FieldSet = {}
+    for step, child, item in children(field, value):
+        below = fields_of(child, item)
+        if step.startswith("k:"):
+            below = {SELF: {}, **below}
+        found[step] = below
+    return found
+
+
+def without_system(fields: FieldSet, *, status: bool) -> FieldSet:
+    """The set without what nobody manages, and (for the main resource) without status."""
+    found = {key: value for key, value in fields.items() if key not in ("f:apiVersion", "f:kind")}
+    metadata = found.get("f:metadata")
+    if metadata:
+        kept = {key: value for key, value in metadata.items() if key.removeprefix("f:") not in _SYSTEM}
+        found["f:metadata"] = {} if kept.keys() == {SELF} else kept
+    if not found.get("f:metadata"):
+        found.pop("f:metadata", None)
+    if status:
+        found.pop("f:status", None)
+    return found
+
+
+def union(one: FieldSet, other: FieldSet) -> FieldSet:
+    """What is in either."""
+    found = dict(one)
+    for key, below in other.items():
+        found[key] = union(found[key], below) if key in found else below
+    return found
+
+
+def leaves(fields: FieldSet, path: tuple[Step, ...] = ()) -> Iterator[tuple[Step, ...]]:
+    """The paths of the members: leaves, and ``.`` as the path it stands for."""
+    for key, below in fields.items():
+        if key == SELF:
+            yield path
+        elif not below:
+            yield (*path, key)
+        else:
+            yield from leaves(below, (*path, key))
+
+
+def has(fields: FieldSet, path: tuple[Step, ...]) -> bool:
+    """Whether a path is a member."""
+    found: Any = fields
+    for step in path:
+        if step not in found:
+            return False
+        found = found[step]
+    return not found or SELF in found
+
+
+def touches(fields: FieldSet, path: tuple[Step, ...]) -> bool:
+    """Whether a path, or anything below it, is a member."""
+    found: Any = fields
+    for step in path:
+        if step not in found:
+            return False
+        found = found[step]
+    return True
+
+
+def without(fields: FieldSet, paths: set[tuple[Step, ...]], path: tuple[Step, ...] = ()) -> FieldSet:
+    """The set without these members."""
+    found: FieldSet = {}
+    for key, below in fields.items():
+        here = path if key == SELF else (*path, key)
+        if key == SELF or not below:
+            if here not in paths:
+                found[key] = below
+        elif kept := without(below, paths, here):
+            found[key] = kept
+        elif here not in paths and SELF in below and not any(one[: len(here)] == here for one in paths):
+            found[key] = {}
+    return found
+
+
+# ---- comparing and changing values
+
+
+def lookup(field: Field | None, value: Any, path: tuple[Step, ...]) -> tuple[bool, Any]:
+    """Whether there is something at a path, and what."""
+    for step in path:
+        for name, child, item in children(field, value):
+            if name == step:
+                field, value = child, item
+                break
+        else:
+            return False, None
+    return True, value
+
+
+def changes(field: Field | None, old: Any, new: Any) -> tuple[FieldSet, FieldSet]:
+    """What ``new`` adds or changes, and what of ``old`` it has no more."""
+    touched: FieldSet = {}
+    gone: FieldSet = {}
+    before = {step: (child, item) for step, child, item in children(field, old)}
+    after = {step: (child, item) for step, child, item in children(field, new)}
+    for step, (child, item) in after.items():
+        if step not in before:
+            below = fields_of(child, item)
+            # A new map or list is a member itself, beside what it holds.
+            touched[step] = {SELF: {}, **below} if below else {}
+        elif before[step][1] != item:
+            deeper, less = changes(child, before[step][1], item)
+            if deeper or less:
+                if deeper:
+                    touched[step] = deeper
+                if less:
+                    gone[step] = less
+            elif not _inner(child, item) or not _inner(child, before[step][1]):
+                touched[step] = {}
+    for step, (child, item) in before.items():
+        if step not in after:
+            below = fields_of(child, item)
+            gone[step] = {SELF: {}, **below} if below else {}
+    return touched, gone
+
+
+def _inner(field: Field | None, value: Any) -> bool:
+    return is_granular(field, value) or is_keyed_list(field, value) or is_set(field, value)
+
+
+def merged(field: Field | None, live: Any, applied: Any) -> Any:
+    """``live`` with the applied configuration laid on it; neither is changed."""
+    if is_granular(field, applied):
+        found = dict(live) if isinstance(live, dict) else {}
+        for name, item in applied.items():
+            child = field.child(name) if field is not None else None
+            found[name] = merged(child, found.get(name), item)
+        return found
+    if is_keyed_list(field, applied) and isinstance(live, list) and field is not None:
+        wanted = {item_step(field, item): item for item in applied}
+        kept = []
+        for item in live:
+            step = item_step(field, item)
+            kept.append(merged(field.items, item, wanted.pop(step)) if step in wanted else item)
+        return kept + list(wanted.values())
+    if is_set(field, applied) and isinstance(live, list):
+        return live + [item for item in applied if item not in live]
+    return applied
+
+
+def pruned(field: Field | None, value: Any, gone: set[tuple[Step, ...]], path: tuple[Step, ...] = ()) -> Any:
+    """``value`` without what stands at these paths; objects and lists that become empty by it go too."""
+    if not _inner(field, value):
+        return value
+    kept: list[tuple[Step, Any]] = []
+    changed = False
+    for step, child, item in children(field, value):
+        here = (*path, step)
+        if here in gone:
+            changed = True
+            continue
+        below = pruned(child, item, gone, here)
+        if below != item:
+            changed = True
+            if below in ({}, []):
+                continue
+        kept.append((step, below))
+    if not changed:
+        return value
+    if isinstance(value, dict):
+        return {step.removeprefix("f:"): item for step, item in kept}
+    return [item for _, item in kept]
+
+
+def check_declared(field: Field | None, value: Any, path: str = "") -> list[str]:
+    """What of an applied configuration the schema does not know."""
+    found: list[str] = []
+    if isinstance(value, dict) and field is not None:
+        if field.type not in (FieldType.OBJECT, FieldType.MAP, FieldType.ANY):
+            return [f"{path}: expected {_word(field)}, got {_shown(value)}"]
+        for name, item in value.items():
+            child = field.child(name)
+            if child is None and field.type is FieldType.OBJECT and not field.preserves_unknown:
+                found.append(f"{path}.{name}: field not declared in schema")
+            elif child is not None and item is not None:
+                found += check_declared(child, item, f"{path}.{name}")
+    elif isinstance(value, list) and field is not None:
+        if field.type not in (FieldType.LIST, FieldType.ANY):
+            return [f"{path}: expected {_word(field)}, got {_shown(value)}"]
+        found += _list_problems(field, value, path)
+    elif field is not None and value is not None and field.type in (FieldType.OBJECT, FieldType.MAP, FieldType.LIST):
+        return [f"{path}: expected {_word(field)}, got {_shown(value)}"]
+    elif field is not None and field.type is FieldType.STRING and value is not None and not isinstance(value, str):
+        return [f"{path}: expected string, got &value.valueUnstructured{{Value:{value}}}"]
+    return found
+
+
+def _list_problems(field: Field, value: list[Any], path: str) -> list[str]:
+    found: list[str] = []
+    seen: set[Step] = set()
+    for index, item in enumerate(value):
+        if field.list_type == "map" and isinstance(item, dict):
+            step = item_step(field, item)
+            keys = json.loads(step[2:])
+            missing = [name for name in field.list_map_keys if name not in keys]
+            if missing:
+                found.append(
+                    f"{path}: element {index}: associative list with keys has an element that omits key field "
+                    f'"{missing[0]}" (and doesn\'t have default value)'
+                )
+                continue
+            if step in seen:
+                found.append(f"{path}: duplicate entries for key {_keys_text(keys)}")
+            seen.add(step)
+        if field.items is not None:
+            found += check_declared(field.items, item, f"{path}[{index}]")
+    return found
+
+
+def _keys_text(keys: Json) -> str:
+    pairs = ",".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in sorted(keys.items()))
+    return f"[{pairs}]"
+
+
+def _word(field: Field) -> str:
+    return {FieldType.OBJECT: "map", FieldType.MAP: "map", FieldType.LIST: "list"}.get(field.type, str(field.type))
+
+
+def _shown(value: Any) -> str:
+    return f"&{{{value}}}"
+
+
+def path_text(path: tuple[Step, ...]) -> str:
+    """A path as conflicts name it: ``.spec.containers[name="a"].image``."""
+    parts = []
+    for step in path:
+        kind, text = step[:2], step[2:]
+        if kind == "f:":
+            parts.append(f".{text}")
+        elif kind == "k:":
+            parts.append(_keys_text(json.loads(text)))
+        else:
+            parts.append(f"[={text}]")
+    return "".join(parts)

@@ -1,0 +1,176 @@
+"""DaemonSet: one Pod on every node that takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from app.kube.client import Client
+from app.kube.controller import Controller, Result, Watch, to_self
+from app.kube.errors import NotFound
+from app.kube.intorpercent import scaled
+from app.kube.objects import decoder
+from app.kube.reflector import Reflector
+from app.kube.resources import DAEMONSETS, ObjectKey
+from app.kube.selectors import compile_selector
+from app.kube.store import Store, key_of
+from app.sandbox.controllers.objects import Workload
+from app.sandbox.controllers.pods import PodControl, available_in, is_ready, matching_workloads, owner_reference, pod_of
+from app.sandbox.controllers.revisions import LABEL, Revisions
+from app.sandbox.controllers.writing import patch_status
+from app.sandbox.kubelet.plan import FINISHED
+from app.sandbox.objects import Node, Pod, PodSpec
+from app.sandbox.scheduler.filters import suits
+
+_TOLERATED: Final = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Nodes that get a Pod, and Pods that go."""
+
+    create: tuple[str, ...] = ()
+    delete: tuple[Pod, ...] = ()
+
+
+def daemon_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The template's spec with the tolerations all daemons have."""
+    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
+    return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *added]}
+
+
+def node_of(pod: Pod) -> str:
+    """The node a daemon's Pod is for, bound or not."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    for term in affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else ():
+        for field in term.match_fields:
+            if field.key == "metadata.name" and field.values:
+                return field.values[0]
+    return pod.spec.node_name
+
+
+def plan(found: Workload, nodes: Sequence[Node], pods: Sequence[Pod], update: str, now: datetime) -> Plan:
+    """What is missing, what is too much, and what a roll-out replaces next."""
+    spec = msgspec.convert(daemon_spec(found.spec.template.spec), PodSpec)
+    wanted = {node.metadata.name for node in nodes if suits(spec, node)}
+    by_node: dict[str, list[Pod]] = {}
+    for pod in pods:
+        by_node.setdefault(node_of(pod), []).append(pod)
+    alive = {name: [one for one in there if one.metadata.deletion_timestamp is None] for name, there in by_node.items()}
+    delete = [pod for name, there in alive.items() if name not in wanted for pod in there]
+    for name in wanted:
+        there = alive.get(name, [])
+        over = [pod for pod in there if pod.status.phase in FINISHED]
+        delete += over
+        kept = sorted((pod for pod in there if pod not in over), key=lambda pod: (not is_ready(pod), pod.metadata.name))
+        delete += kept[1:]
+    create = [name for name in sorted(wanted) if name not in by_node]
+    if found.spec.update_strategy.type != "OnDelete":
+        delete += _outdated(found, [one for name in sorted(wanted) for one in by_node.get(name, [])], update, now)
+    unique = {pod.metadata.uid: pod for pod in delete}
+    return Plan(tuple(create), tuple(unique.values()))
+
+
+def _outdated(found: Workload, pods: Sequence[Pod], update: str, now: datetime) -> list[Pod]:
+    """Pods of an older template: those that are not available at once, of the others as many as may be missing."""
+    limit = found.spec.update_strategy.rolling_update.max_unavailable
+    room = max(1, scaled(1 if limit is None else limit, len(pods), True))
+    chosen = []
+    for pod in pods:
+        available = not available_in(pod, found.spec.min_ready_seconds, now)
+        if pod.metadata.deletion_timestamp is not None or not available:
+            room -= 1
+    for pod in pods:
+        if pod.metadata.deletion_timestamp is not None or pod.metadata.labels.get(LABEL) == update:
+            continue
+        if available_in(pod, found.spec.min_ready_seconds, now):
+            chosen.append(pod)
+        elif room > 0:
+            room -= 1
+            chosen.append(pod)
+    return chosen
+
+
+class DaemonSets:
+    """The controller of DaemonSets."""
+
+    def __init__(self, client: Client, pods: Store[Pod], nodes: Store[Node], revisions: Revisions, rng: Random) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._revisions = revisions
+        self.sets: Store[Workload] = Store()
+        self._control = PodControl(client, pods, DAEMONSETS, rng)
+        self._reflector = Reflector(client, DAEMONSETS, self.sets, decode=decoder(Workload), rng=rng)
+        keys = matching_workloads(self.sets, DAEMONSETS, lambda one: compile_selector(one.spec.selector))
+        watches: list[Watch[Any]] = [
+            Watch(self.sets, to_self),
+            Watch(pods, keys),
+            Watch(nodes, lambda _change: [key_of(one) for one in self.sets.list()]),
+            Watch(revisions.store, lambda _change: ()),
+        ]
+        self.controller = Controller("sandbox-daemonsets", client.clock, watches, self._reconcile, workers=2)
+
+    def tasks(self) -> list[Any]:
+        """The coroutines to run side by side until cancelled."""
+        return [self._reflector.run(), self.controller.run()]
+
+    async def _reconcile(self, key: ObjectKey) -> Result | None:
+        found = self.sets.by_key(key)
+        if found is None:
+            self._control.forget(key)
+            return None
+        if seconds := self._control.waits(key):
+            return Result(requeue_after=seconds)
+        pods = list(await self._control.claim(found, compile_selector(found.spec.selector)))
+        update = await self._revisions.record(DAEMONSETS, found)
+        now = self._client.clock.now()
+        if found.metadata.deletion_timestamp is None:
+            todo = plan(found, self._nodes.list(), pods, update, now)
+            await self._control.create(key, [self._body(found, node, update) for node in todo.create])
+            await self._control.delete(key, todo.delete)
+        try:
+            return await self._report(found, pods, update, now)
+        except NotFound:
+            return None
+
+    def _body(self, found: Workload, node: str, update: str) -> dict[str, Any]:
+        template = found.spec.template
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        affinity = {**(template.spec.get("affinity") or {}), "nodeAffinity": required}
+        labels = {LABEL: update, "pod-template-generation": str(found.metadata.generation)}
+        name = self._control.new_name(f"{found.metadata.name}-")
+        owner = owner_reference(DAEMONSETS, found.metadata)
+        return pod_of(template.metadata, daemon_spec(template.spec) | {"affinity": affinity}, name, owner, labels)
+
+    async def _report(self, found: Workload, pods: Sequence[Pod], update: str, now: datetime) -> Result | None:
+        spec = msgspec.convert(daemon_spec(found.spec.template.spec), PodSpec)
+        wanted = {node.metadata.name for node in self._nodes.list() if suits(spec, node)}
+        right = {node_of(pod): pod for pod in pods if node_of(pod) in wanted}
+        waits = [available_in(pod, found.spec.min_ready_seconds, now) for pod in right.values()]
+        available = sum(wait == 0 for wait in waits)
+        status = {
+            "desiredNumberScheduled": len(wanted),
+            "currentNumberScheduled": len(right),
+            "updatedNumberScheduled": sum(pod.metadata.labels.get(LABEL) == update for pod in right.values()),
+            "numberReady": sum(map(is_ready, right.values())),
+            "numberAvailable": available,
+            "numberUnavailable": len(wanted) - available,
+            "numberMisscheduled": sum(node_of(pod) not in wanted for pod in pods),
+            "observedGeneration": found.metadata.generation,
+        }
+        await patch_status(self._client, DAEMONSETS, found, status)
+        soon = [wait for wait in waits if 0 < wait < float("inf")]
+        return Result(requeue_after=min(soon)) if soon else None

@@ -1,0 +1,260 @@
+"""Deployment: a ReplicaSet per template, and Pods moved from the old ones to the new one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from app.kube.client import Client
+from app.kube.controller import Controller, Result, Watch, to_controller, to_self
+from app.kube.errors import AlreadyExists, NotFound
+from app.kube.intorpercent import scaled
+from app.kube.objects import decoder
+from app.kube.reflector import Reflector
+from app.kube.resources import DEPLOYMENTS, REPLICASETS, ObjectKey
+from app.kube.store import Store
+from app.pods.hashes import fnv32a, safe_encode
+from app.sandbox.controllers.objects import Template, Workload
+from app.sandbox.controllers.pods import owner_reference
+from app.sandbox.controllers.writing import patch_status, with_conditions
+
+HASH: Final = "pod-template-hash"
+REVISION: Final = "deployment.kubernetes.io/revision"
+_DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
+_MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
+
+
+def template_hash(template: Template) -> str:
+    """What tells one template from another."""
+    text = json.dumps([template.metadata, template.spec], sort_keys=True).encode()
+    return safe_encode(str(fnv32a(text)))
+
+
+def same_template(deployment: Workload, replica_set: Workload) -> bool:
+    """Whether the ReplicaSet was made from the Deployment's template as it is now."""
+    theirs = dict(replica_set.spec.template.metadata)
+    theirs["labels"] = {key: value for key, value in (theirs.get("labels") or {}).items() if key != HASH}
+    ours = dict(deployment.spec.template.metadata)
+    ours["labels"] = ours.get("labels") or {}
+    return (_bare(theirs), replica_set.spec.template.spec) == (_bare(ours), deployment.spec.template.spec)
+
+
+def _bare(metadata: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in metadata.items() if value and key != "creationTimestamp"}
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A ReplicaSet is to have that many Pods."""
+
+    replica_set: Workload
+    replicas: int
+
+
+def plan_scaling(deployment: Workload, new: Workload | None, old: Sequence[Workload]) -> list[Scale]:
+    """The next steps of a roll-out: never more Pods than replicas and surge, never fewer available than allowed."""
+    wanted = deployment.spec.replicas
+    if deployment.spec.paused:
+        # What runs goes on; only the number follows, in the newest that has Pods.
+        active = new if new is not None else (old[-1] if old else None)
+        rest = sum(one.spec.replicas for one in old if one is not active)
+        return _scales([(active, max(0, wanted - rest))]) if active is not None else []
+    if deployment.spec.strategy.type == "Recreate":
+        if any(one.spec.replicas or one.status.replicas for one in old):
+            return _scales([(one, 0) for one in old])
+        return _scales([(new, wanted)]) if new is not None else []
+    if new is None:
+        return []
+    rolling = deployment.spec.strategy.rolling_update
+    surge = scaled(_or(rolling.max_surge, "25%"), wanted, True)
+    unavailable = min(scaled(_or(rolling.max_unavailable, "25%"), wanted, False), wanted)
+    if surge == 0 and unavailable == 0:
+        unavailable = 1
+    steps: list[tuple[Workload, int]] = []
+    total = new.spec.replicas + sum(one.spec.replicas for one in old)
+    grown = new.spec.replicas
+    if grown > wanted:
+        grown = wanted
+    elif grown < wanted:
+        grown += max(0, min(wanted - grown, wanted + surge - total))
+    steps.append((new, grown))
+    steps += _shrunk(old, new, wanted - unavailable, grown)
+    return _scales(steps)
+
+
+def _shrunk(old: Sequence[Workload], new: Workload, least: int, grown: int) -> list[tuple[Workload, int]]:
+    """The old ReplicaSets with as few Pods as may be: first without those that are not available anyway."""
+    new_unavailable = max(grown, new.spec.replicas) - new.status.available_replicas
+    total = max(grown, new.spec.replicas) + sum(one.spec.replicas for one in old)
+    spare = total - least - new_unavailable
+    sizes = {one.metadata.name: one.spec.replicas for one in old}
+    for one in old:
+        broken = min(max(0, one.spec.replicas - one.status.available_replicas), max(0, spare))
+        sizes[one.metadata.name] -= broken
+        spare -= broken
+    available = new.status.available_replicas + sum(one.status.available_replicas for one in old)
+    spare = min(spare, available - least)
+    for one in old:
+        gone = min(sizes[one.metadata.name], max(0, spare))
+        sizes[one.metadata.name] -= gone
+        spare -= gone
+    return [(one, sizes[one.metadata.name]) for one in old]
+
+
+def _scales(steps: Sequence[tuple[Workload, int]]) -> list[Scale]:
+    return [Scale(one, size) for one, size in steps if one.spec.replicas != size]
+
+
+def _or(value: int | str | None, default: str) -> int | str:
+    return default if value is None else value
+
+
+def revision_of(one: Workload) -> int:
+    """The number of the roll-out a ReplicaSet belongs to."""
+    text = one.metadata.annotations.get(REVISION, "0")
+    return int(text) if text.isdigit() else 0
+
+
+class Deployments:
+    """The controller of Deployments; ``sets`` is the ReplicaSets' own store, with an index ``owner``."""
+
+    def __init__(self, client: Client, sets: Store[Workload], rng: Random) -> None:
+        self._client = client
+        self._sets = sets
+        self.deployments: Store[Workload] = Store()
+        self._reflector = Reflector(client, DEPLOYMENTS, self.deployments, decode=decoder(Workload), rng=rng)
+        watches: list[Watch[Any]] = [Watch(self.deployments, to_self), Watch(sets, to_controller(DEPLOYMENTS))]
+        self.controller = Controller("sandbox-deployments", client.clock, watches, self._reconcile, workers=4)
+
+    def tasks(self) -> list[Any]:
+        """The coroutines to run side by side until cancelled."""
+        return [self._reflector.run(), self.controller.run()]
+
+    async def _reconcile(self, key: ObjectKey) -> Result | None:
+        found = self.deployments.by_key(key)
+        if found is None:
+            return None
+        owned = sorted(self._sets.by_index("owner", found.metadata.uid), key=revision_of)
+        new = next((one for one in reversed(owned) if same_template(found, one)), None)
+        old = [one for one in owned if one is not new]
+        try:
+            if found.metadata.deletion_timestamp is None:
+                if new is None and not found.spec.paused:
+                    if found.spec.strategy.type != "Recreate" or not any(
+                        one.spec.replicas or one.status.replicas for one in old
+                    ):
+                        await self._create(found, old)
+                elif new is not None:
+                    await self._number(found, new, old)
+                for step in plan_scaling(found, new, old):
+                    await self._scale(found, step)
+                await self._clean_up(found, new, old)
+            await self._report(found, new, old)
+        except NotFound:
+            return None
+        return None
+
+    async def _create(self, found: Workload, old: Sequence[Workload]) -> None:
+        digest = template_hash(found.spec.template)
+        template = found.spec.template
+        labels = {**template.labels, HASH: digest}
+        selector = dict(found.spec.selector)
+        selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH: digest}
+        room = found.spec.replicas
+        if found.spec.strategy.type != "Recreate":
+            surge = scaled(_or(found.spec.strategy.rolling_update.max_surge, "25%"), found.spec.replicas, True)
+            room = max(0, min(room, room + surge - sum(one.spec.replicas for one in old)))
+        revision = str(max(map(revision_of, old), default=0) + 1)
+        metadata = {
+            "name": f"{found.metadata.name}-{digest}",
+            "labels": labels,
+            "annotations": self._annotations(found, revision),
+            "ownerReferences": [owner_reference(DEPLOYMENTS, found.metadata)],
+        }
+        spec = {
+            "replicas": room,
+            "minReadySeconds": found.spec.min_ready_seconds,
+            "selector": selector,
+            "template": {"metadata": {**template.metadata, "labels": labels}, "spec": template.spec},
+        }
+        try:
+            await self._client.create(REPLICASETS, {"metadata": metadata, "spec": spec}, found.metadata.namespace)
+        except AlreadyExists:
+            return  # the cache does not show it yet
+        await self._note_revision(found, revision)
+
+    def _annotations(self, found: Workload, revision: str) -> dict[str, str]:
+        surge = scaled(_or(found.spec.strategy.rolling_update.max_surge, "25%"), found.spec.replicas, True)
+        return {
+            REVISION: revision,
+            _DESIRED: str(found.spec.replicas),
+            _MAXIMUM: str(found.spec.replicas + (surge if found.spec.strategy.type != "Recreate" else 0)),
+        }
+
+    async def _number(self, found: Workload, new: Workload, old: Sequence[Workload]) -> None:
+        """A template that comes back is the newest revision again."""
+        latest = max(map(revision_of, old), default=0)
+        revision = str(max(revision_of(new), latest + 1 if revision_of(new) <= latest else 1))
+        wanted = self._annotations(found, revision)
+        if any(new.metadata.annotations.get(key) != value for key, value in wanted.items()):
+            body = {"metadata": {"uid": new.metadata.uid, "annotations": wanted}}
+            await self._client.patch(REPLICASETS, new.metadata.name, body, new.metadata.namespace)
+        await self._note_revision(found, revision)
+
+    async def _note_revision(self, found: Workload, revision: str) -> None:
+        if found.metadata.annotations.get(REVISION) != revision:
+            body = {"metadata": {"uid": found.metadata.uid, "annotations": {REVISION: revision}}}
+            await self._client.patch(DEPLOYMENTS, found.metadata.name, body, found.metadata.namespace)
+
+    async def _scale(self, found: Workload, step: Scale) -> None:
+        metadata = step.replica_set.metadata
+        body = {
+            "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+            "spec": {"replicas": step.replicas},
+        }
+        await self._client.patch(REPLICASETS, metadata.name, body, found.metadata.namespace)
+
+    async def _clean_up(self, found: Workload, new: Workload | None, old: Sequence[Workload]) -> None:
+        """Old ReplicaSets beyond the limit go, when the roll-out is over."""
+        if new is None or new.status.available_replicas < found.spec.replicas:
+            return
+        empty = [one for one in old if not one.spec.replicas and not one.status.replicas]
+        for one in empty[: max(0, len(empty) - found.spec.revision_history_limit)]:
+            await self._client.delete(REPLICASETS, one.metadata.name, one.metadata.namespace, uid=one.metadata.uid)
+
+    async def _report(self, found: Workload, new: Workload | None, old: Sequence[Workload]) -> None:
+        owned = [*old, *([new] if new is not None else [])]
+        wanted = found.spec.replicas
+        total = sum(one.status.replicas for one in owned)
+        available = sum(one.status.available_replicas for one in owned)
+        updated = new.status.replicas if new is not None else 0
+        complete = updated == total == available == wanted
+        rolling = found.spec.strategy.rolling_update
+        least = wanted - min(scaled(_or(rolling.max_unavailable, "25%"), wanted, False), wanted)
+        if available >= least:
+            state = ("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+        else:
+            text = "Deployment does not have minimum availability."
+            state = ("Available", "False", "MinimumReplicasUnavailable", text)
+        name = new.metadata.name if new is not None else found.metadata.name
+        if complete:
+            text = f'ReplicaSet "{name}" has successfully progressed.'
+            progress = ("Progressing", "True", "NewReplicaSetAvailable", text)
+        elif found.spec.paused:
+            progress = ("Progressing", "Unknown", "DeploymentPaused", "Deployment is paused")
+        else:
+            progress = ("Progressing", "True", "ReplicaSetUpdated", f'ReplicaSet "{name}" is progressing.')
+        now = self._client.clock.now()
+        status = {
+            "observedGeneration": found.metadata.generation,
+            "replicas": total,
+            "updatedReplicas": updated,
+            "readyReplicas": sum(one.status.ready_replicas for one in owned),
+            "availableReplicas": available,
+            "unavailableReplicas": max(0, total - available) if total >= wanted else max(0, wanted - available),
+            "conditions": with_conditions(found.status.conditions, [state, progress], now, updates=True),
+        }
+        await patch_status(self._client, DEPLOYMENTS, found, status)

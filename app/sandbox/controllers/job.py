@@ -1,0 +1,192 @@
+"""Job: Pods that come to an end, as often as asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Any, Final
+
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.controller import Controller, Result, Watch, to_self
+from app.kube.errors import NotFound
+from app.kube.objects import decoder
+from app.kube.reflector import Reflector
+from app.kube.resources import ObjectKey
+from app.kube.selectors import compile_selector
+from app.kube.store import Store
+from app.sandbox.controllers.objects import JOBS, Job
+from app.sandbox.controllers.pods import PodControl, is_active, is_ready, matching_workloads, owner_reference, pod_of
+from app.sandbox.controllers.writing import patch_status, with_conditions
+from app.sandbox.objects import Pod
+
+INDEX: Final = "batch.kubernetes.io/job-completion-index"
+_BACK_OFF: Final = 10.0
+_LONGEST: Final = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do for a Job. ``create``: the indexes of the Pods to make (-1 where it has none)."""
+
+    create: tuple[int, ...] = ()
+    delete: tuple[Pod, ...] = ()
+    #: '' while it goes on, Complete or Failed when it is over, and why.
+    over: str = ""
+    reason: str = ""
+    message: str = ""
+    again: float = 0.0
+
+
+def is_over(job: Job) -> bool:
+    """Complete or failed."""
+    return any(one.type in ("Complete", "Failed") and one.status == "True" for one in job.status.conditions)
+
+
+def index_of(pod: Pod) -> int:
+    """The completion index of a Pod of an indexed Job; -1 for others."""
+    text = pod.metadata.annotations.get(INDEX, "")
+    return int(text) if text.isdigit() else -1
+
+
+def plan(job: Job, pods: Sequence[Pod], now: datetime) -> Plan:
+    """The next step of a Job that is not over."""
+    spec = job.spec
+    active = [pod for pod in pods if is_active(pod)]
+    failures = [pod for pod in pods if pod.status.phase == "Failed"]
+    succeeded = [pod for pod in pods if pod.status.phase == "Succeeded"]
+    if spec.suspend:
+        return Plan(delete=tuple(active))
+    if len(failures) + _restarts(active) > spec.backoff_limit:
+        text = "Job has reached the specified backoff limit"
+        return Plan(delete=tuple(active), over="Failed", reason="BackoffLimitExceeded", message=text)
+    remaining = 0.0
+    if spec.active_deadline_seconds is not None and job.status.start_time is not None:
+        remaining = spec.active_deadline_seconds - (now - job.status.start_time).total_seconds()
+        if remaining <= 0:
+            text = "Job was active longer than specified deadline"
+            return Plan(delete=tuple(active), over="Failed", reason="DeadlineExceeded", message=text)
+    indexed = spec.completion_mode == "Indexed"
+    done = {index_of(pod) for pod in succeeded} if indexed else set()
+    finished = len(done) if indexed else len(succeeded)
+    complete = finished >= spec.completions if spec.completions is not None else bool(succeeded) and not active
+    if complete:
+        text = "Reached expected number of succeeded pods"
+        return Plan(delete=tuple(active), over="Complete", reason="CompletionsReached", message=text)
+    if spec.completions is None:
+        wanted = len(active) if succeeded else spec.parallelism
+    else:
+        wanted = min(spec.parallelism, spec.completions - finished)
+    missing = wanted - len(active)
+    if missing < 0:
+        return Plan(delete=tuple(active[missing:]), again=remaining)
+    if missing and (wait := _wait(failures, now)) > 0:
+        return Plan(again=min(wait, remaining) if remaining else wait)
+    if not indexed or spec.completions is None:
+        return Plan(create=(-1,) * missing, again=remaining)
+    taken = done | {index_of(pod) for pod in active}
+    free = [number for number in range(spec.completions) if number not in taken]
+    return Plan(create=tuple(free[:missing]), again=remaining)
+
+
+def _restarts(pods: Sequence[Pod]) -> int:
+    return sum(status.restart_count for pod in pods for status in pod.status.container_statuses)
+
+
+def _wait(failures: Sequence[Pod], now: datetime) -> float:
+    """Seconds until the next Pod may be made after failures: 10, 20, 40 …"""
+    ends = [
+        status.state.terminated.finished_at
+        for pod in failures
+        for status in pod.status.container_statuses
+        if status.state.terminated is not None and status.state.terminated.finished_at is not None
+    ]
+    if not ends:
+        return 0.0
+    back_off = min(_LONGEST, _BACK_OFF * 2.0 ** (len(failures) - 1))
+    return back_off - (now - max(ends)).total_seconds()
+
+
+class Jobs:
+    """The controller of Jobs."""
+
+    def __init__(self, client: Client, pods: Store[Pod], rng: Random) -> None:
+        self._client = client
+        self.jobs: Store[Job] = Store()
+        self._control = PodControl(client, pods, JOBS, rng)
+        self._reflector = Reflector(client, JOBS, self.jobs, decode=decoder(Job), rng=rng)
+        keys = matching_workloads(self.jobs, JOBS, lambda one: compile_selector(one.spec.selector))
+        watches: list[Watch[Any]] = [Watch(self.jobs, to_self), Watch(pods, keys)]
+        self.controller = Controller("sandbox-jobs", client.clock, watches, self._reconcile, workers=2)
+
+    def tasks(self) -> list[Any]:
+        """The coroutines to run side by side until cancelled."""
+        return [self._reflector.run(), self.controller.run()]
+
+    async def _reconcile(self, key: ObjectKey) -> Result | None:
+        job = self.jobs.by_key(key)
+        if job is None or job.metadata.deletion_timestamp is not None:
+            self._control.forget(key)
+            return None
+        now = self._client.clock.now()
+        if is_over(job):
+            return await self._expire(job, now)
+        if seconds := self._control.waits(key):
+            return Result(requeue_after=seconds)
+        pods = await self._control.claim(job, compile_selector(job.spec.selector))
+        todo = plan(job, pods, now)
+        try:
+            await self._control.delete(key, todo.delete)
+            await self._control.create(key, [self._body(job, index) for index in todo.create])
+            await self._report(job, pods, todo, now)
+        except NotFound:
+            return None
+        return Result(requeue_after=todo.again)
+
+    def _body(self, job: Job, index: int) -> dict[str, Any]:
+        template = job.spec.template
+        owner = owner_reference(JOBS, job.metadata)
+        prefix = f"{job.metadata.name}-" if index < 0 else f"{job.metadata.name}-{index}-"
+        labels = {INDEX: str(index)} if index >= 0 else {}
+        body = pod_of(template.metadata, template.spec, self._control.new_name(prefix), owner, labels)
+        if index >= 0:
+            body["metadata"]["annotations"] = {**(body["metadata"].get("annotations") or {}), INDEX: str(index)}
+        return body
+
+    async def _report(self, job: Job, pods: Sequence[Pod], todo: Plan, now: datetime) -> None:
+        active = [pod for pod in pods if is_active(pod) and pod not in todo.delete]
+        status: dict[str, Any] = {
+            "active": len(active) + len(todo.create),
+            "ready": sum(map(is_ready, active)),
+            "succeeded": sum(pod.status.phase == "Succeeded" for pod in pods),
+            "failed": sum(pod.status.phase == "Failed" for pod in pods),
+        }
+        if job.status.start_time is None and not job.spec.suspend:
+            status["startTime"] = rfc3339(now)
+        if todo.over:
+            first = "SuccessCriteriaMet" if todo.over == "Complete" else "FailureTarget"
+            wanted = [(name, "True", todo.reason, todo.message) for name in (first, todo.over)]
+            status["conditions"] = with_conditions(job.status.conditions, wanted, now)
+            if todo.over == "Complete":
+                status["completionTime"] = rfc3339(now)
+        await patch_status(self._client, JOBS, job, status)
+
+    async def _expire(self, job: Job, now: datetime) -> Result | None:
+        """A finished Job goes when its time to live is over."""
+        limit = job.spec.ttl_seconds_after_finished
+        if limit is None:
+            return None
+        ended = max((one.last_transition_time or now for one in job.status.conditions), default=now)
+        remaining = limit - (now - ended).total_seconds()
+        if remaining > 0:
+            return Result(requeue_after=remaining)
+        metadata = job.metadata
+        try:
+            await self._client.delete(
+                JOBS, metadata.name, metadata.namespace, propagation_policy="Background", uid=metadata.uid
+            )
+        except NotFound:
+            return None
+        return None

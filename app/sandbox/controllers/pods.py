@@ -1,0 +1,233 @@
+"""What all controllers that own Pods share: whose Pods they are, which are ready, and making and taking away some."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from random import Random
+from typing import Any, Final
+
+from app.kube.client import Client, PatchType
+from app.kube.errors import AlreadyExists, NotFound
+from app.kube.expectations import ScaleAction, ScaleExpectations
+from app.kube.objects import Object, ObjectMeta
+from app.kube.resources import PODS, ObjectKey, Resource
+from app.kube.selectors import Selector
+from app.kube.store import Change, Store, key_of
+from app.pods.hashes import random_suffix
+from app.sandbox.kubelet.plan import FINISHED
+from app.sandbox.objects import Pod
+
+OWNER: Final = "controller's uid"
+ORPHANS: Final = "namespace of Pods without controller"
+#: More Pods than this are not made or taken away in one go.
+BURST: Final = 500
+#: When an expectation that the cache does not show is given up, in seconds.
+PATIENCE: Final = 30.0
+
+#: What a store of Pods must have for these controllers.
+INDEXES: Final[Mapping[str, Callable[[Pod], Iterable[str]]]] = {
+    OWNER: lambda pod: [pod.metadata.controller.uid] if pod.metadata.controller is not None else [],
+    ORPHANS: lambda pod: [pod.metadata.namespace] if pod.metadata.controller is None else [],
+}
+
+
+def owner_reference(owner: Resource, metadata: ObjectMeta) -> dict[str, Any]:
+    """What makes ``metadata``'s object the controller of another."""
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def pod_of(
+    template_metadata: Mapping[str, Any],
+    template_spec: Mapping[str, Any],
+    name: str,
+    owner: Mapping[str, Any],
+    labels: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """The body of a Pod made from a template."""
+    metadata: dict[str, Any] = {"name": name, "ownerReferences": [dict(owner)]}
+    for field in ("labels", "annotations", "finalizers"):
+        if template_metadata.get(field):
+            metadata[field] = template_metadata[field]
+    if labels:
+        metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    return {"metadata": metadata, "spec": dict(template_spec)}
+
+
+def is_active(pod: Pod) -> bool:
+    """Neither over nor on its way out."""
+    return pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None
+
+
+def is_ready(pod: Pod) -> bool:
+    """Its condition Ready is true."""
+    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+
+
+def available_in(pod: Pod, min_ready_seconds: int, now: datetime) -> float:
+    """Seconds until the Pod counts as available; zero: it does; infinite: it is not ready."""
+    for one in pod.status.conditions:
+        if one.type == "Ready" and one.status == "True":
+            if min_ready_seconds == 0 or one.last_transition_time is None:
+                return 0.0
+            return max(0.0, min_ready_seconds - (now - one.last_transition_time).total_seconds())
+    return float("inf")
+
+
+def to_delete_first(pod: Pod) -> tuple[Any, ...]:
+    """Sorts first what is missed least: not bound, not running, not ready, cheap by annotation, young."""
+    phase = {"Pending": 0, "Unknown": 1, "": 0}.get(pod.status.phase, 2)
+    try:
+        cost = int(pod.metadata.annotations.get("controller.kubernetes.io/pod-deletion-cost", "0"))
+    except ValueError:
+        cost = 0
+    created = pod.metadata.creation_timestamp
+    age = -created.timestamp() if created is not None else 0.0
+    return bool(pod.spec.node_name), phase, is_ready(pod), cost, age, pod.metadata.name
+
+
+class PodControl:
+    """Pods of the workloads of one kind. It knows what was asked for and the cache does not show yet."""
+
+    def __init__(self, client: Client, pods: Store[Pod], owner: Resource, rng: Random) -> None:
+        self.pods = pods
+        self.owner = owner
+        self.rng = rng
+        self._client = client
+        self._expected: ScaleExpectations[ObjectKey] = ScaleExpectations(client.clock)
+        pods.subscribe(self._observe)
+
+    def _observe(self, change: Change[Pod]) -> None:
+        metadata = change.object.metadata
+        reference = metadata.controller
+        if reference is None or (reference.kind, reference.group) != (self.owner.kind, self.owner.group):
+            return
+        key = ObjectKey(metadata.namespace, reference.name)
+        if change.old is None:
+            self._expected.observe(key, ScaleAction.CREATE, metadata.name)
+        if change.new is None or change.new.metadata.deletion_timestamp is not None:
+            self._expected.observe(key, ScaleAction.DELETE, metadata.uid)
+
+    def waits(self, key: ObjectKey) -> float:
+        """Seconds for which the cache cannot be trusted about the workload's Pods; zero: it can."""
+        unsatisfied = self._expected.unsatisfied(key)
+        if unsatisfied is None:
+            return 0.0
+        remaining = unsatisfied.remaining(PATIENCE)
+        if not remaining:
+            self._expected.forget(key)
+        return remaining
+
+    def forget(self, key: ObjectKey) -> None:
+        """The workload is gone."""
+        self._expected.forget(key)
+
+    async def claim(self, owner: Object, selector: Selector) -> list[Pod]:
+        """The workload's Pods. Takes over those that match and belong to nobody, and lets go those that do not."""
+        metadata = owner.metadata
+        uid, namespace = metadata.uid or "", metadata.namespace or ""
+        mine = []
+        for pod in self.pods.by_index(OWNER, uid):
+            if selector.matches(pod.metadata.labels) or pod.metadata.deletion_timestamp is not None:
+                mine.append(pod)
+            elif _is_alive(owner):
+                await self._reference(pod, {"$patch": "delete", "uid": uid})
+        if not _is_alive(owner):
+            return mine
+        for pod in self.pods.by_index(ORPHANS, namespace):
+            if selector.matches(pod.metadata.labels) and is_active(pod) and not selector.empty:
+                body = {
+                    "apiVersion": self.owner.api_version,
+                    "kind": self.owner.kind,
+                    "name": metadata.name,
+                    "uid": uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+                await self._reference(pod, body)
+                mine.append(pod)
+        return mine
+
+    async def _reference(self, pod: Pod, reference: Mapping[str, Any]) -> None:
+        metadata = pod.metadata
+        patch = {"metadata": {"uid": metadata.uid, "ownerReferences": [reference]}}
+        try:
+            await self._client.patch(PODS, metadata.name, patch, metadata.namespace, kind=PatchType.STRATEGIC)
+        except NotFound:
+            return
+
+    def new_name(self, prefix: str) -> str:
+        """A name for a Pod of ``prefix``, as the API server would make one."""
+        return f"{prefix[:58]}{random_suffix(self.rng)}"
+
+    async def create(self, key: ObjectKey, bodies: Sequence[dict[str, Any]]) -> None:
+        """Make Pods: one, then two, then four … so that what refuses all of them is asked only once."""
+        begun, size = 0, 1
+        while begun < len(bodies):
+            batch = bodies[begun : begun + size]
+            await _all(self._create(key, body) for body in batch)
+            begun += len(batch)
+            size *= 2
+
+    async def _create(self, key: ObjectKey, body: dict[str, Any]) -> None:
+        name = body["metadata"]["name"]
+        self._expected.expect(key, ScaleAction.CREATE, name)
+        try:
+            await self._client.create(PODS, body, key.namespace)
+        except BaseException as error:
+            self._expected.observe(key, ScaleAction.CREATE, name)
+            if not isinstance(error, AlreadyExists):
+                raise
+
+    async def delete(self, key: ObjectKey, pods: Iterable[Pod]) -> None:
+        """Ask Pods to go."""
+        await _all(self._delete(key, pod) for pod in pods)
+
+    async def _delete(self, key: ObjectKey, pod: Pod) -> None:
+        metadata = pod.metadata
+        self._expected.expect(key, ScaleAction.DELETE, metadata.uid)
+        try:
+            await self._client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
+        except BaseException as error:
+            self._expected.observe(key, ScaleAction.DELETE, metadata.uid)
+            if not isinstance(error, NotFound):
+                raise
+
+
+def _is_alive(owner: Object) -> bool:
+    return getattr(owner.metadata, "deletion_timestamp", None) is None
+
+
+async def _all(work: Iterable[Any]) -> None:
+    """Do all of it at once; the first error is raised when all is done."""
+    for outcome in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+
+def matching_workloads(workloads: Store[Any], owner: Resource, selector_of: Callable[[Any], Selector]) -> Any:
+    """Keys for a watch on Pods: the Pod's workload, and for an orphan the workloads that could take it over."""
+
+    def keys(change: Change[Pod]) -> Iterable[ObjectKey]:
+        found: dict[ObjectKey, None] = {}
+        for pod in (change.old, change.new):
+            if pod is None:
+                continue
+            reference = pod.metadata.controller
+            if reference is None:
+                for one in workloads.list(pod.metadata.namespace):
+                    if selector_of(one).matches(pod.metadata.labels):
+                        found[key_of(one)] = None
+            elif (reference.kind, reference.group) == (owner.kind, owner.group):
+                found[ObjectKey(pod.metadata.namespace, reference.name)] = None
+        return found
+
+    return keys

@@ -1,0 +1,193 @@
+"""StatefulSet: Pods with ordinals and claims of their own, made, taken away and replaced in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Any, Final
+
+from app.kube.client import Client
+from app.kube.controller import Controller, Result, Watch, to_self
+from app.kube.errors import AlreadyExists, NotFound
+from app.kube.objects import decoder
+from app.kube.reflector import Reflector
+from app.kube.resources import PERSISTENTVOLUMECLAIMS, STATEFULSETS, ObjectKey
+from app.kube.selectors import compile_selector
+from app.kube.store import Store
+from app.sandbox.controllers.objects import Workload
+from app.sandbox.controllers.pods import PodControl, available_in, is_ready, matching_workloads, owner_reference, pod_of
+from app.sandbox.controllers.revisions import LABEL, Revisions
+from app.sandbox.controllers.writing import patch_status
+from app.sandbox.kubelet.plan import FINISHED
+from app.sandbox.objects import Pod
+
+POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
+POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Ordinals to make, with their revision, and Pods to take away."""
+
+    create: tuple[tuple[int, str], ...] = ()
+    delete: tuple[Pod, ...] = ()
+    #: Look again after so many seconds.
+    again: float = 0.0
+
+
+def ordinal_of(pod: Pod) -> int:
+    """The number at the end of a Pod's name; -1 if there is none."""
+    number = pod.metadata.name.rpartition("-")[2]
+    return int(number) if number.isdigit() else -1
+
+
+def plan(found: Workload, pods: Sequence[Pod], current: str, update: str, now: datetime) -> Plan:
+    """The next step. In order (unless ``Parallel``): the next Pod waits until those before it are available."""
+    spec = found.spec
+    start = spec.ordinals.get("start", 0)
+    wanted = range(start, start + spec.replicas)
+    by_ordinal = {ordinal_of(pod): pod for pod in pods}
+    partition = spec.update_strategy.rolling_update.partition
+    rolls = spec.update_strategy.type != "OnDelete"
+    parallel = spec.pod_management_policy == "Parallel"
+    create: list[tuple[int, str]] = []
+    waits: list[float] = []
+    for ordinal in wanted:
+        pod = by_ordinal.get(ordinal)
+        if pod is not None and pod.status.phase in FINISHED and pod.metadata.deletion_timestamp is None:
+            return Plan(delete=(pod,))
+        if pod is None:
+            create.append((ordinal, current if rolls and ordinal < partition + start else update))
+            if not parallel:
+                return Plan(tuple(create))
+            continue
+        wait = float("inf")
+        if pod.metadata.deletion_timestamp is None:
+            wait = available_in(pod, spec.min_ready_seconds, now)
+        if wait:
+            waits.append(wait)
+            if not parallel:
+                return Plan(again=wait if wait < float("inf") else 0.0)
+    if create:
+        return Plan(tuple(create))
+    condemned = sorted((n for n in by_ordinal if n not in wanted), reverse=True)
+    if condemned:
+        leaving = [by_ordinal[number] for number in condemned]
+        asked = [pod for pod in leaving if pod.metadata.deletion_timestamp is None]
+        if parallel:
+            return Plan(delete=tuple(asked))
+        return Plan(delete=tuple(asked[:1]) if len(asked) == len(leaving) else ())
+    again = min((wait for wait in waits if wait < float("inf")), default=0.0)
+    if not rolls:
+        return Plan(again=again)
+    for ordinal in reversed(wanted):
+        pod = by_ordinal[ordinal]
+        if ordinal - start < partition:
+            break
+        if pod.metadata.labels.get(LABEL) != update:
+            return Plan(delete=(pod,) if pod.metadata.deletion_timestamp is None else ())
+        if not is_ready(pod) or available_in(pod, spec.min_ready_seconds, now):
+            break
+    return Plan(again=again)
+
+
+class StatefulSets:
+    """The controller of StatefulSets."""
+
+    def __init__(self, client: Client, pods: Store[Pod], revisions: Revisions, rng: Random) -> None:
+        self._client = client
+        self._revisions = revisions
+        self.sets: Store[Workload] = Store()
+        self._control = PodControl(client, pods, STATEFULSETS, rng)
+        self._reflector = Reflector(client, STATEFULSETS, self.sets, decode=decoder(Workload), rng=rng)
+        keys = matching_workloads(self.sets, STATEFULSETS, lambda one: compile_selector(one.spec.selector))
+        watches: list[Watch[Any]] = [
+            Watch(self.sets, to_self),
+            Watch(pods, keys),
+            Watch(revisions.store, lambda _change: ()),
+        ]
+        self.controller = Controller("sandbox-statefulsets", client.clock, watches, self._reconcile, workers=4)
+
+    def tasks(self) -> list[Any]:
+        """The coroutines to run side by side until cancelled."""
+        return [self._reflector.run(), self.controller.run()]
+
+    async def _reconcile(self, key: ObjectKey) -> Result | None:
+        found = self.sets.by_key(key)
+        if found is None:
+            self._control.forget(key)
+            return None
+        if seconds := self._control.waits(key):
+            return Result(requeue_after=seconds)
+        pods = list(await self._control.claim(found, compile_selector(found.spec.selector)))
+        digest = await self._revisions.record(STATEFULSETS, found)
+        update = f"{found.metadata.name}-{digest}"
+        current = found.status.current_revision or update
+        now = self._client.clock.now()
+        todo = Plan()
+        if found.metadata.deletion_timestamp is None:
+            todo = plan(found, pods, current, update, now)
+            await self._carry_out(key, found, todo)
+        try:
+            await self._report(found, pods, current, update, now)
+        except NotFound:
+            return None
+        return Result(requeue_after=todo.again)
+
+    async def _carry_out(self, key: ObjectKey, found: Workload, todo: Plan) -> None:
+        for ordinal, _ in todo.create:
+            await self._claims(found, ordinal)
+        await self._control.create(key, [self._body(found, ordinal, revision) for ordinal, revision in todo.create])
+        await self._control.delete(key, todo.delete)
+
+    def _body(self, found: Workload, ordinal: int, revision: str) -> dict[str, Any]:
+        name = f"{found.metadata.name}-{ordinal}"
+        labels = {POD_NAME: name, POD_INDEX: str(ordinal), LABEL: revision}
+        template = found.spec.template
+        spec = dict(template.spec) | {"hostname": name, "subdomain": found.spec.service_name}
+        claims = [
+            {"name": claim["metadata"]["name"], "persistentVolumeClaim": {"claimName": _claim_name(claim, name)}}
+            for claim in found.spec.volume_claim_templates
+        ]
+        if claims:
+            own = {claim["name"] for claim in claims}
+            spec["volumes"] = claims + [one for one in spec.get("volumes") or () if one["name"] not in own]
+        owner = owner_reference(STATEFULSETS, found.metadata)
+        return pod_of(template.metadata, spec, name, owner, labels)
+
+    async def _claims(self, found: Workload, ordinal: int) -> None:
+        for claim in found.spec.volume_claim_templates:
+            metadata: Mapping[str, Any] = claim.get("metadata") or {}
+            labels = {**(metadata.get("labels") or {}), **(found.spec.selector.get("matchLabels") or {})}
+            name = _claim_name(claim, f"{found.metadata.name}-{ordinal}")
+            body = {"metadata": {"name": name, "labels": labels}, "spec": claim.get("spec") or {}}
+            try:
+                await self._client.create(PERSISTENTVOLUMECLAIMS, body, found.metadata.namespace)
+            except AlreadyExists:
+                continue
+
+    async def _report(self, found: Workload, pods: Sequence[Pod], current: str, update: str, now: datetime) -> None:
+        alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+        revisions = [pod.metadata.labels.get(LABEL) for pod in alive]
+        ready = sum(map(is_ready, alive))
+        rolled_out = revisions.count(update) == len(alive) == found.spec.replicas == ready
+        if rolled_out:
+            current = update
+        status = {
+            "observedGeneration": found.metadata.generation,
+            "replicas": len(pods),
+            "readyReplicas": ready,
+            "availableReplicas": sum(not available_in(pod, found.spec.min_ready_seconds, now) for pod in alive),
+            "currentReplicas": revisions.count(current),
+            "updatedReplicas": revisions.count(update),
+            "currentRevision": current,
+            "updateRevision": update,
+            "collisionCount": 0,
+        }
+        await patch_status(self._client, STATEFULSETS, found, status)
+
+
+def _claim_name(claim: Mapping[str, Any], pod: str) -> str:
+    return f"{claim['metadata']['name']}-{pod}"

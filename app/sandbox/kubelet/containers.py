@@ -1,0 +1,460 @@
+"""One container's way: pull, wait for its configuration, start, run and be probed, stop, start again or be over. Pure.
+
+A container is at one :class:`Stage`; ``advance`` moves it on until it must wait for time or for something to change.
+Times are seconds on the node's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from app.kube.images import parse_image
+from app.kube.objects import Struct
+from app.sandbox.kubelet.behaviour import Behaviour, Pace
+from app.sandbox.kubelet.probes import PASSED, Asked, Kind, asked, first, probe_of
+from app.sandbox.kubelet.program import KILLED, NEVER, hook_of
+from app.sandbox.kubelet.status import ended, full_name, running, waiting
+from app.sandbox.objects import Container, ContainerStatus, Pod
+
+#: The kubelet's back-off, for pulls and for crashes: this, doubled up to the longest.
+BACK_OFF_SECONDS: Final = 10.0
+LONGEST_BACK_OFF: Final = 300.0
+#: A container that ran this long begins anew with the back-off.
+CALM_SECONDS: Final = 600.0
+#: How long a failed pull shows its error before the back-off does.
+ERROR_SHOWN_SECONDS: Final = 1.0
+#: More moves without time passing would be a mistake of ours.
+_MOST_MOVES: Final = 100
+_CHANGED: Final = "Container {} definition changed, will be restarted"
+
+
+class Stage(Enum):
+    """Where a container is."""
+
+    NEW = "new"
+    PULLING = "pulling"
+    PULL_FAILED = "pull failed"
+    PULL_BACK_OFF = "pull back-off"
+    BAD_IMAGE = "bad image"
+    CONFIGURING = "configuring"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+    CRASH_BACK_OFF = "crash back-off"
+
+
+class Run(Struct, frozen=True):
+    """What the node remembers of a container beside its status."""
+
+    stage: Stage = Stage.NEW
+    #: When it began to run.
+    since: float = 0.0
+    #: When it moves on from a stage that takes a while.
+    until: float = NEVER
+    #: The image pulled or run.
+    image: str = ""
+    pull_failures: int = 0
+    crashes: int = 0
+    #: The exit code of one that is being stopped, and why it is.
+    code: int = 0
+    why: str = ""
+    startup: Asked = PASSED
+    readiness: Asked = PASSED
+    liveness: Asked = PASSED
+
+
+NEW: Final = Run()
+
+
+class Happened(NamedTuple):
+    """An event of the Pod; ``container``: which one it is about."""
+
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+    container: str
+
+
+@dataclass(slots=True)
+class Context:
+    """One Pod at one moment, and what is noted while its containers move on."""
+
+    pod: Pod
+    now: float
+    pace: Pace
+    behave: Callable[[Container], Behaviour]
+    #: What keeps a container from being created; '' if nothing does.
+    hindrance: Callable[[Container], str]
+    has_image: Callable[[str], bool]
+    unready: frozenset[str] = frozenset()
+    crash: Mapping[str, int] = field(default_factory=dict)
+    events: list[Happened] = field(default_factory=list)
+    pulled: list[str] = field(default_factory=list)
+    crashed: list[str] = field(default_factory=list)
+    #: When something is due next.
+    next: float = NEVER
+
+    def wait_until(self, moment: float) -> None:
+        """Something is due then."""
+        self.next = min(self.next, moment)
+
+    def tell(self, container: Container, reason: str, message: str, *, warning: bool = False) -> None:
+        """An event."""
+        self.events.append(Happened("Warning" if warning else "Normal", reason, message, container.name))
+
+
+_Moved: TypeAlias = "tuple[Run, ContainerStatus] | None"
+
+
+def advance(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> tuple[Run, ContainerStatus]:
+    """The container as far as it gets now. Notes in ``ctx`` when it is to be looked at again."""
+    for _ in range(_MOST_MOVES):
+        moved = _MOVES[run.stage](ctx, container, run, status)
+        if moved is None:
+            return run, status
+        run, status = moved
+    raise RuntimeError(f"container {container.name} of Pod {ctx.pod.metadata.name} moves without end: {run.stage}")
+
+
+def holds_next_back(run: Run) -> bool:
+    """A kubelet starts containers one after the other: whether this one still keeps it busy."""
+    return run.stage in (Stage.PULLING, Stage.STARTING)
+
+
+def restored(container: Container, status: ContainerStatus | None, now: float) -> Run:
+    """What a node that was restarted knows of a container: what its status tells."""
+    if status is None:
+        return NEW
+    if status.state.terminated is not None:
+        return Run(Stage.ENDED, image=status.image)
+    began = status.state.running.started_at if status.state.running is not None else None
+    if began is not None:
+        since = began.timestamp()
+        startup = first(container.startup_probe, since, now, result=False) if not status.started else PASSED
+        readiness = first(container.readiness_probe, since, now, result=status.ready)
+        liveness = first(container.liveness_probe, since, now, result=True)
+        return Run(Stage.RUNNING, since, image=status.image, startup=startup, readiness=readiness, liveness=liveness)
+    last, reason = status.last_state.terminated, status.state.waiting.reason if status.state.waiting else ""
+    if reason == "CrashLoopBackOff" and last is not None and last.finished_at is not None:
+        crashes = max(1, status.restart_count)
+        until = last.finished_at.timestamp() + _back_off(crashes)
+        return Run(Stage.CRASH_BACK_OFF, until=until, image=status.image, crashes=crashes + 1)
+    return NEW
+
+
+# ---- before it runs
+
+
+def _pull(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    """Begin to pull, or find the image on the node."""
+    image = container.image
+    if parse_image(image) is None:
+        message = (
+            f'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": invalid reference'
+        )
+        ctx.tell(container, "InspectFailed", f"{message} format", warning=True)
+        run = Run(Stage.BAD_IMAGE, image=image, crashes=run.crashes)
+        return run, waiting(container, status, "InvalidImageName", f"{message} format")
+    failures = run.pull_failures if run.image == image else 0
+    if container.image_pull_policy != "Always" and ctx.has_image(full_name(image)):
+        ctx.tell(container, "Pulled", f'Container image "{image}" already present on machine')
+        run = msgspec.structs.replace(run, stage=Stage.CONFIGURING, image=image, pull_failures=0)
+    elif container.image_pull_policy == "Never":
+        message = f'Container image "{image}" is not present with pull policy of Never'
+        ctx.tell(container, "ErrImageNeverPull", message, warning=True)
+        run = Run(Stage.BAD_IMAGE, image=image, crashes=run.crashes)
+        return run, waiting(container, status, "ErrImageNeverPull", message)
+    else:
+        ctx.tell(container, "Pulling", f'Pulling image "{image}"')
+        run = msgspec.structs.replace(
+            run, stage=Stage.PULLING, image=image, pull_failures=failures, until=ctx.now + _pull_seconds(ctx, container)
+        )
+    return run, waiting(container, status, "ContainerCreating")
+
+
+def _pull_seconds(ctx: Context, container: Container) -> float:
+    seconds = ctx.behave(container).script.pull_seconds
+    return ctx.pace.pull if seconds is None else seconds
+
+
+def _pulling(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    if run.image != container.image:
+        return Run(crashes=run.crashes), status
+    if ctx.now < run.until:
+        ctx.wait_until(run.until)
+        return None
+    error = ctx.behave(container).pull_error
+    if not error:
+        seconds = f"{_pull_seconds(ctx, container):g}s"
+        ctx.pulled.append(full_name(run.image))
+        text = (
+            f'Successfully pulled image "{run.image}" in {seconds} ({seconds} including waiting). Image size: 0 bytes'
+        )
+        ctx.tell(container, "Pulled", text)
+        return msgspec.structs.replace(run, stage=Stage.CONFIGURING, pull_failures=0), status
+    message = f'failed to pull and unpack image "{full_name(run.image)}": {error}'
+    ctx.tell(container, "Failed", f'Failed to pull image "{run.image}": {message}', warning=True)
+    ctx.tell(container, "Failed", "Error: ErrImagePull", warning=True)
+    run = msgspec.structs.replace(
+        run, stage=Stage.PULL_FAILED, pull_failures=run.pull_failures + 1, until=ctx.now + ERROR_SHOWN_SECONDS
+    )
+    return run, waiting(container, status, "ErrImagePull", message)
+
+
+def _pull_failed(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    if run.image != container.image:
+        return Run(crashes=run.crashes), status
+    if ctx.now < run.until:
+        ctx.wait_until(run.until)
+        return None
+    error = status.state.waiting.message if status.state.waiting is not None else ""
+    message = f'Back-off pulling image "{run.image}"'
+    ctx.tell(container, "BackOff", message)
+    ctx.tell(container, "Failed", "Error: ImagePullBackOff", warning=True)
+    until = run.until - ERROR_SHOWN_SECONDS + _back_off(run.pull_failures)
+    run = msgspec.structs.replace(run, stage=Stage.PULL_BACK_OFF, until=until)
+    return run, waiting(container, status, "ImagePullBackOff", f"{message}: ErrImagePull: {error}")
+
+
+def _pull_back_off(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    if run.image != container.image:
+        return Run(crashes=run.crashes), status
+    if ctx.now < run.until:
+        ctx.wait_until(run.until)
+        return None
+    return msgspec.structs.replace(run, stage=Stage.NEW), status
+
+
+def _bad_image(_ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    return (Run(crashes=run.crashes), status) if run.image != container.image else None
+
+
+def _configuring(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    """PM-145: without the ConfigMap key its env needs, the container cannot be created."""
+    if run.image != container.image:
+        return Run(crashes=run.crashes), status
+    if hindrance := ctx.hindrance(container):
+        stopped = waiting(container, status, "CreateContainerConfigError", hindrance)
+        if stopped != status:
+            ctx.tell(container, "Failed", f"Error: {hindrance}", warning=True)
+        return (run, stopped) if stopped != status else None
+    behaviour = ctx.behave(container)
+    has_run = status.last_state.terminated is not None
+    seconds = behaviour.script.start_seconds
+    if seconds is None:
+        seconds = ctx.pace.restart if has_run else ctx.pace.start
+    hook = container.lifecycle.post_start if container.lifecycle is not None else None
+    if hook is not None and hook.exec is not None:
+        seconds += hook_of(hook.exec.command).ends
+    run = msgspec.structs.replace(run, stage=Stage.STARTING, until=ctx.now + seconds)
+    return run, waiting(container, status, "ContainerCreating")
+
+
+def _starting(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    if ctx.now < run.until:
+        ctx.wait_until(run.until)
+        return None
+    behaviour = ctx.behave(container)
+    ctx.tell(container, "Created", f"Created container: {container.name}")
+    ctx.tell(container, "Started", f"Started container {container.name}")
+    now = ctx.now
+    startup = probe_of(container, Kind.STARTUP, behaviour)
+    run = msgspec.structs.replace(
+        run,
+        stage=Stage.RUNNING,
+        since=now,
+        until=NEVER,
+        why="",
+        startup=first(startup, now, now, result=False),
+        readiness=first(probe_of(container, Kind.READINESS, behaviour), now, now, result=False),
+        liveness=first(container.liveness_probe, now, now, result=True),
+    )
+    status = running(ctx.pod, container, status, now)
+    hook = container.lifecycle.post_start if container.lifecycle is not None else None
+    if hook is not None and hook.exec is not None and hook_of(hook.exec.command).code != 0:
+        ctx.tell(container, "FailedPostStartHook", "PostStartHook failed", warning=True)
+        return msgspec.structs.replace(run, stage=Stage.STOPPING, until=now, code=KILLED), status
+    return run, status
+
+
+# ---- while it runs
+
+
+def _running(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    behaviour = ctx.behave(container)
+    if container.name in ctx.crash and container.name not in ctx.crashed:
+        ctx.crashed.append(container.name)
+        return _ends(ctx, run, status, ctx.now, ctx.crash[container.name])
+    if ctx.now >= run.since + behaviour.ends:
+        return _ends(ctx, run, status, run.since + behaviour.ends, behaviour.code)
+    if status.image != full_name(container.image):
+        return _stop(ctx, container, run, status, _CHANGED)
+    if _resize_restarts(container, status):
+        return _stop(ctx, container, run, status, "Container {} resize requires restart")
+    ctx.wait_until(run.since + behaviour.ends)
+    probed = _probed(ctx, container, run, behaviour)
+    if not probed.liveness.result:
+        ctx.tell(container, "Unhealthy", "Liveness probe failed: ", warning=True)
+        return _stop(ctx, container, probed, status, "Container {} failed liveness probe, will be restarted")
+    if not probed.startup.result and probed.startup.next == NEVER:
+        ctx.tell(container, "Unhealthy", "Startup probe failed: ", warning=True)
+        return _stop(ctx, container, probed, status, "Container {} failed startup probe, will be restarted")
+    started = probed.startup.result
+    ready = started and probed.readiness.result and container.name not in ctx.unready
+    if probed.readiness.streak and not probed.readiness.last and run.readiness.last != probed.readiness.last:
+        ctx.tell(container, "Unhealthy", "Readiness probe failed: ", warning=True)
+    requests = container.resources.get("requests") or None
+    if (status.ready, status.started, status.resources) != (ready, started, container.resources):
+        status = msgspec.structs.replace(
+            status, ready=ready, started=started, resources=container.resources, allocated_resources=requests
+        )
+        return probed, status
+    return (probed, status) if probed != run else None
+
+
+def _probed(ctx: Context, container: Container, run: Run, behaviour: Behaviour) -> Run:
+    """The probes after what is due by now. Readiness and liveness wait for the startup probe."""
+    startup, readiness, liveness = run.startup, run.readiness, run.liveness
+    if startup is PASSED and readiness is PASSED and liveness is PASSED:
+        return run
+    if not startup.result and container.startup_probe is not None:
+        startup = asked(container.startup_probe, Kind.STARTUP, behaviour, startup, run.since, ctx.now)
+        ctx.wait_until(startup.next)
+        if startup.result:
+            readiness = msgspec.structs.replace(readiness, next=max(readiness.next, ctx.now))
+            liveness = msgspec.structs.replace(liveness, next=max(liveness.next, ctx.now))
+    if startup.result:
+        probe = probe_of(container, Kind.READINESS, behaviour)
+        if probe is not None:
+            readiness = asked(probe, Kind.READINESS, behaviour, readiness, run.since, ctx.now)
+            ctx.wait_until(readiness.next)
+        if container.liveness_probe is not None:
+            liveness = asked(container.liveness_probe, Kind.LIVENESS, behaviour, liveness, run.since, ctx.now)
+            ctx.wait_until(liveness.next)
+    return msgspec.structs.replace(run, startup=startup, readiness=readiness, liveness=liveness)
+
+
+def _resize_restarts(container: Container, status: ContainerStatus) -> bool:
+    """Whether the change of resources is one that the container's resize policy restarts it for."""
+    old, new = status.resources or {}, container.resources
+    if old == new:
+        return False
+    for policy in container.resize_policy:
+        if policy.restart_policy != "RestartContainer":
+            continue
+        name = policy.resource_name
+        if any(old.get(part, {}).get(name) != new.get(part, {}).get(name) for part in ("requests", "limits")):
+            return True
+    return False
+
+
+# ---- the end of a run
+
+
+def stop_of(ctx: Context, container: Container) -> tuple[float, int]:
+    """How long the container takes to stop when asked to, and the exit code it then has. ``NEVER``: until killed."""
+    behaviour = ctx.behave(container)
+    seconds = behaviour.script.stop_seconds
+    if seconds is None:
+        seconds = ctx.pace.stop
+    hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
+    if hook is not None and hook.exec is not None:
+        seconds += hook_of(hook.exec.command).ends
+    if behaviour.program.on_term is None:
+        return NEVER, KILLED
+    return seconds, behaviour.program.on_term
+
+
+def _stop(ctx: Context, container: Container, run: Run, status: ContainerStatus, why: str) -> _Moved:
+    """Ask the container to stop; it has the Pod's grace period for it."""
+    ctx.tell(container, "Killing", why.format(container.name))
+    seconds, code = stop_of(ctx, container)
+    grace = float(ctx.pod.spec.termination_grace_period_seconds)
+    if seconds > grace:
+        seconds, code = grace, KILLED
+    return msgspec.structs.replace(run, stage=Stage.STOPPING, until=ctx.now + seconds, code=code, why=why), status
+
+
+def _stopping(ctx: Context, _container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    if ctx.now < run.until:
+        ctx.wait_until(run.until)
+        return None
+    return _ends(ctx, run, status, run.until, run.code)
+
+
+def _ends(ctx: Context, run: Run, status: ContainerStatus, when: float, code: int) -> _Moved:
+    calm = when - run.since >= CALM_SECONDS
+    run = msgspec.structs.replace(run, stage=Stage.ENDED, until=NEVER, crashes=0 if calm else run.crashes)
+    return run, ended(status, min(when, ctx.now), code)
+
+
+def _after_end(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    """Start again, at once or after the back-off, where the Pod wants that."""
+    if run.why == _CHANGED:
+        return NEW, status  # whatever the restart policy; nothing is known against the new image
+    if not restarts(ctx.pod, container, status):
+        return None
+    finished = ctx.now
+    if run.crashes > 0:
+        seconds = _back_off(run.crashes)
+        name = f"{ctx.pod.metadata.name}_{ctx.pod.metadata.namespace}({ctx.pod.metadata.uid})"
+        text = f"restarting failed container={container.name} pod={name}"
+        ctx.tell(container, "BackOff", f"Back-off {text}", warning=True)
+        run = msgspec.structs.replace(
+            run, stage=Stage.CRASH_BACK_OFF, until=finished + seconds, crashes=run.crashes + 1
+        )
+        return run, waiting(container, status, "CrashLoopBackOff", f"back-off {_duration(seconds)} {text}")
+    run = msgspec.structs.replace(run, stage=Stage.NEW, crashes=run.crashes + 1)
+    return run, status
+
+
+def _crash_back_off(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+    if full_name(run.image) != full_name(container.image):
+        return Run(), status
+    if ctx.now < run.until:
+        ctx.wait_until(run.until)
+        return None
+    return msgspec.structs.replace(run, stage=Stage.NEW), status
+
+
+def restarts(pod: Pod, container: Container, status: ContainerStatus) -> bool:
+    """Whether a container that has ended is to be started again."""
+    terminated = status.state.terminated
+    if terminated is None:
+        return False
+    if container.restart_policy == "Always":
+        return True
+    is_init = any(one is container for one in pod.spec.init_containers)
+    if pod.spec.restart_policy == "Always" and not is_init:
+        return True
+    return pod.spec.restart_policy != "Never" and terminated.exit_code != 0
+
+
+def _back_off(failures: int) -> float:
+    return min(LONGEST_BACK_OFF, BACK_OFF_SECONDS * 2.0 ** (max(1, failures) - 1))
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+
+
+_MOVES: Final[Mapping[Stage, Callable[[Context, Container, Run, ContainerStatus], _Moved]]] = {
+    Stage.NEW: _pull,
+    Stage.PULLING: _pulling,
+    Stage.PULL_FAILED: _pull_failed,
+    Stage.PULL_BACK_OFF: _pull_back_off,
+    Stage.BAD_IMAGE: _bad_image,
+    Stage.CONFIGURING: _configuring,
+    Stage.STARTING: _starting,
+    Stage.RUNNING: _running,
+    Stage.STOPPING: _stopping,
+    Stage.ENDED: _after_end,
+    Stage.CRASH_BACK_OFF: _crash_back_off,
+}

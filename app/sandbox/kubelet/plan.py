@@ -1,0 +1,334 @@
+"""What a kubelet does next about one Pod: what it reports, tells, and when it removes the Pod. Pure.
+
+    todo = plan(pod, around, run)
+
+``run`` is what the node remembers of the Pod's containers; a node that was restarted passes None and goes on from the
+status. The memory in the answer counts once the status is written. Nothing here knows a Kruise kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from app.kube.clock import rfc3339
+from app.sandbox.kubelet.behaviour import CRASH, UNREADY, Behaviour, Pace, Scripts, behaviour_of
+from app.sandbox.kubelet.conditions import condition_patches
+from app.sandbox.kubelet.containers import (
+    Context,
+    Happened,
+    Run,
+    Stage,
+    advance,
+    holds_next_back,
+    restarts,
+    restored,
+    stop_of,
+)
+from app.sandbox.kubelet.environment import Data, environment, hindrance, nothing
+from app.sandbox.kubelet.program import KILLED, NEVER
+from app.sandbox.kubelet.status import ended, printed, waiting
+from app.sandbox.objects import Container, ContainerStatus, Pod
+
+FINISHED: Final = frozenset({"Succeeded", "Failed"})
+
+
+@dataclass(frozen=True, slots=True)
+class PodRun:
+    """What the node remembers of one Pod: of its init containers and containers in their order."""
+
+    inits: tuple[Run, ...] = ()
+    containers: tuple[Run, ...] = ()
+    #: Values of the crash annotation that have been carried out.
+    crashed: str = ""
+    #: Whether it has been told that the Pod is going.
+    ending: bool = False
+
+
+def _present(_image: str) -> bool:
+    return False
+
+
+_AT_ONCE: Final = Pace()
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a Pod's status depends on beside the Pod and the node's memory of it."""
+
+    host_ip: str
+    pod_ip: str
+    now: datetime
+    config_maps: Data = nothing
+    secrets: Data = nothing
+    pace: Pace = _AT_ONCE
+    scripts: Scripts | None = None
+    #: Whether an image (full name) is on the node.
+    has_image: Callable[[str], bool] = _present
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """What to do: patch the status, then remove the Pod for good; look again later. Nothing if all is as it should."""
+
+    #: A strategic merge patch of ``status``; empty: none.
+    status: Mapping[str, Any] = field(default_factory=dict)
+    remove: bool = False
+    #: Seconds; zero: only when something changes.
+    again_after: float = 0.0
+    run: PodRun | None = None
+    events: Sequence[Happened] = ()
+    #: Images that are on the node now.
+    pulled: Sequence[str] = ()
+    #: The crash that was asked for has happened: take the annotation away.
+    clear_crash: bool = False
+
+
+def plan(pod: Pod, around: Surroundings, run: PodRun | None = None) -> PodPlan:
+    """What the kubelet of the Pod's node does next."""
+    if run is None:
+        run = _restored(pod, around.now.timestamp())
+    if pod.metadata.deletion_timestamp is not None:
+        return _plan_end(pod, pod.metadata.deletion_timestamp, around, run)
+    if pod.status.phase in FINISHED:
+        return PodPlan(run=run)
+    return _Node(pod, around, run).plan()
+
+
+def _restored(pod: Pod, now: float) -> PodRun:
+    spec, status = pod.spec, pod.status
+    inits = {one.name: one for one in status.init_container_statuses}
+    mains = {one.name: one for one in status.container_statuses}
+    return PodRun(
+        tuple(restored(one, inits.get(one.name), now) for one in spec.init_containers),
+        tuple(restored(one, mains.get(one.name), now) for one in spec.containers),
+    )
+
+
+def context(pod: Pod, around: Surroundings, crash: Mapping[str, int] | None = None) -> Context:
+    """The Pod's surroundings as its containers need them."""
+    namespace = pod.metadata.namespace
+    inits = {one.name for one in pod.spec.init_containers}
+
+    def behave(container: Container) -> Behaviour:
+        env: Mapping[str, str] = {}
+        if container.command or container.args:
+            addresses = (around.pod_ip, around.host_ip)
+            env = environment(pod, container, around.config_maps, around.secrets, addresses)
+        return behaviour_of(pod, container, env, around.scripts, init=container.name in inits)
+
+    return Context(
+        pod=pod,
+        now=around.now.timestamp(),
+        pace=around.pace,
+        behave=behave,
+        hindrance=lambda container: hindrance(container, namespace, around.config_maps, around.secrets),
+        has_image=around.has_image,
+        unready=_names(pod.metadata.annotations.get(UNREADY, "")),
+        crash=crash or {},
+    )
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(name.strip() for name in text.split(",") if name.strip())
+
+
+class _Node:
+    """The containers of one Pod, moved on as far as they get now."""
+
+    def __init__(self, pod: Pod, around: Surroundings, run: PodRun) -> None:
+        self._pod = pod
+        self._around = around
+        self._run = run
+        asked = pod.metadata.annotations.get(CRASH, "")
+        self._crash_now = asked if asked != run.crashed else ""
+        self._ctx = context(pod, around, dict.fromkeys(_names(self._crash_now), KILLED))
+
+    def plan(self) -> PodPlan:
+        pod, ctx = self._pod, self._ctx
+        init_runs, inits = self._init_containers()
+        initialized = [_lets_next_begin(c, s) for c, s in zip(pod.spec.init_containers, inits, strict=True)]
+        runs, statuses = self._containers(all(initialized))
+        phase = self._phase(initialized, inits, statuses)
+        if phase in FINISHED:
+            init_runs, inits = self._sidecars_end(init_runs, inits)
+        patch = status_patch(pod, self._around, phase, inits, statuses)
+        conditions = condition_patches(pod, initialized, inits, statuses, self._around.now, phase)
+        if conditions:
+            patch["conditions"] = conditions
+        if patch or pod.status.observed_generation < pod.metadata.generation:
+            patch["observedGeneration"] = pod.metadata.generation
+        return PodPlan(
+            patch,
+            again_after=0.0 if ctx.next == NEVER else max(0.001, ctx.next - ctx.now),
+            run=PodRun(tuple(init_runs), tuple(runs), self._crash_now or self._run.crashed),
+            events=ctx.events,
+            pulled=ctx.pulled,
+            clear_crash=bool(self._crash_now),
+        )
+
+    def _init_containers(self) -> tuple[list[Run], list[ContainerStatus]]:
+        """One after the other: the next begins when this one has ended, or is a sidecar and has started."""
+        blocked = False
+        runs: list[Run] = []
+        statuses: list[ContainerStatus] = []
+        known = {status.name: status for status in self._pod.status.init_container_statuses}
+        for container, run in zip(self._pod.spec.init_containers, self._run.inits, strict=True):
+            status = known.get(container.name)
+            if blocked and run.stage is Stage.NEW:
+                status = waiting(container, status, "PodInitializing")
+            else:
+                run, status = self._step(container, run, status)
+                if container.restart_policy != "Always" and status.state.terminated is not None:
+                    status = _with_ready(status, ready=status.state.terminated.exit_code == 0)
+                blocked = blocked or not _lets_next_begin(container, status)
+            runs.append(run)
+            statuses.append(status)
+        return runs, statuses
+
+    def _containers(self, initialized: bool) -> tuple[list[Run], list[ContainerStatus]]:
+        """As soon as the Pod is initialized: each as soon as the one before has been started, or cannot be."""
+        busy = False
+        runs: list[Run] = []
+        statuses: list[ContainerStatus] = []
+        known = {status.name: status for status in self._pod.status.container_statuses}
+        has_inits = bool(self._pod.spec.init_containers)
+        for container, run in zip(self._pod.spec.containers, self._run.containers, strict=True):
+            status = known.get(container.name)
+            if not initialized and run.stage is Stage.NEW:
+                status = waiting(container, status, "PodInitializing")
+            elif busy and run.stage is Stage.NEW:
+                reason = "PodInitializing" if has_inits else "ContainerCreating"
+                status = waiting(container, status, reason)
+            else:
+                run, status = self._step(container, run, status)
+                busy = busy or holds_next_back(run)
+            runs.append(run)
+            statuses.append(status)
+        return runs, statuses
+
+    def _step(self, container: Container, run: Run, status: ContainerStatus | None) -> tuple[Run, ContainerStatus]:
+        fresh = status if status is not None else ContainerStatus(container.name, container.image)
+        return advance(self._ctx, container, run, fresh)
+
+    def _phase(
+        self, initialized: Sequence[bool], inits: Sequence[ContainerStatus], statuses: Sequence[ContainerStatus]
+    ) -> str:
+        """As the kubelet's getPhase: a container that has never run keeps the Pod Pending."""
+        pod = self._pod
+        for container, status in zip(pod.spec.init_containers, inits, strict=True):
+            ended_badly = status.state.terminated is not None and status.state.terminated.exit_code != 0
+            if ended_badly and not restarts(pod, container, status):
+                return "Failed"
+        if not all(initialized) and all(_never_ran(status) for status in statuses):
+            return "Pending"
+        over = [
+            status.state.terminated
+            for container, status in zip(pod.spec.containers, statuses, strict=True)
+            if status.state.terminated is not None and not restarts(pod, container, status)
+        ]
+        if len(over) == len(statuses):
+            return "Succeeded" if all(one.exit_code == 0 for one in over) else "Failed"
+        return "Pending" if any(_never_ran(status) for status in statuses) else "Running"
+
+    def _sidecars_end(
+        self, runs: list[Run], statuses: list[ContainerStatus]
+    ) -> tuple[list[Run], list[ContainerStatus]]:
+        """The Pod is over: its sidecars are stopped."""
+        now = self._ctx.now
+        return runs, [
+            ended(status, now, stop_of(self._ctx, container)[1])
+            for container, status in zip(self._pod.spec.init_containers, statuses, strict=True)
+        ]
+
+
+def _never_ran(status: ContainerStatus) -> bool:
+    state = status.state
+    return state.running is None and state.terminated is None and status.last_state.terminated is None
+
+
+def _lets_next_begin(container: Container, status: ContainerStatus) -> bool:
+    if container.restart_policy == "Always":
+        return status.started is True
+    return status.state.terminated is not None and status.state.terminated.exit_code == 0
+
+
+def _with_ready(status: ContainerStatus, *, ready: bool) -> ContainerStatus:
+    return msgspec.structs.replace(status, ready=ready) if status.ready is not ready else status
+
+
+def status_patch(
+    pod: Pod,
+    around: Surroundings,
+    phase: str,
+    inits: Sequence[ContainerStatus],
+    statuses: Sequence[ContainerStatus],
+) -> dict[str, Any]:
+    """The fields of status that differ from what the API server has, but for conditions."""
+    old = pod.status
+    patch: dict[str, Any] = {}
+    if old.phase != phase:
+        patch["phase"] = phase
+    if old.start_time is None:
+        ip = around.host_ip if pod.spec.host_network else around.pod_ip
+        patch["startTime"] = rfc3339(around.now)
+        patch |= {"hostIP": around.host_ip, "hostIPs": [{"ip": around.host_ip}], "podIP": ip, "podIPs": [{"ip": ip}]}
+    if tuple(statuses) != old.container_statuses:
+        patch["containerStatuses"] = [printed(status) for status in statuses]
+    if tuple(inits) != old.init_container_statuses:
+        patch["initContainerStatuses"] = [printed(status) for status in inits]
+    return patch
+
+
+def _plan_end(pod: Pod, deletion: datetime, around: Surroundings, run: PodRun) -> PodPlan:
+    """A Pod that is being deleted: let the containers stop, tell whoever holds it by a finalizer, and let it go."""
+    ctx = context(pod, around)
+    grace = pod.metadata.deletion_grace_period_seconds or 0
+    # The timestamp is when the grace period ends.
+    elapsed = grace + (around.now - deletion).total_seconds()
+    stops = _stops(ctx, pod)
+    remaining = min(max((seconds for seconds, _ in stops.values()), default=0.0), grace) - elapsed
+    if not run.ending:
+        for status in pod.status.container_statuses:
+            if status.state.running is not None:
+                ctx.events.append(Happened("Normal", "Killing", f"Stopping container {status.name}", status.name))
+    run = PodRun(run.inits, run.containers, run.crashed, ending=True)
+    if remaining > 0:
+        return PodPlan(again_after=remaining, run=run, events=ctx.events)
+    patch: dict[str, Any] = {}
+    if pod.metadata.finalizers and pod.status.phase not in FINISHED:
+        patch = _ended_patch(pod, around, {name: code if s <= grace else KILLED for name, (s, code) in stops.items()})
+    # With a grace period of zero the API server has done its part: what remains is up to the finalizers.
+    return PodPlan(patch, remove=grace > 0 or not pod.metadata.finalizers, run=run, events=ctx.events)
+
+
+def _stops(ctx: Context, pod: Pod) -> dict[str, tuple[float, int]]:
+    """Container → when it stops after being asked, with which exit code. Sidecars are asked after the others."""
+    running = {
+        status.name
+        for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)
+        if status.state.running is not None
+    }
+    found = {one.name: stop_of(ctx, one) for one in pod.spec.containers if one.name in running}
+    so_far = max((seconds for seconds, _ in found.values()), default=0.0)
+    for one in reversed(pod.spec.init_containers):
+        if one.name in running:
+            seconds, code = stop_of(ctx, one)
+            so_far += seconds
+            found[one.name] = (so_far, code)
+    return found
+
+
+def _ended_patch(pod: Pod, around: Surroundings, codes: Mapping[str, int]) -> dict[str, Any]:
+    now = around.now.timestamp()
+    statuses = [ended(one, now, codes.get(one.name, 0)) for one in pod.status.container_statuses]
+    inits = [ended(one, now, codes.get(one.name, 0)) for one in pod.status.init_container_statuses]
+    ends = [one.state.terminated for one in statuses if one.state.terminated is not None]
+    phase = "Succeeded" if all(one.exit_code == 0 for one in ends) else "Failed"
+    patch = status_patch(pod, around, phase, inits, statuses)
+    patch["conditions"] = condition_patches(pod, [True] * len(inits), inits, statuses, around.now, phase)
+    return patch

@@ -1,0 +1,280 @@
+"""What a container would do over time, read off its command instead of run: when it ends, what it prints and touches.
+
+A simulated node runs nothing, but tests and manuals say what a container does with the same few shell words:
+``sleep 5``, ``exit 1``, ``echo``, ``touch /tmp/ready``, ``while true; do …; sleep 1; done``. Those are understood, so
+the same manifest behaves alike here and on real nodes. A command that is not understood goes on until it is stopped.
+Pure; seconds count from the container's start.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+NEVER: Final = float("inf")
+_SHELLS: Final = frozenset({"sh", "bash", "ash", "dash"})
+_ENDLESS: Final = frozenset({"infinity", "inf"})
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_VARIABLE: Final = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
+#: Exit codes of a process ended by a signal.
+KILLED: Final = 137
+TERMINATED: Final = 143
+#: How many lines of an endless loop are shown at most.
+MAX_LINES: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is known of one run. ``ends``: seconds after the start, ``NEVER`` if it goes on until it is stopped."""
+
+    ends: float = NEVER
+    code: int = 0
+    #: What it prints, and when.
+    lines: tuple[tuple[float, str], ...] = ()
+    #: Path → when the file comes, goes, comes again …
+    files: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    #: From ``loop_from`` on it prints ``loop_lines`` every ``loop_seconds``.
+    loop_from: float = NEVER
+    loop_seconds: float = 0.0
+    loop_lines: tuple[tuple[float, str], ...] = ()
+    #: How it takes SIGTERM: it ends at once with this code; None: not before SIGKILL.
+    on_term: int | None = 0
+    #: False: the command means nothing to us.
+    understood: bool = True
+
+    def printed(self, seconds: float) -> Iterator[tuple[float, str]]:
+        """The lines printed in the first ``seconds``."""
+        until = min(seconds, self.ends)
+        yield from (line for line in self.lines if line[0] <= until)
+        if self.loop_seconds <= 0 or not self.loop_lines:
+            return
+        turns = min(int(max(0.0, until - self.loop_from) / self.loop_seconds) + 1, MAX_LINES)
+        for turn in range(turns):
+            for offset, text in self.loop_lines:
+                moment = self.loop_from + turn * self.loop_seconds + offset
+                if moment <= until:
+                    yield moment, text
+
+    def has_file(self, path: str, seconds: float) -> tuple[bool, float] | None:
+        """Whether the file is there at that time, and until when that stays so; None for one it never touches."""
+        moments = self.files.get(path)
+        if moments is None:
+            return None
+        passed = sum(moment <= seconds for moment in moments)
+        return passed % 2 == 1, moments[passed] if passed < len(moments) else NEVER
+
+
+#: A container without a command: its image runs until it is stopped, and heeds SIGTERM.
+SERVER: Final = Program()
+
+
+def program_of(command: Sequence[str], args: Sequence[str], env: Mapping[str, str]) -> Program:
+    """What a container with that command and args does, given its environment."""
+    words = tuple(_expanded(word, env, only_parentheses=True) for word in (*command, *args))
+    if not words:
+        return SERVER
+    return _program(words, tuple(sorted(env.items())))
+
+
+def hook_of(command: Sequence[str]) -> Program:
+    """What a hook does; one that means nothing to us takes no time."""
+    found = _program(tuple(command), ())
+    return found if found.understood and found.ends < NEVER else Program(ends=0.0)
+
+
+@lru_cache(maxsize=2048)
+def _program(words: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> Program:
+    first = words[0].rpartition("/")[2]
+    if first in _SHELLS and len(words) > 2 and words[1].startswith("-") and words[1].endswith("c"):
+        reader = _Reader(dict(env))
+        reader.run(words[2])
+        return reader.program(on_term=reader.trap)
+    reader = _Reader(dict(env))
+    reader.simple(list(words))
+    # As first process of a container, a plain command in the images of tests and manuals ends when told to.
+    return reader.program(on_term=TERMINATED)
+
+
+class _Reader:
+    """Follows a script from command to command, keeping the time."""
+
+    def __init__(self, env: dict[str, str]) -> None:
+        self._env = env
+        self._now = 0.0
+        self._over = False
+        self._code = 0
+        self._endless = False
+        self._understood = True
+        self._lines: list[tuple[float, str]] = []
+        self._files: dict[str, list[float]] = {}
+        self._loop: tuple[float, float, tuple[tuple[float, str], ...]] = (NEVER, 0.0, ())
+        self.trap: int | None = None
+
+    def program(self, *, on_term: int | None) -> Program:
+        """What was found."""
+        return Program(
+            ends=NEVER if self._endless else self._now,
+            code=self._code,
+            lines=tuple(self._lines),
+            files={path: tuple(moments) for path, moments in self._files.items()},
+            loop_from=self._loop[0],
+            loop_seconds=self._loop[1],
+            loop_lines=self._loop[2],
+            on_term=on_term,
+            understood=self._understood,
+        )
+
+    def run(self, script: str) -> None:
+        """Follow the whole script, until it ends or never does."""
+        for separator, command in _commands(script):
+            if self._over or self._endless:
+                return
+            if (separator == "&&" and self._code != 0) or (separator == "||" and self._code == 0):
+                continue
+            if loop := re.fullmatch(r"while\s+(?:true|:|\[ 1 \])\s*;?\s*do\s(.*)done", command, re.DOTALL):
+                self._repeat(loop[1])
+                return
+            try:
+                self.simple(shlex.split(command))
+            except ValueError:
+                self._unknown()
+
+    def _repeat(self, body: str) -> None:
+        inner = _Reader(self._env)
+        inner.run(body.strip().rstrip(";"))
+        began = self._now
+        if inner._over:
+            self._lines += [(began + moment, text) for moment, text in inner._lines]
+            self._now, self._code, self._over = began + inner._now, inner._code, True
+            return
+        self._endless = True
+        self._loop = (began, inner._now, tuple(inner._lines))
+
+    def simple(self, words: list[str]) -> None:
+        """One command with its arguments."""
+        if words and words[0] == "exec":
+            words = words[1:]
+        if not words:
+            return
+        name, arguments = words[0].rpartition("/")[2], words[1:]
+        self._code = 0
+        match name:
+            case "sleep":
+                self._sleep(arguments)
+            case "exit":
+                self._over = True
+                self._code = int(arguments[0]) if arguments and arguments[0].isdigit() else 0
+            case "true" | ":" | "set" | "export":
+                pass
+            case "false":
+                self._code = 1
+            case "echo" | "printf":
+                self._echo(arguments)
+            case "touch":
+                self._touch(arguments)
+            case "rm":
+                for path in (one for one in arguments if not one.startswith("-")):
+                    if len(self._files.get(path, ())) % 2 == 1:
+                        self._files[path].append(self._now)
+            case "test" | "[":
+                self._code = 0 if answer_of((name, *arguments), self.program(on_term=0), self._now)[0] else 1
+            case "trap":
+                self._trap(arguments)
+            case _:
+                self._unknown()
+
+    def _sleep(self, arguments: Sequence[str]) -> None:
+        for argument in arguments:
+            found = _DURATION.fullmatch(argument)
+            if argument in _ENDLESS:
+                self._endless = True
+            elif found is not None:
+                self._now += float(found[1]) * _UNITS[found[2] or "s"]
+            else:
+                self._unknown()
+
+    def _echo(self, arguments: list[str]) -> None:
+        if ">" in arguments or ">>" in arguments:
+            at = next(number for number, word in enumerate(arguments) if word in (">", ">>"))
+            self._touch(arguments[at + 1 :])
+            return
+        text = " ".join(word for word in arguments if word not in ("-n", "-e"))
+        self._lines.append((self._now, _expanded(text, self._env)))
+
+    def _touch(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            moments = self._files.setdefault(path, [])
+            if len(moments) % 2 == 0:
+                moments.append(self._now)
+
+    def _trap(self, arguments: Sequence[str]) -> None:
+        if {"TERM", "SIGTERM", "15"} & set(arguments[1:]):
+            found = re.search(r"exit\s*(\d*)", arguments[0])
+            self.trap = int(found[1] or 0) if found is not None else None
+
+    def _unknown(self) -> None:
+        self._understood = False
+        self._endless = True
+
+
+def _commands(script: str) -> Iterator[tuple[str, str]]:
+    """The commands of a script, each with what stands before it; a loop counts as one command."""
+    separator, pending = "", ""
+    for part in re.split(r"(&&|\|\||;|\n)", script):
+        if part in ("&&", "||", ";", "\n") and not _is_open(pending):
+            if pending.strip():
+                yield separator, pending.strip()
+                separator = part
+            pending = ""
+        else:
+            pending += part
+    if pending.strip():
+        yield separator, pending.strip()
+
+
+def _is_open(text: str) -> bool:
+    """Whether a loop or a quotation in the text is not finished yet."""
+    words = re.findall(r"\b(?:while|done)\b", text)
+    quotes = text.count("'") % 2 == 1 or text.count('"') % 2 == 1
+    return quotes or words.count("while") > words.count("done")
+
+
+def _expanded(text: str, env: Mapping[str, str], *, only_parentheses: bool = False) -> str:
+    """The text with ``$(NAME)`` filled in, as the kubelet does, or with ``$NAME`` and ``${NAME}``, as a shell does."""
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1] or found[2] or found[3]
+        if bool(found[1]) is not only_parentheses:
+            return found[0]
+        return env.get(name, found[0] if only_parentheses else "")
+
+    return _VARIABLE.sub(value, text)
+
+
+def answer_of(command: Sequence[str], program: Program, seconds: float) -> tuple[bool, float]:
+    """Whether a command run in the container succeeds at that time, and until when its answer stays the same.
+
+    Files are looked up where the program touches them; a command that is not understood succeeds.
+    """
+    words = list(command)
+    name = words[0].rpartition("/")[2] if words else ""
+    if name in _SHELLS and len(words) > 2:
+        try:
+            words = shlex.split(words[2])
+        except ValueError:
+            return True, NEVER
+        name = words[0] if words else ""
+    if name in ("false", "exit"):
+        return name == "exit" and words[1:2] in ([], ["0"]), NEVER
+    if name not in ("test", "[", "cat", "stat", "ls"):
+        return True, NEVER
+    for word in words[1:]:
+        if (found := program.has_file(word, seconds)) is not None:
+            return (not found[0], found[1]) if "!" in words else found
+    # Nothing is known of such a file: it came with the image.
+    return "!" not in words, NEVER
