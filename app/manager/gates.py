@@ -42,6 +42,8 @@ GATES: Final[Mapping[str, Gate]] = {
     "KruisePodReadinessGate": _alpha("the readiness gate KruisePodReady goes into every new Pod"),
     "PreDownloadImageForInPlaceUpdate": _alpha("images are pulled before a CloneSet or StatefulSet updates in place"),
     "PreDownloadImageForDaemonSetUpdate": _alpha("images are pulled before a DaemonSet updates"),
+    # Ours: OpenKruise replaces as many Pods as the surge has.
+    "CloneSetInPlaceSurge": _alpha("with maxSurge a CloneSet updates in place and takes the surge away again"),
     "CloneSetPartitionRollback": _alpha("raising a partition takes updated Pods back"),
     "CloneSetEventHandlerOptimization": _alpha("fewer Pod updates wake a CloneSet"),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),

@@ -327,6 +327,7 @@ def cloneset_gates(gates: FeatureGates) -> Gates:
         budget=gates.enabled("PodUnavailableBudgetUpdateGate"),
         env_from_metadata=gates.enabled("InPlaceUpdateEnvFromMetadata"),
         vertical_scaling=gates.enabled("InPlaceWorkloadVerticalScaling"),
+        in_place_surge=gates.enabled("CloneSetInPlaceSurge"),
     )
 
 

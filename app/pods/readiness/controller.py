@@ -13,7 +13,8 @@ from app.kube.store import Store
 from app.pods.readiness.reconcile import Arrival, PodReadinessReconciler
 
 NAME: Final = "pod-readiness-controller"
-WORKERS: Final = 3
+#: A worker is a request under way; OpenKruise has 3.
+WORKERS: Final = 16
 PERMISSIONS: Final = (
     PolicyRule(("get", "list", "watch"), ("",), ("pods",)),
     PolicyRule(("patch",), ("",), ("pods/status",)),

@@ -13,7 +13,7 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, update_spec
 from app.pods.predicates import is_active
-from app.pods.revisions import Revision
+from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.history import OWNER
 from app.workloads.cloneset.pods import PodFacts, pod_facts
 from app.workloads.cloneset.view import View
@@ -115,13 +115,24 @@ class Memory:
         self.facts = facts
         return active, foreign, inactive
 
+    def keeps_pods(self, current: Revision, update: Revision, ordered: Sequence[Revision], view: View) -> bool:
+        """Whether gate CloneSetInPlaceSurge is on and the roll-out can be gone in place."""
+        rolling = view.settings.rolling_update
+        if not view.settings.gates.in_place_surge or rolling is None or rolling.policy != "InPlaceIfPossible":
+            return False
+        return not isinstance(self.spec_between(short_hash(current.name), update, ordered, view), Blocked)
+
     def spec_of(self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], view: View) -> UpdateSpec | Blocked:
-        """What an in-place update of the Pod changes; worked out once per pair of revisions."""
-        key = (pod.revision, target.name)
+        """What an in-place update of the Pod changes."""
+        return self.spec_between(pod.revision, target, ordered, view)
+
+    def spec_between(self, at: str, target: Revision, ordered: Sequence[Revision], view: View) -> UpdateSpec | Blocked:
+        """What an in-place update from the revision of that short hash changes; worked out once per pair."""
+        key = (at, target.name)
         found = self.specs.get(key)
         if found is None:
             gates, rolling = view.settings.gates, view.settings.rolling_update
-            own = next((revision for revision in ordered if revision.name.rpartition("-")[2] == pod.revision), None)
+            own = next((revision for revision in ordered if short_hash(revision.name) == at), None)
             options = InPlaceOptions(
                 env_from_metadata=gates.env_from_metadata,
                 vertical_scaling=gates.vertical_scaling,

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+from app.api import names
 from app.pods.lifecycle import LifecycleState, may_cancel_deletion
 from app.workloads.cloneset.diff import Diff, Tally, diff
 from app.workloads.cloneset.limits import Limits, limits
@@ -40,10 +41,16 @@ class Survey:
     to_update: Diff
     #: When the next Pod becomes available by the passing of time; inf: none will.
     next_available: float
+    keeps_pods: bool = False
 
 
-def survey(pods: Sequence[PodFacts], settings: Settings, current: str, update: str, now: float) -> Survey:
-    """Count the Pods (CS-87, CS-144) and compare with what is wanted."""
+def survey(
+    pods: Sequence[PodFacts], settings: Settings, current: str, update: str, now: float, *, keeps_pods: bool = False
+) -> Survey:
+    """Count the Pods (CS-87, CS-144) and compare with what is wanted.
+
+    ``keeps_pods``: gate CloneSetInPlaceSurge is on, and the way to the update revision can be gone in place.
+    """
     tally, named = Tally(), settings.pods_to_delete
     ready = available = updated = updated_ready = updated_available = preparing_update = 0
     next_available = inf
@@ -75,7 +82,7 @@ def survey(pods: Sequence[PodFacts], settings: Settings, current: str, update: s
             available=is_available,
         )
     numbers = limits(settings)
-    to_update = _diff(tally, numbers, settings, current == update)
+    to_update = _diff(tally, numbers, settings, current == update, keeps_pods)
     scale_view = _scale_view(pods, settings, update, now) if preparing_update else tally
     return Survey(
         settings=settings,
@@ -86,9 +93,10 @@ def survey(pods: Sequence[PodFacts], settings: Settings, current: str, update: s
         limits=numbers,
         counts=Counts(len(pods), ready, available, updated, updated_ready, updated_available),
         tally=scale_view,
-        to_scale=_diff(scale_view, numbers, settings, current == update) if preparing_update else to_update,
+        to_scale=_diff(scale_view, numbers, settings, current == update, keeps_pods) if preparing_update else to_update,
         to_update=to_update,
         next_available=next_available,
+        keeps_pods=keeps_pods,
     )
 
 
@@ -104,7 +112,7 @@ def scale(seen: Survey, order: DeletionOrder) -> ScalePlan:
         is_new=lambda pod: _is_new(pod, settings, seen.update),
         is_marked=lambda pod: pod.marked or pod.name in named,
         available=seen.counts.available,
-        order=order,
+        order=(lambda group: sorted(order(group), key=_was_updated_in_place)) if seen.keeps_pods else order,
         may_revive=may_cancel_deletion(settings.lifecycle),
     )
 
@@ -148,11 +156,16 @@ def _scale_view(pods: Sequence[PodFacts], settings: Settings, update: str, now: 
     return tally
 
 
-def _diff(tally: Tally, numbers: Limits, settings: Settings, same_revision: bool) -> Diff:
+def _was_updated_in_place(pod: PodFacts) -> bool:
+    return names.IN_PLACE_UPDATE_STATE in pod.pod.metadata.annotations
+
+
+def _diff(tally: Tally, numbers: Limits, settings: Settings, same_revision: bool, keeps_pods: bool) -> Diff:
     return diff(
         tally,
         numbers,
         same_revision=same_revision,
         rollback=settings.gates.partition_rollback,
         exclude_preparing_delete=settings.exclude_preparing_delete,
+        keeps_pods=keeps_pods,
     )

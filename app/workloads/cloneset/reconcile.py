@@ -227,7 +227,14 @@ class CloneSetReconciler:
         name = present.get("currentRevision")
         current = next((one for one in ordered if one.name == name), update)  # CS-73
         now = self._clock.now()
-        seen = survey(pods, view.settings, short_hash(current.name), short_hash(update.name), now.timestamp())
+        seen = survey(
+            pods,
+            view.settings,
+            short_hash(current.name),
+            short_hash(update.name),
+            now.timestamp(),
+            keeps_pods=memory.keeps_pods(current, update, ordered, view),
+        )
         instances = Instances([one.pod for one in pods], inactive, claims)
         scaling, updating = Outcome(message=None), Outcome(message=None)
         if not owner.deleting:

@@ -28,6 +28,9 @@ from app.workloads.cloneset.writer import PodGoneError, Writer, outcomes
 
 logger = logging.getLogger(__name__)
 
+#: Pods that one pass begins to update at most, and how soon the next follows, in seconds.
+PER_PASS: Final = 100
+SOON: Final = 0.01
 #: How many Pods are named where many failed.
 NAMED: Final = 3
 
@@ -52,7 +55,8 @@ class Updater:
     ) -> Outcome:
         """CS-122 … CS-132. ``revisions``: current and update; ``ordered``: all there are."""
         outcome = Outcome()
-        if await self._refresh(owner, view, seen, outcome) or outcome.error is not None:
+        moved = await self._refresh(owner, view, seen, outcome)
+        if outcome.error is not None:
             return outcome
         target = revisions[1] if seen.to_update.update > 0 else revisions[0]
 
@@ -66,9 +70,17 @@ class Updater:
         replaceable = rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE
 
         plan = update(seen, update_order(seen.pods, view.strategy), obstacle)
-        steps = [step for step in plan.steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
+        # Whoever has just moved is not what it was when it was chosen; for all others what was counted errs on the
+        # safe side, for a Pod that moved is rather more available than before.
+        steps = [step for step in plan.steps if step.pod not in moved]
+        steps = [step for step in steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
         refused = [step for step in steps if step.kind is StepKind.REFUSE]
-        steps = await self._within_budget(seen, [step for step in steps if step not in refused], outcome)
+        steps = [step for step in steps if step not in refused]
+        if len(steps) > PER_PASS:
+            # Those that are done meanwhile are not to wait for all that begin.
+            steps = steps[:PER_PASS]
+            outcome.again_after.append(SOON)
+        steps = await self._within_budget(seen, steps, outcome)
         found = await outcomes(self._step(owner, memory, view, step, target, ordered) for step in steps)
         for one in found:
             if isinstance(one, KubeError):
@@ -88,11 +100,11 @@ class Updater:
 
     # ---- what is due on each Pod
 
-    async def _refresh(self, owner: CloneSet, view: View, seen: Survey, outcome: Outcome) -> bool:
-        """CS-122: whether a Pod moved on, which ends the update of this pass."""
+    async def _refresh(self, owner: CloneSet, view: View, seen: Survey, outcome: Outcome) -> frozenset[PodFacts]:
+        """CS-122: the Pods that moved on."""
         due = [pod for pod in seen.pods if not pod.settled]
         if not due:
-            return False
+            return frozenset()
         back, now = released(seen), self._clock.now()
         steps: list[tuple[PodFacts, PodRefresh]] = []
         errors: list[str] = []
@@ -120,7 +132,7 @@ class Updater:
             outcome.message = str(outcome.error)
         elif errors:
             outcome.message = "; ".join(errors[:NAMED])
-        return any(step.moves for _, step in steps)
+        return frozenset(pod for pod, step in steps if step.writes)
 
     def _finished(self, owner: CloneSet, pod: PodFacts) -> None:
         try:

@@ -136,6 +136,28 @@ async def test_surge() -> None:
 
 
 @virtual
+@pytest.mark.behaviour("CS-90", "CS-176")
+async def test_with_the_gate_a_surge_stands_in_and_all_pods_stay() -> None:
+    async with small_cluster(Gates(in_place_surge=True)) as cluster:
+        await cluster.apply(replicas=4, updateStrategy=rolling(maxSurge=2, maxUnavailable=0))
+        await cluster.settled(availableReplicas=4)
+        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+        most, least = 0, 9
+
+        async def done() -> bool:
+            nonlocal most, least
+            pods = await cluster.pods()
+            most, least = max(most, len(pods)), min(least, sum(map(is_ready, pods)))
+            changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
+            return changed and len(pods) == 4 and all(map(is_ready, pods))
+
+        await cluster.until(done, "all are updated")
+        assert (most, least) == (6, 4)
+        assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
+
+
+@virtual
 @pytest.mark.behaviour("CS-123", "CS-133", "CS-184")
 async def test_paused() -> None:
     """U-20."""
