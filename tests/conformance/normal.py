@@ -48,6 +48,10 @@ class Normaliser:
         if key == "causes" and isinstance(value, list):
             # A real server checks metadata more than once, and says so each time.
             return [self._value(cause) for index, cause in enumerate(value) if cause not in value[:index]]
+        if key == "managedFields" and isinstance(value, list):
+            # Their order and times depend on whether two requests came within one second.
+            entries = [{name: child for name, child in one.items() if name != "time"} for one in value]
+            return [self._value(one) for one in sorted(entries, key=_manager)]
         if isinstance(value, list):
             return [self._cell(child) if key == "cells" else self._value(child) for child in value]
         if isinstance(value, str):
@@ -70,6 +74,10 @@ class Normaliser:
         text = _OBJECT_IN_TEXT.sub("Invalid value: <object>", text)
         text = _VERSION_IN_TEXT.sub("<resourceVersion>", text)
         return _PORT.sub("127.0.0.1:PORT", text)
+
+
+def _manager(entry: Any) -> tuple[str, ...]:
+    return tuple(str(entry.get(name, "")) for name in ("manager", "operation", "subresource", "apiVersion"))
 
 
 def _without_managed(value: Any, managed: bool) -> Any:

@@ -17,6 +17,11 @@ import pytest
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import ROOT, World, eventually, manager
 
+#: Where the API server counts the calls of webhooks.
+COUNTED = [
+    pytest.param("control_plane_with_manager", marks=pytest.mark.controlplane, id="simulated-nodes"),
+    pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
+]
 LABEL = "policy.kruise.io/delete-protection"
 FORBIDDEN = f"denied the request: forbidden by ResourcesProtectionDeletion for {LABEL}="
 WORKLOAD = """
@@ -202,6 +207,7 @@ def calls(world: World, webhook: str) -> int:
     return sum(map(int, found))
 
 
+@pytest.mark.parametrize("world", COUNTED, indirect=True)
 @pytest.mark.behaviour("DP-30", "DP-54")
 def test_an_object_without_the_label_is_deleted_without_a_call(world: World) -> None:
     webhooks = ("vservice.kb.io", "vbuiltindeployment.kb.io", "vnamespace.kb.io", "vdeletionprotectionlabel.kb.io")

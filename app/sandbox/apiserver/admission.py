@@ -15,8 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.kube import patches
-from app.sandbox.apiserver import status
+from app.sandbox.apiserver import jsonpatches, status
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.cel import CelError
 from app.sandbox.apiserver.core import Core
@@ -175,8 +174,8 @@ class AdmissionChain:
         if response.get("patchType") != "JSONPatch":
             raise CallFailed(f'unsupported patch type "{response.get("patchType")}"')
         try:
-            patched = patches.apply(operations, shown.obj)
-        except (patches.PatchError, KeyError, TypeError, AttributeError) as error:
+            patched = jsonpatches.apply(operations, shown.obj)
+        except (jsonpatches.JsonPatchError, KeyError, TypeError, AttributeError) as error:
             raise status.internal(str(error)) from None
         if invocation.resource.api_version != attributes.resource.api_version:
             [patched] = await self._versions.convert(invocation.resource, [patched], attributes.resource.api_version)

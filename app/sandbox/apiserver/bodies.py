@@ -86,16 +86,11 @@ def _unrecognized(call: Call, why: str) -> status.Refusal:
     return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({shown})")
 
 
-_TYPE_META: Final = (
-    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-)
-
-
 def read_object(call: Call, document: Any, checker: Reader | None, duplicates: list[str]) -> Json:
     """The document as an object of the call's resource: its type is right, unknown fields told, refused or dropped."""
     if not isinstance(document, dict):
         found = golang.json_type(document)
-        why = f"json: cannot unmarshal {found} into Go value of type {_TYPE_META}"
+        why = f"json: cannot unmarshal {found} into Go value of type {golang.TYPE_META}"
         raise _unrecognized(call, f"couldn't get version/kind; json parse error: {why}")
     _check_type(call, document)
     if checker is None:
@@ -106,13 +101,12 @@ def read_object(call: Call, document: Any, checker: Reader | None, duplicates: l
 def _check_type(call: Call, document: Json) -> None:
     """Refuse a document that says it is of another kind."""
     resource = call.resource
-    kind, api_version = document.get("kind"), document.get("apiVersion")
-    if resource.custom is None:
-        kind, api_version = kind or resource.kind, api_version or resource.api_version
-    if (kind, api_version) == (resource.kind, resource.api_version):
-        return
     if resource.custom is not None:
-        _check_custom_type(call, document)
+        if (document.get("kind"), document.get("apiVersion")) != (resource.kind, resource.api_version):
+            _check_custom_type(call, document)
+        return
+    kind, api_version = document.get("kind") or resource.kind, document.get("apiVersion") or resource.api_version
+    if (kind, api_version) == (resource.kind, resource.api_version):
         return
     if api_version.count("/") > 1:
         raise _unrecognized(call, f"unexpected GroupVersion string: {api_version}")

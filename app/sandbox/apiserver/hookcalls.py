@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 
 from app.kube.clock import Clock
+from app.sandbox.apiserver import golang
 
 Json: TypeAlias = dict[str, Any]
 #: Answers for a webhook server in process: path and body to HTTP status and body.
@@ -58,13 +59,10 @@ class HookCaller:
         try:
             found = orjson.loads(answer)
         except orjson.JSONDecodeError:
-            start = answer[:20].decode("utf-8", "replace")
-            raise CallFailed(
-                "failed to call webhook: couldn't get version/kind; json parse error: invalid character "
-                f"'{start[:1]}' looking for beginning of value"
-            ) from None
+            # What is no JSON is read as YAML, in which any text is a text.
+            raise CallFailed(f"failed to call webhook: {_not_an_object('string')}") from None
         if not isinstance(found, dict):
-            raise CallFailed("failed to call webhook: couldn't get version/kind; json parse error")
+            raise CallFailed(f"failed to call webhook: {_not_an_object(golang.json_type(found))}")
         return found
 
     async def _post(self, url: str, service: str, ca_bundle: str, body: bytes, seconds: float) -> tuple[int, bytes]:
@@ -104,6 +102,11 @@ class HookCaller:
         for session in sessions.values():
             await session.close()
         await asyncio.sleep(0)
+
+
+def _not_an_object(found: str) -> str:
+    words = f"json: cannot unmarshal {found} into Go value of type {golang.TYPE_META}"
+    return f"couldn't get version/kind; json parse error: {words}"
 
 
 def _service_name(host: str) -> str:

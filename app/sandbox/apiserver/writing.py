@@ -142,7 +142,7 @@ class Writer:
         errors = strategy.errors(obj)
         if not errors:
             errors = meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=strategy.name_rule)
-            if resource.custom is None:
+            if resource.qualifies_finalizers:
                 errors += meta.finalizer_errors(metadata)
         if errors:
             raise status.invalid(resource, metadata.get("name") or "", errors)
@@ -196,6 +196,8 @@ class Writer:
         _check_namespace(resource, metadata, call.namespace)
         metadata.setdefault("name", call.name)
         version = str(metadata.get("resourceVersion") or "")
+        if version and not version.isdigit():
+            raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
         strategy.default(obj)
         keep_outside(call, obj, old)
         attributes = self._attributes(call, "UPDATE", call.name, obj, old)
@@ -204,7 +206,8 @@ class Writer:
         metadata = _metadata(obj)
         if not version:
             if not resource.unconditional_update:
-                error = invalid("metadata.resourceVersion", GoLiteral("0x0"), "must be specified for an update")
+                shown = GoLiteral("0x0" if resource.custom is None else "0")
+                error = invalid("metadata.resourceVersion", shown, "must be specified for an update")
                 raise status.invalid(resource, call.name, [error], kind=resource.plural)
         elif not version.isdigit():
             raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
@@ -230,7 +233,7 @@ class Writer:
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
         errors += meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=meta.path_segment_errors)
         errors += meta.update_errors(metadata, old["metadata"])
-        if resource.custom is None:
+        if resource.qualifies_finalizers:
             errors += meta.finalizer_errors(metadata)
         errors += self._spec_errors(call, strategy, obj, old)
         if errors:
