@@ -52,11 +52,29 @@ def default_pod_spec(spec: Json) -> None:
     if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
         spec["serviceAccountName"] = spec["serviceAccount"] = account
     for name in (*_LISTS, "ephemeralContainers"):
-        for container in spec.get(name) or ():
-            default_container(container, startup_probe=True)
-            container.setdefault("resources", {})
-    for volume in spec.get("volumes") or ():
+        if spec.get(name):
+            spec[name] = orjson.loads(_defaulted_containers(orjson.dumps(spec[name])))
+    if spec.get("volumes"):
+        spec["volumes"] = orjson.loads(_defaulted_volumes(orjson.dumps(spec["volumes"])))
+
+
+@lru_cache(1024)
+def _defaulted_containers(raw: bytes) -> bytes:
+    """Containers with their defaults. Pods of one template have the same ones, so the work is done once."""
+    containers = orjson.loads(raw)
+    for container in containers:
+        default_container(container, startup_probe=True)
+        container.setdefault("resources", {})
+    return orjson.dumps(containers)
+
+
+@lru_cache(1024)
+def _defaulted_volumes(raw: bytes) -> bytes:
+    """Volumes with their defaults."""
+    volumes = orjson.loads(raw)
+    for volume in volumes:
         default_volume(volume)
+    return orjson.dumps(volumes)
 
 
 def default_template(template: Json) -> None:
@@ -88,7 +106,12 @@ def default_pod(pod: Json) -> None:
 def quality_of_service(spec: Mapping[str, Any]) -> str:
     """Guaranteed, Burstable or BestEffort."""
     containers = [container for name in _LISTS for container in spec.get(name) or ()]
-    demands = [container.get("resources") or {} for container in containers]
+    return _class_of(orjson.dumps([container.get("resources") or {} for container in containers]))
+
+
+@lru_cache(1024)
+def _class_of(resources: bytes) -> str:
+    demands = orjson.loads(resources)
     seen = False
     guaranteed = True
     for demand in demands:
