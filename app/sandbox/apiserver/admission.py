@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.sandbox.apiserver import jsonpatches, status
+from app.sandbox.apiserver import golang, jsonpatches, status
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.cel import CelError
 from app.sandbox.apiserver.core import Core
