@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 from app.kube.gotext import quote
+from app.kube.validation import is_qualified_name
 
 _SPECIAL = re.compile(r"==|!=|=|!|\(|\)|,|>|<")
 _BINARY = {"in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
@@ -20,6 +21,11 @@ _MAX_LENGTH = 64 * 1024
 class SelectorError(ValueError):
     """A selector that cannot be used: an unknown operator, a key or value against the label syntax, a query that does
     not follow the grammar."""
+
+
+def in_requirement(error: SelectorError) -> SelectorError:
+    """The same error as one of a requirement of a query."""
+    return SelectorError(f"unable to parse requirement: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +78,20 @@ class _Parser:
         found: list[tuple[str, str, tuple[str, ...]]] = []
         if self.peek() is _END:
             return found
+        if not (self.peek().word or self.peek().is_("!")):
+            raise SelectorError(f"found '{self.peek().text}', expected: !, identifier, or 'end of string'")
         while True:
-            found.append(self.requirement())
+            try:
+                found.append(self.requirement())
+            except SelectorError as error:
+                raise in_requirement(error) from None
             token = self.take()
             if token is _END:
                 return found
             if not token.is_(","):
-                raise SelectorError(f"found {quote(token.text)}, expected: ',' or 'end of string'")
+                raise SelectorError(f"found '{token.text}', expected: ',' or 'end of string'")
+            if not (self.peek().word or self.peek().is_("!")):
+                raise SelectorError(f"found '{self.peek().text}', expected: identifier after ','")
 
     def requirement(self) -> tuple[str, str, tuple[str, ...]]:
         negated = self.peek().is_("!")
@@ -86,17 +99,17 @@ class _Parser:
             self.take()
         key = self.take()
         if not key.word:
-            raise SelectorError(f"found {quote(key.text)}, expected: identifier")
+            raise SelectorError(f"found '{key.text}', expected: identifier")
+        if messages := is_qualified_name(key.text):
+            raise SelectorError(f"<nil>: Invalid value: {quote(key.text)}: {'; '.join(messages)}")
         if self.peek() is _END or self.peek().is_(","):
             return key.text, "DoesNotExist" if negated else "Exists", ()
-        if negated:
-            raise SelectorError(
-                f"found {quote(self.peek().text)} after '!{key.text}', expected: ',' or 'end of string'"
-            )
         word = self.take()
         operator = _BINARY.get(word.text)
         if operator is None:
-            raise SelectorError(f"found {quote(word.text)}, expected: in, notin, =, ==, !=, >, <")
+            raise SelectorError(f"found '{word.text}', expected: in, notin, =, ==, !=, gt, lt")
+        if negated:
+            raise SelectorError(f"found '{word.text}' after '!{key.text}', expected: ',' or 'end of string'")
         return key.text, operator, self.values() if word.word else (self.exact_value(),)
 
     def exact_value(self) -> str:
@@ -104,21 +117,25 @@ class _Parser:
         if token is _END or token.is_(","):
             return ""
         if not token.word:
-            raise SelectorError(f"found {quote(token.text)}, expected: identifier")
+            raise SelectorError(f"found '{token.text}', expected: identifier")
         return self.take().text
 
     def values(self) -> tuple[str, ...]:
-        if not self.take().is_("("):
-            raise SelectorError("expected: '(' after 'in' and 'notin'")
+        opening = self.take()
+        if not opening.is_("("):
+            raise SelectorError(f"found '{opening.text}' expected: '('")
+        first = self.peek()
+        if not (first.word or first.is_(",") or first.is_(")")):
+            raise SelectorError(f"found '{first.text}', expected: ',', ')' or identifier")
         values = {""} if self.peek().is_(")") or self.peek().is_(",") else set()
         while not self.peek().is_(")"):
             token = self.take()
             if token.word:
                 values.add(token.text)
                 if not (self.peek().is_(",") or self.peek().is_(")")):
-                    raise SelectorError(f"found {quote(self.peek().text)}, expected: ',' or ')'")
+                    raise SelectorError(f"found '{self.peek().text}', expected: ',' or ')'")
             elif not token.is_(","):
-                raise SelectorError(f"found {quote(token.text)}, expected: ',', ')' or identifier")
+                raise SelectorError(f"found '{token.text}', expected: ',', or identifier")
             elif self.peek().is_(")"):
                 values.add("")
             elif self.peek().is_(","):

@@ -24,7 +24,7 @@ from app.kube.fielderrors import (
     required,
 )
 from app.kube.gotext import quote
-from app.kube.selector_query import SelectorError, parse
+from app.kube.selector_query import SelectorError, in_requirement, parse
 from app.kube.validation import is_label_value, is_qualified_name, validate_labels
 
 
@@ -272,4 +272,8 @@ def to_query(selector: Mapping[str, Any] | Selector | None) -> str:
 
 def parse_query(text: str) -> Selector:
     """The selector a ``labelSelector`` parameter or ``kubectl -l`` describes. Raises :class:`SelectorError`."""
-    return Selector.of(_requirement(key, Operator(operator), values) for key, operator, values in parse(text))
+    requirements = parse(text)
+    try:
+        return Selector.of(_requirement(key, Operator(operator), values) for key, operator, values in requirements)
+    except SelectorError as error:
+        raise in_requirement(error) from None

@@ -32,7 +32,7 @@ async def hooks() -> AsyncIterator[HookServer]:
 async def test_sandbox(subject: str, case: Case, hooks: HookServer) -> None:
     api = ApiServer(clock=SystemClock(), rng=Random(1))
     try:
-        await _check(World(api.transport(), real=False, hooks=hooks), subject, case)
+        await _check(World(api.transport(), real=False, hooks=hooks, compact=api.compact), subject, case)
     finally:
         api.close()
 

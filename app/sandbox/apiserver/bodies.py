@@ -7,9 +7,9 @@ from typing import Any, Final, TypeAlias
 import orjson
 import yaml
 
+from app.kube.fielderrors import invalid
 from app.kube.gotext import quote
-from app.sandbox.apiserver import status
-from app.sandbox.apiserver.gojsonerrors import duplicate_fields, go_json_error, summary
+from app.sandbox.apiserver import golang, status
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object
 from app.sandbox.apiserver.requests import Call
@@ -32,7 +32,10 @@ def parse_body(call: Call) -> tuple[Any, list[str]]:
         message = f"Request entity too large: limit is {MAX_BODY}"
         raise status.Refusal(413, "RequestEntityTooLarge", message)
     if media in _YAML:
-        return parse_yaml(call.body), []
+        try:
+            return yaml.safe_load(call.body), []
+        except yaml.YAMLError as error:
+            raise _unrecognized(call, yaml_error(error)) from None
     if media == MEDIA_TYPE:
         try:
             return decode_object(call.body), []
@@ -43,17 +46,19 @@ def parse_body(call: Call) -> tuple[Any, list[str]]:
     try:
         document = orjson.loads(call.body)
     except orjson.JSONDecodeError:
-        raise _unrecognized(call, go_json_error(call.body)) from None
-    if call.field_validation == "Ignore":
-        return document, []
-    return document, duplicate_fields(call.body, document, orjson.dumps(document))
+        why = f"couldn't get version/kind; json parse error: {golang.syntax_error(call.body)}"
+        raise _unrecognized(call, why) from None
+    return document, _duplicates(call, document)
 
 
-def _unrecognized(call: Call, why: str) -> status.Refusal:
-    return status.bad_request(
-        f"the object provided is unrecognized (must be of type {call.resource.kind}): couldn't get version/kind; json "
-        f"parse error: {why} ({summary(call.body)})"
-    )
+def _duplicates(call: Call, document: Any) -> list[str]:
+    """Paths of the fields that occur twice in one object, where the client wants to know."""
+    if call.query.get("fieldValidation") == "Ignore":
+        return []
+    # Something was lost only if the document comes out shorter: that is rare, and cheap to find out.
+    if len(orjson.dumps(document)) >= len(call.body.strip()):
+        return []
+    return golang.duplicate_fields(call.body)
 
 
 def parse_yaml(body: bytes) -> Any:
@@ -61,19 +66,38 @@ def parse_yaml(body: bytes) -> Any:
     try:
         return yaml.safe_load(body)
     except yaml.YAMLError as error:
-        raise status.bad_request(f"error decoding YAML: {error}") from None
+        raise status.bad_request(f"error decoding YAML: {yaml_error(error)}") from None
+
+
+#: Where the words of the two YAML readers differ.
+_YAML_WORDS: Final = {
+    "mapping values are not allowed here": "mapping values are not allowed in this context",
+    "found character '\\t' that cannot start any token": "found character that cannot start any token",
+}
+
+
+def yaml_error(error: yaml.YAMLError) -> str:
+    """What the server's YAML reader says of a text that is no YAML."""
+    problem = str(getattr(error, "problem", None) or error)
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line if mark is not None else 0
+    if line and isinstance(error, yaml.scanner.ScannerError):
+        line += 1
+    return f"yaml: {f'line {line}: ' if line else ''}{_YAML_WORDS.get(problem, problem)}"
+
+
+def _unrecognized(call: Call, why: str) -> status.Refusal:
+    shown = golang.summary(call.body)
+    kind = call.resource.kind
+    return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({shown})")
 
 
 def read_object(call: Call, document: Any, checker: Reader | None, duplicates: list[str]) -> Json:
     """The document as an object of the call's resource: its type is right, unknown fields told, refused or dropped."""
-    if document is None:
-        raise _unrecognized(call, "unexpected end of JSON input")
     if not isinstance(document, dict):
-        kind = "array" if isinstance(document, list) else "string" if isinstance(document, str) else "number"
-        shape = (
-            'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-        )
-        raise _unrecognized(call, f"json: cannot unmarshal {kind} into Go value of type {shape}")
+        found = golang.json_type(document)
+        why = f"json: cannot unmarshal {found} into Go value of type {golang.TYPE_META}"
+        raise _unrecognized(call, f"couldn't get version/kind; json parse error: {why}")
     _check_type(call, document)
     if checker is None:
         return document
@@ -81,28 +105,42 @@ def read_object(call: Call, document: Any, checker: Reader | None, duplicates: l
 
 
 def _check_type(call: Call, document: Json) -> None:
+    """Refuse a document that says it is of another kind."""
     resource = call.resource
+    if resource.custom is not None:
+        if (document.get("kind"), document.get("apiVersion")) != (resource.kind, resource.api_version):
+            _check_custom_type(call, document)
+        return
     kind, api_version = document.get("kind") or resource.kind, document.get("apiVersion") or resource.api_version
-    if not isinstance(kind, str) or not isinstance(api_version, str):
-        raise _unrecognized(call, "json: cannot unmarshal number into Go struct field .kind of type string")
-    if api_version.count("/") > 1:
-        raise status.bad_request(
-            f"the object provided is unrecognized (must be of type {resource.kind}): unexpected GroupVersion string: "
-            f"{api_version} ({summary(call.body)})"
-        )
     if (kind, api_version) == (resource.kind, resource.api_version):
         return
-    if resource.custom is None and kind_field(api_version, kind) is None:
-        why = f'no kind "{kind}" is registered for version "{api_version}" in scheme "pkg/runtime/scheme.go:110"'
-    elif kind != resource.kind:
-        why = f"converting ({_go_name(api_version, kind)}) to ({_internal_name(resource)}): unknown conversion"
+    if api_version.count("/") > 1:
+        raise _unrecognized(call, f"unexpected GroupVersion string: {api_version}")
+    if kind_field(api_version, kind) is None:
+        why = no_such_kind(api_version, kind)
     else:
-        raise status.bad_request(
-            f"the API version in the data ({api_version}) does not match the expected API version "
-            f"({resource.api_version})"
-        )
+        why = f"converting ({_go_name(api_version, kind)}) to ({_internal_name(resource)}): unknown conversion"
     version = api_version.rpartition("/")[2]
     raise status.bad_request(f"{kind} in version {quote(version)} cannot be handled as a {resource.kind}: {why}")
+
+
+def _check_custom_type(call: Call, document: Json) -> None:
+    resource = call.resource
+    if document.get("apiVersion") != resource.api_version:
+        raise status.bad_request(
+            f"the API version in the data ({document.get('apiVersion') or ''}) does not match the expected API version "
+            f"({resource.api_version})"
+        )
+    if kind := document.get("kind"):
+        error = invalid("kind", kind, f"must be {resource.kind}")
+        name = (document.get("metadata") or {}).get("name") or ""
+        raise status.invalid(resource, name, [error], kind=kind)
+    raise _unrecognized(call, f"Object 'Kind' is missing in '{call.body.decode(errors='replace')}'")
+
+
+def no_such_kind(api_version: str, kind: str) -> str:
+    """What the server says of a kind it has never heard of."""
+    return f'no kind {quote(kind)} is registered for version {quote(api_version)} in scheme "pkg/runtime/scheme.go:110"'
 
 
 def _go_name(api_version: str, kind: str) -> str:

@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, Final, TypeAlias
+
+import orjson
 
 from app.kube.clock import rfc3339
 from app.kube.fielderrors import FieldError, invalid, not_supported
-from app.sandbox.apiserver import status
-from app.sandbox.apiserver.bodies import parse_body
+from app.sandbox.apiserver import golang, status
+from app.sandbox.apiserver.bodies import no_such_kind, parse_body
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.metadata import FOREGROUND, ORPHAN
+from app.sandbox.apiserver.options import dry_run_errors
+from app.sandbox.apiserver.protobuf import MEDIA_TYPE
 from app.sandbox.apiserver.requests import Call
+from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.storage import Entry, Stale
+from app.sandbox.apiserver.typecheck import Checker, WrongType
 from app.sandbox.apiserver.writing import Admission, Attributes, Kinds
 
 Json: TypeAlias = dict[str, Any]
@@ -47,11 +54,12 @@ class DeleteOptions:
     def read(cls, call: Call, body: Json | None) -> DeleteOptions:
         """From the body, else from the query. Refuses what the server would."""
         body = body or {}
+        _check_body(body)
         grace = body.get("gracePeriodSeconds")
         if grace is None:
             grace = call.number("gracePeriodSeconds")
         orphan = body.get("orphanDependents")
-        if orphan is None and call.query.get("orphanDependents"):
+        if orphan is None and "orphanDependents" in call.query:
             orphan = call.flag("orphanDependents")
         policy = body.get("propagationPolicy") or call.query.get("propagationPolicy", "")
         dry_run = body.get("dryRun") or ([call.query["dryRun"]] if call.query.get("dryRun") else [])
@@ -62,8 +70,7 @@ class DeleteOptions:
         if policy and orphan is not None:
             message = "orphanDependents and deletionPropagation cannot be both set"
             errors.append(invalid("propagationPolicy", policy, message))
-        if dry_run and dry_run != ["All"]:
-            errors.append(not_supported("dryRun", list(dry_run), ("All",)))
+        errors += dry_run_errors(dry_run)
         if errors:
             raise status.invalid_kind("meta.k8s.io", "DeleteOptions", "", errors)
         return cls(
@@ -282,15 +289,36 @@ def _parse(text: str) -> datetime:
 
 def read_body(call: Call) -> Json | None:
     """The options a deletion carries in its body, if any."""
-    if not call.body.strip():
+    body = call.body
+    if not body.strip():
         return None
-    found, _ = parse_body(call)
+    if call.headers.get("content-type", "") == MEDIA_TYPE:
+        found, _ = parse_body(call)
+        return found if isinstance(found, dict) else None
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        why = golang.syntax_error(body)
+        raise status.plain_error(f"couldn't get version/kind; json parse error: {why}") from None
     if not isinstance(found, dict):
         raise status.bad_request("DeleteOptions must be an object")
-    grace = found.get("gracePeriodSeconds")
-    if grace is not None and not isinstance(grace, int):
-        kind = "string" if isinstance(grace, str) else "object"
-        raise status.bad_request(
-            f"json: cannot unmarshal {kind} into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
-        )
     return found
+
+
+def _check_body(body: Json) -> None:
+    """Refuse options of another kind, and values of the wrong type."""
+    kind = body.get("kind") or "DeleteOptions"
+    if kind != "DeleteOptions":
+        raise status.plain_error(no_such_kind(body.get("apiVersion") or "v1", kind))
+    try:
+        _options_checker().read(body)
+    except WrongType as error:
+        raise status.plain_error(str(error)) from None
+
+
+@cache
+def _options_checker() -> Checker:
+    found = kind_field("v1", "DeleteOptions")
+    if found is None:  # pragma: no cover  # recorded with the other types
+        raise LookupError("DeleteOptions")
+    return Checker(found)

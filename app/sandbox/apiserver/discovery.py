@@ -211,8 +211,10 @@ def resource_list(group: str, version: str, resources: Iterable[ServedResource])
     if served is None:
         return None
     entries = [entry for resource in served for entry in _entries(resource)]
-    api_version = f"{group}/{version}" if group else version
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": entries}
+    if not group:  # the oldest document of all does not say its own version
+        return {"kind": "APIResourceList", "groupVersion": version, "resources": entries}
+    groups = f"{group}/{version}"
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": groups, "resources": entries}
 
 
 def _entries(resource: ServedResource) -> Iterable[Document]:
@@ -263,7 +265,7 @@ def aggregated(resources: Iterable[ServedResource], *, core: bool) -> Document:
     """/api (``core``) or /apis in one document: what kubectl asks for first."""
     items = [
         {
-            "metadata": {"name": group, "creationTimestamp": None} if group else {"creationTimestamp": None},
+            "metadata": {"name": group} if group else {},
             "versions": [
                 {"version": version, "resources": [_aggregated(one) for one in served], "freshness": "Current"}
                 for version, served in versions.items()

@@ -37,7 +37,7 @@ class Documents:
     def answer(self, call: Call) -> Response:
         """The document at a path. Refuses paths that are nothing."""
         if call.method not in ("GET", "HEAD"):
-            return _page_not_found() if call.path.startswith("/api") else _refused()
+            raise status.method_not_allowed()
         path = call.path.rstrip("/") or "/"
         if path in _HEALTH or any(path.startswith(f"{root}/") for root in _HEALTH):
             return Response(200, CIMultiDict({"Content-Type": "text/plain; charset=utf-8"}), b"ok")
@@ -45,9 +45,8 @@ class Documents:
             return self._groups(call, path)
         make = self._maker(path)
         if make is None:
-            return _page_not_found()
-        body = self._once(path, make)
-        return _json(body) if body else _page_not_found()
+            raise status.page_not_found()
+        return _json(self._once(path, make))
 
     def _maker(self, path: str) -> Callable[[], Any] | None:
         parts = path.split("/")[1:]
@@ -79,7 +78,7 @@ class Documents:
     def _groups(self, call: Call, path: str) -> Response:
         """/api and /apis, in one document with all resources where the client knows that."""
         for choice in call.headers.get("accept", "").split(","):
-            if all(part in choice for part in discovery.AGGREGATED_ACCEPT):
+            if set(discovery.AGGREGATED_ACCEPT) <= {part.strip() for part in choice.split(";")}:
                 body = self._once(
                     f"aggregated {path}",
                     lambda: discovery.aggregated(self._core.registry.served(), core=path == "/api"),
@@ -95,16 +94,19 @@ class Documents:
         body = self._kept.get(name)
         if body is None:
             found = make()
-            body = self._kept[name] = orjson.dumps(found) + b"\n" if found is not None else b""
+            if found is None:
+                raise _nothing_at(name)
+            body = self._kept[name] = orjson.dumps(found) + b"\n"
         return body
 
 
-def _refused() -> Response:
-    return Response(405, CIMultiDict({"Content-Type": "application/json"}), status.method_not_allowed().body())
-
-
-def _page_not_found() -> Response:
-    return Response(404, CIMultiDict({"Content-Type": "text/plain; charset=utf-8"}), b"404 page not found\n")
+def _nothing_at(path: str) -> status.Refusal:
+    """What is answered for a group or version that is not served."""
+    if path.startswith("/openapi/"):
+        refusal = status.page_not_found()
+        refusal.text = ""
+        return refusal
+    return status.no_such_path() if path.startswith("/api/") else status.page_not_found()
 
 
 def _json(body: bytes, media: str = "application/json") -> Response:

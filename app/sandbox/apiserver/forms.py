@@ -33,8 +33,18 @@ class Accepted:
 PLAIN: Final = Accepted()
 
 
-def negotiate(accept: str, *, listing: bool = False) -> Accepted:
-    """The first of the Accept header's choices that the server has. Refuses (406) where there is none."""
+def wants_yaml(accept: str) -> bool:
+    """Whether the first encoding that the client takes is YAML."""
+    media = accept.partition(",")[0].partition(";")[0].strip()
+    return media in ("application/yaml", "text/yaml")
+
+
+def negotiate(accept: str, *, listing: bool = False, go_type: str = "") -> Accepted:
+    """The first of the Accept header's choices that the server has. Refuses (406) where there is none.
+
+    ``go_type``: what the objects are, for the refusal of a form that is for lists, or not for lists.
+    """
+    known = False
     if not accept or accept == "application/json":
         return PLAIN
     for choice in accept.split(","):
@@ -45,6 +55,7 @@ def negotiate(accept: str, *, listing: bool = False) -> Accepted:
             yaml = True
         else:
             continue
+        known = True
         values = dict(part.split("=", 1) for part in parameters if "=" in part)
         wanted = values.get("as", "")
         version = values.get("v", "v1")
@@ -54,9 +65,12 @@ def negotiate(accept: str, *, listing: bool = False) -> Accepted:
             continue
         if wanted == "Table":
             return Accepted("table", yaml, version)
-        if wanted == ("PartialObjectMetadataList" if listing else "PartialObjectMetadata"):
+        if wanted in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+            if go_type and listing != (wanted == "PartialObjectMetadataList"):
+                is_what = "is a list" if listing else "is not a list"
+                raise status.wrong_form(f"you requested {wanted}, but the requested object {is_what} ({go_type})")
             return Accepted("metadata", yaml, version)
-    raise status.not_acceptable(MEDIA_TYPES)
+    raise status.not_acceptable(MEDIA_TYPES) if known else status.not_available(MEDIA_TYPES)
 
 
 class ObjectForm:
@@ -80,6 +94,8 @@ class ObjectForm:
     def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
         """A list of them."""
         items = [self.item(entry) for entry in entries]
+        if self._resource.custom is not None:
+            metadata = {"continue": "", **metadata}  # lists of custom resources say so even where there is no more
         head = {"kind": self._resource.list_name, "apiVersion": self._resource.api_version, "metadata": metadata}
         return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
@@ -152,7 +168,8 @@ class TableForm:
         now = self._clock.now()
         table = self._kind.table(objects, now, metadata=metadata, include_object=self._include, headers=self._headers)
         self._headers = not self._headers_once
-        return orjson.dumps({**table, "apiVersion": self._api_version})
+        table["apiVersion"] = self._api_version
+        return orjson.dumps(table)
 
 
 AnyForm: TypeAlias = ObjectForm | MetadataForm | TableForm

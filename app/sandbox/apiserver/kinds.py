@@ -144,6 +144,11 @@ class ResourceType:
         return "status" in self.subresources
 
     @cached_property
+    def qualifies_finalizers(self) -> bool:
+        """Whether finalizers must have a domain; kinds that extend the API are not so strict."""
+        return self.custom is None and self.group != "apiextensions.k8s.io"
+
+    @cached_property
     def key(self) -> str:
         """The name of the collection its objects are kept in, the same for all versions."""
         return _STORED_IN.get(self.qualified, self.qualified)

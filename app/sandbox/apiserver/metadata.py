@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import FieldError, Path, forbidden, invalid, required
+import orjson
+
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, required
+from app.kube.gotext import quote
 from app.kube.validation import is_dns1123_label, is_dns1123_subdomain, is_qualified_name, validate_annotations
 from app.kube.validation import validate_labels as label_errors
 
@@ -79,6 +82,22 @@ def _common_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
     return errors
 
 
+def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
+    """What built-in kinds demand of finalizers: a domain, unless they are the server's own."""
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(_METADATA.child("finalizers").index(index), finalizer, detail)
+        for index, finalizer in enumerate(metadata.get("finalizers") or ())
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+    ]
+
+
+def finalizer_warnings(metadata: Mapping[str, Any]) -> list[str]:
+    """The same of custom resources, where it is only advice."""
+    advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+    return [f"metadata.finalizers: {quote(str(error.value))}: {advice}" for error in finalizer_errors(metadata)]
+
+
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", ORPHAN, FOREGROUND})
 
 
@@ -95,7 +114,8 @@ def _owner_errors(owners: list[Json]) -> list[FieldError]:
             if not owner.get(name):
                 errors.append(invalid(place.child(name), "", "must not be empty"))
         if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
-            errors.append(invalid(place, owner, "/v1, Kind=Event is disallowed from being an owner"))
+            shown = GoLiteral(orjson.dumps(owner).decode())
+            errors.append(invalid(place, shown, "/v1, Kind=Event is disallowed from being an owner"))
         if owner.get("controller"):
             current = f"{owner.get('kind')}/{owner.get('name')}"
             if controller:
@@ -107,23 +127,6 @@ def _owner_errors(owners: list[Json]) -> list[FieldError]:
             else:
                 controller = current
     return errors
-
-
-def unqualified_finalizers(metadata: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Finalizers that are neither standard nor have a domain, with where they stand."""
-    return [
-        (index, name)
-        for index, name in enumerate(metadata.get("finalizers") or ())
-        if "/" not in name and name not in _STANDARD_FINALIZERS
-    ]
-
-
-def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
-    """Built-in kinds take no finalizer without a domain."""
-    message = "name is neither a standard finalizer name nor is it fully qualified"
-    return [
-        invalid(_METADATA.child("finalizers").index(n), name, message) for n, name in unqualified_finalizers(metadata)
-    ]
 
 
 def keep_server_fields(metadata: Json, old: Mapping[str, Any]) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final, TypeAlias
 
 import orjson
 
 from app.kube import patches
 from app.kube.client import PatchType
-from app.kube.fielderrors import invalid
-from app.sandbox.apiserver import status
-from app.sandbox.apiserver.gojsonerrors import go_json_error
-from app.sandbox.apiserver.jsonpatching import apply_operations
+from app.kube.fielderrors import GoLiteral, invalid
+from app.kube.gotext import quote
+from app.sandbox.apiserver import golang, jsonpatches, status
+from app.sandbox.apiserver.bodies import no_such_kind
 from app.sandbox.apiserver.requests import Call
-from app.sandbox.apiserver.schemas import Field
+from app.sandbox.apiserver.schemas import Field, kind_field
 from app.sandbox.apiserver.strategic import strategic_merge
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 from app.sandbox.apiserver.writing import Transform, fresh
@@ -23,6 +24,7 @@ Json: TypeAlias = dict[str, Any]
 _MAX_OPERATIONS: Final = 10_000
 _ALL: Final = tuple(kind.value for kind in PatchType)
 _CUSTOM: Final = tuple(kind.value for kind in PatchType if kind is not PatchType.STRATEGIC)
+_REJECTED: Final = "the server rejected our request due to an error in our request"
 
 
 def patch_type(call: Call) -> PatchType:
@@ -30,7 +32,9 @@ def patch_type(call: Call) -> PatchType:
     media = call.headers.get("content-type", "").partition(";")[0].strip()
     known = _ALL if call.resource.custom is None else _CUSTOM
     if media not in known:
-        raise status.unsupported_media_type(known)
+        if call.resource.custom is not None:
+            raise status.unsupported_media_type(known)
+        raise status.Refusal(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     return PatchType(media)
 
 
@@ -48,11 +52,14 @@ def transform(call: Call, kind: PatchType, schema: Field | None, checker: Reader
         if not isinstance(found, dict):
             raise status.bad_request("the patched document is not an object")
         _restore_type(call, found)
+        _check_name(call, found)
         if checker is None:
             return found
         try:
             checked, unknown = checker.read(found)
         except WrongType as error:
+            if kind is PatchType.STRATEGIC:
+                raise _invalid_strategic(document, str(error)) from None
             raise _invalid_patch(found, str(error)) from None
         if unknown and not warned:
             warned = True
@@ -67,24 +74,21 @@ def transform(call: Call, kind: PatchType, schema: Field | None, checker: Reader
 
 
 def _document(call: Call, kind: PatchType) -> Any:
+    # A strategic merge patch is decoded elsewhere than the others, and without the words around the fault.
+    context = "" if kind is PatchType.STRATEGIC else "error decoding patch: "
     try:
         document = orjson.loads(call.body)
     except orjson.JSONDecodeError:
-        prefix = "" if kind is PatchType.STRATEGIC else "error decoding patch: "
-        raise status.bad_request(prefix + go_json_error(call.body)) from None
-    if kind is PatchType.JSON:
-        if not isinstance(document, list):
-            message = "json: cannot unmarshal object into Go value of type jsonpatch.Patch"
-            raise status.bad_request(f"error decoding patch: {message}")
-        if len(document) > _MAX_OPERATIONS:
-            message = f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(document)}"
-            raise status.Refusal(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
-    elif not isinstance(document, dict):
-        found = "array" if isinstance(document, list) else "string" if isinstance(document, str) else "number"
-        prefix = "" if kind is PatchType.STRATEGIC else "error decoding patch: "
-        raise status.bad_request(
-            f"{prefix}json: cannot unmarshal {found} into Go value of type map[string]interface {{}}"
-        )
+        raise status.bad_request(f"{context}{golang.syntax_error(call.body)}") from None
+    wanted = "[]handlers.jsonPatchOp" if kind is PatchType.JSON else "map[string]interface {}"
+    if not isinstance(document, list if kind is PatchType.JSON else dict):
+        if document is None and kind is PatchType.MERGE:
+            raise status.bad_request("Invalid JSON Patch")
+        found = golang.json_type(document)
+        raise status.bad_request(f"{context}json: cannot unmarshal {found} into Go value of type {wanted}")
+    if kind is PatchType.JSON and len(document) > _MAX_OPERATIONS:
+        message = f"The allowed maximum operations in a JSON patch is {_MAX_OPERATIONS}, got {len(document)}"
+        raise status.Refusal(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
     return document
 
 
@@ -92,29 +96,58 @@ def _patched(kind: PatchType, document: Any, old: Json, schema: Field | None) ->
     try:
         match kind:
             case PatchType.JSON:
-                return apply_operations(document, old)
+                return jsonpatches.apply(document, old)
             case PatchType.MERGE:
                 return patches.merge_patch(old, document)
             case _:
                 return strategic_merge(old, document, schema)
+    except jsonpatches.JsonPatchError:
+        # What exactly does not apply is not told.
+        raise status.Refusal(422, "Invalid", _REJECTED, {}) from None
     except patches.PatchError as error:
-        if kind is PatchType.STRATEGIC:
-            raise status.bad_request(str(error)) from None
-        raise status.rejected() from None
+        raise status.plain_error(str(error)) from None
     except (KeyError, TypeError, AttributeError):
-        raise status.rejected() from None
+        raise status.Refusal(422, "Invalid", _REJECTED, {}) from None
+
+
+def _check_name(call: Call, found: Json) -> None:
+    metadata = found.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else call.name
+    if isinstance(name, str) and name != call.name:
+        raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
 
 
 def _restore_type(call: Call, found: Json) -> None:
+    """The type is that of the resource; a patch that says otherwise is refused."""
     resource = call.resource
     for name, wanted in (("apiVersion", resource.stored_api_version), ("kind", resource.kind)):
-        given = found.setdefault(name, wanted)
-        if given not in (wanted, resource.api_version if name == "apiVersion" else wanted):
-            raise status.bad_request(
-                f"{found.get('kind')} in version {found.get('apiVersion')} cannot be handled as a {resource.kind}"
-            )
+        found.setdefault(name, wanted)
+    api_version, kind = found["apiVersion"], found["kind"]
+    if kind == resource.kind and api_version in (resource.stored_api_version, resource.api_version):
+        return
+    if kind_field(api_version, kind) is None:
+        raise _invalid_patch(found, no_such_kind(api_version, kind))
+    raise _invalid_patch(found, f"unable to decode {api_version}, Kind={kind} into a {resource.kind}")
 
 
 def _invalid_patch(found: Json, why: str) -> status.Refusal:
-    shown = orjson.dumps({key: found[key] for key in sorted(found)}).decode()
-    return status.invalid_kind("", "", "", [invalid("patch", shown, why)])
+    return status.invalid_kind("", "", "", [invalid("patch", orjson.dumps(found).decode(), why)])
+
+
+_WRONG_TYPE = re.compile(r"json: cannot unmarshal (\w+).* of type (\S+)$")
+_GO_KINDS: Final = {"object": "map", "array": "slice", "number": "int64", "bool": "bool", "string": "string"}
+
+
+def _invalid_strategic(patch: Json, why: str) -> status.Refusal:
+    """A strategic merge patch is laid on typed values, whose reader has words of its own."""
+    match = _WRONG_TYPE.search(why)
+    if match is not None:
+        found, wanted = match.groups()
+        shape = "slice" if wanted.startswith("[]") else "map" if wanted.startswith("map[") else ""
+        if shape:
+            why = f"cannot restore {shape} from {_GO_KINDS[found]}"
+        elif "." in wanted:
+            why = f"cannot restore struct from: {_GO_KINDS[found]}"
+        else:
+            why = f"unrecognized type: {wanted}"
+    return status.invalid_kind("", "", "", [invalid("patch", GoLiteral(quote(golang.printed(patch))), why)])

@@ -9,11 +9,12 @@ from typing import Any
 import orjson
 
 from app.kube.fielderrors import FieldError, forbidden, not_supported
-from app.sandbox.apiserver import status
+from app.sandbox.apiserver import golang, status
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.forms import AnyForm
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.selecting import selection
+from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Collection, Entry
 from app.sandbox.apiserver.watching import Convert, Watcher, watch_seconds
 
@@ -42,11 +43,28 @@ def read_token(token: str) -> tuple[int, str]:
     try:
         found = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         version, revision, start = found["v"], found["rv"], found["start"]
-    except (binascii.Error, orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-        raise status.bad_request("invalid continue token: continue key is not valid") from None
+    except (binascii.Error, KeyError, TypeError, ValueError) as error:
+        why = _why_no_token(token) or str(error)
+        raise status.bad_request(f"invalid continue token: continue key is not valid: {why}") from None
     if version != _TOKEN_VERSION:
-        raise status.bad_request(f"continue key is not valid: server does not recognize this encoded version {version}")
+        why = f"server does not recognize this encoded version {version}"
+        raise status.bad_request(f"invalid continue token: continue key is not valid: {why}")
     return int(revision), str(start)
+
+
+def _why_no_token(token: str) -> str:
+    try:
+        return golang.syntax_error(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+    except binascii.Error:
+        return "illegal base64 data"
+
+
+def _listed_revision(call: Call) -> int:
+    """The version a list asks for. Refuses what is none."""
+    try:
+        return call.revision
+    except Refusal as refusal:
+        raise status.bad_request(f"invalid resource version: {refusal.message}") from None
 
 
 def make_token(revision: int, start: str) -> str:
@@ -107,11 +125,11 @@ def list_objects(core: Core, call: Call) -> tuple[list[Entry], dict[str, Any]]:
     revision, start, total = core.storage.revision, "", True
     if token:
         at, start = read_token(token)
-        if call.revision:
+        if _listed_revision(call):
             raise status.bad_request("specifying resource version is not allowed when using continue")
         if at >= 0:
             collection, revision = _snapshot(core, collection, at, start), at
-    elif (asked := call.revision) and call.query.get("resourceVersionMatch") == "Exact":
+    elif (asked := _listed_revision(call)) and call.query.get("resourceVersionMatch") == "Exact":
         _check_not_future(core, asked)
         collection, revision = _snapshot(core, collection, asked, ""), asked
     else:
@@ -148,12 +166,14 @@ def watch(core: Core, call: Call, form: AnyForm, convert: Convert | None = None)
     """Open a watch; it is told of all commits from now on, and has what came before in its first piece."""
     _check_options(_watch_option_errors(call))
     selected = selection(call)
-    bookmarks = bool(call.query.get("allowWatchBookmarks")) and call.flag("allowWatchBookmarks")
-    initial = bool(call.query.get("sendInitialEvents")) and call.flag("sendInitialEvents")
+    bookmarks, initial = call.flag("allowWatchBookmarks"), call.flag("sendInitialEvents")
     collection = core.collection(call.resource)
     watcher = Watcher(core.storage, collection, selected.predicate(), form, bookmarks=bookmarks, convert=convert)
     seconds = watch_seconds(call.number("timeoutSeconds"), core.rng)
-    revision = call.revision
+    try:
+        revision = call.revision
+    except Refusal as refusal:
+        raise status.plain_error(refusal.message) from None
     if initial:
         _check_not_future(core, revision)
         watcher.existing(announce_end=True)

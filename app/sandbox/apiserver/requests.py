@@ -5,21 +5,19 @@ Paths are those of every Kubernetes API server; what a query may say is read her
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 from urllib.parse import unquote
 
-from app.kube.fielderrors import FieldError, forbidden, invalid, not_supported, too_long
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.kinds import Registry, ResourceType
 
 FieldValidation: TypeAlias = Literal["Ignore", "Warn", "Strict"]
 
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE: Final = frozenset({"", "0", "f", "F", "FALSE", "false", "False"})
-_MAX_MANAGER: Final = 128
-_VALIDATIONS: Final = ("", "Ignore", "Strict", "Warn")
+_FALSE: Final = frozenset({"false", "0"})
+_INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
 _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -66,32 +64,11 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing may be changed."""
-        return bool(self.query.get("dryRun"))
-
-    def check_options(self) -> None:
-        """Refuse a write's query that no server takes."""
-        errors: list[FieldError] = []
-        query = self.query
-        if query.get("dryRun", "") not in ("", "All"):
-            errors.append(not_supported("dryRun", [query["dryRun"]], ("All",)))
-        manager = query.get("fieldManager", "")
-        if len(manager.encode()) > _MAX_MANAGER:
-            errors.append(too_long("fieldManager", _MAX_MANAGER))
-        for position, char in enumerate(manager):
-            if not char.isprintable():
-                message = f"invalid character U+{ord(char):04X} (at position {position})"
-                errors.append(invalid("fieldManager", manager, message))
-                break
-        validation = query.get("fieldValidation", "")
-        if validation not in _VALIDATIONS:
-            errors.append(not_supported("fieldValidation", validation, _VALIDATIONS))
-        media = self.headers.get("content-type", "")
-        if self.method == "PATCH" and "force" in query and not media.startswith("application/apply-patch"):
-            errors.append(forbidden("force", "may not be specified for non-apply patch"))
-        if errors:
-            kind = {"POST": "Create", "PUT": "Update", "PATCH": "Patch"}.get(self.method, "Delete")
-            raise status.invalid_kind("meta.k8s.io", f"{kind}Options", "", errors)
+        """Whether nothing may be changed. Refuses values other than ``All``."""
+        value = self.query.get("dryRun", "")
+        if value not in ("", "All"):
+            raise status.bad_request(f'Invalid value: []string{{"{value}"}}: unsupported dry run option')
+        return bool(value)
 
     @property
     def field_manager(self) -> str:
@@ -103,26 +80,31 @@ class Call:
     def field_validation(self) -> FieldValidation:
         """What happens with fields nobody knows."""
         value = self.query.get("fieldValidation", "")
-        return "Ignore" if value == "Ignore" else "Strict" if value == "Strict" else "Warn"
+        match value:
+            case "" | "Warn":
+                return "Warn"
+            case "Ignore" | "Strict":
+                return value
+        known = "Ignore, Strict, Warn"
+        raise status.Refusal(
+            422,
+            "Invalid",
+            f'CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "{value}": '
+            f"supported values: {known}",
+        )
 
     def flag(self, name: str) -> bool:
-        """A boolean of the query, as Go reads it."""
-        value = self.query.get(name, "")
-        if value in _FALSE:
-            return False
-        if value in _TRUE:
-            return True
-        raise status.bad_request(f'strconv.ParseBool: parsing "{value}": invalid syntax')
+        """A boolean of the query: whatever is not said, ``false`` or ``0`` is true."""
+        return name in self.query and self.query[name].lower() not in _FALSE
 
     def number(self, name: str) -> int | None:
         """A whole number of the query."""
         value = self.query.get(name, "")
         if not value:
             return None
-        try:
-            return int(value)
-        except ValueError:
-            raise status.bad_request(f'strconv.ParseInt: parsing "{value}": invalid syntax') from None
+        if not _INTEGER.fullmatch(value):
+            raise status.bad_request(f'strconv.ParseInt: parsing "{value}": invalid syntax')
+        return int(value)
 
     @property
     def revision(self) -> int:
@@ -132,8 +114,7 @@ class Call:
             return 0
         if not value.isdigit():
             raise status.bad_request(
-                f'invalid resource version: resourceVersion: Invalid value: "{value}": strconv.ParseUint: parsing '
-                f'"{value}": invalid syntax'
+                f'resourceVersion: Invalid value: "{value}": strconv.ParseUint: parsing "{value}": invalid syntax'
             )
         return int(value)
 
@@ -156,25 +137,38 @@ def route(call: Call, registry: Registry) -> bool:
         return False
     if "%" in call.path:
         rest = [unquote(part) for part in rest]
+    watching = rest[0] == "watch" and len(rest) > 1
+    if watching:  # the old way to ask for a watch
+        rest = rest[1:]
     if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
         call.namespace, rest = rest[1], rest[2:]
     resource = registry.find(group, version, rest[0])
-    if resource is None and not registry.serves_group(group, version):
-        return False
+    if resource is None and not any(served.group == group for served in registry.served()):
+        raise status.page_not_found()
+    if _is_custom(registry, group) and (resource is None or bool(call.namespace) > resource.namespaced):
+        raise status.page_not_found()
     if resource is None or (call.namespace and not resource.namespaced):
         raise status.no_such_path()
     call.resource = resource
     call.name = rest[1] if len(rest) > 1 else ""
     call.subresource = rest[2] if len(rest) > 2 else ""
     call.rest = "/".join(rest[3:])
-    if call.rest and call.subresource != "proxy":
-        raise status.no_such_path()
     if call.name and resource.namespaced and not call.namespace:
-        raise status.no_such_path()
+        raise status.page_not_found() if resource.custom is not None else status.no_such_path()
     if call.subresource and call.subresource not in resource.subresources:
         raise status.no_such_path()
-    call.verb = _verb(call)
+    if call.rest and call.subresource != "proxy":
+        raise status.no_such_path()
+    served = resource.served.subresource(call.subresource)
+    if served is not None and _VERBS.get(call.method) not in served.verbs:
+        raise status.method_not_allowed()
+    call.verb = "watch" if watching and call.method == "GET" else _verb(call)
     return True
+
+
+def _is_custom(registry: Registry, group: str) -> bool:
+    """Whether a group is one of custom resources, whose paths another handler answers."""
+    return any(row.custom is not None for row in registry if row.group == group)
 
 
 def _verb(call: Call) -> str:
@@ -183,21 +177,19 @@ def _verb(call: Call) -> str:
         raise status.method_not_allowed()
     if not call.name:
         if verb == "get":
-            verb = "watch" if call.query.get("watch") and call.flag("watch") else "list"
+            verb = "watch" if call.flag("watch") else "list"
         elif verb == "delete":
             verb = "deletecollection"
+            if call.resource.namespaced and not call.namespace:
+                raise status.method_not_allowed()
         elif verb != "create":
             raise status.method_not_allowed()
-        if verb in ("create", "deletecollection") and call.resource.namespaced and not call.namespace:
+        if verb == "create" and call.resource.namespaced and not call.namespace:
             raise status.method_not_allowed()
     elif verb == "create" and not call.subresource:
         raise status.method_not_allowed()
-    elif verb == "get" and not call.subresource and call.query.get("watch") and call.flag("watch"):
+    elif verb == "get" and not call.subresource and call.flag("watch"):
         verb = "watch"
-    allowed = call.resource.verbs
-    if call.subresource:
-        served = call.resource.served.subresource(call.subresource)
-        allowed = frozenset(served.verbs if served is not None else ())
-    if verb not in allowed:
+    if not call.subresource and verb not in call.resource.verbs:
         raise status.method_not_allowed()
     return verb

@@ -2,51 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from app.kube.fielderrors import FieldError, GoLiteral, invalid
+from app.kube.gotext import quote
 from app.sandbox.apiserver import status
-from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
 
 Json: TypeAlias = dict[str, Any]
 
-_EVERYTHING = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
-_ALL_PATHS = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
-
-
-def _check(resource: ResourceType, obj: Json) -> None:
-    spec = obj.get("spec") or {}
-    path, of = spec.get("nonResourceAttributes"), spec.get("resourceAttributes")
-    errors: list[FieldError] = []
-    if path is not None and of is not None:
-        shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
-        message = "cannot be specified in combination with resourceAttributes"
-        errors.append(invalid("spec.nonResourceAttributes", shown, message))
-    elif path is None and of is None:
-        message = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        errors.append(invalid("spec.resourceAttributes", GoLiteral("null"), message))
-    if not resource.plural.startswith("self") and not spec.get("user") and not spec.get("groups"):
-        errors.append(invalid("spec.user", "", "at least one of user or group must be specified"))
-    namespace = obj.get("metadata", {}).get("namespace")
-    if namespace and of is not None and of.get("namespace") != namespace:
-        message = "must match metadata.namespace"
-        errors.append(invalid("spec.resourceAttributes.namespace", of.get("namespace") or "", message))
-    if errors:
-        raise status.invalid_kind(resource.group, "", "", errors)
+_EVERYTHING: Final = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
+_ALL_PATHS: Final = [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
+_ACCESS: Final = ("selfsubjectaccessreviews", "subjectaccessreviews", "localsubjectaccessreviews")
 
 
 def review(call: Call, obj: Json) -> Json | None:
-    """The posted object with its status; None for a kind that is no review."""
+    """The posted object with its status; None for a kind that is no review. Refuses what makes no sense."""
     resource = call.resource
     found = {**obj, "kind": resource.kind, "apiVersion": resource.api_version}
     found.setdefault("metadata", {})
-    if resource.plural.endswith("accessreviews"):
-        _check(resource, obj)
+    if resource.plural in _ACCESS:
+        errors = _access_errors(call, found)
+        if errors:
+            # The kind is left out of these refusals.
+            raise status.invalid_kind(resource.group, "", "", errors)
+        found["status"] = {"allowed": True, "reason": "the sandbox allows everything"}
+        return found
     match resource.plural:
-        case "selfsubjectaccessreviews" | "subjectaccessreviews" | "localsubjectaccessreviews":
-            found["status"] = {"allowed": True, "reason": "the sandbox allows everything"}
         case "selfsubjectrulesreviews":
+            if not (found.get("spec") or {}).get("namespace"):
+                raise status.bad_request("no namespace on request")
             found["status"] = {"resourceRules": _EVERYTHING, "nonResourceRules": _ALL_PATHS, "incomplete": False}
         case "selfsubjectreviews":
             found["status"] = {"userInfo": call.user.as_json()}
@@ -57,3 +42,29 @@ def review(call: Call, obj: Json) -> Json | None:
         case _:
             return None
     return found
+
+
+def _access_errors(call: Call, found: Json) -> list[FieldError]:
+    """Source: Kubernetes 1.34, pkg/apis/authorization/validation."""
+    spec = found.get("spec") or {}
+    resources, paths = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    errors: list[FieldError] = []
+    if resources is not None and paths is not None:
+        shown = f'{{"Path":{quote(paths.get("path", ""))},"Verb":{quote(paths.get("verb", ""))}}}'
+        detail = "cannot be specified in combination with resourceAttributes"
+        errors.append(invalid("spec.nonResourceAttributes", GoLiteral(shown), detail))
+    if resources is None and paths is None:
+        detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        errors.append(invalid("spec.resourceAttributes", GoLiteral("null"), detail))
+    plural = call.resource.plural
+    if plural != "selfsubjectaccessreviews" and not spec.get("user") and not spec.get("groups"):
+        errors.append(invalid("spec.user", "", "at least one of user or group must be specified"))
+    metadata = found["metadata"]
+    allowed = {"namespace"} if plural == "localsubjectaccessreviews" else set()
+    if metadata.keys() - allowed:
+        errors.append(invalid("metadata", metadata, "must be empty"))
+    if plural == "localsubjectaccessreviews":
+        asked = (resources or {}).get("namespace", "")
+        if resources is not None and asked != (metadata.get("namespace") or call.namespace):
+            errors.append(invalid("spec.resourceAttributes.namespace", asked, "must match metadata.namespace"))
+    return errors

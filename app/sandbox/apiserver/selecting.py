@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -44,6 +43,10 @@ _PLACES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+#: Fields that are false where they are missing.
+_BOOLEANS: Final = frozenset({("spec", "hostNetwork"), ("spec", "unschedulable")})
+
+
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
     """One condition: the field at ``place`` has this value, or has not."""
@@ -57,6 +60,8 @@ class FieldTerm:
         found: Any = obj
         for key in self.place:
             found = found.get(key) if isinstance(found, dict) else None
+        if found is None and self.place in _BOOLEANS:
+            found = False
         return (_text(found) == self.value) is self.equal
 
 
@@ -112,16 +117,6 @@ def field_terms(resource: ResourceType, text: str) -> tuple[FieldTerm, ...]:
     return tuple(terms)
 
 
-def _selector_words(text: str) -> str:
-    """The server's words for a label selector that cannot be read; it quotes otherwise than the toolkit."""
-    text = re.sub(r'^found "(.*?)", ', r"found '\1', ", text).replace(
-        "in, notin, =, ==, !=, >, <", "in, notin, =, ==, !=, gt, lt"
-    )
-    text = text.replace("key: Invalid value", "<nil>: Invalid value") if text.startswith("key: ") else text
-    top = text.endswith(("or 'end of string'", "expected: identifier"))
-    return text if top else f"unable to parse requirement: {text}"
-
-
 @dataclass(frozen=True, slots=True)
 class Selection:
     """What a list or watch is about: objects of a namespace (or all) that both selectors match."""
@@ -163,7 +158,7 @@ def selection(call: Call) -> Selection:
         try:
             labels = parse_query(text)
         except SelectorError as error:
-            raise status.bad_request(_selector_words(str(error))) from None
+            raise status.bad_request(str(error)) from None
     fields = call.query.get("fieldSelector", "")
     terms = field_terms(call.resource, fields) if fields else ()
     if call.name:

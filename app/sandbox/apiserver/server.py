@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import orjson
 import yaml
@@ -19,6 +19,7 @@ from multidict import CIMultiDict
 
 from app.kube.client import PatchType
 from app.kube.clock import Clock
+from app.kube.fielderrors import invalid
 from app.kube.resources import Resource
 from app.kube.transport import Response, Transport
 from app.sandbox.apiserver import reading, status
@@ -27,13 +28,22 @@ from app.sandbox.apiserver.applyrequests import apply_transform
 from app.sandbox.apiserver.bodies import parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
-from app.sandbox.apiserver.conversions import ConversionWebhooks
+from app.sandbox.apiserver.converting import WebhookConverter
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.customresources import CustomResources
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter, read_body
 from app.sandbox.apiserver.documents import Documents
-from app.sandbox.apiserver.forms import Accepted, AnyForm, MetadataForm, ObjectForm, TableForm, negotiate
+from app.sandbox.apiserver.forms import (
+    Accepted,
+    AnyForm,
+    MetadataForm,
+    ObjectForm,
+    TableForm,
+    negotiate,
+    wants_yaml,
+)
 from app.sandbox.apiserver.hookcalls import HookCaller
+from app.sandbox.apiserver.options import check_options
 from app.sandbox.apiserver.patching import patch_type, transform
 from app.sandbox.apiserver.requests import Call, User, route
 from app.sandbox.apiserver.status import Refusal
@@ -64,7 +74,7 @@ class ApiServer:
         self.versions = Versions(self.core)
         #: Where webhooks are: ``webhooks.services`` and ``webhooks.local``.
         self.webhooks = HookCaller(clock)
-        self.versions.webhook = ConversionWebhooks(self.core, self.webhooks).convert
+        self.versions.webhook = WebhookConverter(self.webhooks, self.core.new_uid).convert
         self.admission = AdmissionChain(self.core, self.catalog, self.versions, self.webhooks)
         self.writer = Writer(self.core, self.catalog, self.admission, self.versions)
         self.deleter = Deleter(self.core, self.catalog, self.admission)
@@ -95,8 +105,9 @@ class ApiServer:
         self.core.storage.compact(revision)
 
     def close(self) -> None:
-        """Stop what runs in the background, and end all watches."""
+        """Stop what runs in the background, and end all watches and connections."""
         self.collector.close()
+        self.webhooks.abandon()
         for collection in self.core.storage.collections.values():
             for sink in tuple(collection.sinks):
                 if isinstance(sink, Watcher):
@@ -131,15 +142,22 @@ class ApiServer:
         headers = _headers(_JSON, call.warnings)
         if seconds := refusal.details.get("retryAfterSeconds"):
             headers["Retry-After"] = str(seconds)
+        if refusal.text is not None:
+            headers["Content-Type"] = "text/plain; charset=utf-8"
+            return Response(refusal.code, headers, refusal.text.encode())
+        if call.method == "HEAD":
+            return Response(refusal.code, headers, b"")
+        if wants_yaml(call.headers.get("accept", "")):
+            headers["Content-Type"] = _YAML
+            return Response(refusal.code, headers, _as_yaml(refusal.as_json()))
         return Response(refusal.code, headers, refusal.body())
 
     async def _serve(self, call: Call) -> Answer:
         if not route(call, self.core.registry):
             return self.documents.answer(call)
+        check_options(call)
         if call.subresource and (found := await self.subresources.answer(call)) is not None:
             return found if isinstance(found, Response) else await self._object(call, found[0], found[1])
-        if call.verb in ("create", "update", "patch"):
-            call.check_options()
         match call.verb:
             case "get":
                 return await self._object(call, reading.get(self.core, call))
@@ -176,9 +194,7 @@ class ApiServer:
             raise status.bad_request(message if name else _NAME_MISSING.format(call.name))
         namespace = (metadata or {}).get("namespace")
         if namespace and call.namespace and namespace != call.namespace:
-            raise status.bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request"
-            )
+            raise status.bad_request(_NAMESPACE_DIFFERS)
         uid = (metadata or {}).get("uid") or ""
         if metadata and (document.get("metadata") or {}).get("managedFields") == []:
             metadata["managedFields"] = [{}]  # an empty list takes managed fields away; reading drops empty lists
@@ -220,7 +236,7 @@ class ApiServer:
         return Response(200, _headers(_JSON, call.warnings), form.listing(entries, metadata))
 
     async def _list(self, call: Call) -> Response:
-        accepted = negotiate(call.headers.get("accept", ""), listing=True)
+        accepted = negotiate(call.headers.get("accept", ""), listing=True, go_type=_go_type(call, "List"))
         entries, metadata = reading.list_objects(self.core, call)
         shown = await self.versions.shown(call.resource, entries)
         form = self._form(call, accepted)
@@ -237,6 +253,9 @@ class ApiServer:
         match accepted.shape:
             case "table":
                 include = call.query.get("includeObject", "")
+                if include not in _INCLUDED:
+                    error = invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
+                    raise status.bad_request(f"Unable to convert to Table as requested: {error}")
                 table = self.catalog.table(call.resource)
                 return TableForm(table, self.core.clock, accepted.version, include, headers_once=watching)
             case "metadata":
@@ -246,13 +265,23 @@ class ApiServer:
     async def _object(self, call: Call, entry: Entry, code: int = 200) -> Response:
         if entry.api_version != call.resource.api_version:
             [entry] = await self.versions.shown(call.resource, [entry])
-        accepted = negotiate(call.headers.get("accept", ""))
+        accepted = negotiate(call.headers.get("accept", ""), go_type=_go_type(call))
         if accepted.shape == "object" and not accepted.yaml:
             return Response(code, _headers(_JSON, call.warnings), entry.raw)
         return _response(code, call, accepted, self._form(call, accepted).encode(entry))
 
 
+_INCLUDED: Final = ("", "Metadata", "Object", "None")
+_NAMESPACE_DIFFERS: Final = "the namespace of the provided object does not match the namespace sent on the request"
 _NAME_MISSING: Final = "the name of the object ({} based on URL) was undeterminable: name must be provided"
+
+
+def _go_type(call: Call, suffix: str = "") -> str:
+    """The type of what is shown, as messages name it."""
+    resource = call.resource
+    if resource.custom is not None:
+        return f"*unstructured.Unstructured{suffix}"
+    return f"*{resource.group.partition('.')[0] or 'core'}.{resource.kind}{suffix}"
 
 
 def _headers(media: str, warnings: list[str]) -> CIMultiDict[str]:
@@ -266,8 +295,11 @@ def _headers(media: str, warnings: list[str]) -> CIMultiDict[str]:
 def _response(code: int, call: Call, accepted: Accepted, body: bytes) -> Response:
     if not accepted.yaml:
         return Response(code, _headers(_JSON, call.warnings), body)
-    text = yaml.safe_dump(orjson.loads(body), sort_keys=False, allow_unicode=True)
-    return Response(code, _headers(_YAML, call.warnings), text.encode())
+    return Response(code, _headers(_YAML, call.warnings), _as_yaml(orjson.loads(body)))
+
+
+def _as_yaml(document: Any) -> bytes:
+    return yaml.safe_dump(document, sort_keys=True, allow_unicode=True).encode()
 
 
 def header_map(headers: Mapping[str, str]) -> dict[str, str]:

@@ -26,8 +26,10 @@ class Refusal(Exception):
         self.reason = reason
         self.message = message
         self.details = details or {}
-        #: Empty details are shown too.
-        self.shows_details = False
+        #: A few refusals say details although there are none.
+        self.shows_details = details is not None
+        #: What is answered instead of a ``Status``.
+        self.text: str | None = None
         #: Listing may go on from here although its token has expired.
         self.continue_token = ""
 
@@ -43,7 +45,7 @@ class Refusal(Exception):
         }
         if self.reason:
             found["reason"] = self.reason
-        if self.details or self.shows_details:
+        if self.shows_details:
             found["details"] = self.details
         found["code"] = self.code
         return found
@@ -65,7 +67,14 @@ def not_found(resource: ResourceType, name: str) -> Refusal:
 
 def no_such_path() -> Refusal:
     """Nothing is served there."""
-    return _with_empty_details(Refusal(404, "NotFound", "the server could not find the requested resource"))
+    return Refusal(404, "NotFound", "the server could not find the requested resource", {})
+
+
+def page_not_found() -> Refusal:
+    """Not even the group is served: the answer is no ``Status``."""
+    refusal = no_such_path()
+    refusal.text = "404 page not found\n"
+    return refusal
 
 
 def already_exists(resource: ResourceType, name: str, *, deleting: bool = False) -> Refusal:
@@ -116,13 +125,7 @@ def forbidden(resource: ResourceType, name: str, why: str) -> Refusal:
 
 def method_not_allowed() -> Refusal:
     """The path is served, but not with this verb."""
-    message = "the server does not allow this method on the requested resource"
-    return _with_empty_details(Refusal(405, "MethodNotAllowed", message))
-
-
-def _with_empty_details(refusal: Refusal) -> Refusal:
-    refusal.shows_details = True
-    return refusal
+    return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def not_supported(resource: ResourceType, action: str) -> Refusal:
@@ -162,16 +165,22 @@ def plain_error(message: str) -> Refusal:
     return Refusal(500, "", message)
 
 
-def rejected() -> Refusal:
-    """A patch that does not fit the object."""
-    message = "the server rejected our request due to an error in our request"
-    return _with_empty_details(Refusal(422, "Invalid", message))
+def not_available(accepted: Sequence[str]) -> Refusal:
+    """The client accepts no encoding that the server has."""
+    shown = ", ".join(accepted)
+    message = f"406: Not Acceptable\n\nAvailable representations: {shown}"
+    return Refusal(406, "NotAcceptable", message, {})
+
+
+def wrong_form(message: str) -> Refusal:
+    """The form the client asks for does not fit what it asks for."""
+    return Refusal(406, "NotAcceptable", message)
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refusal:
     """None of the content types the client accepts is available."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
-    return _with_empty_details(Refusal(406, "NotAcceptable", message))
+    return Refusal(406, "NotAcceptable", message)
 
 
 def unsupported_media_type(known: Sequence[str]) -> Refusal:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from app.kube.patches import MAX_DEPTH, PatchError
+from app.sandbox.apiserver.golang import printed
 from app.sandbox.apiserver.schemas import Field, FieldType
 
 Json: TypeAlias = dict[str, Any]
@@ -36,7 +37,7 @@ def _merge_map(target: Json, patch: Json, schema: Field | None, depth: int) -> J
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise PatchError(f"Unknown patch type found: {directive}")
+        raise PatchError(f"unknown patch type: {directive} in map: {printed(patch)}")
     merged = dict(target)
     if _RETAIN in patch:
         keep = set(patch[_RETAIN])
@@ -106,7 +107,7 @@ def _merge_items(original: list[Json], patch: list[Any], key: str, items: Field,
         if name is None:
             if item.get(_DIRECTIVE) == "replace":
                 continue
-            raise PatchError(f"map: {_shown(item)} does not contain declared merge key: {key}")
+            raise PatchError(f"map: {printed(item)} does not contain declared merge key: {key}")
         position = next((n for n, one in enumerate(merged) if one.get(key) == name), None)
         directive = item.get(_DIRECTIVE)
         if directive == "delete":
@@ -118,11 +119,6 @@ def _merge_items(original: list[Json], patch: list[Any], key: str, items: Field,
         else:
             merged[position] = _merge_map(merged[position], item, items, depth + 1)
     return merged
-
-
-def _shown(item: Json) -> str:
-    """A map as Go prints it."""
-    return "map[" + " ".join(f"{key}:{item[key]}" for key in sorted(item)) + "]"
 
 
 def _ordered(merged: list[Any], before: list[Any], wanted: list[Any], name_of: Any) -> list[Any]:

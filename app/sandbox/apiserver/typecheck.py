@@ -177,8 +177,10 @@ class _Slow:
                 values = wanted.values
                 if values is None:
                     return value
+                # Go's decoder names the fields on the way to a value, not the keys of maps.
+                simple = values.type is not FieldType.OBJECT
                 return {
-                    key: self.read(values, item, path, struct)
+                    key: self.read(values, item, path if simple else _child(path, key), struct)
                     for key, item in value.items()
                     if item is not None or values.type is FieldType.STRING
                 }

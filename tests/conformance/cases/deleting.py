@@ -432,7 +432,7 @@ CASES = [
                 "/api/v1/namespaces/{ns}",
                 until=lambda _, body: any(
                     one["type"] == "NamespaceFinalizersRemaining" and one["status"] == "True"
-                    for one in body["status"].get("conditions", ())
+                    for one in (body["status"].get("conditions") or ())
                 ),
                 keep=(
                     "status.phase",

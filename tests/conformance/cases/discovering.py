@@ -14,7 +14,10 @@ def _schema(kind: str, *fields: str) -> tuple[str, ...]:
 
 CASES = [
     *(Case(f"resources-of{path.replace('/', '-')}", [get(path)]) for path in _PATHS),
-    *(Case(f"group-{group}", [get(f"/apis/{group}")]) for group in _GROUPS),
+    *(
+        Case(f"group-{group}", [get(f"/apis/{group}", keep=["kind", "apiVersion", "name", "preferredVersion"])])
+        for group in _GROUPS
+    ),
     Case("core-versions", [get("/api", drop=["serverAddressByClientCIDRs.0.serverAddress"])]),
     Case("groups", [get("/apis", keep=["kind", "apiVersion"])]),
     Case("core-in-one", [get("/api", accept=AGGREGATED)]),
@@ -46,7 +49,7 @@ CASES = [
                 keep=["kind", "groupVersion", "resources.0.name", "resources.0.verbs"],
             ),
         ],
-        needs=["widgets"],
+        needs=["widgets", "gadgets", "gizmos"],
     ),
     Case(
         "openapi",

@@ -66,7 +66,7 @@ CASES = [
             post(
                 f"{_AUTHORIZATION}/selfsubjectaccessreviews",
                 _review("SelfSubjectAccessReview", {"resourceAttributes": _ATTRIBUTES}, metadata={"name": "a"}),
-                keep=_STATUS,
+                keep=("code", "reason", "details.causes.*.field"),
             )
         ],
     ),
@@ -129,7 +129,7 @@ CASES = [
             post(
                 f"{_AUTHORIZATION}/selfsubjectrulesreviews",
                 _review("SelfSubjectRulesReview", {"namespace": "{ns}"}),
-                keep=["kind", "status.incomplete", "status.resourceRules.0", "code"],
+                keep=["kind", "status.incomplete", "code"],
             )
         ],
     ),

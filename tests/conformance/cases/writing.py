@@ -323,7 +323,7 @@ CASES = [
     _updated("namespace-other", {}, metadata={"namespace": "elsewhere"}),
     _updated("name-other", {"metadata": {"name": "b"}}),
     _updated("name-missing", {"metadata": {}}),
-    _updated("kind-other", {"kind": "Secret"}),
+    _updated("kind-other", {"kind": "Lease", "apiVersion": "coordination.k8s.io/v1"}),
     _updated("missing", {"metadata": {"name": "b"}}, name="b"),
     _updated("missing-with-version", {"metadata": {"name": "b", "resourceVersion": "1"}}, name="b"),
     _updated("missing-with-uid", {"metadata": {"name": "b", "uid": "7"}}, name="b"),
@@ -384,9 +384,7 @@ CASES = [
                 {"status": {"replicas": 7}},
                 keep=("metadata.generation", "status.replicas"),
             ),
-            patch(
-                MERGE_PATCH, _DEPLOYMENT, {"status": {"replicas": 9}}, keep=("metadata.generation", "status.replicas")
-            ),
+            patch(MERGE_PATCH, _DEPLOYMENT, {"status": {"replicas": 9}}, keep=("metadata.generation",)),
             patch(
                 MERGE_PATCH,
                 f"{_DEPLOYMENT}/status",
