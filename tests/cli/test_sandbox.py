@@ -59,7 +59,7 @@ def test_it_shows_what_happens_and_leaves_nothing_behind(tmp_path: Path) -> None
         running.says("It is for trying out and for tests")
         running.says("^Ready: admission answers")
         authority = next(tmp_path.glob("*-ca.pem"))
-        address = re.search(r"https://[\d.:]+", running.says("A sandbox runs at"))
+        address = re.search(r"https://[\d.]+:\d+", running.says("A sandbox runs at"))
         assert address is not None
         trusted = ssl.create_default_context(cafile=str(authority))
         with urllib.request.urlopen(f"{address[0]}/api/v1/nodes", context=trusted, timeout=10) as answer:
@@ -105,7 +105,7 @@ def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
     [
         pytest.param("nowhere/kube", "nowhere does not exist", id="no such folder"),
         pytest.param(".", "is a folder: name a file", id="a folder"),
-        pytest.param("mine", "is not a sandbox's: it is kept, name another file", id="somebody else's file"),
+        pytest.param("mine", "is not a sandbox's: name another file, it is kept as it is", id="somebody else's file"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_a_sentence(tmp_path: Path, file: str, text: str) -> None:
