@@ -264,6 +264,8 @@ class World:
         (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).kill("by the script")
 
     async def _forget_history(self) -> None:
+        """The API server starts anew: every watch ends, and where it was is forgotten."""
+        self.api.end_watches()
         self.api.compact()
 
     async def _end_certificates(self) -> None:
@@ -381,6 +383,7 @@ class World:
         pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
         sentences += self._certificates_to_do()
+        sentences += self._bundles_to_do()
         for one in self._stored(SIDECAR_SET.resource()).values():
             sentences += invariants.counts_are_true(one, pods)
             sentences += invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
@@ -400,6 +403,25 @@ class World:
         due = ends < self.clock.now() + DEFAULT_RENEW_BEFORE
         unfinished = [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
         return [f"Secret {SECRET_NAME}: its certificate ends at {ends}", *unfinished] if due else unfinished
+
+    def _bundles_to_do(self) -> list[str]:
+        """Who does not carry the bundle that every replica wants."""
+        boards = [replica.shared.certificate.read() for replica in self.replicas]
+        wanted = {board.ca_bundle for board in boards if board is not None}
+        carried = {
+            entry["name"]: base64.b64decode(entry["clientConfig"].get("caBundle") or "")
+            for resource in _CONFIGURATIONS.values()
+            for live in self.api.objects(resource)
+            for entry in live.get("webhooks") or ()
+        }
+        for definition in self.api.objects(CUSTOMRESOURCEDEFINITIONS):
+            client = (definition["spec"].get("conversion") or {}).get("webhook", {}).get("clientConfig", {})
+            carried[definition["metadata"]["name"]] = base64.b64decode(client.get("caBundle") or "")
+        return [
+            f"{name} carries another CA bundle than the replicas want"
+            for name, bundle in carried.items()
+            if {bundle} != wanted
+        ]
 
     def _stored(self, resource: Resource) -> dict[str, Json]:
         """All objects of a resource by name, as the API server holds them."""
