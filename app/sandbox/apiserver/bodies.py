@@ -11,6 +11,7 @@ from app.kube.fielderrors import invalid
 from app.kube.gotext import quote
 from app.sandbox.apiserver import golang, status
 from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
@@ -35,6 +36,11 @@ def parse_body(call: Call) -> tuple[Any, list[str]]:
             return yaml.safe_load(call.body), []
         except yaml.YAMLError as error:
             raise _unrecognized(call, yaml_error(error)) from None
+    if media == MEDIA_TYPE:
+        try:
+            return decode_object(call.body), []
+        except ProtobufError as error:
+            raise status.bad_request(str(error)) from None
     if media != _JSON:
         raise status.unsupported_media_type(_KNOWN)
     try:

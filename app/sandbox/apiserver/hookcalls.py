@@ -56,6 +56,11 @@ class HookCaller:
             raise CallFailed(f"failed to call webhook: {shown}: {_explained(error, parts.netloc)}") from None
         if status >= 300:
             raise CallFailed(f"failed to call webhook: {_server_said(status, answer)}")
+        if not answer:
+            media = "application/json; charset=utf-8"
+            raise CallFailed(
+                f"failed to call webhook: 0-length response with status code: {status} and content type: {media}"
+            )
         try:
             found = orjson.loads(answer)
         except orjson.JSONDecodeError:
@@ -71,7 +76,7 @@ class HookCaller:
         if service:
             address = self.services.get(service)
             if address is None:
-                raise OSError(f'no endpoints available for service "{service.partition(".")[0]}"')
+                raise OSError(f'service "{service.partition(".")[0]}" not found')
             target = f"https://{address[0]}:{address[1]}{parts.path}"
             server_name = parts.hostname
         session = self._session(ca_bundle)
@@ -95,6 +100,14 @@ class HookCaller:
             connector = aiohttp.TCPConnector(ssl=context, limit=0)
             session = self._sessions[ca_bundle] = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         return session
+
+    def abandon(self) -> None:
+        """Close all connections without waiting for their ends."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            if session.connector is not None:
+                session.connector.close()
+            session.detach()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -127,7 +140,6 @@ def _explained(error: Exception, address: str) -> str:
 
 
 def _server_said(status: int, answer: bytes) -> str:
-    text = answer[:2000].decode("utf-8", "replace").strip()
     try:
         found = orjson.loads(answer)
     except orjson.JSONDecodeError:
@@ -139,11 +151,7 @@ def _server_said(status: int, answer: bytes) -> str:
     if status == 503:
         return "the server is currently unable to handle the request"
     if status >= 500:
-        return f'an error on the server ("{text}") has prevented the request from succeeding'
+        return 'an error on the server ("unknown") has prevented the request from succeeding'
     if status == 400:
-        return (
-            f"the server rejected our request for an unknown reason ({text})"
-            if not text
-            else ("the server rejected our request for an unknown reason")
-        )
+        return "the server rejected our request for an unknown reason"
     return f"the server responded with the status code {status} but did not return more information"

@@ -110,8 +110,9 @@ class ApiServer:
         self.core.storage.compact(revision)
 
     def close(self) -> None:
-        """Stop what runs in the background, and end all watches."""
+        """Stop what runs in the background, and end all watches and connections."""
         self.collector.close()
+        self.webhooks.abandon()
         for collection in self.core.storage.collections.values():
             for sink in tuple(collection.sinks):
                 if isinstance(sink, Watcher):
