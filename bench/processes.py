@@ -108,7 +108,14 @@ def keep_busy(one: MeasuredReplica, source: Front, rate: int) -> int:
     return rate
 
 
-def busy(pairs: int, seconds: float) -> None:
+def settle(one: MeasuredReplica) -> None:
+    """Wait until the reconciler has worked off what was sent."""
+    for _ in range(10):
+        if share(one, 0.5)["reconciler"] < NEAR:
+            return
+
+
+def busy(pairs: int, seconds: float, per_second: int) -> None:
     """Latency beside an idle and a busy reconciler."""
     body = review()
     idle, loaded, used = [], [], []
@@ -119,17 +126,17 @@ def busy(pairs: int, seconds: float) -> None:
     ):
         apply_sets(control_plane)
         wait_for_pods(one)
-        constant(one.url, body, rate=RATE, seconds=1)
+        constant(one.url, body, rate=per_second, seconds=1)
         rate = 4000
         for _ in range(pairs):
-            idle.append(constant(one.url, body, rate=RATE, seconds=seconds))
+            idle.append(constant(one.url, body, rate=per_second, seconds=seconds))
             rate = keep_busy(one, source, rate)
             before, began = one.cpu(), time.perf_counter()
-            loaded.append(constant(one.url, body, rate=RATE, seconds=seconds))
+            loaded.append(constant(one.url, body, rate=per_second, seconds=seconds))
             elapsed = time.perf_counter() - began
             used.append({name: (cpu - before[name]) / elapsed for name, cpu in one.cpu().items()})
             source.replay(0)
-            time.sleep(0.5)
+            settle(one)
     print(f"reconciler busy: {rate} changes of Pods per s; cores used, medians: " + _shares(used))
     print(HEAD)
     print(row("reconciler idle", idle))
@@ -228,12 +235,13 @@ def main() -> None:
     parser.add_argument("what", nargs="*", choices=["memory", "busy", "count", "deletes", []])
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--rate", type=int, default=RATE, help="reviews per second beside the reconciler")
     options = parser.parse_args()
     wanted = options.what or ["memory", "busy", "count", "deletes"]
     if "memory" in wanted:
         memory(4)
     if "busy" in wanted:
-        busy(options.pairs, options.seconds)
+        busy(options.pairs, options.seconds, options.rate)
     if "count" in wanted:
         count(max(1, options.pairs // 2), options.seconds)
     if "deletes" in wanted:

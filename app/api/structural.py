@@ -30,6 +30,7 @@ from app.kube.regex import PatternError, compile_re2
 _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": float}
 #: Bits of a format. An API server does not check it, but no Go client could read back what does not fit.
 _RANGES: Final = {"int32": 31, "int64": 63}
+EMBEDDED: Final = "x-kubernetes-embedded-resource"
 #: Handled by the API server's own code for every kind, not by the kind's schema.
 _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
@@ -225,7 +226,7 @@ def _unknown(schema: Schema, value: Any, path: Path, *, top: bool = False) -> It
         properties = schema.get("properties", {})
         values = schema.get("additionalProperties")
         for key, item in value.items():
-            if top and key in _ENVELOPE:
+            if (top or schema.get(EMBEDDED)) and key in _ENVELOPE:
                 continue
             if key in properties:
                 yield from _unknown(properties[key], item, path.child(key))

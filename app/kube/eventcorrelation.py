@@ -15,6 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
+from zlib import crc32
 
 from app.kube.objects import ObjectReference
 
@@ -92,13 +93,14 @@ class _Allowance:
 
 
 class EventCorrelator:
-    """Remembers recent events; ``now`` is handed in with each."""
+    """Remembers recent events; ``now`` is handed in with each. ``recorder``: who tells of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: str = "") -> None:
         self._similar: _Recent[_Similar] = _Recent(MEMORY)
         self._seen: _Recent[_Seen] = _Recent(MEMORY)
         self._allowances: _Recent[_Allowance] = _Recent(MEMORY)
         self._last_suffix = 0
+        self._offset = crc32(recorder.encode()) % 1000
 
     def correlate(self, occurrence: Occurrence, now: datetime) -> Correlated | None:
         """What to write for it, None to drop it."""
@@ -143,7 +145,8 @@ class EventCorrelator:
 
     def _name(self, regarding: str, now: datetime) -> str:
         """``<object>.<hexadecimal time>``, never the same twice even within one tick of the clock."""
-        self._last_suffix = max(self._last_suffix + 1, int(now.timestamp() * 1_000_000) * 1000)
+        # The last three digits are the recorder's own: two that tell of one object in one tick do not meet.
+        self._last_suffix = max(self._last_suffix + 1000, int(now.timestamp() * 1_000_000) * 1000 + self._offset)
         suffix = f".{self._last_suffix:x}"
         return regarding[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
 

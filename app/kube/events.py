@@ -67,7 +67,7 @@ class EventRecorder:
         self._component = component
         self._instance = instance
         self._metrics = metrics if metrics is not None else NoMetrics()
-        self._correlator = EventCorrelator()
+        self._correlator = EventCorrelator(f"{component} {instance}")
         self._queue: asyncio.Queue[Correlated] = asyncio.Queue(QUEUE_SIZE)
 
     def event(self, regarding: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:

@@ -41,11 +41,11 @@ class Endpoint:
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: uvloop's word for a connection that is gone
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, RuntimeError):
         writer.close()
 
 

@@ -30,8 +30,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def brief(made: Site, fault: str) -> Report:
-    eventually(made.all_ready, "all is well before")
-    eventually(made.leader, "somebody leads before")
     report = run(made, fault, before=1.0, after=5.0)
     assert report.creations.count(Outcome.INJECTED) > 50, report.creations.messages()
     return report

@@ -9,10 +9,14 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
 _AGE = re.compile(r"\d+m?s")
 _SUFFIX = re.compile(r"(?<=[-.])[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9])")
+_GENERATED = re.compile(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
+_SERVICE_ADDRESS = re.compile(r"\b10\.(96|231)\.\d+\.\d+\b")
 _OBJECT_IN_TEXT = re.compile(r'Invalid value: "\{.*\}"(?=: )')
 _VERSION_IN_TEXT = re.compile(
     r'(?<=resourceVersion\\":\\")\d+|(?<="resourceVersion":")\d+|(?<=current: )\d+|(?<=in record \()\d+'
 )
+_GENERATED = re.compile(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
+_SERVICE_ADDRESS = re.compile(r"\b10\.(96|231)\.\d+\.\d+\b")
 _OBJECT_IN_TEXT = re.compile(r'Invalid value: "\{.*\}"(?=: )')
 _VERSION_IN_TEXT = re.compile(
     r'(?<=resourceVersion\\":\\")\d+|(?<="resourceVersion":")\d+|(?<=current: )\d+|(?<=in record \()\d+'
@@ -39,6 +43,9 @@ class Normaliser:
         return self._text(body) if isinstance(body, str) else body
 
     def _value(self, value: Any, key: str = "") -> Any:
+        # Who asks is called otherwise on each server.
+        if key == "userInfo" and isinstance(value, dict):
+            return {name: value[name] for name in ("groups",) if name in value}
         if isinstance(value, dict):
             generated = isinstance(value.get("generateName"), str)
             found = {self._text(name): self._value(child, name) for name, child in value.items()}
@@ -48,6 +55,10 @@ class Normaliser:
         if key == "causes" and isinstance(value, list):
             # A real server checks metadata more than once, and says so each time.
             return [self._value(cause) for index, cause in enumerate(value) if cause not in value[:index]]
+        if key == "managedFields" and isinstance(value, list):
+            # Their order and times depend on whether two requests came within one second.
+            entries = [{name: child for name, child in one.items() if name != "time"} for one in value]
+            return [self._value(one) for one in sorted(entries, key=_manager)]
         if isinstance(value, list):
             return [self._cell(child) if key == "cells" else self._value(child) for child in value]
         if isinstance(value, str):
@@ -65,11 +76,17 @@ class Normaliser:
         text = text.replace(self._namespace, "NS")
         text = _UID.sub(lambda match: self._uids.setdefault(match.group(), f"<uid-{len(self._uids) + 1}>"), text)
         text = _TIME.sub("<time>", text)
+        text = _SERVICE_ADDRESS.sub("<address>", _GENERATED.sub("gen-RANDOM", text))
         text = _OBJECT_IN_TEXT.sub("Invalid value: <object>", text)
         text = _VERSION_IN_TEXT.sub("<resourceVersion>", text)
+        text = _SERVICE_ADDRESS.sub("<address>", _GENERATED.sub("gen-RANDOM", text))
         text = _OBJECT_IN_TEXT.sub("Invalid value: <object>", text)
         text = _VERSION_IN_TEXT.sub("<resourceVersion>", text)
         return _PORT.sub("127.0.0.1:PORT", text)
+
+
+def _manager(entry: Any) -> tuple[str, ...]:
+    return tuple(str(entry.get(name, "")) for name in ("manager", "operation", "subresource", "apiVersion"))
 
 
 def _without_managed(value: Any, managed: bool) -> Any:

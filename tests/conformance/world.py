@@ -44,6 +44,7 @@ class World:
                 await self._define(need)
             elif self._compact is not None:
                 self._compact()
+        self._hooks.asked.clear()
         running = _Running(self, namespace, self._hooks)
         try:
             return [found for step in case.steps if (found := await running.step(step)) is not None]

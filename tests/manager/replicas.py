@@ -108,7 +108,7 @@ def replica(
     with running(arguments, log, POD_NAMESPACE=SYSTEM_NAMESPACE) as process:
         started = Replica(process, log, ports)
         if ready:
-            eventually(started.ready, f"the manager is ready; its log is {log}", 40)
+            eventually(started.ready, f"the manager is ready; its log is {log}", 90)
         yield started
 
 

@@ -98,18 +98,18 @@ def test_with_one_right_too_few_that_one_is_named_and_the_rest_goes_on(
         replica(installed, tmp_path, *ELECTION, by_service=True, ready=False) as one,
     ):
         if fault := NEEDED.get(resource):
-            eventually(lambda: fault in one.fault(), "it says what it waits for", 30)
+            eventually(lambda: fault in one.fault(), "it says what it waits for", 90)
         else:
-            eventually(one.ready, f"it is ready without {resource}; its log is {one.log}", 40)
+            eventually(one.ready, f"it is ready without {resource}; its log is {one.log}", 90)
             one.review(published(installed))
 
         def named() -> bool:
             said = [line for line in one.log.read_text().splitlines() if "a right is missing" in line]
             return any(f" {resource}" in line for line in said) or f'resource "{resource}"' in one.log.read_text()
 
-        eventually(named, "the right is named", 20)
+        eventually(named, "the right is named", 60)
         if resource not in ("leases", *NEEDED):
-            eventually(one.leads, "it leads", 20)
+            eventually(one.leads, "it leads", 60)
             assert one.metric("kruise_manager_missing_rights") >= 1
     assert "Traceback" not in one.log.read_text()
 
@@ -121,12 +121,12 @@ def test_an_api_server_that_hangs_stops_no_review_and_is_gone_back_to(installed:
         server = installed.run.processes[binaries.API_SERVER]
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            eventually(lambda: "was not renewed for 3 s" in one.log.read_text(), "it gives its Lease up", 20)
+            eventually(lambda: "was not renewed for 3 s" in one.log.read_text(), "it gives its Lease up", 60)
             one.review(bundle)
             assert one.ready()
         finally:
             os.kill(server.pid, signal.SIGCONT)
-        eventually(one.leads, "it leads again", 30)
+        eventually(one.leads, "it leads again", 60)
         after = one.processes()
         assert {name: pid for name, pid in after.items() if name != "reconciler"} == {
             name: pid for name, pid in before.items() if name != "reconciler"

@@ -2,17 +2,27 @@ import json
 from typing import Any
 
 import pytest
-from app.sandbox.scheduling import choose_node
 
-from app.kube.objects import Node, decode_node
-from app.sandbox.objects import decode_pod
+from app.sandbox.objects import Node, Pod, decode_node, decode_pod
+from app.sandbox.scheduler.filters import choose_node, node_infos
+from app.sandbox.scheduler.resources import requests
 
 
 def node(name: str, *, taints: Any = (), unschedulable: bool = False, **labels: str) -> Node:
     spec = {"taints": list(taints), "unschedulable": unschedulable}
-    return decode_node(json.dumps({"metadata": {"name": name, "labels": labels}, "spec": spec}).encode())
+    status = {"allocatable": ROOM}
+    body = {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
+    return decode_node(json.dumps(body).encode())
 
 
+def pod(name: str = "web-0", node: str = "", *, labels: Any = None, requests: Any = None, **spec: Any) -> Pod:
+    containers = [{"name": "main", "resources": {"requests": requests or {}}}]
+    metadata = {"name": name, "namespace": "shop", "uid": name, "labels": labels or {}}
+    body = {"metadata": metadata, "spec": {"nodeName": node, "containers": containers} | spec}
+    return decode_pod(json.dumps(body).encode())
+
+
+ROOM = {"cpu": "4", "memory": "8Gi", "pods": "20"}
 NODES = [
     node("a", zone="1", cpus="4"),
     node("b", zone="2", cpus="16", gpu="yes"),
@@ -35,7 +45,7 @@ def named(name: str) -> dict[str, Any]:
     return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
 
 
-BUSY = {"a": 3, "b": 2, "disliked": 9}
+BUSY = [pod(f"{name}-{n}", name) for name, count in {"a": 3, "b": 2, "disliked": 9}.items() for n in range(count)]
 
 
 @pytest.mark.parametrize(
@@ -82,9 +92,90 @@ BUSY = {"a": 3, "b": 2, "disliked": 9}
     ],
 )
 def test_where_a_pod_goes(spec: dict[str, Any], chosen: str) -> None:
-    pod = decode_pod(json.dumps({"metadata": {"name": "web-0"}, "spec": spec}).encode())
-    assert choose_node(pod, NODES, BUSY) == chosen
+    assert choose_node(pod(**spec), node_infos(NODES, BUSY))[0] == chosen
 
 
 def test_without_nodes_there_is_no_place() -> None:
-    assert choose_node(decode_pod(b"{}"), [], {}) == ""
+    assert choose_node(pod(), []) == ("", "no nodes available to schedule pods")
+
+
+def why(wanted: Pod, nodes: Any = NODES, others: Any = ()) -> str:
+    node, reason = choose_node(wanted, node_infos(nodes, others))
+    assert node == ""
+    return reason
+
+
+def test_the_reasons_are_counted_in_the_schedulers_words() -> None:
+    assert why(pod(nodeSelector={"zone": "9"})) == (
+        "0/5 nodes are available: 1 node(s) had untolerated taint {only: batch}, 1 node(s) were unschedulable, "
+        "3 node(s) didn't match Pod's node affinity/selector. "
+        "preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."
+    )
+    assert why(pod(requests={"cpu": "5", "memory": "9Gi"}), NODES[:2]) == (
+        "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory. "
+        "preemption: 0/2 nodes are available: 2 No preemption victims found for incoming pod."
+    )
+
+
+def test_what_runs_takes_its_room() -> None:
+    [one] = NODES[:1]
+    running = [pod("x", "a", requests={"cpu": "3500m"})]
+    assert "1 Insufficient cpu" in why(pod(requests={"cpu": "600m"}), [one], running)
+    assert choose_node(pod(requests={"cpu": "500m"}), node_infos([one], running))[0] == "a"
+    assert "1 Too many pods" in why(pod(), [one], [pod(f"p{n}", "a") for n in range(20)])
+    port = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+    busy = [pod("y", "a", **port)]
+    assert "1 node(s) didn't have free ports for the requested pod ports" in why(pod(**port), [one], busy)
+
+
+def test_a_pod_asks_for_its_largest_init_container_and_its_sidecars() -> None:
+    inits = [
+        {"name": "prep", "resources": {"requests": {"cpu": "3"}}},
+        {"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"cpu": "500m"}}},
+        {"name": "late", "resources": {"requests": {"cpu": "1"}}},
+    ]
+    assert requests(pod(requests={"cpu": "1"}, initContainers=inits)) == {"cpu": 3000, "pods": 1}
+    assert requests(pod(requests={"cpu": "3"}, initContainers=inits)) == {"cpu": 3500, "pods": 1}
+
+
+WEB = {"app": "web"}
+APART = {"labelSelector": {"matchLabels": WEB}, "topologyKey": "zone"}
+ZONES = [node("a", zone="1"), node("b", zone="1"), node("c", zone="2")]
+
+
+def required(kind: str) -> dict[str, Any]:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [APART]}}}
+
+
+def test_pods_that_want_to_be_apart_are() -> None:
+    lonely = pod("web-1", labels=WEB, **required("podAntiAffinity"))
+    assert choose_node(lonely, node_infos(ZONES, [pod("x", "a", labels=WEB)]))[0] == "c"
+    everywhere = [pod("x", "a", labels=WEB), pod("y", "c", labels=WEB)]
+    assert "3 node(s) didn't match pod anti-affinity rules" in why(lonely, ZONES, everywhere)
+    # And it holds for who comes later and does not care.
+    there = [pod("x", "a", labels=WEB, **required("podAntiAffinity")), pod("y", "c")]
+    assert choose_node(pod("web-2", labels=WEB), node_infos(ZONES, there))[0] == "c"
+    refused = why(pod("web-2", labels=WEB), ZONES[:2], there)
+    assert "2 node(s) didn't satisfy existing pods anti-affinity rules" in refused
+
+
+def test_pods_that_want_to_be_near_are() -> None:
+    near = pod("web-1", **required("podAffinity"))
+    assert choose_node(near, node_infos(ZONES, [pod("x", "c", labels=WEB)]))[0] == "c"
+    assert "3 node(s) didn't match pod affinity rules" in why(near, ZONES)
+    # The first of its kind may begin anywhere.
+    assert choose_node(pod("web-1", labels=WEB, **required("podAffinity")), node_infos(ZONES, []))[0] == "a"
+
+
+def test_pods_are_spread_over_a_topology() -> None:
+    constraint = {"maxSkew": 1, "topologyKey": "zone", "labelSelector": {"matchLabels": WEB}}
+    hard = {"topologySpreadConstraints": [constraint | {"whenUnsatisfiable": "DoNotSchedule"}]}
+    soft = {"topologySpreadConstraints": [constraint | {"whenUnsatisfiable": "ScheduleAnyway"}]}
+    placed = [pod("x", "a", labels=WEB)]
+    for spec in (hard, soft):
+        assert choose_node(pod("web-1", labels=WEB, **spec), node_infos(ZONES, [*placed, pod("z", "c")]))[0] == "c"
+    full = [*ZONES[:2], node("c", zone="2", unschedulable=True)]
+    refused = why(pod("web-1", labels=WEB, **hard), full, placed)
+    assert "2 node(s) didn't match pod topology spread constraints" in refused
+    nowhere = why(pod("web-1", labels=WEB, **hard), [node("d")])
+    assert "1 node(s) didn't match pod topology spread constraints (missing required label)" in nowhere

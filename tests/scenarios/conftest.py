@@ -1,4 +1,4 @@
-"""Each scenario runs on a control plane with simulated nodes, and again on nodes with real containers."""
+"""Each scenario runs on the sandbox, on a real API server with simulated nodes, and on nodes with real containers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import yaml
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.controlplane import ControlPlane
-from tests.scenarios.world import SERVICE_ACCOUNT, World, manager, running
+from tests.scenarios.minikubectl import MiniKubectl
+from tests.scenarios.world import SERVICE_ACCOUNT, Kubectl, World, eventually, manager, running
 
 LEVELS = [
+    pytest.param("sandbox_with_manager", id="sandbox"),
     pytest.param("control_plane_with_manager", marks=pytest.mark.controlplane, id="simulated-nodes"),
     pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
 ]
@@ -31,6 +33,31 @@ RECORDING = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What judges the recording of all scenarios comes after them."""
     items.sort(key=lambda item: "recorded_requests" in getattr(item, "fixturenames", ()))
+
+
+class Started:
+    """A sandbox that runs, with as much of kubectl as needs no kubectl."""
+
+    def __init__(self, kubectl: MiniKubectl) -> None:
+        self.kubectl = kubectl
+
+
+@pytest.fixture(scope="session")
+def sandbox_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+    """The sandbox as users start it, without what they see."""
+    folder: Path = tmp_path_factory.mktemp("sandbox")
+    kubeconfig, log = folder / "kubeconfig", folder / "sandbox.log"
+    command = ["app.cli.main", "sandbox", "--quiet", "--no-samples", f"--kubeconfig={kubeconfig}", GATES]
+    with running(command, log) as process:
+
+        def is_ready() -> bool:
+            assert process.poll() is None, f"the sandbox ended with {process.returncode}:\n{log.read_text()}"
+            return "Ready:" in log.read_text()
+
+        eventually(is_ready, f"the sandbox is ready; its log is {log}", 90)
+        kubectl = MiniKubectl(kubeconfig)
+        yield Started(kubectl)
+        kubectl.close()
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +90,7 @@ def recorded_requests(control_plane_with_manager: ControlPlane) -> list[dict[str
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A namespace of the test's own on each level; what it made goes afterwards."""
     started = request.getfixturevalue(request.param)
-    kubectl = partial(started.kubectl)
+    kubectl: Kubectl = partial(started.kubectl)
     namespace = f"t-{uuid.uuid4().hex[:8]}"
     labels = {"team": namespace}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}

@@ -17,6 +17,11 @@ import pytest
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import ROOT, World, eventually, manager
 
+#: Where the API server counts the calls of webhooks, and a namespace tells why it cannot go.
+REAL_SERVER = [
+    pytest.param("control_plane_with_manager", marks=pytest.mark.controlplane, id="simulated-nodes"),
+    pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
+]
 LABEL = "policy.kruise.io/delete-protection"
 FORBIDDEN = f"denied the request: forbidden by ResourcesProtectionDeletion for {LABEL}="
 WORKLOAD = """
@@ -202,6 +207,7 @@ def calls(world: World, webhook: str) -> int:
     return sum(map(int, found))
 
 
+@pytest.mark.parametrize("world", REAL_SERVER, indirect=True)
 @pytest.mark.behaviour("DP-30", "DP-54")
 def test_an_object_without_the_label_is_deleted_without_a_call(world: World) -> None:
     webhooks = ("vservice.kb.io", "vbuiltindeployment.kb.io", "vnamespace.kb.io", "vdeletionprotectionlabel.kb.io")
@@ -232,6 +238,7 @@ def test_a_label_that_protects_nothing_is_written_with_a_warning(world: World) -
     assert delete(world, "service").returncode == 0
 
 
+@pytest.mark.parametrize("world", REAL_SERVER, indirect=True)
 @pytest.mark.behaviour("DP-43", "DP-11")
 def test_a_protected_object_holds_up_the_deletion_of_its_namespace(world: World) -> None:
     namespace = f"{world.namespace}-held"

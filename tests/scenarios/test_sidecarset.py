@@ -8,6 +8,12 @@ import pytest
 
 from tests.scenarios.world import SYSTEM_NAMESPACE, World, eventually, in_order
 
+#: Where a kubectl is at hand.
+WITH_KUBECTL = [
+    pytest.param("control_plane_with_manager", marks=pytest.mark.controlplane, id="simulated-nodes"),
+    pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
+]
+
 SIDECARSET = """
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet
@@ -249,6 +255,7 @@ spec: {}
     assert "no initContainer or container defined for SidecarSet" in refused.stderr
 
 
+@pytest.mark.parametrize("world", WITH_KUBECTL, indirect=True)
 def test_kubectl_explains_the_fields(world: World) -> None:  # U-03
     text = world.kubectl("explain", "sidecarset.spec.updateStrategy.partition").stdout
     assert "KIND:       SidecarSet" in text

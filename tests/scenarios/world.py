@@ -158,7 +158,7 @@ def manager(started: ControlPlane, folder: Path, *flags: str) -> Iterator[dict[s
             except (urllib.error.URLError, OSError):
                 return False
 
-        eventually(is_ready, f"the manager is ready; its log is {log}", 40)
+        eventually(is_ready, f"the manager is ready; its log is {log}", 90)
         yield {
             "webhook": f"https://127.0.0.1:{webhook}",
             "health": f"http://127.0.0.1:{health}",

@@ -104,6 +104,15 @@ def counts_are_true(one: Json, pods: Sequence[Json]) -> Iterator[str]:
             yield f"SidecarSet {name(one)} at rest: status.{field} is {status.get(field)}, true is {value}"
 
 
+def latest_is_named(one: Json, revisions: Sequence[Json]) -> Iterator[str]:
+    """At rest: a SidecarSet's status names its newest revision."""
+    mine = [revision for revision in revisions if owner_of(revision) == one["metadata"]["uid"]]
+    newest = max(mine, key=lambda revision: int(revision["revision"]), default=None)
+    named = (one.get("status") or {}).get("latestRevision")
+    if newest is None or named != name(newest):
+        yield f"SidecarSet {name(one)} at rest: status.latestRevision is {named}, newest is {newest and name(newest)}"
+
+
 def holds(one: Json, pod: Json) -> bool:
     """Whether a Pod was injected by a set and is neither finished nor going."""
     listed = (pod["metadata"].get("annotations") or {}).get(INJECTED_LIST, "")

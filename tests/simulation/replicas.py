@@ -174,7 +174,7 @@ class SimulatedReplica:
         return status, answer
 
     def report_end(self, process: str, error: BaseException) -> None:
-        """A process ended by itself: a lost Lease and what keeps it from starting are its right, all else is a mistake."""
+        """A process ended by itself: a lost Lease may do that, and what keeps it from starting. All else is a fault."""
         logger.info("%s/%s ended: %r", self.name, process, error)
         if not isinstance(error, LeadershipLost | StartError):
             logger.error("%s/%s failed", self.name, process, exc_info=error)

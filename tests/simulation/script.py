@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.simulation.clonesets import spec_by_seed
+
 Json = dict[str, Any]
 
 NAMESPACE = "shop"
@@ -47,6 +49,7 @@ class _State:
     def __init__(self) -> None:
         self.sets: list[str] = []
         self.pods: list[str] = []
+        self.clones: list[str] = []
         self.made = 0
 
 
@@ -86,6 +89,26 @@ def _relabel_pod(rng: Random, state: _State) -> Json | None:
     return {"name": rng.choice(state.pods), "app": rng.choice((*APPS, "other"))} if state.pods else None
 
 
+def _create_cloneset(rng: Random, state: _State) -> Json | None:
+    if len(state.clones) >= 2:
+        return None
+    state.made += 1
+    state.clones.append(f"clone-{state.made}")
+    return {"name": state.clones[-1], **spec_by_seed(rng)}
+
+
+def _scale(rng: Random, state: _State) -> Json | None:
+    return {"name": rng.choice(state.clones), "replicas": rng.randrange(0, 8)} if state.clones else None
+
+
+def _roll(rng: Random, state: _State) -> Json | None:
+    return {"name": rng.choice(state.clones), "image": f"clone:{rng.randrange(6)}"} if state.clones else None
+
+
+def _partition(rng: Random, state: _State) -> Json | None:
+    return {"name": rng.choice(state.clones), "partition": rng.choice((0, 0, 1, 3))} if state.clones else None
+
+
 def _configuration(rng: Random, _state: _State) -> Json | None:
     return {"kind": rng.choice(("mutating", "validating"))}
 
@@ -107,6 +130,10 @@ _ACTIONS: dict[str, tuple[int, Callable[[Random, _State], Json | None]]] = {
     "create pod": (20, _create_pod),
     "delete pod": (4, _delete_pod),
     "relabel pod": (3, _relabel_pod),
+    "create cloneset": (8, _create_cloneset),
+    "scale cloneset": (4, _scale),
+    "roll cloneset": (5, _roll),
+    "partition cloneset": (2, _partition),
     "kill": (3, _replica),
     "forget history": (2, _nothing),
     "end certificates": (1, _nothing),

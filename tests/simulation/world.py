@@ -15,10 +15,11 @@ from typing import Any
 
 from cryptography import x509
 
+from app.api.cloneset import CLONE_SET
 from app.api.crd import manifest
 from app.api.registry import KINDS
 from app.api.sidecarset import SIDECAR_SET
-from app.certs.issue import LIFETIME, CertificateSet, issue
+from app.certs.issue import LIFETIME, CertificateError, CertificateSet, expiry, from_secret_data, issue
 from app.kube.client import Client, PatchType
 from app.kube.errors import ApiError, Conflict, TooManyRequests
 from app.kube.resources import (
@@ -33,10 +34,10 @@ from app.kube.resources import (
 )
 from app.kube.virtualtime import EPOCH, VirtualClock
 from app.kube.virtualtime import run as run_virtually
-from app.manager.settings import SECRET_NAME
+from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import invariants
+from tests.simulation import clonesets, invariants
 from tests.simulation.faults import CALM, FaultyTransport, Weather, weather
 from tests.simulation.history import History
 from tests.simulation.keys import keys_by_seed
@@ -45,6 +46,7 @@ from tests.simulation.script import CERTIFICATE_SABOTAGE, NAMESPACE, Action, scr
 
 Json = dict[str, Any]
 
+CLONE_SETS = CLONE_SET.resource()
 SYSTEM = "kruise-system"
 SERVICE = "kruise-webhook-service.kruise-system"
 MANAGER = "system:serviceaccount:kruise-system:kruise-manager"
@@ -102,10 +104,10 @@ class Outcome:
     last: tuple[str, ...]
 
 
-def simulate(run: Run) -> Outcome:
+def simulate(run: Run, *, replicas: int = 2) -> Outcome:
     """Run it from beginning to end, in virtual time."""
     with keys_by_seed(run.seed), _errors_logged() as errors:
-        world = World(run, errors)
+        world = World(run, errors, replicas)
         seconds = run_virtually(world.run())
     history = world.history
     return Outcome(run, tuple(history.broken), history.digest, history.count, seconds, tuple(history.last))
@@ -114,8 +116,9 @@ def simulate(run: Run) -> Outcome:
 class World:
     """The parts of one run, and what is checked of them."""
 
-    def __init__(self, run: Run, errors: list[str]) -> None:
-        self.run_ = run
+    def __init__(self, run: Run, errors: list[str], replicas: int) -> None:
+        self._run = run
+        self._number = replicas
         self.history = History()
         self.clock = VirtualClock()
         self._errors = errors
@@ -125,22 +128,23 @@ class World:
         self._script = run.script
         self._trusts = not any(action.what in CERTIFICATE_SABOTAGE for action in self._script)
         self._writes: Counter[str] = Counter()
+        self._promises = clonesets.Promises()
         self._users: set[asyncio.Task[None]] = set()
 
     # ---- the run
 
     async def run(self) -> float:
         """From an empty cluster to rest. Returns the virtual seconds it took."""
-        self.api = ApiServer(clock=self.clock, rng=Random(f"api {self.run_.seed}"))
+        self.api = ApiServer(clock=self.clock, rng=Random(f"api {self._run.seed}"))
         self.admin = Client(self.api.transport(), self.clock)
         self.api.webhooks.local[SERVICE] = self._review
         await self._install()
         self.api.on_write(self._wrote)
-        self.replicas = [self._replica(number) for number in range(2)]
+        self.replicas = [self._replica(number) for number in range(self._number)]
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
             simulated_nodes(3),
-            rng=Random(f"nodes {self.run_.seed}"),
+            rng=Random(f"nodes {self._run.seed}"),
             bind=True,
         )
         background = [asyncio.create_task(nodes.run(), name="nodes")]
@@ -173,7 +177,7 @@ class World:
             rng = Random(self._rng.random())
             return FaultyTransport(self.api.transport(MANAGER), self.clock, rng, lambda: self._now, kill)
 
-        return SimulatedReplica(name, self.clock, Random(f"{name} {self.run_.seed}"), connect)
+        return SimulatedReplica(name, self.clock, Random(f"{name} {self._run.seed}"), connect)
 
     async def _follow_script(self) -> None:
         began = self.clock.monotonic()
@@ -184,7 +188,7 @@ class World:
             task = asyncio.create_task(self._do(action))
             self._users.add(task)
             task.add_done_callback(self._users.discard)
-        await self.clock.sleep(began + self.run_.seconds - self.clock.monotonic())
+        await self.clock.sleep(began + self._run.seconds - self.clock.monotonic())
 
     async def _rest(self) -> None:
         self._now = CALM
@@ -240,6 +244,20 @@ class World:
 
     async def _relabel_pod(self, name: str, app: str) -> None:
         await self.admin.patch(PODS, name, {"metadata": {"labels": {"app": app}}}, NAMESPACE)
+
+    async def _create_cloneset(self, name: str, **spec: Any) -> None:
+        await self.admin.create(CLONE_SETS, clonesets.clone_set(name, NAMESPACE, **spec), NAMESPACE)
+
+    async def _scale_cloneset(self, name: str, replicas: int) -> None:
+        await self.admin.patch(CLONE_SETS, name, {"spec": {"replicas": replicas}}, NAMESPACE)
+
+    async def _roll_cloneset(self, name: str, image: str) -> None:
+        patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]
+        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE, kind=PatchType.JSON)
+
+    async def _partition_cloneset(self, name: str, partition: int) -> None:
+        patch = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": partition}}}}
+        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE)
 
     async def _kill(self, replica: int, process: str) -> None:
         chosen = self.replicas[replica]
@@ -331,10 +349,15 @@ class World:
             self.history.breaks(at, sentence)
 
     def _breaches(self, kind: str, before: Json | None, after: Json | None) -> list[str]:
+        at = self.clock.monotonic()
+        if kind == "Pod":
+            pods = [one for one in self.api.objects(PODS) if one["metadata"].get("namespace") == NAMESPACE]
+            found = [*self._promises.broken_by(at, before, after, pods)]
+            return found if after is None else [*found, *invariants.started_in_order(before, after)]
         if after is None:
             return []
-        if kind == "Pod":
-            return [*invariants.started_in_order(before, after)]
+        if kind == "CloneSet":
+            self._promises.asked(at, after)
         if kind == "SidecarSet" and before is not None:
             return [*invariants.status_goes_forward(before, after)]
         if kind == "ControllerRevision" and before is None:
@@ -357,11 +380,26 @@ class World:
     def _at_rest(self) -> list[str]:
         pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
-        secret = self._stored(SECRETS).get(SECRET_NAME, {"data": {"next-ca-cert.pem": "nothing at all"}})
-        sentences += [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
+        sentences += self._certificates_to_do()
         for one in self._stored(SIDECAR_SET.resource()).values():
             sentences += invariants.counts_are_true(one, pods)
+            sentences += invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
+        for one in self._stored(CLONE_SETS).values():
+            sentences += clonesets.at_rest(one, pods)
         return sentences
+
+    def _certificates_to_do(self) -> list[str]:
+        """Why the Secret cannot stay as it is."""
+        secret = self._stored(SECRETS).get(SECRET_NAME)
+        if secret is None:
+            return [f"Secret {SECRET_NAME} is not there"]
+        try:
+            ends = expiry(from_secret_data(secret["data"]).cert)
+        except CertificateError as error:
+            return [f"Secret {SECRET_NAME}: {error}"]
+        due = ends < self.clock.now() + DEFAULT_RENEW_BEFORE
+        unfinished = [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
+        return [f"Secret {SECRET_NAME}: its certificate ends at {ends}", *unfinished] if due else unfinished
 
     def _stored(self, resource: Resource) -> dict[str, Json]:
         """All objects of a resource by name, as the API server holds them."""
@@ -376,6 +414,10 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "create pod": World._create_pod,
     "delete pod": World._delete_pod,
     "relabel pod": World._relabel_pod,
+    "create cloneset": World._create_cloneset,
+    "scale cloneset": World._scale_cloneset,
+    "roll cloneset": World._roll_cloneset,
+    "partition cloneset": World._partition_cloneset,
     "kill": World._kill,
     "forget history": World._forget_history,
     "end certificates": World._end_certificates,
@@ -429,7 +471,7 @@ def _trusts(bundle: bytes, leaf: bytes) -> bool:
     for authority in x509.load_pem_x509_certificates(bundle) if bundle else ():
         try:
             certificate.verify_directly_issued_by(authority)
-        except Exception:  # noqa: BLE001, S112 - any reason means: not by this one
+        except Exception:  # noqa: BLE001 - any reason means: not by this one
             continue
         return True
     return False

@@ -70,10 +70,12 @@ class PodReadinessReconciler:
         if more is None:
             return None
         patch = first_condition(pod, now)
+        if more:
+            # The kubelet and the scheduler write a Pod that has just come at the same moment. Whoever would hold it
+            # back does so only after its workload has taken it into service, so there is no wish to be lost.
+            patch = {**patch, "metadata": {"uid": pod.metadata.uid, **more}}
         try:
-            written = await _patch_status(
-                self._client, pod, {**patch, "metadata": {**patch["metadata"], **more}} if more else patch
-            )
+            written = await _patch_status(self._client, pod, patch)
         except NotFound:
             return None
         except Conflict:

@@ -15,8 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.kube import patches
-from app.sandbox.apiserver import status
+from app.sandbox.apiserver import golang, jsonpatches, status
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.cel import CelError
 from app.sandbox.apiserver.core import Core
@@ -41,6 +40,7 @@ from app.sandbox.apiserver.writing import Attributes, fresh
 
 Json: TypeAlias = dict[str, Any]
 
+_REVIEWS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 _QUIET: Final = frozenset({"None", "NoneOnDryRun"})
 
 
@@ -163,8 +163,11 @@ class AdmissionChain:
             return False
         try:
             operations = orjson.loads(base64.b64decode(encoded, validate=True))
-        except (binascii.Error, orjson.JSONDecodeError, ValueError) as error:
-            raise CallFailed(f"received undecodable patch in webhook response: {error}") from None
+        except orjson.JSONDecodeError:
+            why = golang.syntax_error(base64.b64decode(encoded))
+            raise CallFailed(f"received undecodable patch in webhook response: {why}") from None
+        except (binascii.Error, ValueError):
+            raise CallFailed("failed to call webhook: illegal base64 data at input byte 0") from None
         if not operations:
             return False
         if shown.obj is None:
@@ -175,8 +178,8 @@ class AdmissionChain:
         if response.get("patchType") != "JSONPatch":
             raise CallFailed(f'unsupported patch type "{response.get("patchType")}"')
         try:
-            patched = patches.apply(operations, shown.obj)
-        except (patches.PatchError, KeyError, TypeError, AttributeError) as error:
+            patched = jsonpatches.apply(operations, shown.obj)
+        except (jsonpatches.JsonPatchError, KeyError, TypeError, AttributeError) as error:
             raise status.internal(str(error)) from None
         if invocation.resource.api_version != attributes.resource.api_version:
             [patched] = await self._versions.convert(invocation.resource, [patched], attributes.resource.api_version)
@@ -249,14 +252,17 @@ class AdmissionChain:
 
 def _verified(answer: Json, uid: str, version: str, *, mutating: bool) -> Json:
     """The response of an answer that keeps the rules. Raises CallFailed."""
-    if answer.get("kind") != "AdmissionReview":
-        group, _, found = str(answer.get("apiVersion", "")).rpartition("/")
-        kind = answer.get("kind") or ""
-        if not kind:
-            raise CallFailed("failed to call webhook: Object 'Kind' is missing")
+    kind, api_version = answer.get("kind") or "", answer.get("apiVersion") or ""
+    if kind and (kind != "AdmissionReview" or api_version not in _REVIEWS):
         raise CallFailed(
-            f"received invalid webhook response: expected webhook response of admission.k8s.io/{version}, "
-            f"Kind=AdmissionReview, got {group}/{found}, Kind={kind}"
+            f'failed to call webhook: no kind "{kind}" is registered for version "{api_version}" in scheme '
+            '"pkg/runtime/scheme.go:110"'
+        )
+    if kind and api_version != f"admission.k8s.io/{version}":
+        given = api_version.rpartition("/")[2]
+        raise CallFailed(
+            f"failed to call webhook: converting ({given}.AdmissionReview) to ({version}.AdmissionReview): unknown "
+            "conversion"
         )
     response = answer.get("response")
     prefix = "received invalid webhook response: "
@@ -268,11 +274,6 @@ def _verified(answer: Json, uid: str, version: str, *, mutating: bool) -> Json:
         return response
     if response.get("uid") != uid:
         raise CallFailed(f'{prefix}expected response.uid="{uid}", got "{response.get("uid") or ""}"')
-    if answer.get("apiVersion") != "admission.k8s.io/v1":
-        raise CallFailed(
-            f"{prefix}expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got "
-            f"{answer.get('apiVersion')}, Kind=AdmissionReview"
-        )
     patch, patch_type = response.get("patch"), response.get("patchType")
     if mutating:
         if patch and patch_type is None:

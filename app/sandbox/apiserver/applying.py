@@ -108,7 +108,7 @@ def first_managers(
 ) -> list[Manager]:
     """Who managed an object before its first apply."""
     # Parts that every object has are nothing anybody added.
-    parts = {"metadata": {}, "spec": {}} if field is not None and field.type_name else {"metadata": {}}
+    parts: Json = {"metadata": {}, "spec": {}} if field is not None and field.type_name else {"metadata": {}}
     main = without_system(changes(field, parts, obj)[0], status=True)
     names = [(name, time) for (name, subresource), time in (writers or {}).items() if not subresource]
     found = []

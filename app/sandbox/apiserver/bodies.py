@@ -11,6 +11,7 @@ from app.kube.fielderrors import invalid
 from app.kube.gotext import quote
 from app.sandbox.apiserver import golang, status
 from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
@@ -35,6 +36,11 @@ def parse_body(call: Call) -> tuple[Any, list[str]]:
             return yaml.safe_load(call.body), []
         except yaml.YAMLError as error:
             raise _unrecognized(call, yaml_error(error)) from None
+    if media == MEDIA_TYPE:
+        try:
+            return decode_object(call.body), []
+        except ProtobufError as error:
+            raise status.bad_request(str(error)) from None
     if media != _JSON:
         raise status.unsupported_media_type(_KNOWN)
     try:
@@ -86,16 +92,11 @@ def _unrecognized(call: Call, why: str) -> status.Refusal:
     return status.bad_request(f"the object provided is unrecognized (must be of type {kind}): {why} ({shown})")
 
 
-_TYPE_META: Final = (
-    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
-)
-
-
 def read_object(call: Call, document: Any, checker: Reader | None, duplicates: list[str]) -> Json:
     """The document as an object of the call's resource: its type is right, unknown fields told, refused or dropped."""
     if not isinstance(document, dict):
         found = golang.json_type(document)
-        why = f"json: cannot unmarshal {found} into Go value of type {_TYPE_META}"
+        why = f"json: cannot unmarshal {found} into Go value of type {golang.TYPE_META}"
         raise _unrecognized(call, f"couldn't get version/kind; json parse error: {why}")
     _check_type(call, document)
     if checker is None:
@@ -106,13 +107,12 @@ def read_object(call: Call, document: Any, checker: Reader | None, duplicates: l
 def _check_type(call: Call, document: Json) -> None:
     """Refuse a document that says it is of another kind."""
     resource = call.resource
-    kind, api_version = document.get("kind"), document.get("apiVersion")
-    if resource.custom is None:
-        kind, api_version = kind or resource.kind, api_version or resource.api_version
-    if (kind, api_version) == (resource.kind, resource.api_version):
-        return
     if resource.custom is not None:
-        _check_custom_type(call, document)
+        if (document.get("kind"), document.get("apiVersion")) != (resource.kind, resource.api_version):
+            _check_custom_type(call, document)
+        return
+    kind, api_version = document.get("kind") or resource.kind, document.get("apiVersion") or resource.api_version
+    if (kind, api_version) == (resource.kind, resource.api_version):
         return
     if api_version.count("/") > 1:
         raise _unrecognized(call, f"unexpected GroupVersion string: {api_version}")

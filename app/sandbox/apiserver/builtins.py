@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeAlias
 
@@ -51,6 +52,7 @@ def _prepare_job(obj: Json) -> None:
     obj["spec"].pop("manualSelector", None)
     obj["spec"].setdefault("selector", {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}})
     obj["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {}).update(labels)
+    obj["metadata"].setdefault("labels", {}).update(labels)
 
 
 #: What a kind has beside its table of defaults and its Pod template.
@@ -130,15 +132,10 @@ def strategy_of(qualified: str) -> Strategy:
     if len(steps) == 1 and qualified not in TEMPLATES:
         return special
     status = qualified in DEFAULTS and any(place.startswith("status") for place, _ in DEFAULTS[qualified])
-    return Strategy(
+    return replace(
+        special,
         default=_sequence(steps),
         prepare_create=_with_status(qualified, special.prepare_create) if status else special.prepare_create,
-        prepare_update=special.prepare_update,
-        errors=special.errors,
-        update_errors=special.update_errors,
-        name_rule=special.name_rule,
-        grace=special.grace,
-        keeps_status=special.keeps_status,
     )
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import cel
+from cel.stdlib import add_stdlib_to_context
 
 _TOKEN: Final = re.compile(
     r"""\s+ | [rRbB]?"(?:\\.|[^"\\])*" | [rRbB]?'(?:\\.|[^'\\])*' | [A-Za-z_]\w* | \d[\w.]* | \.\? | \[\? | . """,
@@ -50,6 +51,45 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "orValue": _or_value,
     "hasValue": _has_value,
 }
+#: What needs no library: operators, macros and the functions of the core language, and ours.
+_PLAIN: Final = frozenset(
+    [
+        "!_",
+        "-_",
+        "@in",
+        "@not_strictly_false",
+        "_!=_",
+        "_%_",
+        "_&&_",
+        "_*_",
+        "_+_",
+        "_-_",
+        "_/_",
+        "_<=_",
+        "_<_",
+        "_==_",
+        "_>=_",
+        "_>_",
+        "_?_:_",
+        "_[_]",
+        "_||_",
+        "bytes",
+        "contains",
+        "double",
+        "duration",
+        "endsWith",
+        "hasValue",
+        "int",
+        "matches",
+        "optional",
+        "orValue",
+        "size",
+        "startsWith",
+        "string",
+        "timestamp",
+        "uint",
+    ]
+)
 #: What can be called on an optional value.
 _METHODS: Final = frozenset({"orValue", "hasValue"})
 
@@ -60,11 +100,16 @@ class Expression:
 
     source: str
     program: cel.Program
+    #: Whether it calls functions that the core language lacks.
+    extended: bool = False
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
         """Its value. Raises :class:`CelError`."""
         try:
-            return self.program.execute(cel.Context(variables=dict(variables), functions=dict(_FUNCTIONS)))
+            context = cel.Context(variables=dict(variables), functions=dict(_FUNCTIONS))
+            if self.extended:
+                add_stdlib_to_context(context)
+            return self.program.execute(context)
         except KeyError as error:
             why = f"no such key: {error.args[0] if error.args else ''}"
         except (ValueError, TypeError, RuntimeError) as error:
@@ -76,7 +121,8 @@ class Expression:
 def compiled(source: str) -> Expression:
     """The expression, compiled once. Raises :class:`CelError`."""
     try:
-        return Expression(source, cel.compile(rewritten(source)))
+        program = cel.compile(rewritten(source))
+        return Expression(source, program, extended=not _PLAIN.issuperset(program.functions()))
     except ValueError as error:
         raise CelError(f"compilation failed: {error}") from None
 

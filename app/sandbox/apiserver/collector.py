@@ -16,6 +16,7 @@ from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.metadata import FOREGROUND, ORPHAN
+from app.sandbox.apiserver.namespaces import with_conditions
 from app.sandbox.apiserver.requests import Call, User
 from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Collection, Entry, Stale, Verb
@@ -77,7 +78,8 @@ class Collector:
             finalizers = metadata.get("finalizers") or ()
             if FOREGROUND in finalizers or ORPHAN in finalizers:
                 self._add(("owner", *place))
-            if collection.name == "namespaces":
+            begun = before is None or not before.obj["metadata"].get("deletionTimestamp")
+            if collection.name == "namespaces" and begun:
                 self._add(("namespace", "", metadata["name"]))
         elif before is not None and before.obj["metadata"].get("ownerReferences") != metadata.get("ownerReferences"):
             self._owners_wait(before.obj["metadata"])
@@ -246,24 +248,39 @@ class Collector:
         entry = self._core.named("namespaces").objects.get(namespace)
         if entry is None or not entry.obj["metadata"].get("deletionTimestamp"):
             return
-        left = False
-        refused: Refusal | None = None
+        refused: list[Refusal] = []
+        remaining: dict[str, int] = {}
+        finalizers: dict[str, int] = {}
         for resource in self._namespaced():
-            for held in list(self._core.collection(resource).select(namespace)):
-                if held.obj["metadata"].get("deletionTimestamp"):
-                    left = True
-                    continue
-                try:
-                    await self._delete(resource, held, NAMESPACE_CONTROLLER, DeleteOptions(policy="Background"))
-                except Refusal as refusal:
-                    refused = refusal
-                left = left or held.key in self._core.collection(resource).objects
-            if left and resource.key == "pods":
+            collection = self._core.collection(resource)
+            for held in list(collection.select(namespace)):
+                if not held.obj["metadata"].get("deletionTimestamp"):
+                    try:
+                        await self._delete(resource, held, NAMESPACE_CONTROLLER, DeleteOptions(policy="Background"))
+                    except Refusal as refusal:
+                        refused.append(refusal)
+                if (left := collection.objects.get(held.key)) is not None:
+                    name = f"{resource.plural}.{resource.group}"
+                    remaining[name] = remaining.get(name, 0) + 1
+                    for finalizer in left.obj["metadata"].get("finalizers") or ():
+                        finalizers[finalizer] = finalizers.get(finalizer, 0) + 1
+            if remaining and resource.key == "pods":
                 break
-        if refused is not None:
-            raise refused
-        if not left:
+        if not remaining:
             self._finalize(namespace)
+            return
+        self._tell(namespace, [refusal.message for refusal in refused], remaining, finalizers)
+        if refused:
+            raise refused[0]
+
+    def _tell(self, namespace: str, failures: list[str], remaining: dict[str, int], finalizers: dict[str, int]) -> None:
+        """Write into the namespace what it waits for."""
+        collection = self._core.named("namespaces")
+        entry = collection.objects.get(namespace)
+        if entry is not None:
+            told = with_conditions(entry.obj, failures, remaining, finalizers, self._core.now())
+            if told != entry.obj:
+                self._core.storage.update(collection, entry, told)
 
     def _namespaced(self) -> list[ResourceType]:
         """One row per collection of namespaced objects, Pods first."""

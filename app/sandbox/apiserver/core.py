@@ -25,6 +25,9 @@ class Core:
     rng: Random
     storage: Storage = field(default_factory=Storage)
     registry: Registry = field(default_factory=Registry.built_in)
+    #: The last second that was written out, and how.
+    _second: int = -1
+    _text: str = ""
 
     def collection(self, resource: ResourceType) -> Collection:
         """Where the objects of a resource are, whatever the version."""
@@ -43,7 +46,11 @@ class Core:
 
     def now(self) -> str:
         """The time as objects carry it."""
-        return rfc3339(self.clock.now())
+        moment = self.clock.now()
+        second = int(moment.timestamp())
+        if second != self._second:
+            self._second, self._text = second, rfc3339(moment)
+        return self._text
 
     def new_uid(self) -> str:
         """A random (version 4) UUID, the next of this server's history."""

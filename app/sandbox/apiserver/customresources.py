@@ -10,9 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from app.api.structural import unknown_fields, validate
-from app.kube.fielderrors import FieldError
+from app.api.structural import unknown_fields
+from app.kube.fielderrors import FieldError, Path
 from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.customrules import has_rules, rule_errors
+from app.sandbox.apiserver.customvalidation import schema_errors
 from app.sandbox.apiserver.discovery import ServedResource, custom_resources
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.scaling import ScalePaths
@@ -54,12 +56,25 @@ class CustomReader:
 
     def read(self, value: Any) -> tuple[Any, list[str]]:
         """The object without unknown fields and without nulls that stand for nothing, and the paths of the former."""
+        value = _whole_numbers(value)
         unknown = [] if self._schema.get("x-kubernetes-preserve-unknown-fields") else unknown_fields(
             dict(self._schema), value
         )  # fmt: skip
         found = tidied(self._schema, value)
         metadata, dropped = self._metadata.read(found.get("metadata") or {})
-        return {**found, "metadata": dict(metadata)}, unknown + [f"metadata.{name}" for name in dropped]
+        return {**found, "metadata": dict(metadata)}, sorted([*unknown, *(f"metadata.{name}" for name in dropped)])
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Numbers without a fraction are integers, however they were written."""
+    match value:
+        case float() if value.is_integer() and abs(value) < 2**53:
+            return int(value)
+        case dict():
+            return {key: _whole_numbers(item) for key, item in value.items()}
+        case list():
+            return [_whole_numbers(item) for item in value]
+    return value
 
 
 def custom_rows(crd: Json) -> list[ResourceType]:
@@ -105,10 +120,21 @@ def _strategy(schema: Mapping[str, Any]) -> Strategy:
     def default(obj: Json) -> None:
         fill_defaults(plain, obj)
 
-    def errors(obj: Json) -> list[FieldError]:
-        return validate(plain, {key: value for key, value in obj.items() if key != "metadata"})
+    ruled = has_rules(plain)
 
-    return Strategy(default=default, errors=errors)
+    def errors(obj: Json) -> list[FieldError]:
+        bare = {key: value for key, value in obj.items() if key != "metadata"}
+        found = schema_errors(plain, bare, Path())
+        # Rules are looked at only in what is well formed; those about a change, when there is one.
+        return found if found or not ruled else rule_errors(plain, obj, None, Path())
+
+    def update_errors(obj: Json, old: Json) -> list[FieldError]:
+        if not ruled:
+            return []
+        plainly = {str(error) for error in rule_errors(plain, obj, None, Path())}
+        return [error for error in rule_errors(plain, obj, old, Path()) if str(error) not in plainly]
+
+    return Strategy(default=default, errors=errors, update_errors=update_errors)
 
 
 class CustomResources:

@@ -13,11 +13,12 @@ import orjson
 from app.kube.clock import rfc3339
 from app.kube.fielderrors import FieldError, invalid, not_supported
 from app.sandbox.apiserver import golang, status
-from app.sandbox.apiserver.bodies import no_such_kind
+from app.sandbox.apiserver.bodies import no_such_kind, parse_body
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.metadata import FOREGROUND, ORPHAN
 from app.sandbox.apiserver.options import dry_run_errors
+from app.sandbox.apiserver.protobuf import MEDIA_TYPE
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.storage import Entry, Stale
@@ -286,10 +287,14 @@ def _parse(text: str) -> datetime:
     return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
 
 
-def read_body(body: bytes) -> Json | None:
+def read_body(call: Call) -> Json | None:
     """The options a deletion carries in its body, if any."""
+    body = call.body
     if not body.strip():
         return None
+    if call.headers.get("content-type", "") == MEDIA_TYPE:
+        found, _ = parse_body(call)
+        return found if isinstance(found, dict) else None
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError:

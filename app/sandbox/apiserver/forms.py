@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import orjson
 
 from app.kube.clock import Clock
+from app.kube.gotext import quote
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.storage import Entry
@@ -16,6 +17,7 @@ from app.sandbox.apiserver.tables import TableKind
 
 Shape: TypeAlias = Literal["object", "table", "metadata"]
 MEDIA_TYPES: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_INCLUDES: Final = ("", "Metadata", "None", "Object")
 _META_VERSIONS: Final = frozenset({"v1", "v1beta1"})
 
 
@@ -92,6 +94,8 @@ class ObjectForm:
     def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
         """A list of them."""
         items = [self.item(entry) for entry in entries]
+        if self._resource.custom is not None:
+            metadata = {"continue": "", **metadata}  # lists of custom resources say so even where there is no more
         head = {"kind": self._resource.list_name, "apiVersion": self._resource.api_version, "metadata": metadata}
         return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
@@ -136,6 +140,9 @@ class TableForm:
         self._kind = kind
         self._clock = clock
         self._api_version = f"meta.k8s.io/{version}"
+        if include not in _INCLUDES:
+            why = f"Invalid value: {quote(include)}: must be 'Metadata', 'Object', 'None', or empty"
+            raise status.bad_request(f"Unable to convert to Table as requested: includeObject: {why}")
         self._include = include or "Metadata"
         #: In a watch only the first event names the columns.
         self._headers_once = headers_once

@@ -12,6 +12,12 @@ _ESCAPES: Final = '"\\/bfnrtu'
 _END: Final = "unexpected end of JSON input"
 
 
+#: The type in which the server looks up what an object is.
+TYPE_META: Final = (
+    'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
+)
+
+
 class _Broken(Exception):
     """The scan ends here; the text is what Go says."""
 

@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 
 from app.kube.clock import Clock
+from app.sandbox.apiserver import golang
 
 Json: TypeAlias = dict[str, Any]
 #: Answers for a webhook server in process: path and body to HTTP status and body.
@@ -55,16 +56,18 @@ class HookCaller:
             raise CallFailed(f"failed to call webhook: {shown}: {_explained(error, parts.netloc)}") from None
         if status >= 300:
             raise CallFailed(f"failed to call webhook: {_server_said(status, answer)}")
+        if not answer:
+            media = "application/json; charset=utf-8"
+            raise CallFailed(
+                f"failed to call webhook: 0-length response with status code: {status} and content type: {media}"
+            )
         try:
             found = orjson.loads(answer)
         except orjson.JSONDecodeError:
-            start = answer[:20].decode("utf-8", "replace")
-            raise CallFailed(
-                "failed to call webhook: couldn't get version/kind; json parse error: invalid character "
-                f"'{start[:1]}' looking for beginning of value"
-            ) from None
+            # What is no JSON is read as YAML, in which any text is a text.
+            raise CallFailed(f"failed to call webhook: {_not_an_object('string')}") from None
         if not isinstance(found, dict):
-            raise CallFailed("failed to call webhook: couldn't get version/kind; json parse error")
+            raise CallFailed(f"failed to call webhook: {_not_an_object(golang.json_type(found))}")
         return found
 
     async def _post(self, url: str, service: str, ca_bundle: str, body: bytes, seconds: float) -> tuple[int, bytes]:
@@ -73,7 +76,7 @@ class HookCaller:
         if service:
             address = self.services.get(service)
             if address is None:
-                raise OSError(f'no endpoints available for service "{service.partition(".")[0]}"')
+                raise OSError(f'service "{service.partition(".")[0]}" not found')
             target = f"https://{address[0]}:{address[1]}{parts.path}"
             server_name = parts.hostname
         session = self._session(ca_bundle)
@@ -98,12 +101,25 @@ class HookCaller:
             session = self._sessions[ca_bundle] = aiohttp.ClientSession(connector=connector, auto_decompress=False)
         return session
 
+    def abandon(self) -> None:
+        """Close all connections without waiting for their ends."""
+        sessions, self._sessions = self._sessions, {}
+        for session in sessions.values():
+            if session.connector is not None:
+                session.connector.close()
+            session.detach()
+
     async def close(self) -> None:
         """Close all connections."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
         await asyncio.sleep(0)
+
+
+def _not_an_object(found: str) -> str:
+    words = f"json: cannot unmarshal {found} into Go value of type {golang.TYPE_META}"
+    return f"couldn't get version/kind; json parse error: {words}"
 
 
 def _service_name(host: str) -> str:
@@ -124,7 +140,6 @@ def _explained(error: Exception, address: str) -> str:
 
 
 def _server_said(status: int, answer: bytes) -> str:
-    text = answer[:2000].decode("utf-8", "replace").strip()
     try:
         found = orjson.loads(answer)
     except orjson.JSONDecodeError:
@@ -136,11 +151,7 @@ def _server_said(status: int, answer: bytes) -> str:
     if status == 503:
         return "the server is currently unable to handle the request"
     if status >= 500:
-        return f'an error on the server ("{text}") has prevented the request from succeeding'
+        return 'an error on the server ("unknown") has prevented the request from succeeding'
     if status == 400:
-        return (
-            f"the server rejected our request for an unknown reason ({text})"
-            if not text
-            else ("the server rejected our request for an unknown reason")
-        )
+        return "the server rejected our request for an unknown reason"
     return f"the server responded with the status code {status} but did not return more information"

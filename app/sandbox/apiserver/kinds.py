@@ -144,6 +144,11 @@ class ResourceType:
         return "status" in self.subresources
 
     @cached_property
+    def qualifies_finalizers(self) -> bool:
+        """Whether finalizers must have a domain; kinds that extend the API are not so strict."""
+        return self.custom is None and self.group != "apiextensions.k8s.io"
+
+    @cached_property
     def key(self) -> str:
         """The name of the collection its objects are kept in, the same for all versions."""
         return _STORED_IN.get(self.qualified, self.qualified)
@@ -206,6 +211,10 @@ class Registry:
         """The resource whose objects have this apiVersion and kind."""
         rows = (row for row in self._by_path.values() if row.kind == kind and row.api_version == api_version)
         return next((row for row in rows if "get" in row.verbs), None)
+
+    def serves_group(self, group: str, version: str) -> bool:
+        """Whether there is anything of this group and version."""
+        return any(key[0] == group and key[1] == version for key in self._by_path)
 
     def served(self) -> list[ServedResource]:
         """What discovery tells of."""

@@ -23,6 +23,7 @@ from app.sandbox.apiserver.schemas import (
     builtin_types,
     kind_field,
     read_data,
+    reference,
 )
 
 _CONVENTIONS: Final = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
@@ -272,16 +273,18 @@ def swagger(resources: Iterable[ServedResource], crds: Sequence[Mapping[str, Any
     }
 
 
-def _version_2(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_version_2(item) for item in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    # Version 2 has no unions: what may be two things is a text with a format, and references stand alone.
-    converted = {key: _version_2(value) for key, value in schema.items() if key not in ("oneOf", "anyOf", "allOf")}
-    ref = (schema.get("allOf") or [{}])[0].get("$ref") or schema.get("$ref")
-    if isinstance(ref, str) and ref.startswith(REF_PREFIX):
-        converted["$ref"] = f"#/definitions/{ref.removeprefix(REF_PREFIX)}"
+def _version_2(schema: Schema) -> Document:
+    """Version 2 has no unions: what may be two things is a text with a format, and references stand alone."""
+    converted: Document = {
+        key: value for key, value in schema.items() if key not in ("oneOf", "anyOf", "allOf", "$ref")
+    }
+    if "properties" in schema:
+        converted["properties"] = {name: _version_2(child) for name, child in schema["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), Mapping):
+            converted[key] = _version_2(schema[key])
+    if name := reference(schema):
+        converted["$ref"] = f"#/definitions/{name}"
     if "oneOf" in schema:
         converted["type"] = "string"
     return converted

@@ -44,6 +44,27 @@ class Plugins:
             self._priority(attributes, pod)
             _tolerate_evictions(pod)
 
+        elif resource.qualified == "services" and not attributes.subresource:
+            self._address(attributes)
+
+    def _address(self, attributes: Attributes) -> None:
+        """A Service has an address of its own, unless it wants none."""
+        spec = (attributes.obj or {}).get("spec") or {}
+        before = (attributes.old or {}).get("spec") or {}
+        if spec.get("type") == "ExternalName":
+            return
+        if attributes.old is not None:
+            for name in ("clusterIP", "clusterIPs"):
+                if not spec.get(name) and name in before:
+                    spec[name] = before[name]
+        if not spec.get("clusterIP"):
+            taken = {
+                (entry.obj.get("spec") or {}).get("clusterIP") for entry in self._core.named("services").select("")
+            }
+            free = (f"10.96.{number // 256}.{number % 256}" for number in range(1, 2**16))
+            spec["clusterIP"] = next(address for address in free if address not in taken)
+        spec["clusterIPs"] = [spec["clusterIP"]]
+
     def _namespace_lifecycle(self, attributes: Attributes) -> None:
         """Nothing is made in a namespace that is not there, or that is on its way out."""
         resource = attributes.resource

@@ -145,6 +145,8 @@ def route(call: Call, registry: Registry) -> bool:
     resource = registry.find(group, version, rest[0])
     if resource is None and not any(served.group == group for served in registry.served()):
         raise status.page_not_found()
+    if _is_custom(registry, group) and (resource is None or bool(call.namespace) > resource.namespaced):
+        raise status.page_not_found()
     if resource is None or (call.namespace and not resource.namespaced):
         raise status.no_such_path()
     call.resource = resource
@@ -152,7 +154,7 @@ def route(call: Call, registry: Registry) -> bool:
     call.subresource = rest[2] if len(rest) > 2 else ""
     call.rest = "/".join(rest[3:])
     if call.name and resource.namespaced and not call.namespace:
-        raise status.no_such_path()
+        raise status.page_not_found() if resource.custom is not None else status.no_such_path()
     if call.subresource and call.subresource not in resource.subresources:
         raise status.no_such_path()
     if call.rest and call.subresource != "proxy":
@@ -162,6 +164,11 @@ def route(call: Call, registry: Registry) -> bool:
         raise status.method_not_allowed()
     call.verb = "watch" if watching and call.method == "GET" else _verb(call)
     return True
+
+
+def _is_custom(registry: Registry, group: str) -> bool:
+    """Whether a group is one of custom resources, whose paths another handler answers."""
+    return any(row.custom is not None for row in registry if row.group == group)
 
 
 def _verb(call: Call) -> str:

@@ -28,7 +28,7 @@ from app.sandbox.apiserver.applyrequests import apply_transform
 from app.sandbox.apiserver.bodies import parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
-from app.sandbox.apiserver.conversions import ConversionWebhooks
+from app.sandbox.apiserver.converting import WebhookConverter
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.customresources import CustomResources
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter, read_body
@@ -74,7 +74,7 @@ class ApiServer:
         self.versions = Versions(self.core)
         #: Where webhooks are: ``webhooks.services`` and ``webhooks.local``.
         self.webhooks = HookCaller(clock)
-        self.versions.webhook = ConversionWebhooks(self.core, self.webhooks).convert
+        self.versions.webhook = WebhookConverter(self.webhooks, self.core.new_uid).convert
         self.admission = AdmissionChain(self.core, self.catalog, self.versions, self.webhooks)
         self.writer = Writer(self.core, self.catalog, self.admission, self.versions)
         self.deleter = Deleter(self.core, self.catalog, self.admission)
@@ -110,8 +110,9 @@ class ApiServer:
         self.core.storage.compact(revision)
 
     def close(self) -> None:
-        """Stop what runs in the background, and end all watches."""
+        """Stop what runs in the background, and end all watches and connections."""
         self.collector.close()
+        self.webhooks.abandon()
         for collection in self.core.storage.collections.values():
             for sink in tuple(collection.sinks):
                 if isinstance(sink, Watcher):
@@ -218,14 +219,14 @@ class ApiServer:
         return await self._object(call, entry, 201 if created else 200)
 
     async def _delete(self, call: Call) -> Response:
-        options = DeleteOptions.read(call, read_body(call.body))
+        options = DeleteOptions.read(call, read_body(call))
         found, code = await self.deleter.delete(call, options)
         if isinstance(found, Entry):
             return await self._object(call, found, code)
         return Response(code, _headers(_JSON, call.warnings), orjson.dumps(found) + b"\n")
 
     async def _delete_collection(self, call: Call) -> Response:
-        options = DeleteOptions.read(call, read_body(call.body))
+        options = DeleteOptions.read(call, read_body(call))
         entries, metadata = reading.list_objects(self.core, call)
         for entry in entries:
             namespace, _, name = entry.key.rpartition("/")

@@ -49,7 +49,9 @@ def fill_defaults(schema: Schema, value: Any, *, top: bool = True) -> None:
         for key, child in (schema.get("properties") or {}).items():
             if top and key in _ENVELOPE:
                 continue
-            if "default" in child and (key not in value or (value[key] is None and not child.get("nullable"))):
+            if child.get("default") is not None and (
+                key not in value or (value[key] is None and not child.get("nullable"))
+            ):
                 value[key] = json_copy(child["default"])
             if key in value:
                 fill_defaults(child, value[key], top=False)

@@ -12,7 +12,7 @@ from app.kube import patches
 from app.kube.client import PatchType
 from app.kube.fielderrors import FieldError, invalid
 from app.kube.transport import Response
-from app.sandbox.apiserver import status
+from app.sandbox.apiserver import jsonpatches, status
 from app.sandbox.apiserver.bodies import check_types, parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.core import Core
@@ -32,6 +32,7 @@ Found: TypeAlias = Response | tuple[Entry, int]
 #: Gives the log of a container: namespace, Pod, container, and the options of the query.
 LogSource: TypeAlias = Callable[[str, str, str, Mapping[str, str]], Awaitable[bytes | AsyncIterator[bytes]]]
 
+_REJECTED: Final = "the server rejected our request due to an error in our request"
 _STREAMS: Final = frozenset({"attach", "exec", "portforward", "proxy"})
 _NARROWED: Final[Mapping[str, Callable[[Json, Json], Json]]] = {
     "ephemeralcontainers": only_ephemeral,
@@ -81,6 +82,13 @@ class Subresources:
         checker = self._catalog.checker_of(api_version, kind)
         if not isinstance(document, dict):
             raise status.bad_request(f"the object provided is unrecognized (must be of type {kind})")
+        if document.get("kind") not in (None, "", kind):
+            given, version = document["kind"], str(document.get("apiVersion", "")).rpartition("/")[2]
+            group = api_version.partition(".")[0].partition("/")[0] if "/" in api_version else "core"
+            raise status.bad_request(
+                f'{given} in version "{version}" cannot be handled as a {kind}: converting ({version}.{given}) to '
+                f"({group}.{kind}): unknown conversion"
+            )
         document.setdefault("kind", kind)
         document.setdefault("apiVersion", api_version)
         obj = check_types(call, document, checker, duplicates) if checker is not None else document
@@ -144,11 +152,14 @@ class Subresources:
         if kind is PatchType.APPLY:
             raise status.not_implemented("server-side apply of a scale")
         document = orjson.loads(call.body)
+        scale["spec"].setdefault("replicas", 0)
         try:
             if kind is PatchType.JSON:
-                found: Json = patches.apply(document, scale)
+                found: Json = jsonpatches.apply(document, scale)
             else:
                 found = patches.merge_patch(scale, document)
+        except jsonpatches.JsonPatchError:
+            raise status.Refusal(422, "Invalid", _REJECTED) from None
         except patches.PatchError as error:
             raise status.bad_request(str(error)) from None
         return found

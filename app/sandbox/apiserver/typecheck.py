@@ -6,6 +6,8 @@ finds something unusual the document is gone through again, slowly, with the pat
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ Check: TypeAlias = Callable[[Any], bool]
 _TIME: Final = re.compile(
     r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?(Z|[+-]\d{2}:\d{2})"
 )
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/]*")
 _GO_NUMBERS: Final = {"int32": "int32", "int64": "int64", "double": "float64", "float": "float32"}
 _INT_LIMITS: Final = {"int32": 2**31, "int64": 2**63}
 _QUANTITY_MESSAGE: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
@@ -82,6 +85,8 @@ class Checker:
             case FieldType.INTEGER:
                 limit = _INT_LIMITS.get(wanted.format, 2**63)
                 return lambda value: type(value) is int and -limit <= value < limit
+            case FieldType.STRING if wanted.format == "byte":
+                return lambda value: type(value) is str and _base64_fault(value) < 0
             case _:
                 return _SIMPLE[wanted.type]
 
@@ -115,6 +120,17 @@ class Checker:
             return type(value) is list and bool(value) and all(map(test, value))
 
         return check
+
+
+@lru_cache(1024)
+def _base64_fault(text: str) -> int:
+    """Where a text stops being base64; -1 where it is."""
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        match = _BASE64.match(text)
+        return match.end() if match is not None else 0
+    return -1
 
 
 def _anything(_value: Any) -> bool:
@@ -225,6 +241,8 @@ def _scalar(wanted: Field, value: Any, path: str, struct: str) -> Any:
         _demand(type(value) is int, wanted, value, path, struct)
     else:
         _demand(_SIMPLE[wanted.type](value), wanted, value, path, struct)
+        if wanted.format == "byte" and (fault := _base64_fault(value)) >= 0:
+            raise WrongType(f"illegal base64 data at input byte {fault}")
     return value
 
 

@@ -20,6 +20,7 @@ from app.sandbox.apiserver.applying import UPDATE, Manager, after_update
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
+from app.sandbox.apiserver.scaling import paths_of, scale_of, scaled
 from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.storage import Entry, Stale
 from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
@@ -139,10 +140,10 @@ class Writer:
         if resource.generation:
             metadata["generation"] = 1
         strategy.prepare_create(obj)
-        errors = strategy.errors(obj)
+        errors = strategy.create_errors(obj) + strategy.errors(obj)
         if not errors:
             errors = meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=strategy.name_rule)
-            if resource.custom is None:
+            if resource.qualifies_finalizers:
                 errors += meta.finalizer_errors(metadata)
         if errors:
             raise status.invalid(resource, metadata.get("name") or "", errors)
@@ -196,15 +197,24 @@ class Writer:
         _check_namespace(resource, metadata, call.namespace)
         metadata.setdefault("name", call.name)
         version = str(metadata.get("resourceVersion") or "")
+        if version and not version.isdigit():
+            raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
         strategy.default(obj)
         keep_outside(call, obj, old)
         attributes = self._attributes(call, "UPDATE", call.name, obj, old)
+        view = _scale_view if call.subresource == "scale" else None
+        if view is not None:
+            view(attributes)
         await self._mutate(attributes)
-        obj = attributes.obj if attributes.obj is not None else obj
+        if view is not None:
+            obj = scaled(obj, attributes.obj or {}, paths_of(resource))
+        elif attributes.obj is not None:
+            obj = attributes.obj
         metadata = _metadata(obj)
         if not version:
             if not resource.unconditional_update:
-                error = invalid("metadata.resourceVersion", GoLiteral("0x0"), "must be specified for an update")
+                shown = GoLiteral("0x0" if resource.custom is None else "0")
+                error = invalid("metadata.resourceVersion", shown, "must be specified for an update")
                 raise status.invalid(resource, call.name, [error], kind=resource.plural)
         elif not version.isdigit():
             raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
@@ -213,7 +223,9 @@ class Writer:
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._prepare_update(call, obj, old)
         self._note_manager(call, obj, old)
-        attributes.obj = obj
+        attributes.obj, attributes.old = obj, old
+        if view is not None:
+            view(attributes)
         await self._validate(attributes)
         return self._commit_update(call, entry, await self._versions.stored(resource, obj))
 
@@ -225,12 +237,13 @@ class Writer:
         keep_outside(call, obj, old)
         errors: list[FieldError] = []
         if call.subresource != "status":
-            strategy.prepare_update(obj, old)
+            if call.subresource != "finalize":
+                strategy.prepare_update(obj, old)
             if resource.generation and changed_outside_metadata(obj, old, status=not resource.has_status):
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
         errors += meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=meta.path_segment_errors)
         errors += meta.update_errors(metadata, old["metadata"])
-        if resource.custom is None:
+        if resource.qualifies_finalizers:
             errors += meta.finalizer_errors(metadata)
         errors += self._spec_errors(call, strategy, obj, old)
         if errors:
@@ -251,6 +264,8 @@ class Writer:
         custom = call.resource.custom is not None
         if call.subresource == "status" and not custom:
             return []
+        if call.subresource in strategy.part_errors:
+            return strategy.part_errors[call.subresource](obj, old)
         errors = strategy.errors(obj)
         if custom and errors:
             # What was wrong before, under an older schema, may stay so.
@@ -289,7 +304,7 @@ class Writer:
     def _attributes(self, call: Call, operation: str, name: str, obj: Json, old: Json | None) -> Attributes:
         kind = "CreateOptions" if operation == "CREATE" else "UpdateOptions"
         if call.method == "PATCH":
-            kind = "PatchOptions" if operation == "UPDATE" else "CreateOptions"
+            kind = "UpdateOptions" if operation == "UPDATE" else "CreateOptions"
         options: Json = {"kind": kind, "apiVersion": "meta.k8s.io/v1"}
         if call.dry_run:
             options["dryRun"] = ["All"]
@@ -319,6 +334,14 @@ class Writer:
             await self._admission.validate(attributes)
 
 
+def _scale_view(attributes: Attributes) -> None:
+    """Admission sees the Scale that is written, not the object it is a view of."""
+    paths = paths_of(attributes.resource)
+    attributes.obj = scale_of(attributes.obj or {}, paths)
+    attributes.old = scale_of(attributes.old or {}, paths)
+    attributes.kind = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+
+
 def keep_outside(call: Call, obj: Json, old: Json) -> None:
     """What the endpoint does not write stays as it is: status, or everything but status."""
     if call.subresource == "status":
@@ -342,7 +365,7 @@ def _keep_metadata(call: Call, obj: Json, old: Json) -> None:
     if call.resource.custom is not None:
         obj["metadata"] = {**before, "resourceVersion": metadata.get("resourceVersion")}
         return
-    for name in ("deletionTimestamp", "finalizers", "ownerReferences"):
+    for name in ("deletionTimestamp", "ownerReferences"):
         if name in before:
             metadata[name] = before[name]
         else:

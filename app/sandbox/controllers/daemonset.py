@@ -173,4 +173,4 @@ class DaemonSets:
         }
         await patch_status(self._client, DAEMONSETS, found, status)
         soon = [wait for wait in waits if 0 < wait < float("inf")]
-        return Result(requeue_after=min(soon)) if soon else None
+        return Result(requeue_after=max(0.01, min(soon))) if soon else None

@@ -131,7 +131,7 @@ class NodeLifecycle:
                 await self._client.delete(PODS, key.name, key.namespace, uid=pod.metadata.uid)
             except NotFound:
                 continue
-        return Result(requeue_after=min(waits)) if waits else None
+        return Result(requeue_after=max(0.01, min(waits))) if waits else None
 
     def _on(self, node: str) -> list[Pod]:
         return [pod for pod in self._pods.list() if pod.spec.node_name == node]

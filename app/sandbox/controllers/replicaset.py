@@ -88,4 +88,4 @@ class ReplicaSets:
         except NotFound:
             return None
         soon = [wait for wait in waits if 0 < wait < float("inf")]
-        return Result(requeue_after=min(soon)) if soon else None
+        return Result(requeue_after=max(0.01, min(soon))) if soon else None

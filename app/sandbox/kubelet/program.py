@@ -21,6 +21,8 @@ _ENDLESS: Final = frozenset({"infinity", "inf"})
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _VARIABLE: Final = re.compile(r"\$(?:\((\w+)\)|\{(\w+)\}|(\w+))")
+#: Folders that are empty in an image.
+_SCRATCH: Final = ("/tmp/", "/run/", "/var/run/")  # noqa: S108  # nothing is written there
 #: Exit codes of a process ended by a signal.
 KILLED: Final = 137
 TERMINATED: Final = 143
@@ -276,5 +278,6 @@ def answer_of(command: Sequence[str], program: Program, seconds: float) -> tuple
     for word in words[1:]:
         if (found := program.has_file(word, seconds)) is not None:
             return (not found[0], found[1]) if "!" in words else found
-    # Nothing is known of such a file: it came with the image.
-    return "!" not in words, NEVER
+    # Nobody touches such a file: in a scratch folder it is not there, anywhere else it came with the image.
+    is_there = not any(word.startswith(_SCRATCH) for word in words[1:])
+    return is_there is ("!" not in words), NEVER

@@ -456,3 +456,34 @@ async def test_a_roll_out_that_takes_too_long_says_so() -> None:
         began = cluster.clock.monotonic()
         await cluster.until(exceeded, "the deadline")
         assert 30 <= cluster.clock.monotonic() - began < 40
+
+
+@virtual
+@pytest.mark.behaviour("CS-180", "CS-179")
+async def test_a_pod_that_has_failed_is_replaced_and_left_lying() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply()
+        await cluster.settled(availableReplicas=3)
+        name = (await cluster.pods())[0]["metadata"]["name"]
+        failed = {"status": {"phase": "Failed"}}
+        await cluster.user.patch(PODS, name, failed, NAMESPACE, subresource="status")
+
+        async def replaced() -> bool:
+            return len(await cluster.pods()) == 4 and (await cluster.status()).get("availableReplicas") == 3
+
+        await cluster.until(replaced, "another one beside it")
+        assert (await cluster.status())["replicas"] == 3
+
+
+@virtual
+@pytest.mark.behaviour("CS-74", "CS-77", "CS-121")
+async def test_changed_claim_templates_are_for_pods_to_come() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(replicas=1, volumeClaimTemplates=CLAIMS)
+        await cluster.settled(replicas=1)
+        more = [*CLAIMS, {**CLAIMS[0], "metadata": {"name": "logs"}}]
+        await cluster.patch({"spec": {"volumeClaimTemplates": more, "replicas": 2}})
+        await cluster.settled(replicas=2)
+        assert len(await cluster.revisions()) == 1
+        kinds = sorted(claim["metadata"]["name"].split("-")[0] for claim in await cluster.claims())
+        assert kinds == ["data", "data", "logs"]

@@ -1,28 +1,31 @@
 """CustomResourceDefinitions: what a new one starts with, and what is wrong with one.
 
-Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apis/apiextensions/validation.
+Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apis/apiextensions/validation. A real server keeps once what
+all versions have in common, and its messages name it there: ``spec.validation`` where every version has one schema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, not_supported, required
 from app.kube.validation import is_dns1035_label, is_dns1123_subdomain
+from app.sandbox.apiserver.rules.crdschemas import root_errors
 
 Json: TypeAlias = dict[str, Any]
 
 SPEC: Final = Path("spec")
-_TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
-_PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
-_INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+_COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
+#: Fields of a version that are kept once where all versions agree, and where messages then place them.
+_SHARED: Final = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
+_APPROVAL: Final = "api-approved.kubernetes.io"
 
 
 def prepare(crd: Json) -> None:
     """A new definition is served once its names are accepted; until then nothing is known of it."""
-    stored = [version["name"] for version in crd["spec"].get("versions") or () if version.get("storage")]
+    stored = [version["name"] for version in crd["spec"].get("versions") or () if version.get("storage")][:1]
     names = {"kind": "", "plural": ""}
     crd["status"] = {"conditions": None, "acceptedNames": names, "storedVersions": stored}
 
@@ -40,10 +43,16 @@ def errors(crd: Json) -> list[FieldError]:
         at = SPEC.child("scope")
         given = spec.get("scope")
         found.append(not_supported(at, given, ("Cluster", "Namespaced")) if given else required(at))
-    found += _version_errors(spec.get("versions") or [])
+    if spec.get("preserveUnknownFields"):
+        detail = (
+            "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+        )
+        found.append(invalid(SPEC.child("preserveUnknownFields"), True, detail))
+    found += _version_errors(spec.get("versions"))
     found += _name_errors(names)
     found += _conversion_errors(spec.get("conversion") or {}, SPEC.child("conversion"))
-    return found
+    found += _stored_errors(crd, spec.get("versions") or [])
+    return found + _approval_errors(crd)
 
 
 _NAME_MESSAGE: Final = 'must be spec.names.plural+"."+spec.group'
@@ -59,115 +68,144 @@ def _group_errors(group: str) -> list[FieldError]:
     return found
 
 
-def _name_errors(names: Mapping[str, Any]) -> list[FieldError]:
+def _approval_errors(crd: Json) -> list[FieldError]:
+    """Groups of Kubernetes' own need a word of approval."""
+    group = (crd.get("spec") or {}).get("group") or ""
+    if not group.endswith((".k8s.io", ".kubernetes.io")) or (crd["metadata"].get("annotations") or {}).get(_APPROVAL):
+        return []
+    detail = (
+        f'protected groups must have approval annotation "{_APPROVAL}", see '
+        "https://github.com/kubernetes/enhancements/pull/1111"
+    )
+    return [required(Path("metadata").child("annotations").key(_APPROVAL), detail)]
+
+
+def _name_errors(names: Json) -> list[FieldError]:
     at = SPEC.child("names")
     found: list[FieldError] = []
     for name in ("plural", "singular", "kind", "listKind"):
         value = names.get(name) or ""
         if not value:
             found.append(required(at.child(name)))
-            continue
-        found += [invalid(at.child(name), value, message) for message in is_dns1035_label(value.lower())]
-        if name in ("plural", "singular") and value != value.lower():
+        elif name in ("plural", "singular"):
             found += [invalid(at.child(name), value, message) for message in is_dns1035_label(value)]
+        else:
+            mixed = "may have mixed case, but should otherwise match: "
+            found += [invalid(at.child(name), value, f"{mixed}{text}") for text in is_dns1035_label(value.lower())]
+    for name in ("shortNames", "categories"):
+        for index, value in enumerate(names.get(name) or ()):
+            here = at.child(name).index(index)
+            found += [invalid(here, value, message) for message in is_dns1035_label(value)]
     if names.get("kind") and names.get("kind") == names.get("listKind"):
         found.append(invalid(at.child("listKind"), names["listKind"], "kind and listKind may not be the same"))
     return found
 
 
-def _version_errors(versions: list[Json]) -> list[FieldError]:
+# ---- versions
+
+
+def _version_errors(given: list[Json] | None) -> list[FieldError]:
     at = SPEC.child("versions")
+    versions = given or []
     found: list[FieldError] = []
-    stored = 0
-    # Where all versions have the same, messages speak of the fields that once were there for all.
-    alike = _top_level(versions)
-    seen: set[str] = set()
+    shared = {name for name in _SHARED if all(one.get(name) == versions[0].get(name) for one in versions)}
     for index, version in enumerate(versions):
         here = at.index(index)
         name = version.get("name") or ""
         found += [invalid(here.child("name"), name, message) for message in is_dns1035_label(name)]
-        if name in seen:
-            found.append(invalid(at, name, "must contain unique version names"))
-        seen.add(name)
-        stored += bool(version.get("storage"))
-        schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        place = here.child("schema").child("openAPIV3Schema")
-        if alike and schema is not None:
-            place = SPEC.child("validation").child("openAPIV3Schema")
-        if schema is None:
-            found.append(required(place, "schemas are required"))
-        else:
-            found += _top_errors(schema, place)
-        found += _column_errors(
-            version.get("additionalPrinterColumns") or [], (SPEC if alike else here).child("additionalPrinterColumns")
-        )
-        found += _subresource_errors(version.get("subresources") or {}, (SPEC if alike else here).child("subresources"))
-    if stored != 1:
-        found.append(invalid(at, versions, "must have exactly one version marked as storage version"))
-    if stored == 0:
-        found.append(invalid("status.storedVersions", GoLiteral("null"), "must have at least one stored version"))
+        found += _schema_errors(version, here, SPEC if "schema" in shared else None, first=index == 0)
+        for part, judge in (("additionalPrinterColumns", _columns), ("subresources", _subresources)):
+            if part not in shared:
+                found += judge(version.get(part), here.child(part))
+        if "selectableFields" not in shared:
+            found += _selectable(version, here.child("selectableFields"))
+    names = [version.get("name") for version in versions]
+    if len(set(names)) < len(names):
+        found.append(invalid(at, _internal(versions, shared), "must contain unique version names"))
+    if sum(bool(version.get("storage")) for version in versions) != 1:
+        shown = None if given is None else _internal(versions, shared)
+        found.append(_invalid(at, shown, "must have exactly one version marked as storage version"))
+    if versions:
+        found += _shared_errors(versions[0], shared)
     return found
 
 
-def _top_level(versions: list[Json]) -> bool:
-    """Whether all versions have the same schema, subresources and columns."""
-    parts = [
-        [version.get(name) for name in ("schema", "subresources", "additionalPrinterColumns")] for version in versions
+def _shared_errors(version: Json, shared: set[str]) -> list[FieldError]:
+    """What is wrong with the parts that all versions share, and with the name of the first."""
+    name = version.get("name") or ""
+    found = [invalid(SPEC.child("version"), name, message) for message in is_dns1035_label(name)]
+    for part, judge in (("additionalPrinterColumns", _columns), ("subresources", _subresources)):
+        if part in shared:
+            found += judge(version.get(part), SPEC.child(part))
+    if "selectableFields" in shared:
+        found += _selectable(version, SPEC.child("selectableFields"))
+    return found
+
+
+def _schema_errors(version: Json, here: Path, shared: Path | None, *, first: bool) -> list[FieldError]:
+    schema = (version.get("schema") or {}).get("openAPIV3Schema")
+    if schema is None:
+        return [required(here.child("schema").child("openAPIV3Schema"))]
+    if shared is not None and not first:
+        return []
+    place = here.child("schema") if shared is None else shared.child("validation")
+    return root_errors(schema, place.child("openAPIV3Schema"))
+
+
+def _internal(versions: list[Json], shared: set[str]) -> list[Json]:
+    """Versions as the server keeps them."""
+    return [
+        {
+            "Name": version.get("name", ""),
+            "Served": bool(version.get("served")),
+            "Storage": bool(version.get("storage")),
+            "Deprecated": bool(version.get("deprecated")),
+            "DeprecationWarning": version.get("deprecationWarning"),
+            **{part[0].upper() + part[1:]: None if part in shared else version.get(part) for part in _SHARED},
+        }
+        for version in versions
     ]
-    return len(parts) == 1
 
 
-def _top_errors(schema: Json, path: Path) -> list[FieldError]:
-    found = list(_schema_errors(schema, path, top=True))
-    if not schema.get("type"):
-        found.append(required(path.child("type"), "must not be empty at the root"))
-    elif schema["type"] != "object":
-        found.append(invalid(path.child("type"), schema["type"], "must be object at the root"))
-    return found
+def _invalid(at: Path, value: Any, detail: str) -> FieldError:
+    """An error whose value is shown as JSON, null without quotes."""
+    return invalid(at, GoLiteral("null") if value is None else value, detail)
 
 
-def _schema_errors(schema: Json, path: Path, *, top: bool = False) -> Iterator[FieldError]:
-    """Structural rules: types everywhere, and a few words that are not allowed."""
-    kind = schema.get("type")
-    if kind and kind not in _TYPES:
-        yield not_supported(path.child("type"), kind, _TYPES)
-    if not kind and not top and not schema.get(_INT_OR_STRING) and not schema.get(_PRESERVE):
-        yield required(path.child("type"), "must not be empty for specified object fields")
-    if schema.get("uniqueItems"):
-        yield forbidden(path.child("uniqueItems"), "uniqueItems cannot be set to true since the runtime complexity "
-                        "becomes quadratic")  # fmt: skip
-    if schema.get("additionalProperties") is False:
-        yield forbidden(path.child("additionalProperties"), "additionalProperties cannot be set to false")
-    if schema.get("properties") and isinstance(schema.get("additionalProperties"), dict):
-        yield forbidden(path.child("additionalProperties"), "additionalProperties and properties are mutual exclusive")
-    if schema.get(_PRESERVE) is False:
-        yield invalid(path.child(_PRESERVE), False, "must be true or undefined")
-    if kind == "array" and not isinstance(schema.get("items"), dict):
-        yield required(path.child("items"), "must be specified")
-    for name, child in (schema.get("properties") or {}).items():
-        yield from _schema_errors(child, path.child("properties").key(name))
-    for name in ("items", "additionalProperties"):
-        if isinstance(schema.get(name), dict):
-            yield from _schema_errors(schema[name], path.child(name))
+def _stored_errors(crd: Json, versions: list[Json]) -> list[FieldError]:
+    at = Path("status").child("storedVersions")
+    stored = (crd.get("status") or {}).get("storedVersions") or []
+    if not stored:
+        return [_invalid(at, None, "must have at least one stored version")]
+    storing = [version.get("name") for version in versions if version.get("storage")]
+    if storing and storing[-1] not in stored:
+        return [invalid(at, stored, f"must have the storage version {storing[-1]}")]
+    return []
 
 
-def _column_errors(columns: list[Json], path: Path) -> list[FieldError]:
+def _columns(columns: list[Json] | None, path: Path) -> list[FieldError]:
     found: list[FieldError] = []
-    for index, column in enumerate(columns):
+    types, formats = ",".join(_COLUMN_TYPES), ",".join(_COLUMN_FORMATS)
+    for index, column in enumerate(columns or ()):
         here = path.index(index)
         if not column.get("name"):
             found.append(required(here.child("name")))
         if not column.get("type"):
-            found.append(required(here.child("type"), f"must be one of {','.join(_COLUMN_TYPES)}"))
+            found.append(required(here.child("type"), f"must be one of {types}"))
         elif column["type"] not in _COLUMN_TYPES:
-            found.append(invalid(here.child("type"), column["type"], f"must be one of {','.join(_COLUMN_TYPES)}"))
-        if not column.get("jsonPath"):
-            found.append(required(here.child("jsonPath")))
+            found.append(invalid(here.child("type"), column["type"], f"must be one of {types}"))
+        if column.get("format") and column["format"] not in _COLUMN_FORMATS:
+            found.append(invalid(here.child("format"), column["format"], f"must be one of {formats}"))
+        json_path = column.get("jsonPath") or ""
+        if not json_path:
+            found.append(required(here.child("JSONPath")))
+        elif not json_path.startswith("."):
+            found.append(invalid(here.child("JSONPath"), json_path, "must be a simple json path starting with ."))
     return found
 
 
-def _subresource_errors(declared: Json, path: Path) -> list[FieldError]:
-    scale = declared.get("scale")
+def _subresources(declared: Json | None, path: Path) -> list[FieldError]:
+    scale = (declared or {}).get("scale")
     if scale is None:
         return []
     found: list[FieldError] = []
@@ -180,20 +218,61 @@ def _subresource_errors(declared: Json, path: Path) -> list[FieldError]:
     return found
 
 
+def _selectable(version: Json, path: Path) -> list[FieldError]:
+    """A selectable field is a simple one that the schema names."""
+    found: list[FieldError] = []
+    for index, field in enumerate(version.get("selectableFields") or ()):
+        here: Any = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        for name in field.get("jsonPath", "").lstrip(".").split("."):
+            here = (here.get("properties") or {}).get(name) or {}
+        if here.get("type") not in ("string", "integer", "boolean"):
+            detail = "is an invalid path: does not refer to a valid field"
+            found.append(invalid(path.index(index).child("jsonPath"), field.get("jsonPath", ""), detail))
+    return found
+
+
+# ---- conversion
+
+
 def _conversion_errors(conversion: Json, path: Path) -> list[FieldError]:
     strategy = conversion.get("strategy")
-    webhook = conversion.get("webhook")
+    webhook = conversion.get("webhook") or {}
+    client, versions = webhook.get("clientConfig"), webhook.get("conversionReviewVersions")
     found: list[FieldError] = []
+    unwanted = "should not be set when strategy is not set to Webhook"
     if strategy not in ("None", "Webhook"):
         found.append(not_supported(path.child("strategy"), strategy or "", ("None", "Webhook")))
-    elif strategy == "None" and webhook:
-        found.append(forbidden(path.child("webhook"), "should not be set when strategy is not set to Webhook"))
-    elif strategy == "Webhook":
-        if not webhook or not webhook.get("clientConfig"):
-            at = path.child("webhook").child("clientConfig")
+    elif strategy == "None":
+        if client:
+            found.append(forbidden(path.child("webhookClientConfig"), unwanted))
+        if versions:
+            found.append(forbidden(path.child("conversionReviewVersions"), unwanted))
+    else:
+        at = path.child("webhookClientConfig")
+        if not client:
             found.append(required(at, "required when strategy is set to Webhook"))
-        elif not webhook.get("conversionReviewVersions"):
-            found.append(required(path.child("webhook").child("conversionReviewVersions")))
+        elif client.get("url"):
+            found += _url_errors(client["url"], at.child("url"))
+        if not versions:
+            found.append(required(path.child("conversionReviewVersions")))
+    return found
+
+
+def _url_errors(url: str, at: Path) -> list[FieldError]:
+    """Source: apiserver/pkg/util/webhook/validation.go."""
+    parts = urlsplit(url)
+    found: list[FieldError] = []
+    form = "; desired format: https://host[/path]"
+    if parts.scheme != "https":
+        found.append(invalid(at, parts.scheme, f"'https' is the only allowed URL scheme{form}"))
+    if not parts.netloc:
+        found.append(invalid(at, parts.netloc, f"host must be specified{form}"))
+    if parts.username is not None:
+        found.append(invalid(at, parts.username, "user information is not permitted in the URL"))
+    if parts.fragment:
+        found.append(invalid(at, parts.fragment, "fragments are not permitted in the URL"))
+    if parts.query:
+        found.append(invalid(at, parts.query, "query parameters are not permitted in the URL"))
     return found
 
 
@@ -201,6 +280,8 @@ def update_errors(crd: Json, old: Json) -> list[FieldError]:
     """What of an established definition cannot change, and versions that objects are still stored in."""
     new, before = crd["spec"], old.get("spec") or {}
     found: list[FieldError] = []
+    if new.get("group") != before.get("group"):
+        found.append(invalid(SPEC.child("group"), new.get("group"), "field is immutable"))
     conditions = (old.get("status") or {}).get("conditions") or ()
     if any(one.get("type") == "Established" and one.get("status") == "True" for one in conditions):
         if new.get("scope") != before.get("scope"):
@@ -212,10 +293,10 @@ def update_errors(crd: Json, old: Json) -> list[FieldError]:
     for index, stored in enumerate((old.get("status") or {}).get("storedVersions") or ()):
         if stored not in names:
             at = Path("status").child("storedVersions").index(index)
-            message = (
+            detail = (
                 f"missing from spec.versions; {stored} was previously a storage version, and must remain in "
-                "spec.versions until a storage migration ensures no data remains persisted in "
-                f"{stored} and removes {stored} from status.storedVersions"
+                f"spec.versions until a storage migration ensures no data remains persisted in {stored} and removes "
+                f"{stored} from status.storedVersions"
             )
-            found.append(invalid(at, stored, message))
+            found.append(invalid(at, stored, detail))
     return found

@@ -13,7 +13,17 @@ import orjson
 
 from app.api.core_defaults import default_container, default_volume
 from app.api.core_validation import pod_errors
-from app.kube.fielderrors import FieldError, Path, forbidden, invalid, not_supported, required
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_found,
+    not_supported,
+    required,
+)
 from app.kube.quantities import parse
 from app.sandbox.apiserver.strategies import Strategy
 
@@ -35,6 +45,7 @@ _UPDATABLE: Final = ",".join(
         "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
     )
 )
+_NOT_EPHEMERAL: Final = ("lifecycle", "livenessProbe", "ports", "readinessProbe", "resizePolicy", "startupProbe")
 _MUTABLE: Final = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
 
 
@@ -52,11 +63,29 @@ def default_pod_spec(spec: Json) -> None:
     if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
         spec["serviceAccountName"] = spec["serviceAccount"] = account
     for name in (*_LISTS, "ephemeralContainers"):
-        for container in spec.get(name) or ():
-            default_container(container, startup_probe=True)
-            container.setdefault("resources", {})
-    for volume in spec.get("volumes") or ():
+        if spec.get(name):
+            spec[name] = orjson.loads(_defaulted_containers(orjson.dumps(spec[name])))
+    if spec.get("volumes"):
+        spec["volumes"] = orjson.loads(_defaulted_volumes(orjson.dumps(spec["volumes"])))
+
+
+@lru_cache(1024)
+def _defaulted_containers(raw: bytes) -> bytes:
+    """Containers with their defaults. Pods of one template have the same ones, so the work is done once."""
+    containers = orjson.loads(raw)
+    for container in containers:
+        default_container(container, startup_probe=True)
+        container.setdefault("resources", {})
+    return orjson.dumps(containers)
+
+
+@lru_cache(1024)
+def _defaulted_volumes(raw: bytes) -> bytes:
+    """Volumes with their defaults."""
+    volumes = orjson.loads(raw)
+    for volume in volumes:
         default_volume(volume)
+    return orjson.dumps(volumes)
 
 
 def default_template(template: Json) -> None:
@@ -88,7 +117,12 @@ def default_pod(pod: Json) -> None:
 def quality_of_service(spec: Mapping[str, Any]) -> str:
     """Guaranteed, Burstable or BestEffort."""
     containers = [container for name in _LISTS for container in spec.get(name) or ()]
-    demands = [container.get("resources") or {} for container in containers]
+    return _class_of(orjson.dumps([container.get("resources") or {} for container in containers]))
+
+
+@lru_cache(1024)
+def _class_of(resources: bytes) -> str:
+    demands = orjson.loads(resources)
     seen = False
     guaranteed = True
     for demand in demands:
@@ -152,6 +186,48 @@ def _container_errors(parts: bytes, path: Path) -> tuple[FieldError, ...]:
 
 def _errors(pod: Json) -> list[FieldError]:
     return spec_errors(pod["spec"], SPEC)
+
+
+def _names(spec: Json, *lists: str) -> set[str]:
+    return {container.get("name", "") for name in lists for container in spec.get(name) or ()}
+
+
+def _ephemeral_errors(pod: Json, old: Json) -> list[FieldError]:
+    """Ephemeral containers are added, never changed; they have no ports, probes, hooks and resources."""
+    spec, before = pod["spec"], old.get("spec") or {}
+    at = SPEC.child("ephemeralContainers")
+    present = {container["name"]: container for container in before.get("ephemeralContainers") or ()}
+    errors: list[FieldError] = []
+    seen = _names(spec, *_LISTS)
+    for index, container in enumerate(spec.get("ephemeralContainers") or ()):
+        here, name = at.index(index), container.get("name") or ""
+        if not name:
+            errors.append(required(here.child("name")))
+        elif name in seen:
+            errors.append(duplicate(here.child("name"), name))
+        seen.add(name)
+        if not container.get("image"):
+            errors.append(required(here.child("image")))
+        for field in _NOT_EPHEMERAL:
+            if container.get(field):
+                errors.append(forbidden(here.child(field), "cannot be set for an Ephemeral Container"))
+        target = container.get("targetContainerName")
+        if target and target not in _names(spec, *_LISTS):
+            errors.append(not_found(here.child("targetContainerName"), target))
+        if name in present and present[name] != container:
+            message = f'existing ephemeral containers "{name}" may not be changed\n'
+            errors.append(forbidden(at, message))
+    return errors
+
+
+def _resize_errors(pod: Json, old: Json) -> list[FieldError]:
+    """Resources may change, as long as the Pod stays in its class and requests stay below limits."""
+    errors = spec_errors(pod["spec"], SPEC)
+    new, before = quality_of_service(pod["spec"]), quality_of_service(old.get("spec") or {})
+    if new != before:
+        message = "Pod QOS Class may not change as a result of resizing"
+        errors.append(invalid("metadata", GoLiteral(f'"{new}"'), message))
+    return errors
 
 
 def _update_errors(pod: Json, old: Json) -> list[FieldError]:
@@ -256,8 +332,16 @@ def _gate_errors(new: list[Json], before: list[Json]) -> list[FieldError]:
     ]  # fmt: skip
 
 
+def _create_errors(pod: Json) -> list[FieldError]:
+    if pod["spec"].get("ephemeralContainers"):
+        return [forbidden(SPEC.child("ephemeralContainers"), "cannot be set on create")]
+    return []
+
+
 STRATEGY: Final = Strategy(
     default=default_pod,
+    create_errors=_create_errors,
+    part_errors={"ephemeralcontainers": _ephemeral_errors, "resize": _resize_errors},
     prepare_create=_prepare_create,
     errors=_errors,
     update_errors=_update_errors,

@@ -1,0 +1,272 @@
+"""The whole sandbox in one go: API server over HTTPS, nodes, native controllers, the manager in a process of its own.
+
+The manager is started as on any cluster, with the sandbox's kubeconfig: it makes its certificate, registers its
+webhooks and is called by the API server over HTTPS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import yaml
+
+from app.api import crd, names
+from app.kube.client import Client, PatchType
+from app.kube.clock import Clock, SystemClock
+from app.kube.errors import ApiError, KubeError
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, Resource
+from app.manager.serving import StartError
+from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.https import HttpsServer
+from app.sandbox.cluster import SimulatedCluster
+from app.sandbox.kubelet import Pace
+from app.sandbox.nodes import simulated_nodes
+
+ZONES: Final = ("zone-a", "zone-b", "zone-c")
+CAPACITY: Final[Mapping[str, str]] = {"cpu": "16", "memory": "64Gi", "pods": "1000", "ephemeral-storage": "100Gi"}
+#: Slow enough to be watched.
+PACE: Final = Pace(pull=0.6, start=0.3, restart=0.3, stop=0.3)
+HOST: Final = "127.0.0.1"
+#: How long the manager may take to be ready, and to stop, in seconds.
+READY_SECONDS: Final = 60.0
+STOP_SECONDS: Final = 12.0
+_MAIN: Final = "import os, sys; from app.manager.run import main; sys.exit(main(sys.argv[1:], os.environ))"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line asked for."""
+
+    kubeconfig: Path
+    nodes: int = 3
+    port: int = 0
+    #: Flags for the manager beside those it needs here.
+    manager_flags: tuple[str, ...] = ()
+    pace: Pace = PACE
+    #: Objects to begin with.
+    samples: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
+
+    @property
+    def authority(self) -> Path:
+        """The file of the CA, for curl."""
+        return self.kubeconfig.with_name(f"{self.kubeconfig.stem}-ca.pem")
+
+    @property
+    def log(self) -> Path:
+        """The manager's log."""
+        return self.kubeconfig.with_name(f"{self.kubeconfig.stem}-manager.log")
+
+
+class Sandbox:
+    """A sandbox that runs."""
+
+    def __init__(
+        self, options: Options, server: HttpsServer, api: ApiServer, client: Client, cluster: SimulatedCluster
+    ):
+        self.options = options
+        self.server = server
+        self.api = api
+        self.client = client
+        self.cluster = cluster
+
+
+def check(options: Options) -> None:
+    """Raises StartError for what can be known before anything runs: a folder, another sandbox."""
+    folder = options.kubeconfig.parent
+    if not folder.is_dir():
+        raise StartError(f"--kubeconfig: folder {folder} does not exist")
+    if not os.access(folder, os.W_OK):
+        raise StartError(f"--kubeconfig: folder {folder} cannot be written to: name a file elsewhere")
+    if options.kubeconfig.is_dir():
+        raise StartError(f"--kubeconfig: {options.kubeconfig} is a folder: name a file")
+    if not options.kubeconfig.exists():
+        return
+    try:
+        server = _server_of(options.kubeconfig)
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        server = ""
+    if not server.startswith(f"https://{HOST}:"):
+        raise StartError(
+            f"--kubeconfig: {options.kubeconfig} is not a sandbox's: name another file, it is kept as it is"
+        )
+    if _answers(server):
+        raise StartError(
+            f"another sandbox runs at {server} (its kubeconfig is {options.kubeconfig}): "
+            "stop it, or name another file with --kubeconfig"
+        )
+
+
+def _server_of(kubeconfig: Path) -> str:
+    document = yaml.safe_load(kubeconfig.read_text("utf-8"))
+    [cluster] = document["clusters"]
+    return str(cluster["cluster"]["server"]) if cluster["name"] == "sandbox" else ""
+
+
+def _answers(server: str) -> bool:
+    port = server.rpartition(":")[2]
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return port.isdigit() and probe.connect_ex((HOST, int(port))) == 0
+
+
+@asynccontextmanager
+async def sandbox(options: Options, *, clock: Clock | None = None) -> AsyncIterator[Sandbox]:
+    """A sandbox without its manager, which :func:`with_manager` adds. Raises StartError."""
+    check(options)
+    clock = clock if clock is not None else SystemClock()
+    rng = Random()
+    api = ApiServer(clock=clock, rng=rng)
+    async with HttpsServer.start(api, host=HOST, port=options.port) as server:
+        client = Client(api.transport(), clock, user_agent="pykruise-sandbox")
+        nodes = simulated_nodes(options.nodes, zones=ZONES, capacity=CAPACITY)
+        authority = server.certificates.ca_cert.decode()
+        cluster = SimulatedCluster(client, nodes, rng=rng, pace=options.pace, authority=authority)
+        api.subresources.logs = _logs(cluster)
+        files = {options.kubeconfig: server.kubeconfig(), options.authority: authority}
+        try:
+            for path, text in files.items():
+                path.touch(0o600)
+                path.write_text(text, "utf-8")
+        except OSError as error:
+            raise StartError(f"--kubeconfig: {error.filename} cannot be written: {error.strerror}") from None
+        working: asyncio.Task[None] | None = None
+        try:
+            await cluster.register()
+            working = asyncio.create_task(cluster.work(), name="sandbox: nodes and controllers")
+            yield Sandbox(options, server, api, client, cluster)
+        finally:
+            if working is not None:
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+            for path in files:
+                path.unlink(missing_ok=True)
+
+
+def _logs(cluster: SimulatedCluster) -> Any:
+    async def logs(namespace: str, pod: str, container: str, query: Mapping[str, str]) -> bytes:
+        previous = query.get("previous") in ("true", "1")
+        try:
+            text = cluster.nodes.kubelets.log(namespace, pod, container, previous=previous)
+        except LookupError as error:
+            return f"{error.args[0]}\n".encode()
+        lines = text.splitlines(keepends=True)
+        if (tail := query.get("tailLines", "")).isdigit():
+            lines = lines[len(lines) - min(int(tail), len(lines)) :]
+        return "".join(lines).encode()
+
+    return logs
+
+
+async def prepare(client: Client) -> None:
+    """The CRDs, and the manager's namespace."""
+    for manifest in crd.manifests().values():
+        name = manifest["metadata"]["name"]
+        await client.patch(CUSTOMRESOURCEDEFINITIONS, name, manifest, kind=PatchType.APPLY, field_manager="sandbox")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.MANAGER_NAMESPACE}}
+    await client.create(NAMESPACES, namespace)
+
+
+@asynccontextmanager
+async def with_manager(running: Sandbox) -> AsyncIterator[None]:
+    """The manager beside a sandbox, ready. Raises StartError if it does not come up."""
+    await prepare(running.client)
+    options = running.options
+    webhook, health = _free_port(), _free_port()
+    flags = [
+        f"--kubeconfig={options.kubeconfig}",
+        f"--webhook-host={HOST}",
+        f"--webhook-port={webhook}",
+        f"--health-probe-addr={HOST}:{health}",
+        "--metrics-addr=0",
+        "--webhook-processes=0",
+        "--enable-leader-election=false",
+        "--rest-config-qps=0",
+        *options.manager_flags,
+    ]
+    environment = os.environ | {"POD_NAMESPACE": names.MANAGER_NAMESPACE}
+    with options.log.open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _MAIN, *flags, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+    try:
+        await _until_ready(process, f"http://{HOST}:{health}/readyz", options.log)
+        await load(running.client, options.samples)
+        yield
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+        options.log.unlink(missing_ok=True)
+
+
+async def _until_ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+    end = asyncio.get_running_loop().time() + READY_SECONDS
+    while asyncio.get_running_loop().time() < end:
+        if process.returncode is not None:
+            raise StartError(f"the manager ended with {process.returncode}: {_last_line(log)}")
+        if await asyncio.to_thread(_is_ready, url):
+            return
+        await asyncio.sleep(0.05)
+    raise StartError(f"the manager was not ready within {READY_SECONDS:.0f} s; its log is {log}")
+
+
+def _last_line(log: Path) -> str:
+    return " ".join(log.read_text("utf-8", "replace").strip().splitlines()[-1:])
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own process, on loopback
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError, ssl.SSLError):
+        return False
+
+
+async def load(client: Client, objects: Sequence[Mapping[str, Any]]) -> None:
+    """Apply objects to begin with. Raises StartError naming the one that is refused."""
+    for manifest in sorted(objects, key=lambda one: one["kind"] != "Namespace"):
+        resource = await _resource_of(client, manifest)
+        metadata = manifest["metadata"]
+        namespace = metadata.get("namespace", "default") if resource.namespaced else ""
+        try:
+            await client.patch(
+                resource, metadata["name"], manifest, namespace, kind=PatchType.APPLY, field_manager="sandbox"
+            )
+        except KubeError as error:
+            raise StartError(f"{manifest['kind']} {metadata['name']}: {error}") from None
+
+
+async def _resource_of(client: Client, manifest: Mapping[str, Any]) -> Resource:
+    """Where a kind is served, as the server says."""
+    group, _, version = str(manifest["apiVersion"]).rpartition("/")
+    path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    listing: dict[str, Any] = {}
+    with contextlib.suppress(ApiError):
+        listing = yaml.safe_load(await client.raw(path))
+    for one in listing.get("resources", ()):
+        if one["kind"] == manifest["kind"] and "/" not in one["name"]:
+            return Resource(group, version, one["name"], one["kind"], one["namespaced"])
+    raise StartError(f"{manifest['kind']} {manifest['metadata']['name']}: no kind {manifest['kind']} in {path}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])

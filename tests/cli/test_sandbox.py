@@ -1,0 +1,114 @@
+"""The command ``pykruise sandbox`` as a user meets it: what it prints, what it serves, how it ends, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.scenarios.minikubectl import MiniKubectl
+from tests.scenarios.world import ROOT, eventually
+
+
+class Running:
+    """A sandbox that runs, and what it has printed."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.kubeconfig = folder / "kube"
+        command = [sys.executable, "-m", "app.cli.main", "sandbox", f"--kubeconfig={self.kubeconfig}", *arguments]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.lines: list[str] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+
+    def says(self, pattern: str, seconds: float = 60) -> str:
+        def look() -> str | None:
+            assert self.process.poll() is None or any(re.search(pattern, line) for line in self.lines), self.lines
+            return next((line for line in self.lines if re.search(pattern, line)), None)
+
+        return eventually(look, f"it says {pattern}", seconds)
+
+
+@contextmanager
+def sandbox(folder: Path, *arguments: str) -> Iterator[Running]:
+    running = Running(folder, *arguments)
+    try:
+        yield running
+    finally:
+        running.process.terminate()
+        running.process.wait(30)
+
+
+def test_it_shows_what_happens_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with sandbox(tmp_path, "--nodes=2") as running:
+        running.says("It is for trying out and for tests")
+        running.says("^Ready: admission answers")
+        authority = next(tmp_path.glob("*-ca.pem"))
+        address = re.search(r"https://[\d.]+:\d+", running.says("A sandbox runs at"))
+        assert address is not None
+        trusted = ssl.create_default_context(cafile=str(authority))
+        with urllib.request.urlopen(f"{address[0]}/api/v1/nodes", context=trusted, timeout=10) as answer:
+            nodes = json.load(answer)["items"]
+        assert [node["metadata"]["name"] for node in nodes] == ["node1", "node2"]
+        kubectl = MiniKubectl(running.kubeconfig)
+        pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}}}
+        pod["spec"] = {"containers": [{"name": "main", "image": "nginx:1.25"}]}
+        kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+        running.says(r"default/web on node\d: Ready \[log-shipper ready · main ready\]")
+        kubectl("label", "namespace", "shop", "policy.kruise.io/delete-protection=Always")
+        refused = kubectl("delete", "namespace", "shop", check=False)
+        assert 'webhook "vnamespace.kb.io" denied the request' in refused.stderr
+        # A second one beside it is refused with the way out; with files of its own it would run.
+        second = Running(tmp_path)
+        assert second.process.wait(60) == 1
+        eventually(lambda: any("another sandbox runs at" in line for line in second.lines), "why", 5)
+        assert "stop it, or name another file with --kubeconfig" in " ".join(second.lines)
+        kubectl.close()
+    assert running.process.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def refused(*arguments: str) -> str:
+    command = [sys.executable, "-m", "app.cli.main", "sandbox", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1, done
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        text = refused(f"--kubeconfig={tmp_path / 'kube'}", f"--port={port}")
+    assert f"--port: 127.0.0.1, port {port} is in use by another program" in text
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        pytest.param("nowhere/kube", "nowhere does not exist", id="no such folder"),
+        pytest.param(".", "is a folder: name a file", id="a folder"),
+        pytest.param("mine", "is not a sandbox's: name another file, it is kept as it is", id="somebody else's file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_a_sentence(tmp_path: Path, file: str, text: str) -> None:
+    (tmp_path / "mine").write_text("apiVersion: v1\nclusters: []\n")
+    assert text in refused(f"--kubeconfig={tmp_path / file}")
+    assert (tmp_path / "mine").read_text() == "apiVersion: v1\nclusters: []\n"

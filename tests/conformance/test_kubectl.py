@@ -1,0 +1,41 @@
+"""Ordinary kubectl commands say the same on the sandbox as on the real API server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import binaries
+from tests.cluster.controlplane import ControlPlane
+from tests.conformance.kubectl import Kubectl, served_sandbox
+from tests.conformance.kubectl_scripts import BROKEN, SCRIPTS, Command
+
+pytestmark = pytest.mark.controlplane
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    """A real API server without controllers, which would change objects between two commands."""
+    program = binaries.ensure(binaries.KUBECTL)[binaries.KUBECTL]
+    with ControlPlane(controller_manager=False) as control_plane:
+        yield Kubectl(program, control_plane.kubeconfig, tmp_path_factory.mktemp("real"))
+
+
+@pytest.fixture(scope="module")
+def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    program = binaries.ensure(binaries.KUBECTL)[binaries.KUBECTL]
+    folder: Path = tmp_path_factory.mktemp("sandbox")
+    with served_sandbox(folder / "kubeconfig"):
+        yield Kubectl(program, folder / "kubeconfig", folder)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_script(script: str, real: Kubectl, sandbox: Kubectl) -> None:
+    assert sandbox.script(SCRIPTS[script]) == real.script(SCRIPTS[script])
+
+
+@pytest.mark.parametrize("manifest", BROKEN)
+@pytest.mark.parametrize("verb", ["apply", "create"])
+def test_broken_manifest(verb: str, manifest: str, real: Kubectl, sandbox: Kubectl) -> None:
+    commands = [Command((verb, "-f", "-"), BROKEN[manifest])]
+    assert sandbox.script(commands) == real.script(commands)
