@@ -112,7 +112,9 @@ def objects(kind: str, name: str) -> dict[str, Any]:
 async def measure(kubeconfig: str, processes: dict[str, int], pods: int) -> None:
     transport = AiohttpTransport(await load_config(kubeconfig))
     client = Client(transport, SystemClock())
-    while not (await client.list(SERVICEACCOUNTS, "default")).items:
+    while True:  # without its service account a namespace takes no Pods
+        if (await client.list(SERVICEACCOUNTS, "default")).items:
+            break
         await asyncio.sleep(0.1)
     meter = Meter(client, processes)
     step.size = pods  # type: ignore[attr-defined]

@@ -36,20 +36,21 @@ POD_OWNER: Final = owned
 CLAIM_OWNER: Final = owned
 REVISION_OWNER: Final = revision_owner
 
-_ALL: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 PERMISSIONS: Final = (
     # CS-174
-    PolicyRule(("get", "list", "patch", "update", "watch"), (names.APPS_GROUP,), ("clonesets",)),
-    PolicyRule(("get", "patch", "update"), (names.APPS_GROUP,), ("clonesets/status",)),
+    PolicyRule(("list", "patch", "watch"), (names.APPS_GROUP,), ("clonesets",)),
+    PolicyRule(("patch",), (names.APPS_GROUP,), ("clonesets/status",)),
     # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
     PolicyRule(("update",), (names.APPS_GROUP,), ("clonesets/finalizers",)),
-    PolicyRule(_ALL, ("",), ("pods", "persistentvolumeclaims")),
-    PolicyRule(("get", "patch", "update"), ("",), ("pods/status", "pods/resize")),
+    PolicyRule(("create", "delete", "get", "list", "patch", "watch"), ("",), ("pods",)),
+    PolicyRule(("create", "delete", "list", "patch", "watch"), ("",), ("persistentvolumeclaims",)),
+    PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
     # A claim that is given to its Pod must not be deleted before it (CS-120).
     PolicyRule(("update",), ("",), ("pods/finalizers",)),
-    PolicyRule(_ALL, ("apps",), ("controllerrevisions",)),
+    PolicyRule(("create", "delete", "get", "list", "patch", "watch"), ("apps",), ("controllerrevisions",)),
     PolicyRule(("create", "patch"), ("",), ("events",)),
-    PolicyRule(("get", "list"), ("",), ("nodes",)),
+    # CS-114
+    PolicyRule(("list",), ("",), ("nodes",)),
 )
 
 

@@ -124,11 +124,18 @@ def chosen_pods(
         # PM-57a: one that waits for its grace may be taken elsewhere at once: what was held back is never applied.
         if is_new != forward and not pod.preparing_delete:
             candidates.append(pod)
+    # Whoever prepares is out of service for this update already: nothing is gained by keeping it there.
+    preparing = [pod for pod in candidates if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
     # Whoever may not be touched need not be put in order.
-    if difference.update_max <= at_target or not candidates:
+    if difference.update_max <= at_target:
+        candidates = preparing
+    if not candidates:
         return []
     chosen: list[PodFacts] = []
     for pod in order(candidates)[: abs(difference.update)]:
+        if pod.lifecycle == LifecycleState.PREPARING_UPDATE:
+            chosen.append(pod)
+            continue
         if at_target + len(chosen) >= difference.update_max:
             break
         if pod.available_after < now:

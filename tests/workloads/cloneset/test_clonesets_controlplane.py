@@ -7,13 +7,66 @@ from typing import Any
 
 import pytest
 
+from app.api.core_defaults import default_pod_template
+from app.api.gojson import tidied
+from app.api.gopod import POD_TEMPLATE
+from app.api.jsonvalue import json_copy
+from app.kube.patches import diff
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import manager
-from tests.workloads.cloneset.recorded import CASES, IDS, judged, read_alike
+from tests.workloads.cloneset.recorded import CASES, IDS, comparable, judged, read_alike
 
 pytestmark = pytest.mark.controlplane
 
 NAMESPACE = "diff"
+PROBE = {"httpGet": {"port": 80}}
+FIELD = {"fieldRef": {"fieldPath": "metadata.name"}}
+#: A template that leaves out all it can.
+TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {
+        "hostNetwork": True,
+        "containers": [
+            {
+                "name": "main",
+                "image": "nginx:1",
+                "imagePullPolicy": "Never",
+                "ports": [{"containerPort": 80, "hostPort": 80}],
+                "env": [{"name": "N", "valueFrom": FIELD}],
+                "resources": {"limits": {"cpu": "0.0001", "memory": "1.5Gi"}},
+                "livenessProbe": PROBE,
+                "startupProbe": {"tcpSocket": {"port": 80}},
+                "readinessProbe": {"exec": {"command": ["true"]}},
+                "lifecycle": {"preStop": PROBE, "postStart": {"exec": {"command": ["true"]}}},
+            }
+        ],
+        "initContainers": [{"name": "init", "image": "busybox@sha256:" + "0" * 64, "imagePullPolicy": "Always"}],
+        "volumes": [
+            {"name": "none"},
+            {"name": "config", "configMap": {"name": "c"}},
+            {"name": "secret", "secret": {"secretName": "s"}},
+            {"name": "host", "hostPath": {"path": "/tmp"}},
+            {"name": "down", "downwardAPI": {"items": [{"path": "n", **FIELD}]}},
+            {
+                "name": "projected",
+                "projected": {
+                    "sources": [
+                        {"serviceAccountToken": {"path": "t"}},
+                        {"downwardAPI": {"items": [{"path": "n", **FIELD}]}},
+                    ]
+                },
+            },
+            {
+                "name": "own",
+                "ephemeral": {
+                    "volumeClaimTemplate": {
+                        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+                    }
+                },
+            },
+        ],
+    },
+}
 
 
 def path(version: str, name: str = "") -> str:
@@ -51,3 +104,13 @@ def test_a_recorded_cloneset_is_judged_and_stored_alike_on_an_api_server(
     judged("" if code == 200 else answer["message"], update["ok"], update["message"])
     if code == 200:
         read_alike(answer, update["result"])
+
+
+@pytest.mark.behaviour("CS-16")
+def test_a_template_is_defaulted_as_the_api_server_would(api: ControlPlane) -> None:
+    ours = json_copy(TEMPLATE)
+    default_pod_template(ours)
+    body = {"metadata": {"generateName": "t-", "namespace": NAMESPACE}, "template": TEMPLATE}
+    code, answer = api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/podtemplates?dryRun=All", body)
+    assert code == 201, answer
+    assert diff(comparable(answer["template"]), comparable(tidied(POD_TEMPLATE, ours))) == []

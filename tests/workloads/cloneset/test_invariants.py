@@ -45,12 +45,13 @@ amounts = st.one_of(st.integers(0, 4), st.sampled_from(("0%", "10%", "25%", "33.
 @st.composite
 def any_settings(draw: st.DrawFn) -> Settings:
     on_delete = draw(st.integers(0, 9)) == 0
-    surge = draw(amounts)
+    policy = draw(st.sampled_from(UpdatePolicy))
+    surge = 0 if policy is UpdatePolicy.IN_PLACE_ONLY else draw(amounts)  # CS-33
     unavailable = draw(amounts)
     if str(surge) in ("0", "0%") and str(unavailable) in ("0", "0%"):
         unavailable = 1  # refused by admission
     rolling = RollingUpdate(
-        policy=draw(st.sampled_from(UpdatePolicy)),
+        policy=policy,
         partition=draw(amounts),
         max_unavailable=unavailable,
         max_surge=surge,
