@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 POLICIES ?= policies/samples
 PORT   ?= 9443
+SEEDS  ?= 1-300
 COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --no-emit-index-url --no-emit-trusted-host \
            --no-emit-find-links --strip-extras
 
 .DEFAULT_GOAL := help
 .PHONY: help venv sandbox serve test lint format types contracts generate check-generated behaviours cluster cluster-down \
-        test-controlplane test-cluster property bench lock clean
+        test-controlplane test-cluster simulate mutants property bench lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -67,6 +68,12 @@ test-controlplane: venv ## The tests against a real API server
 
 test-cluster: venv ## The tests on nodes with real containers (root)
 	$(BIN)/pytest -q -m cluster
+
+simulate: venv ## Managers against faults on virtual time, by seed: make simulate SEEDS=1-2000 (goes on where it stopped)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+
+mutants: venv ## Break the code in small ways: a seed must find each
+	$(BIN)/python -m tests.simulation.mutants
 
 property: venv ## 100,000 random Pods and SidecarSets; resumable
 	$(BIN)/python -m tests.property --cases 100000

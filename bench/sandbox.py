@@ -1,6 +1,6 @@
 """The embedded API server: writes per second in process and over HTTPS, memory of many Pods, and many watchers.
 
-    python -m bench.sandbox
+python -m bench.sandbox
 """
 
 import asyncio
@@ -117,7 +117,9 @@ async def watched(client: Client, writes: Client) -> None:
     while min(now - then for now, then in zip(seen, start, strict=True)) < EVENTS:
         await asyncio.sleep(0.01)
     took, used = time.perf_counter() - began, time.process_time() - cpu
-    print(f"{WATCHERS} watchers: {EVENTS / took:,.0f} events per s to each, {1e6 * used / EVENTS:,.0f} µs of CPU per event")
+    print(
+        f"{WATCHERS} watchers: {EVENTS / took:,.0f} events per s to each, {1e6 * used / EVENTS:,.0f} µs of CPU per event"
+    )
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

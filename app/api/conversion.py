@@ -40,8 +40,6 @@ def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
     kind, source, target = _versions(obj, desired_api_version)
     given = _checked(obj)
     notes = _take_notes(given, target)
-    if source.canonical is not None:
-        given = source.canonical(given)
     if source is kind.hub or target is kind.hub:
         return _step(given, source, target, notes)
     # D-1: spokes only know the hub.
@@ -98,7 +96,10 @@ def _step(given: Json, source: Version, target: Version, notes: list[_Group]) ->
     converted = _converted(given, source, target)
     for group in notes:
         _restore(converted, group)
-    lost = list(_lost(_converted(converted, target, source), given, source, target))
+    # One of several ways to say the same is no loss.
+    canonical = source.canonical or (lambda obj: obj)
+    back = canonical(_converted(converted, target, source))
+    lost = list(_lost(back, canonical(json_copy(given)), source, target))
     if lost:
         annotations = converted.setdefault("metadata", {}).setdefault("annotations", {})
         note = {"version": source.name, "changes": lost}

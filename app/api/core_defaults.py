@@ -1,7 +1,8 @@
-"""The defaults of core Containers and Volumes that sit inside our kinds, as the API server would fill them in.
+"""The defaults of core types that sit inside our kinds, as the API server would fill them in.
 
-Needed where hashes are made of defaulted containers (SS-6, SS-7): the API server sees only whole Pods. Functions change
-the dict they are given; whatever has another type than it should is left for validation to name.
+Needed where hashes and revisions are made of defaulted containers and templates (SS-6, SS-7, CS-16), and as OpenKruise
+fills them in: an API server would add fields of its own (serviceAccount, for one), which would show as changes.
+Functions change the dict they are given; whatever has another type than it should is left for validation to name.
 
 Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go.
 """
@@ -17,6 +18,7 @@ from app.kube.quantities import QuantityError, parse
 _MILLI: Final = -3
 _FILE_MODE: Final = 0o644
 _TOKEN_SECONDS: Final = 3600
+_GRACE_PERIOD_SECONDS: Final = 30
 _PROBE_NUMBERS: Final[Mapping[str, int]] = {
     "timeoutSeconds": 1,
     "periodSeconds": 10,
@@ -30,6 +32,43 @@ _VOLUME_FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "azureDisk": {"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False},
     "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
 }
+
+
+def default_pod_template(template: dict[str, Any], *, host_ports: bool = False) -> None:
+    """CS-16. ``host_ports`` (CS-18): with hostNetwork, a hostPort is the containerPort where it is left out.
+
+    An imagePullPolicy that is left out becomes Always whatever the tag: so OpenKruise's workloads have it, and a
+    manifest must make the same revision here.
+    """
+    spec = template.setdefault("spec", {}) if template.get("spec") is None else _object(template, "spec")
+    if spec is None:
+        return
+    _fill(spec, {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"})
+    if spec.get("securityContext") is None:
+        spec["securityContext"] = {}
+    if spec.get("terminationGracePeriodSeconds") is None:
+        spec["terminationGracePeriodSeconds"] = _GRACE_PERIOD_SECONDS
+    for volume in objects(spec.get("volumes")):
+        default_volume(volume)
+    for name in ("initContainers", "containers", "ephemeralContainers"):
+        for container in objects(spec.get(name)):
+            _fill(container, {"imagePullPolicy": "Always"})
+            default_container(container, startup_probe=True)
+            if host_ports and spec.get("hostNetwork") is True:
+                for port in objects(container.get("ports")):
+                    _fill(port, {"hostPort": port.get("containerPort")})
+    round_up_to_milli(spec.get("overhead"))
+
+
+def default_claim_template(claim: dict[str, Any]) -> None:
+    """CS-17: as OpenKruise has it, without the volumeMode that the claim itself will get."""
+    status = claim.setdefault("status", {}) if claim.get("status") is None else _object(claim, "status")
+    if status is not None:
+        _fill(status, {"phase": "Pending"})
+        round_up_to_milli(status.get("capacity"))
+    resources = _object(_object(claim, "spec"), "resources")
+    for name in ("limits", "requests"):
+        round_up_to_milli((resources or {}).get(name))
 
 
 def default_container(container: dict[str, Any], *, startup_probe: bool = False) -> None:

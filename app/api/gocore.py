@@ -128,32 +128,27 @@ _LIFECYCLE = struct(
     optional("stopSignal", pointer(STRING)),
 )
 
-_LOCAL_PROFILE = struct(always("type"), optional("localhostProfile", pointer(STRING)))
+LOCAL_PROFILE = struct(always("type"), optional("localhostProfile", pointer(STRING)))
+SE_LINUX_OPTIONS = struct(optional("user"), optional("role"), optional("type"), optional("level"))
+WINDOWS_OPTIONS = struct(
+    optional("gmsaCredentialSpecName", pointer(STRING)),
+    optional("gmsaCredentialSpec", pointer(STRING)),
+    optional("runAsUserName", pointer(STRING)),
+    optional("hostProcess", pointer(BOOL)),
+)
 _SECURITY_CONTEXT = struct(
     optional("capabilities", pointer(struct(optional("add", _STRINGS), optional("drop", _STRINGS)))),
     optional("privileged", pointer(BOOL)),
-    optional(
-        "seLinuxOptions", pointer(struct(optional("user"), optional("role"), optional("type"), optional("level")))
-    ),
-    optional(
-        "windowsOptions",
-        pointer(
-            struct(
-                optional("gmsaCredentialSpecName", pointer(STRING)),
-                optional("gmsaCredentialSpec", pointer(STRING)),
-                optional("runAsUserName", pointer(STRING)),
-                optional("hostProcess", pointer(BOOL)),
-            )
-        ),
-    ),
+    optional("seLinuxOptions", pointer(SE_LINUX_OPTIONS)),
+    optional("windowsOptions", pointer(WINDOWS_OPTIONS)),
     optional("runAsUser", pointer(INT64)),
     optional("runAsGroup", pointer(INT64)),
     optional("runAsNonRoot", pointer(BOOL)),
     optional("readOnlyRootFilesystem", pointer(BOOL)),
     optional("allowPrivilegeEscalation", pointer(BOOL)),
     optional("procMount", pointer(STRING)),
-    optional("seccompProfile", pointer(_LOCAL_PROFILE)),
-    optional("appArmorProfile", pointer(_LOCAL_PROFILE)),
+    optional("seccompProfile", pointer(LOCAL_PROFILE)),
+    optional("appArmorProfile", pointer(LOCAL_PROFILE)),
 )
 
 #: The fields of Container, for types that hold one inline and add their own.

@@ -65,40 +65,39 @@ def _null(_: Any, __: str) -> None:
 
 
 #: A time that a template never has: always printed, always null.
-_NO_TIME: Final = GoType(_null, lambda: None, lambda _: False)
+NO_TIME: Final = GoType(_null, lambda: None, lambda _: False)
+#: The spec of a PersistentVolumeClaim.
+CLAIM_SPEC: Final = struct(
+    optional("accessModes", _STRINGS),
+    optional("selector", pointer(LABEL_SELECTOR)),
+    optional("resources", struct(optional("limits", map_of(QUANTITY)), optional("requests", map_of(QUANTITY)))),
+    optional("volumeName"),
+    optional("storageClassName", pointer(STRING)),
+    optional("volumeMode", pointer(STRING)),
+    optional("dataSource", _source(always("apiGroup", pointer(STRING)), always("kind"), always("name"))),
+    optional(
+        "dataSourceRef",
+        _source(
+            always("apiGroup", pointer(STRING)),
+            always("kind"),
+            always("name"),
+            optional("namespace", pointer(STRING)),
+        ),
+    ),
+    optional("volumeAttributesClassName", pointer(STRING)),
+)
 _CLAIM_TEMPLATE: Final = _source(
     optional(
         "metadata",
         struct(
             optional("name"),
             optional("namespace"),
-            always("creationTimestamp", _NO_TIME),
+            always("creationTimestamp", NO_TIME),
             optional("labels", _TEXTS),
             optional("annotations", _TEXTS),
         ),
     ),
-    always(
-        "spec",
-        struct(
-            optional("accessModes", _STRINGS),
-            optional("selector", pointer(LABEL_SELECTOR)),
-            optional("resources", struct(optional("limits", map_of(QUANTITY)), optional("requests", map_of(QUANTITY)))),
-            optional("volumeName"),
-            optional("storageClassName", pointer(STRING)),
-            optional("volumeMode", pointer(STRING)),
-            optional("dataSource", _source(always("apiGroup", pointer(STRING)), always("kind"), always("name"))),
-            optional(
-                "dataSourceRef",
-                _source(
-                    always("apiGroup", pointer(STRING)),
-                    always("kind"),
-                    always("name"),
-                    optional("namespace", pointer(STRING)),
-                ),
-            ),
-            optional("volumeAttributesClassName", pointer(STRING)),
-        ),
-    ),
+    always("spec", CLAIM_SPEC),
 )
 #: Source → its type.
 VOLUME_SOURCES: Final[Mapping[str, GoType]] = {

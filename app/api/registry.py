@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.api.cloneset import CLONE_SET
 from app.api.kind import KindDefinition
 from app.api.sidecarset import SIDECAR_SET
 
-KINDS: Final[tuple[KindDefinition, ...]] = (SIDECAR_SET,)
+KINDS: Final[tuple[KindDefinition, ...]] = (CLONE_SET, SIDECAR_SET)
 
 
 def find_kind(api_version: str, kind: str) -> KindDefinition | None:

@@ -7,22 +7,22 @@ taken out when it has stood there for as long as a step of a rotation takes. Who
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final
 
 from app.certs.issue import unexpired
 from app.certs.rotation import blocks, joined
 from app.kube.clock import Clock
 
-STEP: Final = timedelta(minutes=10)
+#: How long a CA that this replica does not need is left there.
+STEP_SECONDS: Final = 600.0
 
 
 class SharedBundle:
     """The bundle as one replica would have it."""
 
-    def __init__(self, clock: Clock, step: timedelta = STEP) -> None:
+    def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
         self._clock = clock
-        self._step = step.total_seconds()
+        self._step = step_seconds
         #: CAs that are not ours, and since when (monotonic) they have been there.
         self._others: dict[bytes, float] = {}
         self.text = b""

@@ -13,7 +13,7 @@ import binascii
 from pathlib import Path
 from typing import Final
 
-from app.certs.bundle import SharedBundle
+from app.certs.bundle import STEP_SECONDS, SharedBundle
 from app.certs.issue import CertificateError, CertificateSet, check_pair, expiry
 from app.kube.client import Client
 from app.kube.clock import Clock
@@ -27,12 +27,14 @@ _CA_FILES: Final = ("ca.crt", "ca-cert.pem")
 class ExternalSecret:
     """A Secret that somebody else keeps, such as cert-manager."""
 
-    def __init__(self, client: Client, clock: Clock, *, namespace: str, name: str) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, *, namespace: str, name: str, step_seconds: float = STEP_SECONDS
+    ) -> None:
         self._client = client
         self._clock = clock
         self._namespace = namespace
         self._name = name
-        self._bundle = SharedBundle(clock)
+        self._bundle = SharedBundle(clock, step_seconds)
 
     @property
     def bundle(self) -> bytes:
@@ -64,10 +66,10 @@ class ExternalSecret:
 class ExternalFolder:
     """A folder where somebody else's Secret is mounted."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
         self._folder = folder
         self._clock = clock
-        self._bundle = SharedBundle(clock)
+        self._bundle = SharedBundle(clock, step_seconds)
 
     @property
     def bundle(self) -> bytes:

@@ -11,6 +11,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from cryptography import x509
@@ -275,11 +276,17 @@ def _load_certificate(pem: bytes, what: str) -> x509.Certificate:
 
 def _load_key(pem: bytes, what: str) -> PrivateKeyTypes:
     try:
-        return load_pem_private_key(pem, password=None)
+        return _checked_key(pem)
     except TypeError:
         raise CertificateError(f"{what}: is encrypted; give it without a passphrase") from None
     except (ValueError, UnsupportedAlgorithm):
         raise CertificateError(f"{what}: is not a PEM private key") from None
+
+
+@lru_cache(maxsize=8)
+def _checked_key(pem: bytes) -> PrivateKeyTypes:
+    """Reading a key means testing its primes, 50 ms each time; the same few keys are judged at every look."""
+    return load_pem_private_key(pem, password=None)
 
 
 def _private_pem(key: rsa.RSAPrivateKey) -> bytes:

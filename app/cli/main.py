@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperCommand
 
-from app.cli import protect, sandbox, uninstall
+from app.cli import preview, protect, rollout, sandbox, uninstall
 from app.manager import logging as manager_logging
 
 app = typer.Typer(
@@ -117,6 +117,8 @@ def show_version() -> None:
     print(f"pykruise {text}")
 
 
+rollout.register(app)
+preview.register(app)
 sandbox.register(app)
 protect.register(app)
 uninstall.register(app)

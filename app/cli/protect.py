@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.cluster import CommandError, Context, Kubeconfig, Namespace, with_cluster
 from app.manager import logging as manager_logging
 
 if TYPE_CHECKING:
@@ -13,15 +14,12 @@ if TYPE_CHECKING:
     from app.protection.deletion.table import ProtectedKind
 
 
-class ProtectError(Exception):
-    """The command cannot do what it was asked; the message says what to do instead."""
+class ProtectError(CommandError):
+    """The label cannot be written, or would do nothing; the message says what to do instead."""
 
 
 _Kind = Annotated[str, typer.Argument(help="Deployment, deploy, deployments.apps …", show_default=False)]
 _Name = Annotated[str, typer.Argument(help="Name of the object", show_default=False)]
-_Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Default: the namespace of the context")]
-_Kubeconfig = Annotated[str, typer.Option("--kubeconfig", help="kubeconfig file")]
-_Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig")]
 
 
 def register(app: typer.Typer) -> None:
@@ -33,10 +31,10 @@ def register(app: typer.Typer) -> None:
 def protect(
     kind: _Kind,
     name: _Name,
-    namespace: _Namespace = "",
+    namespace: Namespace = "",
     cascading: Annotated[bool, typer.Option("--cascading", help="Protected only while it has live dependants")] = False,
-    kubeconfig: _Kubeconfig = "",
-    context: _Context = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Protect an object from deletion: always, or with --cascading as long as something depends on it."""
     _command(kind, name, namespace, "Cascading" if cascading else "Always", kubeconfig, context)
@@ -45,26 +43,27 @@ def protect(
 def unprotect(
     kind: _Kind,
     name: _Name,
-    namespace: _Namespace = "",
-    kubeconfig: _Kubeconfig = "",
-    context: _Context = "",
+    namespace: Namespace = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Let an object be deleted again."""
     _command(kind, name, namespace, "", kubeconfig, context)
 
 
 def _command(kind: str, name: str, namespace: str, value: str, kubeconfig: str, context: str) -> None:
-    import asyncio
-
-    from app.kube.errors import KubeError
     from app.protection.deletion.table import TableError, load_table
 
     try:
         protected = wanted_kind(load_table(), kind, name, value)
-        print(asyncio.run(_with_cluster(protected, name, namespace, value, kubeconfig, context)))
-    except (ProtectError, KubeError, TableError) as error:
+    except (ProtectError, TableError) as error:
         manager_logging.fatal(str(error))
         raise typer.Exit(1) from None
+
+    async def work(client: Client, where: str) -> str:
+        return await set_protection(client, protected, name, where if protected.namespaced else "", value)
+
+    print(with_cluster(kubeconfig, context, namespace, work))
 
 
 def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: str) -> ProtectedKind:
@@ -78,24 +77,6 @@ def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: s
     if value == "Cascading" and found.cascading is Cascading.NOTHING:
         raise ProtectError(f"{found.kind} {name}: --cascading protects nothing on this kind; leave it out")
     return found
-
-
-async def _with_cluster(
-    kind: ProtectedKind, name: str, namespace: str, value: str, kubeconfig: str, context: str
-) -> str:
-    from app.kube.client import Client
-    from app.kube.clock import SystemClock
-    from app.kube.config import load_config
-    from app.kube.transport import AiohttpTransport
-
-    config = await load_config(kubeconfig, context or None)
-    transport = AiohttpTransport(config)
-    try:
-        client = Client(transport, SystemClock(), user_agent="pykruise")
-        where = (namespace or config.namespace or "default") if kind.namespaced else ""
-        return await set_protection(client, kind, name, where, value)
-    finally:
-        await transport.close()
 
 
 async def set_protection(client: Client, kind: ProtectedKind, name: str, namespace: str, value: str) -> str:

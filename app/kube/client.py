@@ -91,15 +91,19 @@ class Client:
         *,
         user_agent: str = USER_AGENT,
         limiter: TokenBucket | None = None,
+        limit: Callable[[], TokenBucket | None] = lambda: None,
     ) -> None:
+        """``limiter``: the rate limit of this client. ``limit`` makes one for each client that is named after it."""
         self.transport = transport
         self.clock = clock
         self._user_agent = user_agent
         self._limiter = limiter
+        self._limit = limit
         self._warned: set[str] = set()
 
-    def named(self, name: str, limiter: TokenBucket | None = None) -> Client:
+    def named(self, name: str, *, limited: bool = True) -> Client:
         """The same connections under the user agent ``kruise-manager/<name>`` and a rate limit of its own (MGR-11)."""
+        limiter = self._limit() if limited else None
         return Client(self.transport, self.clock, user_agent=f"{USER_AGENT}/{name}", limiter=limiter)
 
     # ---- reading

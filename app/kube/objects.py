@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Protocol, TypeVar
+from functools import lru_cache
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -134,10 +135,17 @@ class ConfigMapKeySelector(Struct, frozen=True):
     key: str = ""
 
 
+class ObjectFieldSelector(Struct, frozen=True):
+    """A field of the Pod itself, such as ``metadata.labels['app']``."""
+
+    field_path: str = ""
+
+
 class EnvVarSource(Struct, frozen=True):
-    """Where the value of an environment variable comes from, if from a ConfigMap."""
+    """Where the value of an environment variable comes from, if from a ConfigMap or a field of the Pod."""
 
     config_map_key_ref: ConfigMapKeySelector | None = None
+    field_ref: ObjectFieldSelector | None = None
 
 
 class EnvVar(Struct, frozen=True):
@@ -147,20 +155,70 @@ class EnvVar(Struct, frozen=True):
     value_from: EnvVarSource | None = None
 
 
+class ResourceRequirements(Struct, frozen=True):
+    """What a container may use and what is kept for it: resource → quantity, as the API server writes them."""
+
+    limits: dict[str, str] = msgspec.field(default_factory=dict)
+    requests: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ContainerResizePolicy(Struct, frozen=True):
+    """Whether a container restarts when this resource of it changes in place."""
+
+    resource_name: str = ""
+    restart_policy: str = ""
+
+
+NO_RESOURCES: Final = ResourceRequirements()
+
+
 class Container(Struct, frozen=True):
-    """A container of a Pod's spec: who it is and what it runs. Of its env only what comes from ConfigMaps is kept:
-    without that it cannot start."""
+    """A container of a Pod's spec: who it is, what it runs and uses. Of its env only what comes from ConfigMaps, labels
+    and annotations is kept: without the first it cannot start, by the others it is updated in place."""
 
     name: str = ""
     image: str = ""
     restart_policy: str = ""
     env: tuple[EnvVar, ...] = ()
+    resources: ResourceRequirements = NO_RESOURCES
+    resize_policy: tuple[ContainerResizePolicy, ...] = ()
 
     def __post_init__(self) -> None:
-        # Plain values are most of a Pod's env, read by nobody, and would double what a cached Pod costs.
+        # Plain values are most of a Pod's env, read by nobody, and would double what a cached Pod costs. The rest is
+        # mostly the same in all Pods of a workload, and then kept once.
         if self.env:
-            kept = tuple(entry for entry in self.env if entry.value_from and entry.value_from.config_map_key_ref)
-            msgspec.structs.force_setattr(self, "env", kept)
+            msgspec.structs.force_setattr(self, "env", _shared(tuple(entry for entry in self.env if _is_read(entry))))
+        if self.resize_policy:
+            msgspec.structs.force_setattr(self, "resize_policy", _shared(self.resize_policy))
+        msgspec.structs.force_setattr(self, "resources", _shared_resources(self.resources))
+
+
+def _is_read(entry: EnvVar) -> bool:
+    source = entry.value_from
+    if source is None:
+        return False
+    return source.config_map_key_ref is not None or (
+        source.field_ref is not None and source.field_ref.field_path.startswith(_METADATA_MAPS)
+    )
+
+
+_METADATA_MAPS: Final = ("metadata.labels[", "metadata.annotations[")
+
+
+@lru_cache(maxsize=4096)
+def _shared(value: T) -> T:
+    return value
+
+
+@lru_cache(maxsize=4096)
+def _resources_of(limits: tuple[tuple[str, str], ...], requests: tuple[tuple[str, str], ...]) -> ResourceRequirements:
+    return ResourceRequirements(dict(limits), dict(requests))
+
+
+def _shared_resources(resources: ResourceRequirements) -> ResourceRequirements:
+    if not resources.limits and not resources.requests:
+        return NO_RESOURCES
+    return _resources_of(tuple(resources.limits.items()), tuple(resources.requests.items()))
 
 
 class PodReadinessGate(Struct, frozen=True):
@@ -235,6 +293,12 @@ class ContainerStatus(Struct, frozen=True):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
+    #: What the container really has; None where the kubelet does not report it.
+    resources: ResourceRequirements | None = None
+
+    def __post_init__(self) -> None:
+        if self.resources is not None:
+            msgspec.structs.force_setattr(self, "resources", _shared_resources(self.resources))
 
 
 class PodStatus(Struct, frozen=True):
@@ -243,6 +307,8 @@ class PodStatus(Struct, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
+    #: The generation of the spec the kubelet last looked at; 0 where it does not say.
+    observed_generation: int = 0
     pod_ip: str = msgspec.field(name="podIP", default="")
     start_time: datetime | None = None
     conditions: tuple[PodCondition, ...] = ()
@@ -263,6 +329,19 @@ class Pod(Struct, frozen=True):
             if condition.type == type_:
                 return condition
         return None
+
+
+class PersistentVolumeClaimStatus(Struct, frozen=True):
+    """How far a claim is."""
+
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Struct, frozen=True):
+    """A claim on a volume."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 
 class ControllerRevision(Struct, frozen=True):
@@ -353,6 +432,7 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
 decode_pod = decoder(Pod)
 decode_namespace = decoder(Namespace)
 decode_node = decoder(Node)
+decode_persistent_volume_claim = decoder(PersistentVolumeClaim)
 decode_controller_revision = decoder(ControllerRevision)
 decode_config_map = decoder(ConfigMap)
 decode_secret = decoder(Secret)

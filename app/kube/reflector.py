@@ -46,6 +46,9 @@ T = TypeVar("T", bound=Object)
 WATCH_SECONDS = 300
 #: Servers send a bookmark about every minute: a connection that is silent for longer than this is dead.
 IDLE_SECONDS = 180.0
+#: The first wait after a failure. A definition that was changed a moment before is served again within a blink, and who
+#: starts should not sit out a second for it.
+FIRST_RETRY_SECONDS = 0.2
 #: A watch that ended sooner than this without an error is asked for again only after the back-off.
 SHORT_WATCH_SECONDS = 1.0
 #: How long the first object of a streaming list may take before an ordinary list is tried.
@@ -114,7 +117,7 @@ class Reflector(Generic[T]):
         self._idle_seconds = idle_seconds
         self._metrics = metrics if metrics is not None else NoMetrics()
         self._info = RequestInfo("WATCH", resource.path(namespace))
-        self._backoff = Backoff(rng)
+        self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS)
         #: Where the watch goes on; empty: list first.
         self._version = ""
 

@@ -11,24 +11,30 @@ from random import Random
 from typing import Any
 
 from app.api import names
+from app.api.cloneset import CLONE_SET, CloneSet
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.kube.client import Client
 from app.kube.errors import KubeError
 from app.kube.objects import (
     ControllerRevision,
     Namespace,
+    PersistentVolumeClaim,
     Pod,
     decode_controller_revision,
     decode_namespace,
+    decode_persistent_volume_claim,
     decode_pod,
 )
 from app.kube.reflector import Reflector, ReflectorMetrics
-from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES, PODS
+from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES, PERSISTENTVOLUMECLAIMS, PODS
 from app.kube.store import Change, Store
 from app.sidecars.sidecarset.controller import REVISION_SELECTOR
 from app.sidecars.sidecarset.reconcile import INJECTED_BY, by_injecting_set
 from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
 from app.sidecars.sidecarset.selection import SidecarSetIndex
+from app.workloads.cloneset import controller as cloneset
+from app.workloads.cloneset.history import OWNER
+from app.workloads.cloneset.memory import Caches as CloneSetCaches
 
 
 class Caches:
@@ -39,14 +45,23 @@ class Caches:
         self.sidecarsets: Store[SidecarSet] = Store()
         self.namespaces: Store[Namespace] = Store()
         self.revisions: Store[ControllerRevision] = Store(indexes={RECORDED_SET: by_recorded_set})
-        self.pods: Store[Pod] = Store(indexes={INJECTED_BY: by_injecting_set})
+        self.pods: Store[Pod] = Store(indexes={INJECTED_BY: by_injecting_set, OWNER: cloneset.POD_OWNER})
+        self.clonesets: Store[CloneSet] = Store()
+        self.claims: Store[PersistentVolumeClaim] = Store(indexes={OWNER: cloneset.CLAIM_OWNER})
+        self.workload_revisions: Store[ControllerRevision] = Store(indexes={OWNER: cloneset.REVISION_OWNER})
         self.index = SidecarSetIndex()
         self.sidecarsets.subscribe(self._index_sidecarset)
 
     @property
     def by_name(self) -> Mapping[str, Store[Any]]:
         """All stores, by what a person calls them."""
-        return {**self.for_admission, "Pods": self.pods}
+        return {
+            **self.for_admission,
+            "Pods": self.pods,
+            "CloneSets": self.clonesets,
+            "PersistentVolumeClaims": self.claims,
+            "ControllerRevisions of workloads": self.workload_revisions,
+        }
 
     @property
     def for_admission(self) -> Mapping[str, Store[Any]]:
@@ -81,9 +96,47 @@ class Caches:
             ),
         )
 
-    def pod_reflector(self, client: Client, rng: Random, metrics: ReflectorMetrics, namespace: str) -> Reflector[Pod]:
-        """What fills the store of Pods, of one namespace or (empty) of all: for controllers only."""
-        return Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, namespace=namespace, metrics=metrics)
+    @property
+    def for_clonesets(self) -> CloneSetCaches:
+        """What the CloneSet controller reads."""
+        return CloneSetCaches(self.clonesets, self.pods, self.claims, self.workload_revisions)
+
+    def controller_reflectors(
+        self, client: Client, rng: Random, metrics: ReflectorMetrics, namespace: str
+    ) -> Sequence[Reflector[Any]]:
+        """What fills the stores that only controllers read, of one namespace or (empty) of all."""
+        return (
+            Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, namespace=namespace, metrics=metrics),
+            Reflector(
+                client,
+                CLONE_SET.resource(),
+                self.clonesets,
+                decode=CloneSet.model_validate_json,
+                rng=rng,
+                namespace=namespace,
+                metrics=metrics,
+            ),
+            Reflector(
+                client,
+                PERSISTENTVOLUMECLAIMS,
+                self.claims,
+                decode=decode_persistent_volume_claim,
+                rng=rng,
+                namespace=namespace,
+                label_selector=cloneset.CLAIM_SELECTOR,
+                metrics=metrics,
+            ),
+            Reflector(
+                client,
+                CONTROLLERREVISIONS,
+                self.workload_revisions,
+                decode=decode_controller_revision,
+                rng=rng,
+                namespace=namespace,
+                label_selector=cloneset.REVISION_SELECTOR,
+                metrics=metrics,
+            ),
+        )
 
     def _index_sidecarset(self, change: Change[SidecarSet]) -> None:
         if change.new is not None:

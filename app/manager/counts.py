@@ -35,11 +35,16 @@ class Counts:
         self._registry = registry
         before = replica.details[name].read()
         self._predecessor: list[Family] = before.families if before is not None else []
+        self._debug: dict[str, list[str]] = {}
 
     def publish(self, debug: Mapping[str, list[str]]) -> None:
         """Show the others what was counted until now, and the lines of the debug pages."""
+        self._debug = dict(debug)
+        self._write(self._own())
+
+    def _write(self, own: list[Family]) -> None:
         try:
-            self._replica.details[self._name].write(Details(self._own(), dict(debug)))
+            self._replica.details[self._name].write(Details(own, self._debug))
         except ValueError as error:
             logger.error("%s: metrics and debug pages are not shown: %s", self._name, error)  # noqa: TRY400
 
@@ -62,15 +67,16 @@ class Counts:
             details = board.read()
             if name == self._name:
                 found[name] = self._own()
+                self._write(found[name])  # what was scraped once outlives us, so that no counter goes back
             elif details is not None:
                 found[name] = details.families
-        return text([*merged(found), *_of_supervisor(self._replica)])
+        return text([*merged(found), *of_supervisor(self._replica)])
 
     def _own(self) -> list[Family]:
         return continued(families(self._registry), self._predecessor)
 
 
-def _of_supervisor(replica: Replica) -> list[Family]:
+def of_supervisor(replica: Replica) -> list[Family]:
     """What the supervisor knows of the processes of its replica."""
     lives = [({"process": name}, board.read() or Life()) for name, board in replica.lives.items()]
     return [

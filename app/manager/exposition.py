@@ -28,6 +28,7 @@ def _soonest(one: float, other: float) -> float:
 _COMBINED: Final[Mapping[str, Callable[[float, float], float]]] = {
     "python_info": max,
     "kruise_manager_is_leader": max,
+    "kruise_manager_missing_rights": max,
     "kruise_serving_certificate_expiry_timestamp_seconds": _soonest,
 }
 
@@ -103,9 +104,16 @@ def _added(name: str, parts: Sequence[tuple[str, Family]]) -> Family:
 
 def text(found: Iterable[Family]) -> bytes:
     """The text Prometheus scrapes."""
+    all_of_them = list(found)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Ready(found))
-    return generate_latest(registry)
+    registry.register(_Ready(all_of_them))
+    shown = generate_latest(registry)
+    for family in all_of_them:
+        # Counters whose names OpenKruise chose have no ``_total``; prometheus-client heads every counter with it.
+        if family.type == "counter" and any(name == family.name for name, _, _ in family.samples):
+            for head in ("HELP", "TYPE"):
+                shown = shown.replace(f"# {head} {family.name}_total ".encode(), f"# {head} {family.name} ".encode())
+    return shown
 
 
 class _Ready(Collector):

@@ -37,10 +37,13 @@ GATES: Final[Mapping[str, Gate]] = {
     "PodWebhook": _beta("serve /mutate-pod and /validate-pod"),
     "KruiseDaemon": _beta("the node agent: image pulling, container restarts, probes"),
     "DaemonWatchingPod": _beta("the node agent watches the Pods of its node"),
+    "CloneSetStrictValidation": _alpha("CloneSets that OpenKruise admits with surely unmeant values are refused"),
     "CloneSetShortHash": _alpha("the label controller-revision-hash holds the bare hash"),
     "KruisePodReadinessGate": _alpha("the readiness gate KruisePodReady goes into every new Pod"),
     "PreDownloadImageForInPlaceUpdate": _alpha("images are pulled before a CloneSet or StatefulSet updates in place"),
     "PreDownloadImageForDaemonSetUpdate": _alpha("images are pulled before a DaemonSet updates"),
+    # Ours: OpenKruise replaces as many Pods as the surge has.
+    "CloneSetInPlaceSurge": _alpha("with maxSurge a CloneSet updates in place and takes the surge away again"),
     "CloneSetPartitionRollback": _alpha("raising a partition takes updated Pods back"),
     "CloneSetEventHandlerOptimization": _alpha("fewer Pod updates wake a CloneSet"),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),

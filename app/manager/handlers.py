@@ -23,11 +23,13 @@ from app.sidecars.launchpriority.step import LaunchPriorityStep
 from app.sidecars.sidecarset import admission as sidecarset
 from app.sidecars.sidecarset.selection import RecentSets, SidecarSetIndex
 from app.sidecars.sidecarset.step import Lookups, RefusalReport, SidecarSetStep
+from app.workloads.cloneset import admission as cloneset
+from app.workloads.cloneset.admission_lookups import StandaloneLookups
 
 
 def declarations(protected_kinds: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
     """What is registered for these protected kinds, in the order of ``build_handlers``, whatever the gates."""
-    return (*pod.WEBHOOKS, *sidecarset.WEBHOOKS, *deletion.webhooks(protected_kinds))
+    return (*pod.WEBHOOKS, *sidecarset.WEBHOOKS, *cloneset.WEBHOOKS, *deletion.webhooks(protected_kinds))
 
 
 #: Every declaration of this build: what RBAC and the reference page are made from.
@@ -44,6 +46,10 @@ class Surroundings:
     index: SidecarSetIndex
     injection: Lookups
     sidecarsets: sidecarset.SidecarSetLookups
+    #: SS-39: who remembers the sets let through; None where what is judged is never stored (standalone mode).
+    recent_sets: RecentSets | None = None
+    #: What CloneSet validation asks; None: there is no cluster.
+    clonesets: cloneset.CloneSetLookups | None = None
     #: Told of each Pod refused because of a SidecarSet.
     report_refusal: RefusalReport | None = None
     #: Which kinds are protected from deletion, whom to ask what they hold, and who is told of refusals.
@@ -68,7 +74,8 @@ def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
     )
     return (
         pod.pod_handler(steps),
-        *sidecarset.handlers(given.sidecarsets, RecentSets(given.index, given.clock)),
+        *sidecarset.handlers(given.sidecarsets, given.recent_sets),
+        *cloneset.handlers(given.clonesets or StandaloneLookups(given.gates.enabled)),
         *deletion.handlers(
             given.protected_kinds,
             given.deletion_lookups,

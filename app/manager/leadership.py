@@ -81,6 +81,15 @@ class Reconciling:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for controller in controllers:
-                    tasks.create_task(controller.run())
+                    tasks.create_task(_patiently(controller))
         finally:
             self._at_work = ()
+
+
+async def _patiently(controller: Work) -> None:
+    """A controller whose caches are not filled (a right is missing) waits on, and is no reason to stop the others."""
+    while True:
+        try:
+            return await controller.run()
+        except TimeoutError as error:
+            logger.error("%s: waiting on", error)  # noqa: TRY400 - it says all there is

@@ -33,6 +33,7 @@ class ManagerMetrics:
         self.reflectors = ReflectorCounters(self.registry)
         self.controllers = ControllerCounters(self.registry)
         self.queues = QueueCounters(self.registry)
+        self.clonesets = CloneSetCounters(self.registry)
         self.leadership = LeaderCounters(self.registry)
         self._responses = Counter(
             "rest_client_requests",
@@ -59,6 +60,16 @@ class ManagerMetrics:
             ["object"],
             registry=self.registry,
         )
+        self.missing_rights = Gauge(
+            "kruise_manager_missing_rights",
+            "Rights that the manager declares and was not granted; its log names them.",
+            registry=self.registry,
+        )
+        self.bypassed_pods = Counter(
+            "kruise_bypassed_pods",
+            "Pods without containers of a SidecarSet that selects them, created while the webhook was not registered.",
+            registry=self.registry,
+        )
         self.registration_failures = Counter(
             "kruise_registration_failures", "Attempts to register webhooks that failed.", registry=self.registry
         )
@@ -66,6 +77,53 @@ class ManagerMetrics:
     def responded(self, code: str, method: str, host: str) -> None:
         """One answer of the API server (the transport's hook)."""
         self._responses.labels(code, method, host).inc()
+
+
+class CloneSetCounters:
+    """What the CloneSet controller reports (CS-171, PM-188)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._leaks = Counter(
+            "cloneset_scale_expectation_leakage",
+            "Creations and deletions that the cache did not show in time.",
+            ["namespace", "name"],
+            registry=registry,
+        )
+        self._started = Counter(
+            "kruise_inplace_update",
+            "In-place updates of Pods that were begun.",
+            ["namespace", "kind"],
+            registry=registry,
+        )
+        self._failed = Counter(
+            "kruise_inplace_update_failed",
+            "In-place updates of Pods that could not be begun.",
+            ["namespace", "kind"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "kruise_inplace_update_duration_seconds",
+            "From the beginning of an in-place update, its grace period included, until it is complete.",
+            ["namespace", "kind"],
+            buckets=(1, 2, 5, 10, 30, 60, 120, 300, 600),
+            registry=registry,
+        )
+
+    def expectation_leaked(self, namespace: str, name: str) -> None:
+        """CS-52."""
+        self._leaks.labels(namespace, name).inc()
+
+    def in_place_started(self, namespace: str) -> None:
+        """An update was begun."""
+        self._started.labels(namespace, "CloneSet").inc()
+
+    def in_place_failed(self, namespace: str) -> None:
+        """An update could not be begun."""
+        self._failed.labels(namespace, "CloneSet").inc()
+
+    def in_place_finished(self, namespace: str, seconds: float) -> None:
+        """A Pod is updated."""
+        self._seconds.labels(namespace, "CloneSet").observe(seconds)
 
 
 class LeaderCounters:

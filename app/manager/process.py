@@ -8,6 +8,7 @@ do not notice the difference.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -18,7 +19,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from app.kube.client import Client
-from app.kube.clock import SystemClock
+from app.kube.clock import Clock, SystemClock
 from app.kube.config import load_config
 from app.kube.ratelimit import TokenBucket
 from app.kube.transport import AiohttpTransport
@@ -66,13 +67,16 @@ class Process:
         settings: Settings,
         environ: Mapping[str, str],
         make_parts: Callable[[Process], Sequence[Part]],
+        *,
+        clock: Clock | None = None,
+        rng: Random | None = None,
     ) -> None:
         self.name = name
         self.replica = replica
         self.settings = settings
         self.metrics = ManagerMetrics()
-        self.clock = SystemClock()
-        self.rng = Random()
+        self.clock = clock if clock is not None else SystemClock()
+        self.rng = rng if rng is not None else Random()
         self.stop = asyncio.Event()
         self.tasks = Tasks(self.stop)
         self.caches = Caches(settings.own_namespace)
@@ -129,13 +133,18 @@ class Process:
             self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
     def start_pod_cache(self) -> None:
-        """Fill the cache of Pods, which controllers read; the second call does nothing."""
+        """Fill the caches that only controllers read, Pods first of all; the second call does nothing."""
         if self._pod_cache_started:
             return
         self._pod_cache_started = True
         namespace = self.settings.flags.text("namespace")
-        reflector = self.caches.pod_reflector(self.client, self.rng, self.metrics.reflectors, namespace)
-        self.tasks.start(reflector.run(), "reflector of Pod")
+        for reflector in self.caches.controller_reflectors(self.client, self.rng, self.metrics.reflectors, namespace):
+            self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
+
+    def freeze(self) -> None:
+        """What was filled lives until the end: no collection need look at it again."""
+        gc.collect()
+        gc.freeze()
 
     # ---- the life of the process
 
@@ -149,16 +158,17 @@ class Process:
         self.replica.on_ring(self.name, self._publish)
         config = await load_config(self.settings.flags.text("kubeconfig"), environ=self._environ)
         transport = AiohttpTransport(config, on_response=self.metrics.responded)
-        self._client = Client(transport, self.clock, limiter=self._limiter())
         logger.info("%s: process %d, API server %s from %s", self.name, os.getpid(), config.host, config.source)
         try:
-            await self._work()
+            await self.work(Client(transport, self.clock, limit=self._limiter))
         finally:
             await transport.close()
             self._publish()
         self.tasks.raise_failure()
 
-    async def _work(self) -> None:
+    async def work(self, client: Client) -> None:
+        """Run the parts against this API server until ``stop`` is set, or one of their tasks fails."""
+        self._client = client
         self._parts = self._make_parts(self)
         try:
             self.done("start")

@@ -8,7 +8,6 @@ starts a new one, which is a candidate again; admission does not notice.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -28,21 +27,29 @@ from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.kube.leases import LeaderElector, LeaseTimes, identity
 from app.kube.objects import Lease, ObjectReference, decode_lease
+from app.kube.queue import RateLimits
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
 from app.kube.store import Change, Store
+from app.manager.bypassed import BypassReport
 from app.manager.debug import cache_lines, queue_lines
+from app.manager.gates import FeatureGates
 from app.manager.handlers import declarations
 from app.manager.leadership import Reconciling
+from app.manager.permissions import rules_of
 from app.manager.process import Process
 from app.manager.registration import CertificateSource, Registration
+from app.manager.rights import Rights
 from app.manager.serving import StartError
 from app.manager.settings import Settings
 from app.pods.readiness.controller import pod_readiness_controller
 from app.protection.deletion.table import load_table
 from app.sidecars.launchpriority import controller as launch_barrier
+from app.sidecars.sidecarset.controller import NAME as SIDECARSET_CONTROLLER
 from app.sidecars.sidecarset.controller import sidecarset_controller
 from app.sidecars.sidecarset.reconcile import Caches as SidecarSetCaches
+from app.workloads.cloneset import controller as cloneset
+from app.workloads.cloneset.settings import Gates
 
 logger = logging.getLogger(__name__)
 
@@ -62,20 +69,34 @@ class Reconciler:
         self._process = process
         self._webhook_processes = webhook_processes
         settings, client = process.settings, process.client
+        webhooks = declared_webhooks(settings)
+        self._injection_events = EventRecorder(client.named("events"), SIDECARSET_CONTROLLER)
+        self._bypassed = BypassReport(
+            process.caches,
+            process.clock,
+            self._injection_events,
+            process.metrics,
+            leading=lambda: bool(self._controllers),
+        )
         self._registration = Registration(
             client.named("registration"),
             certificate_source(process),
             endpoint,
-            declared_webhooks(settings),
+            webhooks,
             [kind for kind in KINDS if len(kind.versions) > 1],
             process.metrics,
             process.rng,
             process.replica.certificate,
             leading=lambda: process.state.leading,
+            may_have_been_away=self._bypassed.look,
+        )
+        self._rights = Rights(
+            client.named("rights"), settings.own_namespace, rules_of(settings, webhooks), process.metrics
         )
         self._controllers: Sequence[Controller] = ()
         self._launch_events = EventRecorder(client.named("events"), launch_barrier.NAME)
         times = settings.election
+        self._cloneset_events = EventRecorder(client.named("events"), cloneset.NAME)
         self._elector = self._candidate(times) if times is not None else None
         self._lease_events = EventRecorder(client.named("events"), identity_of(self._elector))
         self._reconciling = Reconciling(self._make_term, self._elector, self._took_over, one_term=not single)
@@ -89,10 +110,14 @@ class Reconciler:
         process, tasks, registration = self._process, self._process.tasks, self._registration
         await self._take_certificate()
         tasks.start(registration.run(), "registration")
+        tasks.start(self._rights.run(), "rights")
         for reflector in registration.watches(process.metrics.reflectors, self._watched_secret()):
             tasks.start(reflector.run(), f"watch of {reflector.resource.kind}")
         tasks.start(self._launch_events.run(), "events of the launch barrier")
+        tasks.start(self._cloneset_events.run(), "events of CloneSets")
         tasks.start(self._lease_events.run(), "events of the Lease")
+        tasks.start(self._injection_events.run(), "events of injection")
+        tasks.start(self._bypassed.run(), "Pods that came past admission")
         await registration.defined.wait()
         process.tell(defined=True)
         await process.until(
@@ -120,7 +145,7 @@ class Reconciler:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         self._stop_watching()
-        await self._launch_events.flush(1.0)
+        await asyncio.gather(self._launch_events.flush(1.0), self._cloneset_events.flush(1.0))
 
     def debug_pages(self) -> Mapping[str, list[str]]:
         """Caches and queues."""
@@ -163,7 +188,7 @@ class Reconciler:
         flags, process = self._process.settings.flags, self._process
         given = "leader-election-namespace" in flags.given
         return LeaderElector(
-            process.client.named("leader-election"),
+            process.client.named("leader-election", limited=False),
             name=flags.text("leader-election-id"),
             namespace=flags.text("leader-election-namespace") if given else process.settings.own_namespace,
             identity=identity(process.rng),
@@ -235,8 +260,7 @@ class Reconciler:
     async def _freeze(self) -> None:
         for store in self._process.caches.by_name.values():
             await store.wait_until_ready()
-        gc.collect()
-        gc.freeze()
+        self._process.freeze()
 
     def _make_controllers(self) -> Sequence[Controller]:
         process, caches = self._process, self._process.caches
@@ -251,7 +275,28 @@ class Reconciler:
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
-            pod_readiness_controller(client, caches.pods, metrics=metrics, queue_metrics=queue_metrics),
+            pod_readiness_controller(
+                client,
+                caches.pods,
+                arrival=cloneset.arrival(caches.clonesets),
+                metrics=metrics,
+                queue_metrics=queue_metrics,
+            ),
+            cloneset.cloneset_controller(
+                client,
+                caches.for_clonesets,
+                self._cloneset_events,
+                process.rng,
+                gates=cloneset_gates(process.settings.gates),
+                counters=process.metrics.clonesets,
+                expectation_timeout=process.settings.flags.seconds("expectation-timeout"),
+                force_expectations=process.settings.gates.enabled("ForceDeleteTimeoutExpectationGate"),
+                exclude_preparing_delete=process.settings.flags.boolean("cloneset-scaling-exclude-preparing-delete"),
+                workers=process.settings.flags.integer("cloneset-workers"),
+                limits=rate_limits(process.settings),
+                metrics=metrics,
+                queue_metrics=queue_metrics,
+            ),
         ]
         if process.settings.gates.enabled(launch_barrier.GATE):
             controllers.append(
@@ -272,14 +317,41 @@ def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
     return served(declared, settings.gates.enabled)
 
 
+def cloneset_gates(gates: FeatureGates) -> Gates:
+    """CS-176: the gates the plan of CloneSets asks."""
+    return Gates(
+        short_hash=gates.enabled("CloneSetShortHash"),
+        partition_rollback=gates.enabled("CloneSetPartitionRollback"),
+        preparing_update_as_update=gates.enabled("PreparingUpdateAsUpdate"),
+        recreate_on_claim_change=gates.enabled("RecreatePodWhenChangeVCTInCloneSetGate"),
+        budget=gates.enabled("PodUnavailableBudgetUpdateGate"),
+        env_from_metadata=gates.enabled("InPlaceUpdateEnvFromMetadata"),
+        vertical_scaling=gates.enabled("InPlaceWorkloadVerticalScaling"),
+        in_place_surge=gates.enabled("CloneSetInPlaceSurge"),
+    )
+
+
+def rate_limits(settings: Settings) -> RateLimits:
+    """CS-44: how often what failed is tried again."""
+    flags = settings.flags
+    return RateLimits(
+        base_delay=flags.seconds("rate-limiter-base-delay"),
+        max_delay=flags.seconds("rate-limiter-max-delay"),
+        qps=float(flags.integer("rate-limiter-qps")),
+        burst=flags.integer("rate-limiter-bucket-size"),
+    )
+
+
 def certificate_source(process: Process) -> CertificateSource:
     """Where this replica's certificates come from (D4 of sheet 08: external, folder, Secret)."""
     settings, clock = process.settings, process.clock
     client = process.client.named("certificates")
+    step = settings.flags.seconds("certificate-rotation-step")
     if settings.external_certificates and settings.certificate_folder is not None:
-        return ExternalFolder(settings.certificate_folder, clock)
+        return ExternalFolder(settings.certificate_folder, clock, step)
     if settings.external_certificates:
-        return ExternalSecret(client, clock, namespace=settings.own_namespace, name=settings.secret_name)
+        where = {"namespace": settings.own_namespace, "name": settings.secret_name}
+        return ExternalSecret(client, clock, **where, step_seconds=step)
     if settings.certificate_folder is not None:
         return FileCertificates(settings.certificate_folder, settings.certificate_hosts, clock, settings.renew_before)
     return SecretCertificates(
@@ -289,7 +361,7 @@ def certificate_source(process: Process) -> CertificateSource:
         name=settings.secret_name,
         hosts=settings.certificate_hosts,
         renew_before=settings.renew_before,
-        step_seconds=settings.flags.seconds("certificate-rotation-step"),
+        step_seconds=step,
     )
 
 

@@ -13,6 +13,7 @@ import binascii
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
@@ -63,6 +64,10 @@ REPAIRS_AT_ONCE: Final = 30
 REPAIRS_PER_SECOND: Final = 0.5
 #: MGR-120: how long the leader leaves an entry it does not know, which a replica on its way out may still serve.
 KEEP_UNKNOWN_SECONDS: Final = 60.0
+_CONFIGURATIONS: Final = (
+    (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
+    (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
+)
 
 
 class CertificateSource(Protocol):
@@ -121,7 +126,8 @@ class _Attempts:
 class Registration:
     """Keeps the API server's side of admission as declared.
 
-    ``board`` is where listeners take the certificate from.
+    ``board`` is where listeners take the certificate from. ``may_have_been_away`` is told, once the mutating
+    configuration is in place again after any change, since when it may not have been.
     """
 
     def __init__(
@@ -136,9 +142,10 @@ class Registration:
         board: Board[Certificate],
         *,
         leading: Callable[[], bool] = lambda: True,
+        may_have_been_away: Callable[[datetime], None] = lambda _: None,
     ) -> None:
         self._client = client
-        self._clock = client.clock
+        self.clock = client.clock
         self._certificates = certificates
         self._endpoint = endpoint
         self._webhooks = webhooks
@@ -146,17 +153,21 @@ class Registration:
         self._metrics = metrics
         self._board = board
         self._leading = leading
+        self._may_have_been_away = may_have_been_away
         self._rng = rng
         self._backoff = Backoff(rng, base=0.5, cap=RETRY_CAP_SECONDS)
-        self._repairs = TokenBucket(self._clock, qps=REPAIRS_PER_SECOND, burst=REPAIRS_AT_ONCE)
+        self._repairs = TokenBucket(self.clock, qps=REPAIRS_PER_SECOND, burst=REPAIRS_AT_ONCE)
         self._missing: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
         self._may_register = False
+        #: The mutating configuration (uid, generation) as it was last seen in place, and when.
+        self._in_place: tuple[str, int] | None = None
+        self._in_place_at = self.clock.now()
         #: (configuration, entry) → since when (monotonic) we lead and do not know it.
         self._unknown_since: dict[tuple[str, str], float] = {}
         #: Set once the API server was seen to have all CRDs of ours.
         self.defined = asyncio.Event()
-        #: Set once both configurations were seen in place.
+        #: Set once both configurations were seen in place, or put there.
         self.registered = asyncio.Event()
         self.current: CertificateSet | None = None
 
@@ -180,8 +191,7 @@ class Registration:
         ``secret`` is namespace and name of the certificates.
         """
         watched: list[tuple[Resource, str, str]] = [
-            (MUTATINGWEBHOOKCONFIGURATIONS, "", MUTATING_NAME),
-            (VALIDATINGWEBHOOKCONFIGURATIONS, "", VALIDATING_NAME),
+            *((resource, "", name) for resource, name in _CONFIGURATIONS),
             *((CUSTOMRESOURCEDEFINITIONS, "", kind.crd_name) for kind in self._kinds),
         ]
         if secret is not None:
@@ -216,7 +226,7 @@ class Registration:
                 delay = MISSING_SECONDS if self._missing else self._calm_seconds()
                 self._backoff.reset()
             try:
-                await self._clock.wait_for(self._wake.wait(), delay)
+                await self.clock.wait_for(self._wake.wait(), delay)
             except TimeoutError:
                 continue
 
@@ -226,7 +236,7 @@ class Registration:
         step = self._certificates.next_step_in
         if step is not None:
             moments.append(step)
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         moments += [since + KEEP_UNKNOWN_SECONDS - now for since in self._unknown_since.values()]
         return max(0.1, min(moments))
 
@@ -246,16 +256,19 @@ class Registration:
         complete = self._may_register and not self._missing
         for name, definition in definitions.items():
             complete &= bool(await attempts.result(self._sync_definition(name, definition)))
+        known = 0
         for resource, name, live in configurations if self._may_register else ():
-            complete &= bool(await attempts.result(self._sync_configuration(resource, name, live)))
+            done = await attempts.result(self._sync_configuration(resource, name, live))
+            complete &= bool(done)
+            known += done is not None
         # After the bundle: who is asked to trust a new certificate was told about its CA first.
         self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
-        if not self._missing and definitions:
-            self.defined.set()
+        if not self._missing:
+            self.defined.set()  # those we may not see are taken to be there: the caches will tell
+        if known == len(_CONFIGURATIONS):
+            self.registered.set()  # a definition that cannot be written holds up no review
         attempts.raise_first()
-        if self._may_register:
-            self.registered.set()
 
     async def use_certificate(self) -> None:
         """Make sure of the certificate and hand it to the listeners."""
@@ -316,10 +329,7 @@ class Registration:
 
     async def _read_configurations(self, attempts: _Attempts) -> list[tuple[Resource, str, dict[str, Any] | None]]:
         found: list[tuple[Resource, str, dict[str, Any] | None]] = []
-        for resource, name in (
-            (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
-            (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
-        ):
+        for resource, name in _CONFIGURATIONS:
             try:
                 live = await attempts.result(self._client.get(resource, name))
             except NotFound:
@@ -343,6 +353,8 @@ class Registration:
                 prune = leading and self._unknown_long_enough(name, unknown_entries(live, desired))
                 body = updated(live, desired, leading=leading, prune=prune)
                 if body is None:
+                    if name == MUTATING_NAME:
+                        self._seen_in_place(live["metadata"])
                     return True
                 await self._repairs.take()
                 await self._client.replace(resource, name, body)
@@ -352,8 +364,16 @@ class Registration:
         self._repaired(what)
         return False
 
+    def _seen_in_place(self, metadata: Mapping[str, Any]) -> None:
+        """Whoever deleted, changed or repaired it since: reviews may not have been asked for meanwhile (MGR-123)."""
+        seen = (str(metadata.get("uid", "")), int(metadata.get("generation", 0)))
+        before, since = self._in_place, self._in_place_at
+        self._in_place, self._in_place_at = seen, self.clock.now()
+        if before not in (None, seen):
+            self._may_have_been_away(since)
+
     def _unknown_long_enough(self, configuration: str, unknown: frozenset[str]) -> bool:
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         self._unknown_since = {
             key: since for key, since in self._unknown_since.items() if key[0] != configuration or key[1] in unknown
         }

@@ -60,6 +60,12 @@ class Settings:
             return "127.0.0.1" if self.webhook_host == "localhost" else self.webhook_host
         return ""
 
+    @property
+    def among_others(self) -> bool:
+        """Whether a Service or load balancer sends us reviews, which takes a while to learn that we are going."""
+        own = self.flags.text("webhook-bind-address")
+        return self.webhook_host not in _LOOPBACK or own not in ("", self.webhook_host)
+
     def endpoint(self, port: int) -> Endpoint:
         """How the API server reaches the port we listen on (MGR-42)."""
         if self.webhook_host:

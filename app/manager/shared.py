@@ -141,6 +141,12 @@ class Replica:
         self._flags = mmap.mmap(-1, 1)
         self._bells = {name: _bell() for name in processes}
 
+    def close(self) -> None:
+        """Give the pipes back; only for who makes many replicas in one process."""
+        for ends in self._bells.values():
+            for end in ends:
+                os.close(end)
+
     def state(self, name: str) -> State:
         """How far a process is."""
         return self.states[name].read() or State()

@@ -25,7 +25,7 @@ from app.api import names
 from app.api.conversion import convert
 from app.api.kind import KindDefinition
 from app.api.registry import find_kind
-from app.api.sidecarset import SidecarSet
+from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.api.structural import unknown_fields
 from app.kube import patches
 from app.kube.admission import (
@@ -186,8 +186,15 @@ class Standalone:
                 raise ManifestError(f"{manifest.at('metadata')}: {manifest.kind}: metadata.name: is required")
             kind = find_kind(api_version, manifest.kind)
             if kind is not None:
-                self._refuse_second(manifest, content, before)
+                if kind is SIDECAR_SET:
+                    self._refuse_second(manifest, content, before)
                 admitted = _with_identity(await self._admitted(manifest, kind, others), self._version)
+                if kind is not SIDECAR_SET:
+                    called = f"{manifest.kind} {manifest.name}"
+                    logger.warning(
+                        "%s: %s is right, but nothing is done about it without a cluster", manifest.at(), called
+                    )
+                    continue
                 stored = _Stored(admitted, SidecarSet.model_validate(admitted))
                 content.sidecarsets[manifest.name] = stored
                 others.append(stored.model)

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from app.kube.errors import KubeError
+
 logger = logging.getLogger(__name__)
 
 
@@ -30,6 +32,11 @@ class Tasks:
         if finish is not None:
             self._finishing[task] = finish
         return task
+
+    @property
+    def all(self) -> tuple[asyncio.Task[Any], ...]:
+        """Every task that was started, ended or not."""
+        return tuple(self._tasks)
 
     async def until_stopped(self, coroutine: Coroutine[Any, Any, Any]) -> bool:
         """Run it in the foreground. True if it finished, False if the stop came first; raises what it raises."""
@@ -67,5 +74,8 @@ class Tasks:
             return
         if self._failure is None:
             self._failure = error
-        logger.error("%s failed", task.get_name(), exc_info=error)
+        if isinstance(error, KubeError):  # it says what happened
+            logger.error("%s ended: %s", task.get_name(), error)
+        else:
+            logger.error("%s failed", task.get_name(), exc_info=error)
         self._stop.set()

@@ -6,7 +6,6 @@ writes nothing to the cluster but events about refusals.
 
 from __future__ import annotations
 
-import gc
 import logging
 import socket
 from collections.abc import Mapping
@@ -33,6 +32,8 @@ from app.protection.deletion.refusals import ProtectionLog, RefusalRecord
 from app.protection.deletion.table import load_table
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups
 from app.sidecars.sidecarset.refusal_events import refusal_events
+from app.sidecars.sidecarset.selection import RecentSets
+from app.workloads.cloneset.admission_lookups import ClusterLookups as CloneSetClusterLookups
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Admission:
         self._reconciler = reconciler
         self._events = EventRecorder(process.client.named("events"), "sidecarset-controller")
         self._readiness = Readiness(process.replica, process.name, webhook_processes, reconciler)
-        self._app = self._build()
+        self.app = self._build()
         self._server: Server | None = None
         self._context: ServingContext | None = None
         self._certificate_seen = 0
@@ -88,21 +89,19 @@ class Admission:
         await process.until(lambda: process.replica.state(self._reconciler).defined)
         process.start_common_caches()
         await self._caches_filled()
-        self._app.starting = ""
+        self.app.starting = ""
         self._readiness.self_check = self_check(self._listeners.webhook.getsockname(), self._ca_bundle)
         process.done("caches")
-        # What lives until the end need not be looked at by every collection.
-        gc.collect()
-        gc.freeze()
+        process.freeze()
         logger.info("%s: ready to answer on port %d", process.name, self._listeners.webhook_port)
 
     async def wind_down(self) -> None:
         """Stop being ready, let everybody hear it, finish what is in flight."""
-        self._app.draining = True
+        self.app.draining = True
         if self._server is None:
             return
         logger.info("%s: stopping: finishing what is in flight", self._process.name)
-        if not self._process.settings.webhook_host:  # the Service still sends reviews until it has heard
+        if self._process.settings.among_others:
             await self._process.clock.sleep(DRAIN_SECONDS)
         self._server.stop()
         await self._events.flush(1.0)
@@ -110,10 +109,10 @@ class Admission:
     def debug_pages(self) -> Mapping[str, list[str]]:
         """Caches and the last decisions."""
         name = self._process.name
-        last = self._app.decisions[-1] if self._app.decisions else None
+        last = self.app.decisions[-1] if self.app.decisions else None
         if last is not self._last_shown:
             self._last_shown = last
-            self._decision_lines = [f"{decision.line()}  [{name}]" for decision in self._app.decisions]
+            self._decision_lines = [f"{decision.line()}  [{name}]" for decision in self.app.decisions]
         return {"caches": cache_lines(name, self._process.caches.for_admission), "decisions": self._decision_lines}
 
     # ---- certificate
@@ -128,10 +127,14 @@ class Admission:
         self._take_certificate()
         if self._context is None:
             raise StartError("the serving certificate cannot be used")
-        self._server = Server(self._app, tls=self._context.listener, grace_seconds=GRACE_SECONDS)
-        server = self._server.serve([self._listeners.webhook])
-        process.tasks.start(server, "admission server", finish=self._server.stop)
+        self.listen(self._context)
         process.done("certificate")
+
+    def listen(self, context: ServingContext) -> None:
+        """Answer what comes to the webhook port."""
+        self._server = Server(self.app, tls=context.listener, grace_seconds=GRACE_SECONDS)
+        server = self._server.serve([self._listeners.webhook])
+        self._process.tasks.start(server, "admission server", finish=self._server.stop)
 
     async def _follow_certificate(self) -> None:
         while True:
@@ -171,10 +174,12 @@ class Admission:
         process = self._process
         seconds = process.settings.flags.seconds("controller-cache-sync-timeout")
         for what, store in process.caches.for_admission.items():
+            if not store.ready:
+                process.need("caches", f"{what} are not filled yet")
             try:
                 await process.clock.wait_for(store.wait_until_ready(), seconds)
             except TimeoutError:
-                raise StartError(f"cache of {what}: not filled within {seconds:g} s") from None
+                raise StartError(f"cache of {what}: not filled within {seconds:g} s; the log says why") from None
 
     def _serve_probes(self) -> None:
         process, listeners = self._process, self._listeners
@@ -194,7 +199,7 @@ class Admission:
     def _build(self) -> AdmissionApp:
         process = self._process
         settings, caches = process.settings, process.caches
-        asking = process.client.named("admission")
+        asking = process.client.named("admission", limited=False)  # a review is being waited for
         protection_log = ProtectionLog(Path(settings.flags.text("protection-log-path")))
         protection_log.check()
         handlers = build_handlers(
@@ -210,6 +215,8 @@ class Admission:
                     caches.sidecarsets.list,
                     defaults_allowed=settings.gates.enabled("SidecarSetPatchPodMetadataDefaultsAllowed"),
                 ),
+                recent_sets=RecentSets(caches.index, process.clock),
+                clonesets=CloneSetClusterLookups(asking, settings.own_namespace, settings.gates.enabled),
                 report_refusal=refusal_events(self._events, caches.sidecarsets.get),
                 protected_kinds=load_table(settings.policies),
                 deletion_lookups=LiveLookups(asking),

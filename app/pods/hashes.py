@@ -48,3 +48,8 @@ def safe_encode(text: str) -> str:
 def random_suffix(rng: Random, length: int = 5) -> str:
     """``length`` random characters of the alphabet, as the API server appends to a generateName."""
     return "".join(rng.choice(ALPHABET) for _ in range(length))
+
+
+def deep_hash(data: bytes) -> int:
+    """The 32-bit hash the kubelet takes of a container: FNV-1a over Go's rendering of the bytes (PM-137)."""
+    return fnv32a(f"([]uint8)[{' '.join(map(str, data))}]".encode())

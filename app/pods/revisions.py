@@ -10,6 +10,10 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
 
+import orjson
+
+from app.api.gojson import dumps_go
+from app.kube.objects import ControllerRevision
 from app.pods.hashes import fnv32, safe_encode
 
 NAME_LIMIT = 223
@@ -72,6 +76,24 @@ class Reuse:
 RevisionPlan: TypeAlias = Unchanged | Renumber | Create
 
 
+def revision_of(stored: ControllerRevision) -> Revision:
+    """A stored ControllerRevision as the plans see it; its data with sorted keys, however it was stored (PM-87)."""
+    metadata = stored.metadata
+    controller = metadata.controller
+    return Revision(
+        name=metadata.name,
+        number=stored.revision,
+        data=dumps_go(orjson.loads(bytes(stored.data)), sort_keys=True).encode(),
+        created=metadata.creation_timestamp.isoformat() if metadata.creation_timestamp else "",
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        controller_uid=controller.uid if controller else "",
+        deleting=metadata.deletion_timestamp is not None,
+        labels=metadata.labels,
+        annotations=metadata.annotations,
+    )
+
+
 def revision_hash(data: bytes, collision_count: int | None) -> str:
     """PM-82: FNV-1 of the data and the decimal collision count, in the alphabet without vowels."""
     salt = b"" if collision_count is None else str(collision_count).encode()
@@ -81,6 +103,21 @@ def revision_hash(data: bytes, collision_count: int | None) -> str:
 def revision_name(workload: str, digest: str) -> str:
     """PM-83: the workload's name, cut, and the hash."""
     return f"{workload[:NAME_LIMIT]}-{digest}"
+
+
+def short_hash(revision: str) -> str:
+    """The part of a revision's name after the last ``-``; a bare hash is its own."""
+    return revision.rpartition("-")[2]
+
+
+def is_same_revision(one: str, other: str) -> bool:
+    """PM-78, CS-75: equal names, or equal hashes where one side is written short; nothing is the same as nothing."""
+    return bool(one) and bool(other) and (one == other or short_hash(one) == short_hash(other))
+
+
+def current_revision(recorded: str, ordered: Sequence[Revision], update: Revision) -> Revision:
+    """PM-92: the one a workload's status names, if it still stands, else the update revision."""
+    return next((revision for revision in ordered if revision.name == recorded), update)
 
 
 def in_order(revisions: Iterable[Revision]) -> list[Revision]:

@@ -109,6 +109,17 @@ def test_a_configuration_is_written_only_if_it_differs() -> None:
     assert updated({"metadata": {"name": "x"}}, empty) is None
 
 
+@pytest.mark.behaviour("MGR-41")
+def test_a_template_that_openkruise_left_is_neither_used_nor_touched() -> None:
+    desired = mutating_configuration(WEBHOOKS, SERVICE, "Q0E=")
+    annotations = {"template": '[{"name": "mpod.kb.io", "failurePolicy": "Ignore"}]'}
+    live = {**desired, "metadata": {"name": "x", "resourceVersion": "7", "annotations": annotations}, "webhooks": []}
+    written = updated(live, desired)
+    assert written is not None
+    assert written["webhooks"] == desired["webhooks"]
+    assert written["metadata"]["annotations"] == annotations
+
+
 def test_match_conditions_are_left_out_where_there_are_none() -> None:
     plain = Webhook("a.b.c", "/a", True, (Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),), "test")
     with_condition = Webhook(

@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests.cluster import binaries, credentials, network
 from tests.cluster.credentials import ADMIN, Identity
 from tests.cluster.errors import ClusterError
-from tests.cluster.process import wait_until
+from tests.cluster.process import end, wait_until
 from tests.cluster.run import Run
 
 LOOPBACK = "127.0.0.1"
@@ -59,6 +59,7 @@ class ControlPlane:
         self._scheduler = scheduler
         self._address = address
         self._run = run
+        self._api_server: list[str | Path] = []
 
     @classmethod
     def of_run(cls, run: Run) -> Self:
@@ -225,7 +226,13 @@ class ControlPlane:
         ]
         self.run.start(binaries.ETCD, [commands[binaries.ETCD], *etcd])
         flags = [*self._api_server_flags(client_url, api_port), *self._api_server_args]
-        self.run.start(binaries.API_SERVER, [commands[binaries.API_SERVER], *flags])
+        self._api_server = [commands[binaries.API_SERVER], *flags]
+        self.run.start(binaries.API_SERVER, self._api_server)
+
+    def restart_api_server(self) -> None:
+        """End the API server at once, as a crash does, and start it again with the same flags. Does not wait for it."""
+        end(self.run.processes[binaries.API_SERVER])
+        self.run.start(binaries.API_SERVER, self._api_server)
 
     def wait_until_ready(self) -> None:
         """Wait for the API server, start its clients, and wait for what every Pod needs."""

@@ -53,6 +53,23 @@ def build(context: Path = ROOT) -> Path:
         return target
 
 
+def extract_before(folder: Path) -> None:
+    """Put the sources as they were before the last commit that changed what the image is built from into `folder`."""
+    parts = ["Dockerfile", ".dockerignore", *_lets_in(ROOT)]
+    changed = _git("rev-list", "--max-count=1", "HEAD", "--", *parts).decode().strip()
+    before = f"{changed}^"
+    archive = subprocess.run(["tar", "-x", "-C", str(folder)], input=_git("archive", before), check=False)
+    if archive.returncode:
+        raise ClusterError(f"the sources of {before} cannot be put into {folder}")
+
+
+def _git(*arguments: str) -> bytes:
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
+    if done.returncode:
+        raise ClusterError(f"git {arguments[0]}: {done.stderr.decode().strip()}: this needs the history of the sources")
+    return done.stdout
+
+
 def _build_into(target: Path, context: Path, base: str) -> None:
     began = time.monotonic()
     volumes = [f"--volume={path}:{path}:ro" for path in _FOR_PIP if Path(path).exists()]
@@ -104,13 +121,16 @@ def _apt_configuration() -> Iterator[str]:
 def _digest(context: Path) -> str:
     """What identifies the image: the Dockerfile and every file that `.dockerignore` lets in."""
     found = hashlib.sha256()
-    lets_in = [line[1:] for line in (context / ".dockerignore").read_text().splitlines() if line.startswith("!")]
-    for name in ["Dockerfile", ".dockerignore", *sorted(lets_in)]:
+    for name in ["Dockerfile", ".dockerignore", *sorted(_lets_in(context))]:
         for path in sorted(_files(context / name)):
             content = path.read_bytes()
             found.update(f"{path.relative_to(context)} {len(content)}\n".encode())
             found.update(content)
     return found.hexdigest()[:16]
+
+
+def _lets_in(context: Path) -> list[str]:
+    return [line[1:] for line in (context / ".dockerignore").read_text().splitlines() if line.startswith("!")]
 
 
 def _files(path: Path) -> Iterator[Path]:

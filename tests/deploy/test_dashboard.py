@@ -1,4 +1,4 @@
-"""The Grafana dashboard: every panel asks for metrics that the manager exports, by labels they have."""
+"""The Grafana dashboard and the alerts: each asks for metrics that the manager exports, by labels they have."""
 
 import json
 import re
@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 
+from app.manager.counts import of_supervisor
 from app.manager.exposition import families, merged, text
 from app.manager.metrics import ManagerMetrics
+from app.manager.shared import Replica
+from tests.deploy.rendering import ROOT, find, render
 
 DASHBOARD: dict[str, Any] = json.loads(
     (Path(__file__).resolve().parents[2] / "deploy/dashboards/pykruise.json").read_text("utf-8")
 )
 #: Words of PromQL, and labels that Prometheus itself gives.
-FUNCTIONS = {"count", "sum", "min", "rate", "increase", "histogram_quantile", "time", "label_values"}
+FUNCTIONS = {"absent", "count", "sum", "min", "max", "rate", "increase", "histogram_quantile", "time", "label_values"}
 GIVEN_LABELS = {"namespace", "pod"}
 GROUPING = re.compile(r"\bby \(([^)]*)\)")
 
@@ -47,7 +50,8 @@ def filled_metrics() -> ManagerMetrics:
 def exported() -> dict[str, set[str]]:
     """Name of a series → the labels its samples have."""
     found: dict[str, set[str]] = {}
-    for line in text(merged({"webhook-0": families(filled_metrics().registry)})).decode().splitlines():
+    of_processes = merged({"webhook-0": families(filled_metrics().registry)})
+    for line in text([*of_processes, *of_supervisor(Replica(("webhook-0",)))]).decode().splitlines():
         if line and not line.startswith("#"):
             match = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? ", line)
             assert match is not None
@@ -98,3 +102,20 @@ def test_variables_and_panels_are_whole() -> None:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24
         assert panel["type"] == "row" or panel["description"]
+
+
+@pytest.mark.controlplane
+def test_alerts_ask_for_what_the_manager_exports_and_are_explained() -> None:
+    documents = render("prometheusRule.enabled=true", "prometheusRule.labels.release=prometheus")
+    rule = find(documents, "PrometheusRule", "kruise-controller-manager")
+    assert rule["metadata"]["labels"]["release"] == "prometheus"
+    manual = (ROOT / "docs/operations.md").read_text("utf-8")
+    known = exported()
+    for alert in rule["spec"]["groups"][0]["rules"]:
+        expression = alert["expr"]
+        assert series(expression)
+        assert series(expression) <= known.keys(), expression
+        assert expression.count("{") == expression.count('namespace="kruise-system"'), expression
+        kept = {label.strip() for group in GROUPING.findall(expression) for label in group.split(",")}
+        assert set(re.findall(r"\$labels\.(\w+)", alert["annotations"]["summary"])) <= kept
+        assert f"`{alert['alert']}`" in manual

@@ -2,8 +2,14 @@
 
 import base64
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -13,13 +19,28 @@ from tests.cluster.cluster import RUN_NAME, Cluster, left_over
 from tests.cluster.run import Run
 from tests.deploy.release import NAMESPACE, Release
 from tests.deploy.rendering import find, render
-from tests.scenarios.world import eventually
+from tests.scenarios.test_deletion_protection import (
+    DEFINITION,
+    FORBIDDEN,
+    INGRESS,
+    LABEL,
+    SERVICE,
+    labelled,
+    workload,
+)
+from tests.scenarios.test_launch_order import BECOMES_READY_AFTER, container, pod, started
+from tests.scenarios.world import World, eventually
 
 pytestmark = pytest.mark.cluster
 
 CONFIGURATIONS = [
     (f"{kind}webhookconfiguration", f"kruise-{kind}-webhook-configuration") for kind in ("mutating", "validating")
 ]
+NAMESPACE_MANIFEST = """
+apiVersion: v1
+kind: Namespace
+metadata: {{name: web, labels: {{{label}}}}}
+"""
 SIDECAR_SET = {
     "apiVersion": "apps.kruise.io/v1beta1",
     "kind": "SidecarSet",
@@ -39,17 +60,26 @@ def no_cluster() -> None:
 
 
 @pytest.fixture(scope="module")
-def release(no_cluster: None) -> Iterator[Release]:
+def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sources before the last change of what the image is built from."""
+    folder = tmp_path_factory.mktemp("before")
+    ourimage.extract_before(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def release(no_cluster: None, before: Path) -> Iterator[Release]:
     """Nothing installed yet; our image is in the registry under the name the chart asks for."""
     image: str = find(render(), "Deployment", "kruise-controller-manager")["spec"]["template"]["spec"]["containers"][0][
         "image"
     ]
     layout = ourimage.build()
-    with Cluster() as started:
-        before = started.run.before
-        started.registry.add_layout(image, layout)
-        yield Release(started.kubectl, started.kubeconfig)
-    assert left_over(before) == []
+    with Cluster() as cluster:
+        untouched = cluster.run.before
+        cluster.registry.add_layout(image, layout)
+        cluster.registry.add_layout(f"{image.rpartition(':')[0]}:before", ourimage.build(before))
+        yield Release(cluster.kubectl, cluster.kubeconfig)
+    assert left_over(untouched) == []
 
 
 def pods(release: Release) -> dict[str, str]:
@@ -92,7 +122,7 @@ def test_the_image_holds_what_runs_and_runs_without_rights() -> None:
     assert (made["Entrypoint"], made["Cmd"]) == (["pykruise"], ["manager"])
 
 
-@pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22", "MGR-24")
+@pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22", "MGR-24", "PW-28")
 def test_two_replicas_on_two_nodes_get_ready(release: Release) -> None:
     release.install("--wait", "--timeout=120s")
     listed = release.kubectl("get", "pods", "-n", NAMESPACE, "--no-headers").stdout.splitlines()
@@ -128,6 +158,64 @@ def test_a_pod_gets_its_sidecar_and_both_containers_run(release: Release) -> Non
     )
 
 
+def test_containers_start_in_their_order(release: Release) -> None:  # U-68
+    default = World(release.kubectl, "default", real_containers=True)
+    default.apply(pod(*map(container, "abc"), annotation="Ordered"))
+    eventually(lambda: default.pod_is_ready("ordered"), "all containers are ready", 120)
+    times = started(default)
+    assert sorted(times, key=lambda name: times[name]) == ["a", "b", "c"]
+    for before, after in pairwise("abc"):
+        # Times are reported in whole seconds.
+        assert (times[after] - times[before]).total_seconds() >= BECOMES_READY_AFTER - 1
+    release.kubectl("delete", "pod", "ordered", "--wait=false")
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet"])
+def test_protected_workloads_stay(release: Release, kind: str) -> None:  # U-90
+    with protected(release, kind.lower(), workload(kind, "Always", 1)) as web:
+        refused(web, "Always")
+        web("label", "--overwrite", f"{LABEL}=Cascading")
+        refused(web, "Cascading and replicas 1>0")
+        web("scale", "--replicas=0")
+        assert web("delete", "--wait=false").returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["Namespace", "Service", "Ingress", "CustomResourceDefinition"])
+def test_what_else_is_protected_stays(release: Release, kind: str) -> None:  # U-90
+    manifests = {
+        "Namespace": NAMESPACE_MANIFEST.format(label=labelled("Always")),
+        "Service": SERVICE.format(name="web", label=labelled("Always")),
+        "Ingress": INGRESS.format(label=labelled("Always")),
+        "CustomResourceDefinition": DEFINITION.format(group="shop.example.com", label=labelled("Always")),
+    }
+    names = {"CustomResourceDefinition": "widgets.shop.example.com"}
+    with protected(release, kind.lower(), manifests[kind], names.get(kind, "web")) as web:
+        refused(web, "Always")
+        if kind == "Namespace":
+            web("label", "--overwrite", f"{LABEL}=Cascading")
+            release.kubectl("wait", "--for=create", "-n", "web", "serviceaccount/default", "--timeout=20s")
+            release.kubectl("run", "-n", "web", "busy", "--image=nginx:1.25")
+            refused(web, "Cascading and active pods 1>0")
+        web("label", f"{LABEL}-")
+        assert web("delete", "--wait=false").returncode == 0
+
+
+@contextmanager
+def protected(release: Release, kind: str, manifest: str, name: str = "web") -> Iterator[Callable[..., Any]]:
+    """An object with the label; gives kubectl for a verb on it. Whatever happens, its label goes."""
+    release.kubectl("apply", "-f", "-", stdin=manifest)
+    try:
+        yield lambda verb, *arguments: release.kubectl(verb, kind, name, *arguments, check=False)
+    finally:
+        release.kubectl("label", kind, name, f"{LABEL}-", check=False)
+
+
+def refused(web: Callable[..., Any], reason: str) -> None:
+    deleted = web("delete", "--wait=false")
+    assert deleted.returncode != 0
+    assert f"{FORBIDDEN}{reason}" in deleted.stderr
+
+
 def test_older_versions_are_converted_through_the_service(release: Release) -> None:
     found = json.loads(
         release.kubectl("get", "sidecarsets.v1alpha1.apps.kruise.io", "log-shipper", "-o", "json").stdout
@@ -159,7 +247,7 @@ def test_a_gate_nobody_knows_is_refused_before_anything_changes(release: Release
     assert pods(release) == names
 
 
-@pytest.mark.behaviour("MGR-43", "MGR-100")
+@pytest.mark.behaviour("MGR-43", "MGR-100", "MGR-40")
 def test_a_gate_switched_off_changes_that_feature_only(release: Release) -> None:
     before = {configuration: registered(release, configuration) for configuration in CONFIGURATIONS}
     roll_out(release, "featureGates=PodWebhook=false")
@@ -178,23 +266,62 @@ def test_certificates_of_somebody_else_are_served(release: Release) -> None:
     data = {name: base64.b64encode(content).decode() for name, content in files.items()}
     metadata = {"name": "certs-of-others", "namespace": NAMESPACE}
     release.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data})
-    roll_out(release, "featureGates=EnableExternalCerts=true", "externalCerts.secretName=certs-of-others")
+    roll_out(
+        release,
+        "featureGates=EnableExternalCerts=true",
+        "externalCerts.secretName=certs-of-others",
+        "manager.extraArgs={--certificate-rotation-step=5s}",
+    )
 
     def trusted() -> set[str]:
         found = [webhook for configuration in CONFIGURATIONS for webhook in release.get(*configuration)["webhooks"]]
         return {webhook["clientConfig"]["caBundle"] for webhook in found}
 
-    eventually(lambda: trusted() == {made.ca_bundle}, "their authority is trusted", seconds=120)
     assert "log-shipper" in containers_of_new_pod(release, "web-5")
+    eventually(lambda: trusted() == {made.ca_bundle}, "their authority alone is trusted", seconds=120)
+    assert "log-shipper" in containers_of_new_pod(release, "web-6")
 
 
-def test_an_uninstall_leaves_nothing_that_would_refuse_a_pod(release: Release) -> None:
+def test_an_uninstall_leaves_nothing_of_ours_and_pods_can_be_created(release: Release) -> None:
     release.uninstall("--timeout=180s")
-    for kind in (
-        *("mutatingwebhookconfigurations", "validatingwebhookconfigurations", "crds"),
-        *("clusterroles", "clusterrolebindings"),
-    ):
-        left = release.kubectl("get", kind, "-o", "name").stdout.split()
-        assert [name for name in left if "kruise" in name] == []
-    assert "NotFound" in release.kubectl("get", "namespace", NAMESPACE, check=False).stderr
+    assert left_behind(release) == []
     assert containers_of_new_pod(release, "web-4") == ["web-4"]
+
+
+def left_behind(release: Release) -> list[str]:
+    """Everything in the cluster that has our name; Pods and what is in their namespaces have others."""
+    listable = ["api-resources", "--namespaced=false", "--verbs=list", "-o", "name"]
+    kinds = release.kubectl(*listable).stdout.split()
+    return [
+        line
+        for kind in kinds
+        for line in release.kubectl("get", kind, "-o", "name", check=False).stdout.split()
+        if "kruise" in line
+    ]
+
+
+@pytest.mark.behaviour("MGR-100", "MGR-101")
+def test_an_upgrade_from_the_release_before_forgets_and_refuses_no_pod(release: Release, before: Path) -> None:
+    """Its chart and its image; Pods are created all the while."""
+    chart = str(before / "deploy" / "chart")
+    release.helm("install", "kruise", chart, "--set=manager.image.tag=before", "--wait", "--timeout=120s")
+    release.apply(SIDECAR_SET)
+    old = pods(release)
+    upgrade = Thread(target=release.upgrade, args=("--reset-values", "--wait", "--timeout=180s"))
+    upgrade.start()
+    created = 0
+    dry_run = ["run", "probe", "--image=nginx:1.25", "--labels=app=web", "--dry-run=server", "-o", "json"]
+    deadline = time.monotonic() + 240
+    while upgrade.is_alive() or pods(release).keys() & old.keys():
+        assert time.monotonic() < deadline, "the old replicas are still there"
+        found = json.loads(release.kubectl(*dry_run).stdout)
+        assert "log-shipper" in [container["name"] for container in found["spec"]["containers"]]
+        created += 1
+    upgrade.join()
+    assert created > 10
+    eventually(lambda: leader(release) in pods(release), "one of the new replicas leads", seconds=30)
+    assert len(pods(release)) == 2
+    containers = release.get("pods", "-n", NAMESPACE)["items"][0]["spec"]["containers"]
+    assert containers[0]["image"].endswith(":v0.1.0")
+    release.uninstall("--timeout=180s")
+    assert left_behind(release) == []

@@ -169,12 +169,18 @@ async def test_an_unreadable_answer_is_an_error_with_its_request(body):
         await client.get(PODS, "x", "shop", decode=decode_pod)
 
 
+@pytest.mark.behaviour("MGR-11")
 @virtual
-async def test_a_rate_limit_spreads_requests():
+async def test_a_rate_limit_spreads_requests_and_each_named_client_has_its_own():
     clock = VirtualClock()
     connections = Connections()
-    connections.answers.extend([json_response(200, {})] * 5)
-    client = Client(connections, clock).named("slow", TokenBucket(clock, qps=2, burst=3))
+    connections.answers.extend([json_response(200, {})] * 25)
+    limited = Client(connections, clock, limit=lambda: TokenBucket(clock, qps=2, burst=3))
+    client, other, urgent = limited.named("slow"), limited.named("other"), limited.named("urgent", limited=False)
+    for _ in range(3):
+        await other.get(NAMESPACES, "shop")
+    for _ in range(10):
+        await urgent.get(NAMESPACES, "shop")
     times = []
     for _ in range(5):
         await client.get(NAMESPACES, "shop")

@@ -67,6 +67,7 @@ async def test_waiting_is_counted_from_the_first_look_that_found_it():
     assert again.waited == 0
 
 
+@pytest.mark.behaviour("PM-96")
 @virtual
 async def test_updates_are_expected_for_one_revision_at_a_time():
     updates: UpdateExpectations[str] = UpdateExpectations(VirtualClock())

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from datetime import timedelta
 from random import Random
 
 import pytest
@@ -14,7 +15,7 @@ from app.kube.client import Client
 from app.kube.clock import rfc3339_micro
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.leases import LeaderElector, LeadershipLost, LeaseTimes, identity
-from app.kube.virtualtime import VirtualClock
+from app.kube.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, running, status_body, until, virtual
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kruise-system/leases/kruise-manager"
@@ -35,8 +36,8 @@ class Metrics:
 class Candidate:
     """A replica that notes when it leads."""
 
-    def __init__(self, server, name: str, *, seed: int = 1, **options) -> None:
-        self.clock = VirtualClock()
+    def __init__(self, server, name: str, *, seed: int = 1, days_ahead: float = 0, **options) -> None:
+        self.clock = VirtualClock(EPOCH + timedelta(days=days_ahead))
         self.metrics = Metrics()
         self.elector = LeaderElector(
             Client(server, self.clock),
@@ -127,6 +128,20 @@ async def test_a_candidate_that_dies_is_followed_after_the_lease_has_expired():
         await one.clock.sleep(30)
         first.cancel()
         await until(lambda: two.leads)
+    assert 13 <= two.since[0] - one.until[0] <= 15 + 2 * 2.2
+
+
+@pytest.mark.parametrize("days", [-3, 3])
+@virtual
+async def test_clocks_that_are_days_apart_neither_rob_a_holder_nor_keep_its_lease_for_ever(days: float):
+    server = MemoryServer()
+    one, two = Candidate(server, "host_1", release=False), Candidate(server, "host_2", seed=2, days_ahead=days)
+    async with running(one.run(), two.run()) as (first, _):
+        await until(lambda: one.leads)
+        await one.clock.sleep(100)
+        assert not two.leads
+        first.cancel()
+        await until(lambda: two.leads, 60)
     assert 13 <= two.since[0] - one.until[0] <= 15 + 2 * 2.2
 
 
@@ -255,7 +270,7 @@ async def test_the_works_own_end_and_errors_come_out():
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32))
 def test_there_are_never_two_leaders(seed):
-    """Three candidates on a network that delays, refuses and loses answers."""
+    """Three candidates, their clocks days apart, on a network that delays, refuses and loses answers."""
 
     async def main() -> None:
         rng, clock = Random(seed), VirtualClock()
@@ -275,7 +290,8 @@ def test_there_are_never_two_leaders(seed):
 
         async def candidate(number: int) -> None:
             while True:
-                elector = Candidate(Network(), f"host_{number}", seed=seed + number, release=rng.random() < 0.5).elector
+                given = {"seed": seed + number, "release": rng.random() < 0.5, "days_ahead": number * 2 - 2}
+                elector = Candidate(Network(), f"host_{number}", **given).elector
 
                 async def lead(name: str = f"host_{number}") -> None:
                     leading.add(name)

@@ -66,3 +66,26 @@ def test_a_lease_has_times_to_the_microsecond():
     lease = decode_lease(b'{"spec":{"holderIdentity":"a","renewTime":"2026-01-02T03:04:05.678901Z"}}')
     assert lease.spec.renew_time == datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
     assert Lease().spec.holder_identity is None
+
+
+def test_of_a_containers_env_only_what_is_read_is_kept_and_what_is_alike_is_kept_once():
+    def env(name, **source):
+        return {"name": name, "valueFrom": source}
+
+    raw = {
+        "name": "main",
+        "env": [
+            {"name": "PLAIN", "value": "x"},
+            env("NAME", fieldRef={"fieldPath": "metadata.name"}),
+            env("CFG", fieldRef={"apiVersion": "v1", "fieldPath": "metadata.annotations['cfg']"}),
+            env("KEY", configMapKeyRef={"name": "m", "key": "k"}),
+        ],
+        "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "500m"}},
+        "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
+    }
+    one, two = (decode_pod(orjson.dumps({"spec": {"containers": [raw]}})).spec.containers[0] for _ in range(2))
+    assert [entry.name for entry in one.env] == ["CFG", "KEY"]
+    assert one.resources.requests == {"cpu": "500m"}
+    assert one.resources is two.resources
+    assert one.env is two.env
+    assert one.resize_policy is two.resize_policy

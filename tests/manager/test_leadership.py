@@ -114,3 +114,30 @@ async def test_without_an_election_it_reconciles_until_stopped() -> None:
         alone.stop()
         await asyncio.wait_for(run, 5)
     assert log == ["alone starts", "alone finishes"]
+
+
+@virtual
+async def test_a_controller_whose_caches_stay_empty_waits_on_and_stops_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log: list[str] = []
+
+    class Waiting(Controller):
+        tries = 0
+
+        async def run(self) -> None:
+            self.tries += 1
+            if self.tries < 3:
+                await asyncio.sleep(120)
+                raise TimeoutError("controller waiting: its caches were not filled within 120 s")
+            await super().run()
+
+    both = [Waiting(log, "waiting"), Controller(log, "other")]
+    reconciling = Reconciling(lambda: both, None)
+    async with running(reconciling.run()) as (run,):
+        await until(lambda: len(log) == 2, 300)
+        assert log == ["other starts", "waiting starts"]
+        assert caplog.messages == ["controller waiting: its caches were not filled within 120 s: waiting on"] * 2
+        reconciling.stop()
+        await run
+    assert sorted(log[2:]) == ["other finishes", "waiting finishes"]

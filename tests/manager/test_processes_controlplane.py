@@ -1,6 +1,7 @@
 """A replica's processes before a real API server: killed, stopped, robbed of their Lease and of their certificates."""
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -10,19 +11,16 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from subprocess import Popen
-from typing import Any
 
 import pytest
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
-from tests.cluster.controlplane import ControlPlane, free_port
-from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install, running
+from tests.cluster.controlplane import ControlPlane
+from tests.manager.replicas import Replica, configuration, published, replica
+from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
 pytestmark = pytest.mark.controlplane
-REVIEW = (Path(__file__).parent.parent / "fixtures" / "pod-create.json").read_bytes()
 WEBHOOK_PROCESSES = ("webhook-0", "webhook-1")
 
 
@@ -34,98 +32,23 @@ def control_plane() -> Iterator[ControlPlane]:
         yield started
 
 
-class Replica:
-    """One manager with all its processes."""
-
-    def __init__(self, control_plane: ControlPlane, process: Popen[bytes], log: Path, ports: tuple[int, ...]) -> None:
-        self._control_plane = control_plane
-        self.process = process
-        self.log = log
-        self.port, self.health, self.metrics_port = ports
-
-    def ready(self) -> bool:
-        assert self.process.poll() is None, self.log.read_text()[-4000:]
-        try:
-            return self.page(self.health, "readyz") == "ok"
-        except OSError:
-            return False
-
-    def page(self, port: int, path: str) -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
-            return str(answer.read().decode())
-
-    def processes(self) -> dict[str, int]:
-        """Name → process id, of those that are ready."""
-        found = re.findall(r"^(\S+) +process (\d+), ready", self.page(self.health, "debug/processes"), re.M)
-        return {name: int(pid) for name, pid in found}
-
-    def metric(self, series: str) -> float:
-        text = self.page(self.metrics_port, "metrics")
-        found = [line for line in text.splitlines() if line.startswith(series + " ")]
-        return float(found[0].rpartition(" ")[2]) if found else 0.0
-
-    def leads(self) -> bool:
-        return self.metric("kruise_manager_is_leader") == 1.0
-
-    def review(self, ca_bundle: bytes) -> None:
-        """One review on a connection of its own, believed only if the bundle vouches for the certificate."""
-        context = ssl.create_default_context(cadata=ca_bundle.decode())
-        request = urllib.request.Request(
-            f"https://127.0.0.1:{self.port}/mutate-pod", REVIEW, {"Content-Type": "application/json"}
-        )
-        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
-            assert json.load(answer)["response"]["allowed"]
-
-    def signal(self, name: str, number: signal.Signals) -> int:
-        """Send a signal to one process; returns its id."""
-        pid = self.processes()[name]
-        os.kill(pid, number)
-        return pid
-
-
-@contextmanager
-def replica(control_plane: ControlPlane, folder: Path, *flags: str, by_service: bool = False) -> Iterator[Replica]:
-    """A manager with the rights that are generated for it, ready."""
-    kubeconfig = control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
-    ports = (free_port("127.0.0.1"), free_port("127.0.0.1"), free_port("127.0.0.1"))
-    arguments = [
-        "app.cli.main",
-        "manager",
-        f"--kubeconfig={kubeconfig}",
-        # Two replicas are reached at one address, which only a Service can be. There is none here, so nothing calls us.
-        "--webhook-bind-address=127.0.0.1" if by_service else "--webhook-host=127.0.0.1",
-        f"--webhook-port={ports[0]}",
-        f"--health-probe-addr=127.0.0.1:{ports[1]}",
-        f"--metrics-addr=127.0.0.1:{ports[2]}",
-        f"--protection-log-path={folder}",
-        *flags,
-    ]
-    log = folder / f"manager-{ports[0]}.log"
-    with running(arguments, log, POD_NAMESPACE=SYSTEM_NAMESPACE) as process:
-        started = Replica(control_plane, process, log, ports)
-        eventually(started.ready, f"the manager is ready; its log is {log}", 40)
-        yield started
-
-
-def configuration(control_plane: ControlPlane, kind: str = "mutating") -> dict[str, Any] | None:
-    name = MUTATING_NAME if kind == "mutating" else VALIDATING_NAME
-    path = f"/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/{name}"
-    status, body = control_plane.request("GET", path)
-    assert status in (200, 404)
-    return body if status == 200 else None
-
-
-def published(control_plane: ControlPlane) -> bytes:
-    found = configuration(control_plane)
-    assert found is not None
-    return base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"])
-
-
+@pytest.mark.behaviour("MGR-4", "MGR-60", "MGR-128")
 def test_processes_that_die_or_hang_come_back_and_the_others_answer(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     with replica(control_plane, tmp_path, "--process-hang-timeout=2s") as one:
         eventually(lambda: len(one.processes()) == 3, "all processes are ready")
+        eventually(one.leads, "it leads")
+        eventually(lambda: "Pods" in one.page(one.health, "debug/caches"), "its controllers have their caches")
+        caches = one.page(one.health, "debug/caches")
+        assert re.findall(r"^(\S+) +Pods ", caches, re.M) == ["reconciler"]
+        assert re.findall(r"^(\S+) +SidecarSets ", caches, re.M) == [*WEBHOOK_PROCESSES, "reconciler"]
+        controllers = re.findall(r"^(\S+): \d+ waiting", one.page(one.health, "debug/queues"), re.M)
+        assert sorted(controllers) == [
+            "container-launch-priority-controller",
+            "pod-readiness-controller",
+            "sidecarset-controller",
+        ]
         bundle = published(control_plane)
         for _ in range(20):
             one.review(bundle)
@@ -137,7 +60,7 @@ def test_processes_that_die_or_hang_come_back_and_the_others_answer(
             one.review(bundle)  # the other takes them, for both listen on one socket
         assert one.ready()
         eventually(lambda: one.processes().get("webhook-0", killed) != killed, "it is back")
-        assert one.metric(answered) == 40
+        eventually(lambda: one.metric(answered) == 40, "nothing counted went with the process")
 
         stopped = one.signal("webhook-1", signal.SIGSTOP)
         eventually(lambda: one.processes().get("webhook-1", stopped) != stopped, "what hung was started again", 20)
@@ -145,7 +68,11 @@ def test_processes_that_die_or_hang_come_back_and_the_others_answer(
         assert one.metric('kruise_process_restarts_total{process="webhook-0"}') == 1
         one.review(bundle)
 
-        one.signal("reconciler", signal.SIGKILL)
+        hung = one.signal("reconciler", signal.SIGSTOP)
+        for _ in range(20):
+            one.review(bundle)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(hung, signal.SIGKILL)
         one.review(bundle)
         assert one.ready()
         eventually(lambda: "reconciler" in one.processes(), "it is back")
@@ -209,6 +136,7 @@ def test_who_loses_the_lease_ends_its_reconciler_only(control_plane: ControlPlan
         assert [after[name] for name in WEBHOOK_PROCESSES] == [before[name] for name in WEBHOOK_PROCESSES]
         assert one.ready()
         eventually(one.leads, "it leads again when the other's time is over", 20)
+    assert "Traceback" not in one.log.read_text()
 
 
 @pytest.mark.behaviour("MGR-37", "MGR-123")

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,8 +16,8 @@ from app.admission.configurations import (
     ServiceEndpoint,
 )
 from app.api.crd import manifest
-from app.api.registry import KINDS
-from app.certs.bundle import STEP
+from app.api.sidecarset import SIDECAR_SET
+from app.certs.bundle import STEP_SECONDS
 from app.certs.external import ExternalFolder
 from app.certs.issue import issue
 from app.certs.secret import SecretCertificates
@@ -33,6 +33,8 @@ from app.manager.shared import Board, Certificate
 from tests.kube.fakes import json_response, status_body, until, virtual
 from tests.manager.memory import MemoryApi
 
+#: One definition tells as much as many.
+KINDS = (SIDECAR_SET,)
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/{MUTATING_NAME}"
 VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/{VALIDATING_NAME}"
@@ -105,6 +107,26 @@ async def test_everything_gets_the_authority_and_the_way_to_us() -> None:
     assert conversion["caBundle"] == CERTIFICATES.ca_bundle
     assert conversion["service"]["path"] == "/convert"
     assert registration.registered.is_set()
+
+
+@pytest.mark.behaviour("MGR-123")
+@virtual
+async def test_after_any_change_of_the_mutating_configuration_it_is_told_since_when_it_may_have_been_away() -> None:
+    away: list[datetime] = []
+    api, registration, _ = prepared(options={"may_have_been_away": away.append})
+    await registered(registration)
+    await registration.sync()
+    clock = registration.clock
+    await clock.sleep(5.0)
+    del api.objects[VALIDATING]
+    await registration.sync()
+    await registration.sync()
+    assert away == []
+    in_place = clock.now()
+    await clock.sleep(5.0)
+    api.objects[MUTATING]["metadata"]["uid"] = "made by another replica"
+    await registration.sync()
+    assert away == [in_place]
 
 
 @pytest.mark.behaviour("MGR-44")
@@ -325,6 +347,55 @@ async def test_one_right_too_few_is_said_and_the_rest_is_done(caplog: pytest.Log
     await until(lambda: message in caplog.text)
     assert MUTATING in api.objects
     assert VALIDATING in api.objects
+    assert registration.registered.is_set()  # conversion is not what reviews wait for
+    task.cancel()
+
+
+@virtual
+async def test_definitions_that_may_not_be_read_are_taken_to_be_there(caplog: pytest.LogCaptureFixture) -> None:
+    api, registration, _ = prepared()
+    message = 'customresourcedefinitions "sidecarsets.apps.kruise.io" is forbidden: User "x" cannot get'
+    api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.path == DEFINITION else None
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    await until(lambda: message in caplog.text)
+    assert registration.defined.is_set()
+    assert registration.registered.is_set()
+    task.cancel()
+
+
+@virtual
+async def test_a_configuration_that_may_not_be_written_is_not_registered(caplog: pytest.LogCaptureFixture) -> None:
+    api, registration, _ = prepared()
+    message = 'mutatingwebhookconfigurations.admissionregistration.k8s.io is forbidden: User "x" cannot create'
+    path = MUTATING.rpartition("/")[0]
+    api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.path == path else None
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    await until(lambda: message in caplog.text)
+    assert VALIDATING in api.objects
+    assert not registration.registered.is_set()
+    task.cancel()
+
+
+@virtual
+async def test_an_api_server_that_has_too_much_to_do_is_asked_again_when_it_says_so() -> None:
+    api, registration, _ = prepared()
+    asked: list[float] = []
+
+    def busy(request: Request) -> Response | None:
+        now = asyncio.get_running_loop().time()
+        if now < 90:
+            asked.append(now)
+            return json_response(429, status_body(429, "TooManyRequests"), Retry_After="5")
+        return None
+
+    api.fail = busy
+    registration.allow_registration()
+    task = asyncio.create_task(registration.run())
+    async with asyncio.timeout(150):
+        await registration.registered.wait()
+    assert len(asked) <= 90 / 4  # each request waits; the next one begins anew
     task.cancel()
 
 
@@ -355,6 +426,6 @@ async def test_with_external_certificates_only_their_authority_is_written(tmp_pa
         base64.b64decode(both) == CERTIFICATES.ca_cert + newer.ca_cert
     )
     task = asyncio.create_task(registration.run())
-    await asyncio.sleep(STEP.total_seconds() + 60)
+    await asyncio.sleep(STEP_SECONDS + 60)
     assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
     task.cancel()

@@ -4,7 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import httpx
 import pytest
@@ -156,6 +156,20 @@ async def test_ready_means_that_our_own_port_answers_under_the_current_authority
         assert await readiness.fault() != ""
     readiness.self_check = self_check(address, lambda: CERTIFICATES.ca_cert)
     assert "webhook-ready: https://localhost:" in await readiness.fault()
+
+
+@pytest.mark.parametrize(("days", "fault"), [(2, ""), (-3652, "certificate has expired")], ids=["behind", "ahead"])
+async def test_a_clock_that_is_behind_makes_nobody_unready(days: int, fault: str) -> None:
+    """Another replica made the certificate; whether it is valid yet is for the API server's clock to say."""
+
+    async def app(scope: dict, receive: object, send: object) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
+
+    made = issue(("127.0.0.1",), datetime.now(UTC) + timedelta(days=days))
+    async with serving(app, ServingContext(made.cert, made.key)) as address:
+        found = await self_check(address, lambda: made.ca_cert)()
+    assert fault in found if fault else found == ""
 
 
 @pytest.mark.behaviour("MGR-121")

@@ -96,3 +96,22 @@ def test_wrong_settings_are_refused_by_name(arguments: list[str], environ: dict,
     with pytest.raises(StartError) as refused:
         settings(*arguments, **environ)
     assert message in str(refused.value)
+
+
+@pytest.mark.behaviour("MGR-124")
+@pytest.mark.parametrize(
+    ("arguments", "among_others"),
+    [
+        pytest.param((), True, id="behind a Service"),
+        pytest.param(("--webhook-host=127.0.0.1",), False, id="called directly on this machine"),
+        pytest.param(
+            ("--webhook-host=127.0.0.1", "--webhook-bind-address=127.0.0.1"), False, id="the same, said twice"
+        ),
+        pytest.param(("--webhook-host=kruise.example.com",), True, id="at a name that may be a balancer's"),
+        pytest.param(("--webhook-host=127.0.0.1", "--webhook-bind-address=127.0.0.2"), True, id="behind a balancer"),
+    ],
+)
+def test_who_is_called_by_way_of_others_waits_at_the_end_until_they_have_heard(
+    arguments: tuple[str, ...], among_others: bool
+) -> None:
+    assert settings(*arguments).among_others is among_others

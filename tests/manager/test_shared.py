@@ -113,6 +113,17 @@ async def test_a_scrape_shows_what_every_process_counts_this_moment() -> None:
     asyncio.get_running_loop().remove_reader(replica._bells["two"][0])
 
 
+async def test_what_a_process_has_shown_is_not_lost_with_it() -> None:
+    replica = Replica(("one",))
+    mine = registry(1, 0, 0.05)
+    killed = Counts(replica, "one", mine)
+    killed.publish({"caches": ["a line"]})
+    Counter("denials", "Denials.", registry=mine).inc(5)
+    assert "denials_total 5.0" in (await killed.exposition()).decode()
+    again = Counts(replica, "one", registry(0, 0, 0.05))
+    assert "denials_total 5.0" in (await again.exposition()).decode()
+
+
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=5))
 def test_a_counter_never_goes_back_however_often_its_process_is_started(lives: list[int]) -> None:
     shown: list[Family] = []

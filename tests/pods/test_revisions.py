@@ -11,13 +11,16 @@ from app.pods.revisions import (
     Revision,
     Unchanged,
     after_clash,
+    current_revision,
     in_order,
+    is_same_revision,
     next_number,
     of_owner,
     oldest_unused,
     plan_revision,
     revision_hash,
     revision_name,
+    short_hash,
     surplus_of_workload,
 )
 
@@ -172,3 +175,27 @@ def test_fewer_go_than_asked_for_when_the_rest_is_in_use() -> None:
     assert oldest_unused(HISTORY, {"web-1", "web-4"}, 3) == (HISTORY[1],)
     assert oldest_unused(HISTORY, (), 0) == ()
     assert oldest_unused(HISTORY, (), -2) == ()
+
+
+@pytest.mark.behaviour("PM-78")
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("web-abc", "web-abc", True),
+        ("web-abc", "abc", True),
+        ("abc", "web-abc", True),
+        ("web-abc", "web-abd", False),
+        ("", "", False),
+        ("", "web-abc", False),
+    ],
+)
+def test_full_and_short_names_mean_the_same_revision(one: str, other: str, same: bool) -> None:
+    assert is_same_revision(one, other) is same
+    assert short_hash("my-web-abc") == "abc"
+
+
+@pytest.mark.behaviour("PM-92")
+def test_the_current_revision_is_the_recorded_one_or_the_newest() -> None:
+    assert current_revision("web-1", HISTORY, HISTORY[2]) is HISTORY[0]
+    assert current_revision("web-9", HISTORY, HISTORY[2]) is HISTORY[2]
+    assert current_revision("", [], HISTORY[2]) is HISTORY[2]

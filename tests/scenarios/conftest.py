@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +15,7 @@ import yaml
 from tests.cluster.cluster import Cluster
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.minikubectl import MiniKubectl
-from tests.scenarios.world import Kubectl, World, eventually, manager, running
+from tests.scenarios.world import SERVICE_ACCOUNT, Kubectl, World, eventually, manager, running
 
 LEVELS = [
     pytest.param("sandbox_with_manager", id="sandbox"),
@@ -21,6 +23,16 @@ LEVELS = [
     pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
 ]
 GATES = "--feature-gates=SidecarSetPatchPodMetadataDefaultsAllowed=false"
+#: Every request of the manager, with what the authorizer said to it.
+RECORDING = {
+    "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "users": [SERVICE_ACCOUNT]}, {"level": "None"}],
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What judges the recording of all scenarios comes after them."""
+    items.sort(key=lambda item: "recorded_requests" in getattr(item, "fixturenames", ()))
 
 
 class Started:
@@ -52,7 +64,7 @@ def sandbox_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 def control_plane_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane, simulated nodes and our manager."""
     folder: Path = tmp_path_factory.mktemp("scenarios")
-    with ControlPlane() as control_plane:
+    with ControlPlane(audit_policy=RECORDING) as control_plane:
         nodes = ["app.sandbox.nodes", "--kubeconfig", str(control_plane.kubeconfig), "--nodes", "3", "--bind"]
         with (
             running(nodes, folder / "nodes.log"),
@@ -66,6 +78,12 @@ def cluster_with_manager(cluster: Cluster, tmp_path_factory: pytest.TempPathFact
     """Nodes with real containers and our manager."""
     with manager(cluster.control_plane, tmp_path_factory.mktemp("scenarios"), GATES):
         yield cluster
+
+
+@pytest.fixture
+def recorded_requests(control_plane_with_manager: ControlPlane) -> list[dict[str, Any]]:
+    """What the manager asked of the API server in all scenarios until now, as the audit log has it."""
+    return [json.loads(line) for line in control_plane_with_manager.audit_log.read_text().splitlines()]
 
 
 @pytest.fixture(params=LEVELS)

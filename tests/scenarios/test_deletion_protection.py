@@ -67,6 +67,14 @@ spec:
 """
 
 
+SIDECARSET = """
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: log}
+spec: {selector: {matchLabels: {app: web}}, containers: [{name: log, image: "log:1"}]}
+"""
+
+
 def labelled(value: str) -> str:
     return f"{LABEL}: {value}"
 
@@ -371,11 +379,20 @@ def test_the_command_line_protects_and_unprotects(own: Own) -> None:
 
 
 @pytest.mark.controlplane
-@pytest.mark.behaviour("DP-30", "DP-31")
+@pytest.mark.behaviour("DP-30", "DP-31", "MGR-102")
 def test_while_no_manager_runs_only_labelled_objects_stay(tmp_path: Path) -> None:
     with ControlPlane() as control_plane:
         with manager(control_plane, tmp_path):
-            pass
+            control_plane.kubectl("run", "before", "--image=nginx:1.25")
+            control_plane.kubectl("apply", "-f", "-", stdin=SIDECARSET)
+        refused = control_plane.kubectl("run", "meanwhile", "--image=nginx:1.25", check=False)
+        assert 'failed calling webhook "mpod.kb.io"' in refused.stderr
+        refused = control_plane.kubectl("annotate", "sidecarset", "log", "a=b", check=False)
+        assert 'failed calling webhook "msidecarset.kb.io"' in refused.stderr
+        control_plane.kubectl("get", "sidecarset", "log")
+        older = control_plane.kubectl("get", "sidecarsets.v1alpha1.apps.kruise.io", "log", check=False)
+        assert "conversion webhook for apps.kruise.io/v1beta1" in older.stderr
+        control_plane.kubectl("get", "pod", "before")
         for name, label in (("free", ""), ("held", labelled("Always"))):
             service = SERVICE.format(name=name, label=label)
             control_plane.kubectl("apply", "-n", "default", "-f", "-", stdin=service)

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from app.admission.rbac import CLUSTER_ROLE, NAMESPACED_ROLE
+from app.kube.admission import PolicyRule
+from app.manager.permissions import all_rules
 from tests.cluster.controlplane import ControlPlane
+from tests.scenarios.world import SERVICE_ACCOUNT, SYSTEM_NAMESPACE
 
 pytestmark = pytest.mark.controlplane
 
-MANAGER = "--as=system:serviceaccount:kruise-system:kruise-manager"
+MANAGER = f"--as={SERVICE_ACCOUNT}"
+_LOOKED_UP = "what a cache does not have yet is asked for"
+_ADMISSION = "admissionregistration.k8s.io"
+#: Verb, group and resource that these scenarios do not make the manager ask for → when it does. (It lists where the
+#: API server cannot begin a watch with what there is.)
+NOT_ASKED: dict[tuple[str, str, str], str] = {
+    ("get", "", "namespaces"): _LOOKED_UP,
+    ("get", "apps.kruise.io", "sidecarsets"): _LOOKED_UP,
+    ("get", "", "pods"): "after a conflict",
+    ("delete", "", "configmaps"): "a Pod finds the barrier of an earlier one of its name",
+    ("delete", "apps", "controllerrevisions"): "a set has more than its limit",
+    ("patch", "apps", "controllerrevisions"): "a set is rolled back",
+    ("patch", "", "events"): "the same happens again",
+    ("update", "", "secrets"): "certificates are renewed or repaired",
+    ("update", _ADMISSION, "mutatingwebhookconfigurations"): "somebody changed them",
+    ("update", _ADMISSION, "validatingwebhookconfigurations"): "somebody changed them",
+    ("update", "apps.kruise.io", "sidecarsets/finalizers"): "checked by the API server when a revision names its owner",
+}
 
 
 @pytest.mark.behaviour("SS-109")
@@ -46,3 +70,55 @@ def test_the_manager_may_not(control_plane_with_manager: ControlPlane, question:
 def test_the_manager_may(control_plane_with_manager: ControlPlane, question: tuple[str, ...]) -> None:
     answer = control_plane_with_manager.kubectl("auth", "can-i", *question, MANAGER, check=False)
     assert answer.stdout.strip() == "yes"
+
+
+def asked(event: dict[str, Any]) -> tuple[str, str, str]:
+    """Verb, group and resource with its subresource."""
+    what = event["objectRef"]
+    subresource = f"/{what['subresource']}" if "subresource" in what else ""
+    return event["verb"], what.get("apiGroup", ""), what["resource"] + subresource
+
+
+def test_every_request_of_all_scenarios_is_allowed_by_the_generated_roles(
+    recorded_requests: list[dict[str, Any]],
+) -> None:
+    """The honest recording: the API server's own, with the reason its authorizer gave."""
+    assert len(recorded_requests) > 100
+    roles = (f'ClusterRole "{CLUSTER_ROLE}"', f'Role "{NAMESPACED_ROLE}')
+    found = {(*asked(event), *judged(event)) for event in recorded_requests}
+    # Everybody may ask what he may do, so the authorizer does not get as far as our role.
+    otherwise = [
+        one
+        for one in sorted(found)
+        if one[2] != "selfsubjectrulesreviews" and not (one[3] == "allow" and any(role in one[4] for role in roles))
+    ]
+    assert otherwise == []
+    assert all(event["userAgent"].startswith("kruise-manager") for event in recorded_requests)
+
+
+def judged(event: dict[str, Any]) -> tuple[str, str]:
+    """Decision and reason of the authorizer."""
+    annotations = event["annotations"]
+    return annotations["authorization.k8s.io/decision"], annotations["authorization.k8s.io/reason"]
+
+
+def test_no_right_is_generated_that_no_scenario_needs(recorded_requests: list[dict[str, Any]]) -> None:
+    needed = {asked(event) for event in recorded_requests}
+    granted = {one for rule in all_rules() for one in spelled_out(rule)}
+    instead_of_a_watch = {("list", group, resource) for verb, group, resource in needed if verb == "watch"}
+    assert sorted(granted - needed - instead_of_a_watch - set(NOT_ASKED)) == []
+    assert sorted(set(NOT_ASKED) - granted) == []
+
+
+def spelled_out(rule: PolicyRule) -> Iterator[tuple[str, str, str]]:
+    for verb in rule.verbs:
+        for group in rule.groups:
+            for resource in rule.resources:
+                yield verb, group, resource
+
+
+def test_secrets_are_asked_for_in_the_own_namespace_and_by_name(recorded_requests: list[dict[str, Any]]) -> None:
+    found = [event["objectRef"] for event in recorded_requests if event["objectRef"]["resource"] == "secrets"]
+    assert {(what["namespace"], what.get("name", "kruise-webhook-certs")) for what in found} == {
+        (SYSTEM_NAMESPACE, "kruise-webhook-certs")
+    }

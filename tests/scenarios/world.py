@@ -19,6 +19,7 @@ from tests.cluster.controlplane import ControlPlane, free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SYSTEM_NAMESPACE = "kruise-system"
+SERVICE_ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:kruise-manager"
 Found = TypeVar("Found")
 
 
@@ -157,10 +158,11 @@ def manager(started: ControlPlane, folder: Path, *flags: str) -> Iterator[dict[s
             except (urllib.error.URLError, OSError):
                 return False
 
-        eventually(is_ready, f"the manager is ready; its log is {log}", 40)
+        eventually(is_ready, f"the manager is ready; its log is {log}", 90)
         yield {
             "webhook": f"https://127.0.0.1:{webhook}",
             "health": f"http://127.0.0.1:{health}",
             "metrics": f"http://127.0.0.1:{metrics}/metrics",
             "log": str(log),
+            "pid": str(process.pid),
         }

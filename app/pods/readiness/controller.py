@@ -10,10 +10,11 @@ from app.kube.controller import Controller, ControllerMetrics, Watch
 from app.kube.objects import Pod
 from app.kube.queue import QueueMetrics
 from app.kube.store import Store
-from app.pods.readiness.reconcile import PodReadinessReconciler
+from app.pods.readiness.reconcile import Arrival, PodReadinessReconciler
 
 NAME: Final = "pod-readiness-controller"
-WORKERS: Final = 3
+#: A worker is a request under way; OpenKruise has 3.
+WORKERS: Final = 16
 PERMISSIONS: Final = (
     PolicyRule(("get", "list", "watch"), ("",), ("pods",)),
     PolicyRule(("patch",), ("",), ("pods/status",)),
@@ -24,12 +25,16 @@ def pod_readiness_controller(
     client: Client,
     pods: Store[Pod],
     *,
+    arrival: Arrival | None = None,
     workers: int = WORKERS,
     metrics: ControllerMetrics | None = None,
     queue_metrics: QueueMetrics | None = None,
 ) -> Controller:
-    """The controller, ready to ``run``."""
-    reconciler = PodReadinessReconciler(client.named(NAME), pods)
+    """The controller, ready to ``run``. ``arrival``: what workloads add to the first write on a Pod of theirs."""
+    named = client.named(NAME)
+    reconciler = (
+        PodReadinessReconciler(named, pods) if arrival is None else PodReadinessReconciler(named, pods, arrival)
+    )
     return Controller(
         NAME,
         client.clock,

@@ -7,14 +7,14 @@ looked at or nothing. Rules PM-40, PM-41, PM-60 … PM-66.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from app.api.gojson import dumps_go
-from app.api.names import KRUISE_POD_READY
+from app.api.names import IN_PLACE_UPDATE_GRACE, IN_PLACE_UPDATE_READY, IN_PLACE_UPDATE_STATE, KRUISE_POD_READY
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 
@@ -63,42 +63,64 @@ def message_of(keys: Iterable[NotReadyKey]) -> str:
     return dumps_go([{"userAgent": key.user_agent, "key": key.key} for key in sorted(keys)])
 
 
-def has_gate(pod: Pod) -> bool:
-    """Whether the Pod's readiness depends on the condition."""
-    return any(gate.condition_type == KRUISE_POD_READY for gate in pod.spec.readiness_gates)
+def has_gate(pod: Pod, type_: str = KRUISE_POD_READY) -> bool:
+    """Whether the Pod's readiness depends on the condition of this type."""
+    return any(gate.condition_type == type_ for gate in pod.spec.readiness_gates)
+
+
+def first_conditions(pod: Pod) -> tuple[str, ...]:
+    """The conditions of ours that the Pod waits for and nobody has set yet; Pods on their way out are left alone.
+
+    KruisePodReady (PM-60), and InPlaceUpdateReady of a Pod that was never updated in place (PM-45): both in one write,
+    as soon as the Pod is there, so that the kubelet's first report of readiness already counts them.
+    """
+    if pod.metadata.deletion_timestamp is not None:
+        return ()
+    annotations = pod.metadata.annotations
+    untouched = IN_PLACE_UPDATE_STATE not in annotations and IN_PLACE_UPDATE_GRACE not in annotations
+    wanted = (KRUISE_POD_READY, IN_PLACE_UPDATE_READY) if untouched else (KRUISE_POD_READY,)
+    return tuple(type_ for type_ in wanted if has_gate(pod, type_) and pod.condition(type_) is None)
 
 
 def needs_condition(pod: Pod) -> bool:
-    """PM-60: the Pod waits for a condition nobody has set yet; Pods on their way out are left alone."""
-    return pod.metadata.deletion_timestamp is None and has_gate(pod) and pod.condition(KRUISE_POD_READY) is None
+    """PM-60: whether the Pod waits for a first condition."""
+    return bool(first_conditions(pod))
 
 
 def first_condition(pod: Pod, now: datetime) -> StatusPatch:
-    """PM-60: the condition is True, and nothing else changes."""
-    return _patch(pod, {"type": KRUISE_POD_READY, "status": "True", "lastTransitionTime": rfc3339(now)})
+    """PM-60: the conditions the Pod waits for are True, and nothing else changes."""
+    moment = rfc3339(now)
+    return status_patch(
+        pod, *({"type": type_, "status": "True", "lastTransitionTime": moment} for type_ in first_conditions(pod))
+    )
 
 
 def with_key(pod: Pod, key: NotReadyKey, now: datetime) -> StatusPatch | None:
     """PM-62: the Pod is not ready for this reason too. None where that is so already, or the gate is missing."""
-    if not has_gate(pod):
-        return None
-    present = pod.condition(KRUISE_POD_READY)
-    keys = not_ready_keys(present.message) if present is not None else ()
-    if present is not None and present.status != "True" and key in keys:
-        return None
-    # PM-63: False from the start, never an empty status.
-    condition = _condition({*keys, key}, now)
-    ready = ready_after(pod, KRUISE_POD_READY, condition["status"], now)
-    return _patch(pod, condition, *((ready,) if ready is not None else ()))
+    return with_keys_changed(pod, (key,), (), now)
 
 
 def without_key(pod: Pod, key: NotReadyKey, now: datetime) -> StatusPatch | None:
     """PM-64: this reason is gone; without any other the condition is True. The kubelet raises Ready by itself."""
+    return with_keys_changed(pod, (), (key,), now)
+
+
+def with_keys_changed(
+    pod: Pod, add: Collection[NotReadyKey], remove: Collection[NotReadyKey], now: datetime
+) -> StatusPatch | None:
+    """PM-62, PM-64: some reasons come, others go, in one write. None where nothing changes or the gate is missing."""
     present = pod.condition(KRUISE_POD_READY)
-    if not has_gate(pod) or present is None:
+    if not has_gate(pod) or (present is None and not add):
         return None
-    keys = set(not_ready_keys(present.message))
-    return _patch(pod, _condition(keys - {key}, now)) if key in keys else None
+    held = frozenset(not_ready_keys(present.message)) if present is not None else frozenset()
+    wanted = held.difference(remove).union(add)
+    # A key that stands in a condition that is True holds nobody: it is written again.
+    if wanted == held and not (add and present is not None and present.status == "True"):
+        return None
+    # PM-63: False from the start, never an empty status.
+    condition = _condition(wanted, now)
+    ready = ready_after(pod, KRUISE_POD_READY, condition["status"], now) if add else None
+    return status_patch(pod, condition, *((ready,) if ready is not None else ()))
 
 
 def ready_after(pod: Pod, gate: str, status: str, now: datetime) -> Mapping[str, Any] | None:
@@ -143,6 +165,7 @@ def _condition(keys: Iterable[NotReadyKey], now: datetime) -> dict[str, Any]:
     }
 
 
-def _patch(pod: Pod, *conditions: Mapping[str, Any]) -> StatusPatch:
+def status_patch(pod: Pod, *conditions: Mapping[str, Any]) -> StatusPatch:
+    """The body of a strategic merge patch that sets conditions of the Pod that was looked at, or fails."""
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     return {"metadata": seen, "status": {"conditions": list(conditions)}}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import Any, TypeAlias
 
 from app.kube.client import Client, PatchType
 from app.kube.controller import Result
@@ -21,6 +22,14 @@ CONFLICT_BACKOFF = 0.01
 LOOK_AGAIN = 1.0
 
 
+#: What a workload has to write on a new Pod's metadata together with its first conditions; None: it is to wait.
+Arrival: TypeAlias = Callable[[Pod, datetime], Mapping[str, Any] | None]
+
+
+def _nothing_more(_pod: Pod, _now: datetime) -> Mapping[str, Any] | None:
+    return {}
+
+
 class _Written(Struct, frozen=True):
     """What is read of the answer to a write."""
 
@@ -33,8 +42,9 @@ _decode_written = decoder(_Written)
 class PodReadinessReconciler:
     """Sets the condition of Pods that have the readiness gate and no condition yet."""
 
-    def __init__(self, client: Client, pods: Store[Pod]) -> None:
+    def __init__(self, client: Client, pods: Store[Pod], arrival: Arrival = _nothing_more) -> None:
         self._client = client
+        self._arrival = arrival
         self._clock = client.clock
         self._pods = pods
         self._written = ResourceVersionExpectations(client.clock)
@@ -45,7 +55,8 @@ class PodReadinessReconciler:
             self._written.forget(change.object.metadata.uid)
             return ()
         if needs_condition(change.new):
-            return (key_of(change.new),)
+            waits = self._arrival(change.new, self._clock.now()) is None
+            return () if waits else (key_of(change.new),)
         self._written.observe(change.new.metadata)
         return ()
 
@@ -54,8 +65,17 @@ class PodReadinessReconciler:
         pod = self._pods.by_key(key)
         if pod is None or not needs_condition(pod) or self._written.unsatisfied(pod.metadata) is not None:
             return None
+        now = self._clock.now()
+        more = self._arrival(pod, now)
+        if more is None:
+            return None
+        patch = first_condition(pod, now)
+        if more:
+            # The kubelet and the scheduler write a Pod that has just come at the same moment. Whoever would hold it
+            # back does so only after its workload has taken it into service, so there is no wish to be lost.
+            patch = {**patch, "metadata": {"uid": pod.metadata.uid, **more}}
         try:
-            written = await _patch_status(self._client, pod, first_condition(pod, self._clock.now()))
+            written = await _patch_status(self._client, pod, patch)
         except NotFound:
             return None
         except Conflict:

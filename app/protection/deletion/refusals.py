@@ -23,8 +23,7 @@ _WORKLOAD: Final = ("workload_deletion_protection", "Refused deletions of worklo
 
 
 class RefusalCounters(Collector):
-    """Refusals as metrics. The names are OpenKruise's, which have no ``_total``: prometheus-client's own counters
-    would add it, so the families say that their type is unknown."""
+    """Refusals as metrics. The names are OpenKruise's, which have no ``_total`` as prometheus-client's own counters."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, str], int] = {}
@@ -39,7 +38,7 @@ class RefusalCounters(Collector):
     def collect(self) -> Iterable[Metric]:
         """The families that have a refusal; one without does not appear (DP-40)."""
         for family, documentation in (*_EXTRA.values(), _WORKLOAD):
-            metric = Metric(family, documentation, "unknown")
+            metric = Metric(family, documentation, "counter")
             for (counted, label, value, username), number in self._counts.items():
                 if counted == family:
                     metric.add_sample(family, {label: value, "username": username}, number)

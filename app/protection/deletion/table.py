@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -116,6 +117,7 @@ def load_table(folder: Path | None = None) -> tuple[ProtectedKind, ...]:
     return parse_table(text, str(path))
 
 
+@lru_cache(maxsize=4)
 def parse_table(text: str, source: str) -> tuple[ProtectedKind, ...]:
     """The rows of a YAML document; ``source`` is its name in messages. Raises TableError."""
     try:

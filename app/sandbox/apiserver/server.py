@@ -100,6 +100,11 @@ class ApiServer:
 
         self.core.storage.listeners.append(listener)
 
+    def objects(self, resource: Resource) -> list[Json]:
+        """All objects of a resource as they are stored, to look at and not to change."""
+        row = self.core.registry.find(resource.group, resource.version, resource.plural)
+        return [] if row is None else [entry.obj for entry in self.core.collection(row).objects.values()]
+
     def compact(self, revision: int | None = None) -> None:
         """Forget the history up to a version (the current one): watches from before get 410."""
         self.core.storage.compact(revision)

@@ -6,17 +6,15 @@ priority down, each when every container of a higher one is ready. Rules PM-146 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from app.api import names
 from app.kube.objects import ConfigMap, Pod
 from app.kube.resources import PODS
+from app.pods.launchpriority import barrier_config_map, launch_priorities, priority_of_key
 from app.pods.predicates import is_active, is_condition_true
-
-_KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,9}})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,37 +41,10 @@ class Step:
     waiting: Waiting | None = None
 
 
-def config_map_name(pod: Pod) -> str:
-    """The barrier ConfigMap of a Pod."""
-    return pod.metadata.name + names.BARRIER_CONFIG_MAP_SUFFIX
-
-
-def priority_of_key(key: str) -> int | None:
-    """The priority a key is for; None for a key that is no barrier key."""
-    found = _KEY.fullmatch(key)
-    return int(found[1]) if found is not None else None
-
-
-def priorities(pod: Pod) -> Mapping[str, int]:
-    """Container → launch priority, from the env that admission appended (PM-142)."""
-    config_map = config_map_name(pod)
-    found = {}
-    for container in pod.spec.containers:
-        for entry in container.env:
-            reference = entry.value_from.config_map_key_ref if entry.value_from is not None else None
-            # B-13: a user's own env of this name, from elsewhere, is none of ours.
-            if entry.name != names.ENV_CONTAINER_BARRIER or reference is None or reference.name != config_map:
-                continue
-            priority = priority_of_key(reference.key)
-            if priority is not None:
-                found[container.name] = priority
-    return found
-
-
 def not_ready(pod: Pod) -> Mapping[str, int]:
     """Container → launch priority of those that have one and are not ready."""
     ready = {status.name for status in pod.status.container_statuses if status.ready}
-    return {name: priority for name, priority in priorities(pod).items() if name not in ready}
+    return {name: priority for name, priority in launch_priorities(pod).items() if name not in ready}
 
 
 def is_held(pod: Pod) -> bool:
@@ -112,7 +83,7 @@ def config_map(pod: Pod, priority: int) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": config_map_name(pod),
+            "name": barrier_config_map(pod),
             "namespace": pod.metadata.namespace,
             "ownerReferences": [owner],
         },

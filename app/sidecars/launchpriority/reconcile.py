@@ -19,11 +19,11 @@ from app.kube.events import EventRecorder, reference
 from app.kube.objects import ObjectMeta, Pod, Struct, decode_config_map, decoder
 from app.kube.resources import CONFIGMAPS, PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
+from app.pods.launchpriority import barrier_config_map
 from app.sidecars.launchpriority.barrier import (
     Step,
     added_in,
     config_map,
-    config_map_name,
     data,
     is_held,
     is_left_behind,
@@ -119,7 +119,7 @@ class LaunchBarrierReconciler:
             else:
                 return {priority}
             try:
-                found = await self._client.get(CONFIGMAPS, config_map_name(pod), namespace, decode=decode_config_map)
+                found = await self._client.get(CONFIGMAPS, barrier_config_map(pod), namespace, decode=decode_config_map)
             except NotFound:
                 continue
             if not is_left_behind(found, pod):
@@ -138,7 +138,7 @@ class LaunchBarrierReconciler:
         namespace = pod.metadata.namespace
         try:
             found = await self._client.patch(
-                CONFIGMAPS, config_map_name(pod), {"data": data(priority)}, namespace, decode=decode_config_map
+                CONFIGMAPS, barrier_config_map(pod), {"data": data(priority)}, namespace, decode=decode_config_map
             )
         except NotFound:
             return await self._create(pod, priority)

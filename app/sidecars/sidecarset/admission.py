@@ -17,7 +17,7 @@ from app.api.core_validation import LONGEST_GRACE_PERIOD_SECONDS, pod_errors, un
 from app.api.gojson import GoTypeError, tidied
 from app.api.govolumes import VOLUME
 from app.api.kind import Version
-from app.api.model import ObjectMeta
+from app.api.requested import requested_version, unreadable
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.api.sidecarset.defaults import with_defaults
 from app.kube.admission import (
@@ -113,7 +113,7 @@ def handlers(lookups: SidecarSetLookups, recent: RecentSets | None = None) -> tu
 def mutate(review: Review) -> Decision:
     """Defaults (SS-5 … SS-7), then the hashes of what stands there now (SS-8)."""
     given = review.object or {}
-    version = _version(given)
+    version = requested_version(SIDECAR_SET, given)
     if isinstance(version, Denied):
         return version
     # What else the schema forbids is said by the API server itself, after this.
@@ -146,26 +146,10 @@ def _with_hashes(defaulted: Mapping[str, Any]) -> dict[str, Any]:
     return {**defaulted, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _version(given: Mapping[str, Any]) -> Version | Denied:
-    """The version the object is written in; a refusal if it is no SidecarSet, or its metadata is none."""
-    if not given:
-        return Denied("request.object: is required", code=400)
-    version = SIDECAR_SET.version(str(given.get("apiVersion")))
-    if version is None or given.get("kind") != SIDECAR_SET.kind:
-        served = " or ".join(f"{SIDECAR_SET.group}/{known.name}" for known in SIDECAR_SET.versions)
-        found = f"{given.get('kind')} of {given.get('apiVersion')}"
-        return Denied(f"request.object: expected a SidecarSet of {served}, got {found}", code=400)
-    try:
-        ObjectMeta.model_validate(given.get("metadata") or {})
-    except ValidationError as error:
-        return Denied(_unreadable(error, "metadata"), code=400)
-    return version
-
-
 async def validate(lookups: SidecarSetLookups, review: Review, *, recent: RecentSets | None = None) -> Decision:
     """Every rule of SS-16 … SS-34; all mistakes are reported together."""
     given = review.object or {}
-    version = _version(given)
+    version = requested_version(SIDECAR_SET, given)
     if isinstance(version, Denied):
         return version
     # An API server has said this before it calls; reviews may come from elsewhere.
@@ -174,7 +158,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
     try:
         sidecar_set = read(given)
     except (ConversionError, ValidationError) as error:
-        return Denied(_unreadable(error), code=400)
+        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
     if sidecar_set.deleting:
         # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
         return Allowed()
@@ -225,13 +209,6 @@ def _former(review: Review) -> SidecarSet | None:
     except (ConversionError, ValidationError):
         # What is stored cannot be read: then it must not stand in the way of something better.
         return None
-
-
-def _unreadable(error: ConversionError | ValidationError, *at: str) -> str:
-    if isinstance(error, ConversionError):
-        return str(error)
-    found = error.errors(include_url=False, include_input=False)
-    return "; ".join(f"{'.'.join(map(str, (*at, *each['loc'])))}: {each['msg']}" for each in found)
 
 
 async def _facts(lookups: SidecarSetLookups, sidecar_set: SidecarSet, older: SidecarSet | None) -> Facts:

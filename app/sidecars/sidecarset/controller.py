@@ -16,14 +16,14 @@ WORKERS: Final = 3
 REVISION_SELECTOR: Final = names.SIDECARSET_NAME
 """The label selector of the ControllerRevisions to watch in the manager's namespace."""
 
-_ALL: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
+_KEEP: Final = ("create", "delete", "get", "list", "patch", "watch")
 PERMISSIONS: Final = (
     # SS-109
     PolicyRule(("get", "list", "watch"), (names.APPS_GROUP,), ("sidecarsets",)),
-    PolicyRule(("get", "patch", "update"), (names.APPS_GROUP,), ("sidecarsets/status",)),
+    PolicyRule(("patch",), (names.APPS_GROUP,), ("sidecarsets/status",)),
     # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
     PolicyRule(("update",), (names.APPS_GROUP,), ("sidecarsets/finalizers",)),
-    PolicyRule(_ALL, ("apps",), ("controllerrevisions",), own_namespace=True),
+    PolicyRule(_KEEP, ("apps",), ("controllerrevisions",), own_namespace=True),
     PolicyRule(("get", "list", "watch"), ("",), ("namespaces", "pods")),
 )
 

@@ -28,8 +28,9 @@ from app.pods.revisions import (
     in_order,
     of_owner,
     plan_revision,
+    revision_of,
 )
-from app.sidecars.sidecarset.revisions import revision_object, revision_of, revision_patch, snapshot, surplus_revisions
+from app.sidecars.sidecarset.revisions import revision_object, revision_patch, snapshot, surplus_revisions
 
 logger = logging.getLogger(__name__)
 

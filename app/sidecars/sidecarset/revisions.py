@@ -13,7 +13,6 @@ import orjson
 from app.api import names
 from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.api.sidecarset import SIDECAR_SET, SidecarSet, SidecarSetSpec
-from app.kube.objects import ControllerRevision
 from app.kube.resources import CONTROLLERREVISIONS
 from app.pods.revisions import Create, Revision, oldest_unused
 from app.sidecars.sidecarset.gospec import RECORDED_FIELDS
@@ -35,24 +34,6 @@ def snapshot(spec: SidecarSetSpec) -> bytes:
         except GoTypeError:
             continue
     return dumps_go({"spec": {"$patch": "replace", **content}}, sort_keys=True).encode()
-
-
-def revision_of(stored: ControllerRevision) -> Revision:
-    """A stored ControllerRevision as the plans see it; its data in the form :func:`snapshot` has (PM-87)."""
-    metadata = stored.metadata
-    controller = metadata.controller
-    return Revision(
-        name=metadata.name,
-        number=stored.revision,
-        data=dumps_go(orjson.loads(bytes(stored.data)), sort_keys=True).encode(),
-        created=metadata.creation_timestamp.isoformat() if metadata.creation_timestamp else "",
-        uid=metadata.uid,
-        resource_version=metadata.resource_version,
-        controller_uid=controller.uid if controller else "",
-        deleting=metadata.deletion_timestamp is not None,
-        labels=metadata.labels,
-        annotations=metadata.annotations,
-    )
 
 
 def owner_reference(owner: SidecarSet) -> dict[str, Any]:

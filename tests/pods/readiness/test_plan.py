@@ -20,6 +20,7 @@ from app.pods.readiness.plan import (
     ready_after,
     recreate_request,
     with_key,
+    with_keys_changed,
     without_key,
 )
 
@@ -52,7 +53,13 @@ READY = (condition("ContainersReady", "True"), condition("Ready", "True"))
     [
         pytest.param(pod(), True, id="gate, no condition"),
         pytest.param(pod(gates=()), False, id="no gate"),
-        pytest.param(pod(gates=("InPlaceUpdateReady",)), False, id="another gate"),
+        pytest.param(pod(gates=("example.com/ours",)), False, id="another gate"),
+        pytest.param(pod(gates=("InPlaceUpdateReady",)), True, id="the gate of in-place updates"),
+        pytest.param(
+            pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-state": "{}"}),
+            False,
+            id="updated in place before",
+        ),
         pytest.param(pod(condition("KruisePodReady", "True")), False, id="condition is there"),
         pytest.param(pod(condition("KruisePodReady", "False", HELD)), False, id="somebody holds it"),
         pytest.param(pod(deletionTimestamp="2026-11-21T03:10:17Z"), False, id="terminating"),
@@ -71,6 +78,25 @@ def test_the_first_condition_is_true_and_nothing_else_changes() -> None:
             "conditions": [{"type": "KruisePodReady", "status": "True", "lastTransitionTime": "2026-11-21T03:10:17Z"}]
         },
     }
+
+
+@pytest.mark.behaviour("PM-45", "PM-60")
+def test_both_first_conditions_come_in_one_write() -> None:
+    both = pod(*READY, gates=("InPlaceUpdateReady", "KruisePodReady", "example.com/theirs"))
+    written = first_condition(both, NOW)["status"]["conditions"]
+    assert [(entry["type"], entry["status"]) for entry in written] == [
+        ("KruisePodReady", "True"),
+        ("InPlaceUpdateReady", "True"),
+    ]
+
+
+@pytest.mark.behaviour("PM-62", "PM-64")
+def test_one_reason_comes_while_another_goes_in_one_write() -> None:
+    held = pod(condition("KruisePodReady", "False", HELD))
+    patch = with_keys_changed(held, (PRE_DELETE_HOOK,), (PRE_UPDATE_HOOK,), NOW)
+    assert patch is not None
+    assert patch["status"]["conditions"][0]["status"] == "False"
+    assert patch["status"]["conditions"][0]["message"] == '[{"userAgent":"Lifecycle","key":"preDeleteHook"}]'
 
 
 @pytest.mark.behaviour("PM-61", "PM-66")

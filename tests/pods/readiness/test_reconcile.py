@@ -65,7 +65,7 @@ async def test_a_new_pod_gets_its_condition_with_one_write() -> None:
     assert setting.status() == "True"
     assert setting.server.writes() == [f"PATCH {pod_path()}/status"]
     assert setting.server.requests[0].headers["User-Agent"] == "kruise-manager/pod-readiness-controller"
-    assert (controller.name, controller.workers) == (NAME, WORKERS) == ("pod-readiness-controller", 3)
+    assert (controller.name, controller.workers) == (NAME, WORKERS) == ("pod-readiness-controller", 16)
     assert {resource for rule in PERMISSIONS for resource in rule.resources} == {"pods", "pods/status"}
 
 

@@ -98,7 +98,7 @@ def test_an_old_object_that_cannot_be_read_is_a_bad_request_naming_the_field(old
     assert cluster.refusals == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "CloneSet"])
 @pytest.mark.behaviour("DP-7")
 def test_an_unknown_version_or_kind_at_a_built_in_path_passes(kind: str) -> None:
     row = KINDS[kind]

@@ -39,6 +39,7 @@ def test_policies_follow_the_table() -> None:
         "deployments",
         "replicasets",
         "statefulsets",
+        "clonesets",
     ]
     for policy, binding in ((always, always_binding), (replicas, replicas_binding)):
         assert binding["spec"]["policyName"] == policy["metadata"]["name"]

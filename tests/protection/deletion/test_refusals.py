@@ -6,15 +6,16 @@ import logging
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 
+from app.manager.exposition import continued, families, text
 from app.protection.deletion.refusals import ProtectionLog, RefusalCounters, RefusalRecord
 
 
 def exposed(counters: RefusalCounters) -> list[str]:
     registry = CollectorRegistry()
     registry.register(counters)
-    return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
+    return [line for line in text(families(registry)).decode().splitlines() if not line.startswith("# HELP")]
 
 
 @pytest.mark.behaviour("DP-40", "DP-55")
@@ -27,11 +28,26 @@ def test_refusals_are_counted_under_the_names_dashboards_know() -> None:
     counters.count("Deployment", "web", "shop", 'odd"user')
     counters.count("Service", "web", "shop", "jane")
     assert exposed(counters) == [
+        "# TYPE namespace_deletion_protection counter",
         'namespace_deletion_protection{name="shop",username="jane"} 2.0',
+        "# TYPE crd_deletion_protection counter",
         'crd_deletion_protection{name="widgets.example.com",username="jane"} 1.0',
+        "# TYPE workload_deletion_protection counter",
         'workload_deletion_protection{kind_namespace_name="Deployment_web_shop",username="odd\\"user"} 1.0',
         'workload_deletion_protection{kind_namespace_name="Service_web_shop",username="jane"} 1.0',
     ]
+
+
+@pytest.mark.behaviour("DP-40")
+def test_refusals_go_on_being_counted_when_their_process_is_started_again() -> None:
+    registries = []
+    for _ in range(2):
+        counters = RefusalCounters()
+        registries.append(CollectorRegistry())
+        registries[-1].register(counters)
+        counters.count("Namespace", "", "shop", "jane")
+    found = continued(families(registries[1]), families(registries[0]))
+    assert [sample[-1] for family in found for sample in family.samples] == [2.0]
 
 
 @pytest.mark.behaviour("DP-41", "DP-55")

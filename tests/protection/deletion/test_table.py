@@ -20,7 +20,7 @@ kinds:
 def test_only_labelled_objects_are_sent_and_a_label_holds_while_nobody_answers() -> None:
     configuration = validating_configuration(webhooks(TABLE), ServiceEndpoint("s", "kruise-system"), "")
     deletions = [entry for entry in configuration["webhooks"] if entry["rules"][0]["operations"] == ["DELETE"]]
-    assert len(deletions) == len(TABLE) == 7
+    assert len(deletions) == len(TABLE) == 8
     for entry in deletions:
         assert entry["objectSelector"] == {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
         assert entry["failurePolicy"] == "Fail"
@@ -34,6 +34,8 @@ def test_only_labelled_objects_are_sent_and_a_label_holds_while_nobody_answers()
         "vbuiltinstatefulset.kb.io": "/validate-apps-statefulset",
         "vservice.kb.io": "/validate-service",
         "vingress.kb.io": "/validate-ingress",
+        # Beside vcloneset.kb.io, which judges what is written.
+        "vclonesetdeletion.kb.io": "/validate-apps-kruise-io-cloneset",
     }
 
 

@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from app.kube.objects import ConfigMap, Pod, decode_config_map, decode_pod
+from app.pods.launchpriority import launch_priorities
 from app.sidecars.launchpriority.barrier import (
     Step,
     added_in,
@@ -14,7 +15,6 @@ from app.sidecars.launchpriority.barrier import (
     is_left_behind,
     not_ready,
     plan,
-    priorities,
 )
 from tests.sidecars.launchpriority.pods import BARRIER, COMPLETED, barrier, ordered
 
@@ -28,7 +28,7 @@ def pod(*args: Any, **kwargs: Any) -> Pod:
 
 @pytest.mark.behaviour("PM-146")
 def test_priorities_are_read_from_the_env_that_admission_appended() -> None:
-    assert priorities(pod(EXAMPLE)) == {"a": 3, "b": 5, "c": 0, "e": -1, "f": 3}
+    assert launch_priorities(pod(EXAMPLE)) == {"a": 3, "b": 5, "c": 0, "e": -1, "f": 3}
     assert not_ready(pod(EXAMPLE, ready=["b", "d", "c"])) == {"a": 3, "e": -1, "f": 3}
 
 
@@ -49,14 +49,14 @@ def test_priorities_are_read_from_the_env_that_admission_appended() -> None:
 def test_an_env_of_the_users_own_is_no_barrier(env: dict[str, Any]) -> None:
     raw = ordered({"a": 1, "b": 0})
     raw["spec"]["containers"].append({"name": "x", "env": [env]})
-    assert priorities(decode_pod(orjson.dumps(raw))) == {"a": 1, "b": 0}
+    assert launch_priorities(decode_pod(orjson.dumps(raw))) == {"a": 1, "b": 0}
 
 
 @pytest.mark.behaviour("PM-142")
 def test_beside_the_users_own_env_of_the_name_ours_counts() -> None:
     raw = ordered({"a": 1, "b": 0})
     raw["spec"]["containers"][0]["env"].insert(0, {"name": BARRIER, "value": "mine"})
-    assert priorities(decode_pod(orjson.dumps(raw))) == {"a": 1, "b": 0}
+    assert launch_priorities(decode_pod(orjson.dumps(raw))) == {"a": 1, "b": 0}
 
 
 @pytest.mark.parametrize(

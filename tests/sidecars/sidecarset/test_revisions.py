@@ -13,12 +13,11 @@ from app.api import names
 from app.api.sidecarset import SidecarSet
 from app.api.sidecarset.defaults import with_defaults
 from app.kube.objects import ControllerRevision
-from app.pods.revisions import Create, Revision, in_order, revision_hash, revision_name
+from app.pods.revisions import Create, Revision, in_order, revision_hash, revision_name, revision_of
 from app.sidecars.sidecarset.revisions import (
     names_in_use,
     revision_labels,
     revision_object,
-    revision_of,
     revision_patch,
     snapshot,
     surplus_revisions,

@@ -132,7 +132,7 @@ def test_a_set_admitted_a_moment_ago_is_read_live_until_the_cache_shows_it() -> 
     assert world.live_reads == ["sidecarset s"]
 
 
-@pytest.mark.behaviour("SS-39")
+@pytest.mark.behaviour("SS-39", "MGR-62")
 def test_a_change_admitted_a_moment_ago_is_read_live_too() -> None:
     world = World(live_sets={"s": written("s", 2, "new")}).apply(written("s", 1, "old"))
     world.index.expect("s", "uid-s", 1, FOREVER)  # labels or annotations: the content is known

@@ -23,7 +23,7 @@ ONLY_MESH = json.dumps({"rules": [{"selector": {"matchLabels": {"team": "mesh"}}
 WHERE = "ConfigMap kruise-configuration, key SidecarSet_PatchPodMetadata_WhiteList"
 
 
-@pytest.mark.behaviour("SS-31")
+@pytest.mark.behaviour("SS-31", "MGR-80")
 @pytest.mark.parametrize(
     ("text", "labels", "keys", "gate", "message"),
     [

@@ -1,0 +1,49 @@
+"""CloneSet as a kind: its names, versions, columns and conversions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.cloneset.conversion import canonical_v1alpha1, to_v1alpha1, to_v1beta1
+from app.api.cloneset.types import CloneSet, CloneSetV1Alpha1
+from app.api.kind import AGE, KindDefinition, PrinterColumn, Scale, Version
+
+_COLUMNS: Final = (
+    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Pods there should be."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Pods at the update revision."),
+    PrinterColumn("UPDATED_READY", "integer", ".status.updatedReadyReplicas", "Those of them that are ready."),
+    PrinterColumn(
+        "UPDATED_AVAILABLE", "integer", ".status.updatedAvailableReplicas", "Those of them that are available."
+    ),
+    PrinterColumn("READY", "integer", ".status.readyReplicas", "Pods that are ready."),
+    PrinterColumn("TOTAL", "integer", ".status.replicas", "Pods there are."),
+    AGE,
+    PrinterColumn(
+        "CONTAINERS", "string", ".spec.template.spec.containers[*].name", "The template's containers.", priority=1
+    ),
+    PrinterColumn(
+        "IMAGES", "string", ".spec.template.spec.containers[*].image", "The images of these containers.", priority=1
+    ),
+    PrinterColumn("SELECTOR", "string", ".status.labelSelector", "The selector of the Pods.", priority=1),
+)
+_SCALE: Final = Scale(label_selector=".status.labelSelector")
+
+CLONE_SET: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="CloneSet",
+    plural="clonesets",
+    short_names=("clone",),
+    versions=(
+        Version(names.V1BETA1, CloneSet, _COLUMNS, scale=_SCALE),
+        Version(
+            names.V1ALPHA1,
+            CloneSetV1Alpha1,
+            _COLUMNS,
+            scale=_SCALE,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            canonical=canonical_v1alpha1,
+        ),
+    ),
+)

@@ -1,0 +1,50 @@
+"""How a workload asks whether it may take a Pod out of service: a question put to whoever keeps budgets.
+
+A PodUnavailableBudget is another domain; workloads know only this protocol, and the manager fills it in (PM-171,
+CS-129).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from app.kube.objects import Pod
+
+#: Seconds after which a refused update is asked for again (PM-171).
+RETRY_SECONDS: Final = 1.0
+
+
+class Disruption(StrEnum):
+    """What shall be done to the Pod."""
+
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether it may be done now; ``reason``: why not, naming the budget."""
+
+    allowed: bool
+    reason: str = ""
+
+
+ALLOWED: Final = Verdict(True)
+
+
+class DisruptionBudget(Protocol):
+    """Who keeps the budgets. An allowance is spent when it is given, so it is asked for just before the write."""
+
+    async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:
+        """Whether this Pod may be disrupted now. Raises ``ApiError`` where that cannot be found out."""
+        ...
+
+
+class NoBudget:
+    """Nobody keeps budgets: everything is allowed."""
+
+    async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:  # noqa: ARG002
+        """Yes."""
+        return ALLOWED

@@ -1,0 +1,158 @@
+"""One batch of an in-place update: which containers change together, and the patch that changes them. Pure.
+
+Containers follow their launch priorities: the highest first, the others when it is ready. Rules PM-30 … PM-37.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from app.kube.objects import Pod, ResourceRequirements
+from app.pods.inplace.completion import resources_to_set
+from app.pods.inplace.spec import RefMetadata, UpdateSpec, resources_json
+from app.pods.inplace.state import ContainerBefore, InPlaceUpdateState, state_annotations
+from app.pods.launchpriority import launch_priorities
+
+_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)", re.ASCII)
+
+
+@dataclass(slots=True)
+class PodChange:
+    """What one strategic merge patch of a Pod writes; None removes a label or an annotation."""
+
+    labels: dict[str, str | None] = field(default_factory=dict)
+    annotations: dict[str, str | None] = field(default_factory=dict)
+    #: Fields of metadata beyond those, as they go into the patch.
+    metadata: dict[str, Any] = field(default_factory=dict)
+    #: Container → the fields that change.
+    containers: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def of_container(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Change these fields of a container too."""
+        self.containers.setdefault(name, {}).update(fields)
+
+    def patch(self, pod: Pod) -> dict[str, Any]:
+        """The body; it changes the Pod that was looked at, or nothing."""
+        metadata = {
+            "uid": pod.metadata.uid,
+            "resourceVersion": pod.metadata.resource_version,
+            **({"labels": self.labels} if self.labels else {}),
+            **({"annotations": self.annotations} if self.annotations else {}),
+            **self.metadata,
+        }
+        body: dict[str, Any] = {"metadata": metadata}
+        if self.containers:
+            body["spec"] = {"containers": [{"name": name, **fields} for name, fields in self.containers.items()]}
+        return body
+
+
+def containers_of_batch(spec: UpdateSpec, priorities: Mapping[str, int]) -> frozenset[str]:
+    """PM-32, PM-33: those without a priority and those with the highest, and whoever shares a label or annotation."""
+    affected = spec.containers
+    ranked = {name: priorities[name] for name in affected if name in priorities}
+    highest = max(ranked.values(), default=0)
+    batch = {name for name in affected if name not in ranked or ranked[name] == highest}
+    refs = {name: _keys(ref) for name, ref in spec.container_ref_metadata.items()}
+    while True:
+        keys = {key for name in batch for key in refs.get(name, ())}
+        joining = {name for name, own in refs.items() if name not in batch and not own.isdisjoint(keys)}
+        if not joining:
+            return frozenset(batch)
+        batch |= joining
+
+
+def _keys(ref: RefMetadata) -> frozenset[tuple[str, str]]:
+    return frozenset({*(("labels", key) for key in ref.labels), *(("annotations", key) for key in ref.annotations)})
+
+
+def apply_batch(
+    pod: Pod, spec: UpdateSpec, state: InPlaceUpdateState, now: datetime, change: PodChange, *, resize: bool
+) -> InPlaceUpdateState:
+    """Put the next batch of ``spec`` into ``change``; what it says afterwards is the state to record.
+
+    ``resize``: resources are set through the subresource (:func:`resize_patch`), not by this patch. Containers the Pod
+    does not have are dropped: nobody could ever change them.
+    """
+    spec = _of_pod(spec, pod)
+    batch = containers_of_batch(spec, launch_priorities(pod))
+    now_spec, rest = _divided(spec, batch)
+    statuses = {status.name: status for status in pod.status.container_statuses}
+    before, ids = dict(state.before), dict(state.last_container_ids)
+    for name, image in now_spec.container_images.items():
+        change.of_container(name, {"image": image})
+        status = statuses.get(name)
+        # PM-34. A Pod without a node runs nothing yet; one with a node may be starting the old image right now.
+        if status is not None or pod.spec.node_name:
+            before[name] = ContainerBefore(status.image_id if status is not None else "")
+        if status is not None and status.container_id:
+            ids[name] = status.container_id
+    for ref in now_spec.container_ref_metadata.values():  # PM-35
+        change.labels.update(ref.labels)
+        change.annotations.update(ref.annotations)
+    wanted = merged_resources(state.container_resources, now_spec.container_resources) if resize else {}
+    if not resize:
+        for name, fields in resources_json(resources_to_set(pod, now_spec.container_resources)).items():
+            change.of_container(name, {"resources": fields})
+    state = msgspec.structs.replace(
+        state, last_container_statuses=before or None, last_container_ids=ids, container_resources=wanted
+    )
+    state = state.with_next(rest, batch).with_batch(batch, now)
+    change.annotations.update(state_annotations(pod, state))
+    return state
+
+
+def _of_pod(spec: UpdateSpec, pod: Pod) -> UpdateSpec:
+    present = {container.name for container in pod.spec.containers}
+    return _divided(spec, frozenset(present))[0]
+
+
+def _divided(spec: UpdateSpec, containers: frozenset[str]) -> tuple[UpdateSpec, UpdateSpec]:
+    """What concerns ``containers``, and the rest."""
+
+    def part(inside: bool) -> UpdateSpec:
+        return msgspec.structs.replace(
+            spec,
+            container_images={n: v for n, v in spec.container_images.items() if (n in containers) is inside},
+            container_ref_metadata={
+                n: v for n, v in spec.container_ref_metadata.items() if (n in containers) is inside
+            },
+            container_resources={n: v for n, v in spec.container_resources.items() if (n in containers) is inside},
+        )
+
+    return part(True), part(False)
+
+
+def merged_resources(
+    first: Mapping[str, ResourceRequirements], second: Mapping[str, ResourceRequirements]
+) -> dict[str, ResourceRequirements]:
+    """Both together; where both set the same, ``second`` counts."""
+    merged = dict(first)
+    for name, resources in second.items():
+        earlier = merged.get(name)
+        if earlier is not None:
+            resources = ResourceRequirements(
+                {**earlier.limits, **resources.limits}, {**earlier.requests, **resources.requests}
+            )
+        merged[name] = resources
+    return merged
+
+
+def has_resize_subresource(git_version: str) -> bool:
+    """PM-37: whether an API server of this version sets resources by a subresource; an unreadable version does not."""
+    found = _VERSION.match(git_version)
+    return found is not None and (int(found[1]), int(found[2])) >= (1, 32)
+
+
+def resize_patch(pod: Pod, wanted: Mapping[str, ResourceRequirements]) -> dict[str, Any] | None:
+    """PM-37: the strategic merge patch of subresource ``resize``; None where the Pod has these resources."""
+    differing = resources_json(resources_to_set(pod, wanted))
+    if not differing:
+        return None
+    containers = [{"name": name, "resources": fields} for name, fields in differing.items()]
+    return {"metadata": {"uid": pod.metadata.uid}, "spec": {"containers": containers}}

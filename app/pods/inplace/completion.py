@@ -1,0 +1,128 @@
+"""When the containers of a Pod have become what an in-place update made of them. Pure.
+
+They need not be ready: a new image that crashes at once has been updated to all the same (PM-54). Rules PM-48 … PM-54.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from app.kube.objects import ContainerStatus, Pod, ResourceRequirements
+from app.kube.quantities import QuantityError, parse
+from app.pods.images import same_image
+from app.pods.inplace.spec import is_in_grace
+from app.pods.inplace.state import ContainerBefore, InPlaceUpdateState, Phase, update_state
+from app.pods.runtimemeta import is_env_current, is_image_current, runtime_meta
+
+
+def is_update_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:
+    """PM-54: no grace, nothing to come, and the containers have changed. Raises ``StateError``."""
+    if is_in_grace(pod):
+        return False
+    state = update_state(pod)
+    return state is None or (not state.has_next and not why_incomplete(pod, state, vertical_scaling=vertical_scaling))
+
+
+def why_incomplete(pod: Pod, state: InPlaceUpdateState, *, vertical_scaling: bool = False) -> str:
+    """Why the last batch is not complete; '' when it is."""
+    meta = runtime_meta(pod)
+    if state.update_env_from_metadata and (meta is None or not is_env_current(pod, meta)):  # PM-48
+        return (
+            "containers have not been restarted with the new labels and annotations"
+            if meta is not None
+            else "no node agent reports with which labels and annotations the containers run"
+        )
+    if vertical_scaling and state.update_resources and (reason := _resources_incomplete(pod, state)):  # PM-49
+        return reason
+    if meta is not None and is_image_current(pod, meta):  # PM-50
+        return ""
+    statuses = {status.name: status for status in pod.status.container_statuses}
+    images = {container.name: container.image for container in pod.spec.containers}
+    for name, before in state.before.items():
+        if name not in statuses:  # PM-53
+            return f"container {name} has no status"
+        if not is_image_changed(
+            pod, statuses[name], images.get(name, ""), before, state.last_container_ids.get(name, "")
+        ):
+            return f"container {name} does not run {images.get(name, '')} yet"
+    return ""
+
+
+def is_image_changed(
+    pod: Pod, status: ContainerStatus, image: str, before: ContainerBefore, container_before: str
+) -> bool:
+    """PM-52: whether the container runs ``image`` by now, given what it ran before.
+
+    Another image id is another image; the same is too if the runtime reports it under the new name (a rollback, or a
+    second tag). Differs from OpenKruise where an id is empty, since then nothing runs yet (N-3), in comparing full
+    names (B-18), and in a runtime that keeps reporting the first tag: there a new container that is ready, reported
+    by a kubelet that knows the present spec, is proof enough (B-19).
+    """
+    if not status.image_id:
+        return False
+    if status.image_id != before.image_id and before.image_id:
+        return True
+    if status.image == image or same_image(status.image, image):
+        return True
+    replaced = bool(status.container_id) and bool(container_before) and status.container_id != container_before
+    if not before.image_id:
+        # It never ran: whatever runs now may be the old image, which came in the meantime.
+        replaced = bool(status.container_id)
+    return replaced and status.ready and pod.status.observed_generation >= pod.metadata.generation
+
+
+def resources_outstanding(pod: Pod, state: InPlaceUpdateState) -> dict[str, ResourceRequirements]:
+    """What the resize subresource was to set and has not; once the update is complete the Pod may be resized freely."""
+    return {} if state.state == Phase.UPDATED else resources_to_set(pod, state.container_resources)
+
+
+def resources_to_set(pod: Pod, wanted: Mapping[str, ResourceRequirements]) -> dict[str, ResourceRequirements]:
+    """PM-37: of ``wanted`` what differs from the Pod's spec."""
+    present = {container.name: container.resources for container in pod.spec.containers}
+    differing: dict[str, ResourceRequirements] = {}
+    for name, resources in wanted.items():
+        found = present.get(name)
+        if found is None:
+            continue
+        limits = _differing(found.limits, resources.limits)
+        requests = _differing(found.requests, resources.requests)
+        if limits or requests:
+            differing[name] = ResourceRequirements(limits, requests)
+    return differing
+
+
+def _differing(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in wanted.items() if not _same_quantity(present.get(name), value)}
+
+
+def _resources_incomplete(pod: Pod, state: InPlaceUpdateState) -> str:
+    """PM-49, for all containers of the Pod; and what was asked for must have reached the spec."""
+    if resources_outstanding(pod, state):
+        return "the new resources are not in the Pod's spec yet"
+    statuses = {status.name: status for status in pod.status.container_statuses}
+    if len(statuses) != len(pod.spec.containers):
+        return "not all containers have a status"
+    for container in pod.spec.containers:
+        status = statuses.get(container.name)
+        if status is None or status.resources is None:
+            return f"the resources of container {container.name} are not reported"
+        for wanted, actual in (
+            (container.resources.limits, status.resources.limits),
+            (container.resources.requests, status.resources.requests),
+        ):
+            if not _same_quantities(wanted, actual):
+                return f"container {container.name} does not have its new resources yet"
+    return ""
+
+
+def _same_quantities(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    return one.keys() == other.keys() and all(_same_quantity(one[name], other[name]) for name in one)
+
+
+def _same_quantity(one: str | None, other: str) -> bool:
+    if one is None or one == other:
+        return one == other
+    try:
+        return parse(one) == parse(other)
+    except QuantityError:
+        return False

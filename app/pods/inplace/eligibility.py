@@ -1,0 +1,301 @@
+"""Whether the way from one revision to another can be gone in place, and what it changes. Pure.
+
+Revision is compared with revision, not template with live Pod: what admission injected plays no part. Rules PM-10 …
+PM-21. The answer depends on nothing but its arguments and may be kept for as long as both revisions stand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from app.api import names
+from app.kube.objects import Pod, ResourceRequirements
+from app.kube.patches import PatchError, diff
+from app.kube.quantities import Quantity, QuantityError, parse
+from app.pods.inplace.spec import RefMetadata, UpdateSpec, metadata_patch_bytes
+from app.pods.revisions import Revision
+from app.pods.runtimemeta import runtime_meta
+
+_TEMPLATE: Final = "/spec/template"
+_IMAGE: Final = re.compile(r"/spec/containers/(\d+)/image")
+_RESOURCE: Final = re.compile(r"/spec/containers/(\d+)/resources/(limits|requests)/(cpu|memory)")
+_FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
+#: PM-17: these follow the SidecarSet, not the template.
+_NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
+
+
+@dataclass(frozen=True, slots=True)
+class InPlaceOptions:
+    """The feature gates that widen what can be done in place."""
+
+    #: Gate InPlaceUpdateEnvFromMetadata.
+    env_from_metadata: bool = True
+    #: Gate InPlaceWorkloadVerticalScaling.
+    vertical_scaling: bool = False
+    #: Gate RecreatePodWhenChangeVCTInCloneSetGate.
+    compare_claim_templates: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """What forbids an update in place (B-22): the first difference that does, or a reason without a path."""
+
+    reason: str
+    op: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.op} {self.path}: {self.reason}" if self.path else self.reason
+
+
+class _BlockedError(Exception):
+    def __init__(self, blocked: Blocked) -> None:
+        self.blocked = blocked
+
+
+def update_spec(
+    old: Revision | None, new: Revision | None, options: InPlaceOptions, *, grace_seconds: int = 0, revision: str = ""
+) -> UpdateSpec | Blocked:
+    """What an in-place update from ``old`` to ``new`` changes, or why there is none.
+
+    ``revision``: the name the Pod shall bear, where it is not that of ``new`` (PM-20).
+    """
+    try:
+        return _update_spec(old, new, options, grace_seconds, revision)
+    except _BlockedError as error:
+        return error.blocked
+
+
+def _update_spec(
+    old: Revision | None, new: Revision | None, options: InPlaceOptions, grace_seconds: int, revision: str
+) -> UpdateSpec:
+    if old is None or new is None:  # PM-10
+        raise _BlockedError(Blocked("the revision of the Pod is no longer recorded"))
+    documents = _document(old), _document(new)
+    before, after = (_template(document) for document in documents)
+    if options.compare_claim_templates:
+        _compare_claim_templates(old, new)
+    images: dict[str, str] = {}
+    resources: dict[str, ResourceRequirements] = {}
+    metadata_differs = False
+    try:
+        operations = diff(*documents)
+    except PatchError as error:
+        raise _BlockedError(Blocked(str(error))) from error
+    for operation in operations:
+        inside = operation.path.startswith(f"{_TEMPLATE}/")
+        path = operation.path.removeprefix(_TEMPLATE) if inside else operation.path
+        if inside and (path == "/metadata" or path.startswith("/metadata/")):
+            metadata_differs = True
+        elif inside and operation.op == "replace" and (found := _IMAGE.fullmatch(path)):
+            images[_container_name(before, int(found[1]), path)] = _image(operation.value, path)
+        elif inside and operation.op == "replace" and (found := _RESOURCE.fullmatch(path)):
+            if not options.vertical_scaling:
+                raise _BlockedError(
+                    Blocked("resources change in place only with InPlaceWorkloadVerticalScaling", "replace", path)
+                )
+            name = _container_name(before, int(found[1]), path)
+            _note_resource(
+                resources.setdefault(name, ResourceRequirements({}, {})), found[2], found[3], operation.value, path
+            )
+        else:
+            raise _BlockedError(Blocked("cannot be changed in a running Pod", operation.op, path))
+    if resources:
+        resources = _with_implied_requests(resources, after)
+        if _qos_class(before) != _qos_class(after):  # PM-14
+            raise _BlockedError(Blocked(f"the QoS class would change from {_qos_class(before)} to {_qos_class(after)}"))
+    refs: dict[str, RefMetadata] = {}
+    patch = b""
+    if metadata_differs:
+        refs, metadata = _metadata_changes(before, after, options.env_from_metadata)
+        patch = metadata_patch_bytes(metadata)
+    return UpdateSpec(revision or new.name, images, refs, resources, patch, bool(refs), max(0, grace_seconds))
+
+
+def blocked_on_pod(pod: Pod, spec: UpdateSpec) -> Blocked | None:
+    """B-4: what forbids on this very Pod an update that its revisions allow; None if nothing.
+
+    Only the node agent can restart a container because a label or an annotation changed. Where none reports the
+    containers of the Pod, they would wait for it, out of service, for ever.
+    """
+    started = {status.name for status in pod.status.container_statuses if status.container_id}
+    waiting = sorted(started.intersection(spec.container_ref_metadata))
+    if not waiting or runtime_meta(pod) is not None:
+        return None
+    return Blocked(
+        "no node agent reports the Pod's containers, so none would restart "
+        f"{', '.join(waiting)} with the new labels and annotations"
+    )
+
+
+# --- Reading revisions
+
+
+def _document(revision: Revision) -> Mapping[str, Any]:
+    try:
+        document = orjson.loads(revision.data)
+    except orjson.JSONDecodeError as error:
+        raise _BlockedError(Blocked(f"ControllerRevision {revision.name} holds no JSON: {error}")) from error
+    if not isinstance(document, dict):
+        raise _BlockedError(Blocked(f"ControllerRevision {revision.name} holds no template"))
+    return document
+
+
+def _template(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _object(_object(document.get("spec")).get("template"))
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _containers(template: Mapping[str, Any], field: str = "containers") -> Sequence[Mapping[str, Any]]:
+    found = _object(template.get("spec")).get(field)
+    return [_object(item) for item in found] if isinstance(found, list) else ()
+
+
+def _container_name(template: Mapping[str, Any], index: int, path: str) -> str:
+    containers = _containers(template)
+    name = containers[index].get("name") if index < len(containers) else None
+    if not isinstance(name, str) or not name:
+        raise _BlockedError(Blocked("the container has no name", "replace", path))
+    return name
+
+
+def _image(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise _BlockedError(Blocked("is no image", "replace", path))
+    return value
+
+
+# --- Resources
+
+
+def _note_resource(found: ResourceRequirements, kind: str, resource: str, value: Any, path: str) -> None:
+    if _quantity(value) is None:  # PM-13
+        raise _BlockedError(Blocked("is no quantity", "replace", path))
+    (found.limits if kind == "limits" else found.requests)[resource] = str(value)
+
+
+def _quantity(value: Any) -> Quantity | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        return parse(value)
+    except QuantityError:
+        return None
+
+
+def _with_implied_requests(
+    resources: Mapping[str, ResourceRequirements], after: Mapping[str, Any]
+) -> dict[str, ResourceRequirements]:
+    """A limit without a request of its own is also the request: so the API server made the Pod, and so it must stay."""
+    requests_of = {
+        container.get("name"): _object(_object(container.get("resources")).get("requests"))
+        for container in _containers(after)
+    }
+    complete = {}
+    for name, found in resources.items():
+        own = requests_of.get(name, {})
+        implied = {resource: limit for resource, limit in found.limits.items() if resource not in own}
+        complete[name] = ResourceRequirements(found.limits, {**implied, **found.requests})
+    return complete
+
+
+def _qos_class(template: Mapping[str, Any]) -> str:
+    """PM-14, for the Pod the API server would make of the template."""
+    guaranteed, any_set = True, False
+    for container in (*_containers(template), *_containers(template, "initContainers")):
+        resources = _object(container.get("resources"))
+        limits = _counted(resources.get("limits"))
+        requests = {**limits, **_counted(resources.get("requests"))}
+        any_set = any_set or bool(requests)
+        guaranteed = guaranteed and len(limits) == 2 and requests == limits
+    if not any_set:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _counted(quantities: Any) -> dict[str, Quantity]:
+    found = ((name, _quantity(_object(quantities).get(name))) for name in ("cpu", "memory"))
+    return {name: quantity for name, quantity in found if quantity is not None and not quantity.is_zero}
+
+
+def _compare_claim_templates(old: Revision, new: Revision) -> None:
+    """PM-15: what is missing on either side is not compared."""
+    before, after = (revision.annotations.get(names.CLAIM_TEMPLATES_HASH) for revision in (old, new))
+    if before is not None and after is not None and before != after:
+        raise _BlockedError(Blocked("the volume claim templates differ"))
+
+
+# --- Metadata
+
+
+def _metadata_changes(
+    before: Mapping[str, Any], after: Mapping[str, Any], env_from_metadata: bool
+) -> tuple[dict[str, RefMetadata], dict[str, Any]]:
+    """PM-16 … PM-19: what containers read through their env, and the patch for the rest."""
+    old, new = _object(before.get("metadata")), _object(after.get("metadata"))
+    readers = _readers(after) if env_from_metadata else {}
+    refs: dict[str, RefMetadata] = {}
+    patch: dict[str, Any] = {}
+    for field in ("labels", "annotations"):
+        rest: dict[str, str | None] = {}
+        for key, value in _changed(_object(old.get(field)), _object(new.get(field))):
+            containers = readers.get((field, key), ())
+            for container in containers:
+                ref = refs.setdefault(container, RefMetadata({}, {}))
+                # B-3: an env that reads a removed key reads nothing from now on.
+                (ref.labels if field == "labels" else ref.annotations)[key] = value or ""
+            if not containers:
+                rest[key] = value
+        if rest:
+            patch[field] = rest
+    patch.update(_finalizer_changes(_texts(old.get("finalizers")), _texts(new.get("finalizers"))))
+    return refs, patch
+
+
+def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """Keys that differ, with their new value, None where they are gone."""
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            yield key, None if new.get(key) is None else str(new[key])
+
+
+def _finalizer_changes(old: Sequence[str], new: Sequence[str]) -> dict[str, Any]:
+    """Only what the template had or has: finalizers that others put on the Pod are theirs."""
+    gone = [name for name in old if name not in new]
+    come = [name for name in new if name not in old]
+    changes: dict[str, Any] = {}
+    if gone:
+        changes["$deleteFromPrimitiveList/finalizers"] = gone
+    if (gone or come) and new:
+        changes["$setElementOrder/finalizers"] = list(new)
+    if come:
+        changes["finalizers"] = come
+    return changes
+
+
+def _texts(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _readers(template: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequence[str]]:
+    """("labels" or "annotations", key) → the containers with an env that reads it."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for container in _containers(template):
+        env = container.get("env")
+        for entry in env if isinstance(env, list) else ():
+            path = _object(_object(_object(entry).get("valueFrom")).get("fieldRef")).get("fieldPath")
+            match = _FIELD_PATH.fullmatch(path) if isinstance(path, str) else None
+            if match is None or _object(entry).get("name") in _NO_REFERENCE:
+                continue
+            readers = found.setdefault((match[1], match[2]), [])
+            if container.get("name") not in readers:
+                readers.append(str(container.get("name")))
+    return found

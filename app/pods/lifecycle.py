@@ -1,0 +1,234 @@
+"""Lifecycle hooks: how users take part when a Pod comes into service, is updated in place, and is deleted. Pure.
+
+A hook names labels and finalizers. While a Pod has one of them, what the hook guards waits (PM-70). Where a Pod stands
+is shown by a label; what comes out of this module are its next state and the body of a strategic merge patch that
+writes it. Rules PM-55, PM-59, PM-67 … PM-77.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from app.api.names import LIFECYCLE_STATE, LIFECYCLE_TIMESTAMP
+from app.kube.clock import rfc3339
+from app.kube.objects import Pod
+from app.pods.readiness.plan import PRE_DELETE_HOOK, PRE_UPDATE_HOOK, NotReadyKey, StatusPatch, with_keys_changed
+
+
+class LifecycleState(StrEnum):
+    """Where a Pod stands; the value of its label."""
+
+    PREPARING_NORMAL = "PreparingNormal"
+    NORMAL = "Normal"
+    PREPARING_UPDATE = "PreparingUpdate"
+    UPDATING = "Updating"
+    UPDATED = "Updated"
+    PREPARING_DELETE = "PreparingDelete"
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """What holds a Pod back, and whether it is out of service meanwhile."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    finalizers: tuple[str, ...] = ()
+    mark_not_ready: bool = False
+
+    @classmethod
+    def of(cls, hook: Mapping[str, Any] | None) -> Hook | None:
+        """A LifecycleHook in its JSON form; None stays None."""
+        if hook is None:
+            return None
+        return cls(
+            dict(hook.get("labelsHandler") or {}),
+            tuple(hook.get("finalizersHandler") or ()),
+            bool(hook.get("markPodNotReady")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """The hooks of a workload."""
+
+    pre_normal: Hook | None = None
+    in_place_update: Hook | None = None
+    pre_delete: Hook | None = None
+
+    @classmethod
+    def of(cls, lifecycle: Mapping[str, Any] | None) -> Lifecycle | None:
+        """A Lifecycle in its JSON form; None stays None."""
+        if lifecycle is None:
+            return None
+        return cls(*(Hook.of(lifecycle.get(name)) for name in ("preNormal", "inPlaceUpdate", "preDelete")))
+
+
+NO_LIFECYCLE: Final = Lifecycle()
+
+
+class UpdateAction(StrEnum):
+    """What the lifecycle lets an in-place update do to a Pod now."""
+
+    START = "start"
+    #: The hook holds the Pod: it goes into PreparingUpdate and waits.
+    PREPARE = "prepare"
+    #: It is there already, and still held.
+    WAIT = "wait"
+    #: Another revision came while the Pod was Updated: the hook's labels and finalizers are put back first (PM-73).
+    REARM = "rearm"
+    #: Updated, and no hook to put back: the next refresh makes it Normal first.
+    LATER = "later"
+    #: In a state in which no update is allowed.
+    REFUSE = "refuse"
+
+
+def is_hooked(hook: Hook | None, pod: Pod) -> bool:
+    """PM-70: whether any label or finalizer of the hook is on the Pod."""
+    if hook is None:
+        return False
+    labels, finalizers = pod.metadata.labels, pod.metadata.finalizers
+    return any(name in finalizers for name in hook.finalizers) or any(
+        labels.get(key) == value for key, value in hook.labels.items()
+    )
+
+
+def is_all_hooked(hook: Hook | None, pod: Pod) -> bool:
+    """PM-70: whether all labels and finalizers of the hook are on the Pod; so it is for a hook without any."""
+    if hook is None:
+        return False
+    labels, finalizers = pod.metadata.labels, pod.metadata.finalizers
+    return all(name in finalizers for name in hook.finalizers) and all(
+        labels.get(key) == value for key, value in hook.labels.items()
+    )
+
+
+def state_of(pod: Pod) -> str:
+    """The value of the label; '' for a Pod without."""
+    return pod.metadata.labels.get(LIFECYCLE_STATE, "")
+
+
+def is_in_service(pod: Pod) -> bool:
+    """PM-69: a Pod in any state but Normal is never available; one without a state may be."""
+    return state_of(pod) in ("", LifecycleState.NORMAL)
+
+
+def next_state(
+    pod: Pod,
+    lifecycle: Lifecycle | None,
+    *,
+    at_update_revision: bool,
+    update_complete: bool,
+    needs_node: bool = True,
+) -> LifecycleState | None:
+    """PM-74 … PM-77: the state a refresh moves the Pod to, None if it stays.
+
+    ``update_complete``: PM-54. ``needs_node``: without a preNormal hook the Pod must be scheduled to become Normal.
+    """
+    hooks = lifecycle or NO_LIFECYCLE
+    match state_of(pod):
+        case LifecycleState.PREPARING_NORMAL:
+            if hooks.pre_normal is not None:
+                passed = is_all_hooked(hooks.pre_normal, pod)
+            else:
+                passed = bool(pod.spec.node_name) or not needs_node
+            return LifecycleState.NORMAL if passed else None
+        case LifecycleState.PREPARING_UPDATE if at_update_revision:
+            return _done(pod, lifecycle)
+        case LifecycleState.UPDATING if update_complete:
+            return _done(pod, lifecycle)
+        case LifecycleState.UPDATED if hooks.in_place_update is None or is_all_hooked(hooks.in_place_update, pod):
+            return LifecycleState.NORMAL
+    return None
+
+
+def _done(pod: Pod, lifecycle: Lifecycle | None) -> LifecycleState:
+    if lifecycle is not None and not is_all_hooked(lifecycle.in_place_update, pod):
+        return LifecycleState.UPDATED
+    return LifecycleState.NORMAL
+
+
+def update_action(pod: Pod, hook: Hook | None) -> UpdateAction:
+    """What an in-place update may do to the Pod, given the inPlaceUpdate hook (table before PM-55)."""
+    match state_of(pod):
+        case "" | LifecycleState.PREPARING_NORMAL | LifecycleState.NORMAL:
+            return UpdateAction.PREPARE if is_hooked(hook, pod) else UpdateAction.START
+        case LifecycleState.PREPARING_UPDATE:
+            return UpdateAction.WAIT if is_hooked(hook, pod) else UpdateAction.START
+        case LifecycleState.UPDATING:
+            return UpdateAction.START
+        case LifecycleState.UPDATED:
+            return UpdateAction.LATER if hook is None else UpdateAction.REARM
+    return UpdateAction.REFUSE
+
+
+def state_members(state: LifecycleState, now: datetime) -> tuple[dict[str, str], dict[str, str]]:
+    """The label and the annotation that show a state, always written together."""
+    return {LIFECYCLE_STATE: str(state)}, {LIFECYCLE_TIMESTAMP: rfc3339(now)}
+
+
+def state_patch(pod: Pod, state: LifecycleState, now: datetime, rearm: Hook | None = None) -> dict[str, Any] | None:
+    """PM-71: the strategic merge patch that moves the Pod to ``state``; None if it is there.
+
+    ``rearm``: PM-73, the hook whose labels and finalizers are put on the Pod in the same write.
+    """
+    if state_of(pod) == state:
+        return None
+    labels, annotations = state_members(state, now)
+    metadata: dict[str, Any] = {"uid": pod.metadata.uid, "labels": labels, "annotations": annotations}
+    if rearm is not None:
+        metadata["labels"] = {**rearm.labels, **labels}
+        missing = [name for name in rearm.finalizers if name not in pod.metadata.finalizers]
+        if missing:
+            metadata["finalizers"] = missing
+    return {"metadata": metadata}
+
+
+def readiness_patch(pod: Pod, state: LifecycleState, lifecycle: Lifecycle | None, now: datetime) -> StatusPatch | None:
+    """PM-72: what entering ``state`` means for condition KruisePodReady; None if nothing.
+
+    To be written before the label, and whether or not the label is there already, so that a write that failed is tried
+    again.
+    """
+    add, remove = _key_changes(state, lifecycle or NO_LIFECYCLE)
+    return with_keys_changed(pod, add, remove, now)
+
+
+_Keys = tuple[NotReadyKey, ...]
+
+
+def _key_changes(state: LifecycleState, hooks: Lifecycle) -> tuple[_Keys, _Keys]:
+    match state:
+        case LifecycleState.PREPARING_DELETE:
+            # PM-59a: a scale-in that overtakes an update ends the update's wish, or it would stand for ever.
+            marked = hooks.pre_delete is not None and hooks.pre_delete.mark_not_ready
+            return ((PRE_DELETE_HOOK,) if marked else ()), (PRE_UPDATE_HOOK,)
+        case LifecycleState.PREPARING_UPDATE:
+            marked = hooks.in_place_update is not None and hooks.in_place_update.mark_not_ready
+            return ((PRE_UPDATE_HOOK,) if marked else ()), ()
+        case LifecycleState.UPDATED | LifecycleState.NORMAL:
+            # B-17: a Pod that goes straight back to Normal would stay not ready. The key is ours, so it goes even when
+            # the hook no longer says markPodNotReady.
+            return (), (PRE_UPDATE_HOOK,)
+    return (), ()
+
+
+def may_cancel_deletion(lifecycle: Lifecycle | None) -> bool:
+    """PM-67: whether a Pod may come back from PreparingDelete; not if a hook has taken Pods out of service."""
+    hooks = lifecycle or NO_LIFECYCLE
+    return not any(hook is not None and hook.mark_not_ready for hook in (hooks.pre_delete, hooks.in_place_update))
+
+
+def first_state(
+    lifecycle: Lifecycle | None, labels: Mapping[str, str], finalizers: Collection[str] = ()
+) -> LifecycleState:
+    """PM-68 as StatefulSets have it: Normal, unless the new Pod does not satisfy the preNormal hook by itself."""
+    hook = lifecycle.pre_normal if lifecycle is not None else None
+    if hook is None:
+        return LifecycleState.NORMAL
+    satisfied = all(name in finalizers for name in hook.finalizers) and all(
+        labels.get(key) == value for key, value in hook.labels.items()
+    )
+    return LifecycleState.NORMAL if satisfied else LifecycleState.PREPARING_NORMAL

@@ -1,0 +1,67 @@
+"""Whose a Pod, a claim or a revision is, and what becoming or ceasing to be its owner takes (§ 4.7). Pure.
+
+Owners are told by uid. Patches are strategic merge patches: they change one owner reference and leave the others.
+Rules PM-105 … PM-112, PM-186.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from app.kube.objects import ObjectMeta
+
+
+class Ownership(StrEnum):
+    """What an object is to a workload."""
+
+    #: Ours; nothing to write.
+    CLAIMED = "claimed"
+    #: Ours, but it no longer matches: our reference is to be removed.
+    RELEASE = "release"
+    #: Nobody's, and it matches: to be adopted, once the owner was read again (PM-109).
+    ADOPT = "adopt"
+    #: None of our business.
+    IGNORED = "ignored"
+
+
+def ownership(metadata: ObjectMeta, owner_uid: str, *, matches: bool, owner_deleting: bool) -> Ownership:
+    """PM-105 … PM-110. ``matches``: what the workload's selector says of the object's labels."""
+    controller = metadata.controller
+    if controller is not None and controller.uid != owner_uid:
+        return Ownership.IGNORED
+    if controller is not None:
+        if matches:
+            return Ownership.CLAIMED
+        return Ownership.IGNORED if owner_deleting else Ownership.RELEASE
+    if matches and not owner_deleting and metadata.deletion_timestamp is None:
+        return Ownership.ADOPT
+    return Ownership.IGNORED
+
+
+def controller_reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
+    """The reference of the owner that manages an object; its deletion waits for that of the object."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def adoption_patch(metadata: ObjectMeta, reference: dict[str, Any]) -> dict[str, Any]:
+    """PM-109: the object gets this controller. If it got another one meanwhile, the API server refuses two."""
+    return {"metadata": {"uid": metadata.uid, "ownerReferences": [reference]}}
+
+
+def release_patch(metadata: ObjectMeta, owner_uid: str) -> dict[str, Any]:
+    """PM-107: the object loses its reference to this owner and keeps all others."""
+    return {"metadata": {"uid": metadata.uid, "ownerReferences": [{"$patch": "delete", "uid": owner_uid}]}}
+
+
+def transfer_patch(metadata: ObjectMeta, owner_uid: str, reference: dict[str, Any]) -> dict[str, Any]:
+    """Another owner instead of this one (CS-120)."""
+    references = [reference, {"$patch": "delete", "uid": owner_uid}]
+    return {"metadata": {"uid": metadata.uid, "ownerReferences": references}}

@@ -1,0 +1,127 @@
+"""The order of an update that users ask for: by priority, scattered, and hooks' Pods first (§ 4.9). Pure.
+
+Each function takes Pods in some order and gives them in another; they apply one after the other, on top of
+:func:`app.pods.ranking.in_default_update_order`. Rules PM-127 … PM-135, CS-126 … CS-128.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from app.api.update_order import UpdatePriorityStrategy, UpdateScatterTerm
+from app.kube.objects import Pod
+from app.kube.selectors import compile_selector
+from app.pods.lifecycle import LifecycleState, state_of
+
+_TRAILING_NUMBER: Final = re.compile(r"([0-9]+)$", re.ASCII)
+_MAX_INT64: Final = 2**63 - 1
+
+
+def in_update_order(
+    candidates: Sequence[Pod],
+    workload_pods: Sequence[Pod],
+    priority: UpdatePriorityStrategy | None,
+    scatter: Sequence[UpdateScatterTerm] | None,
+) -> list[Pod]:
+    """``candidates``, in their default order, as the strategies want them. ``workload_pods``: all of the workload's.
+
+    Raises ``SelectorError`` for a selector that validation would not have let pass.
+    """
+    return preparing_first(scattered(by_priority(candidates, priority), workload_pods, scatter))
+
+
+def by_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy | None) -> list[Pod]:
+    """PM-127, PM-128: stable; nothing changes without a strategy."""
+    if strategy is not None and strategy.weight_priority:
+        terms = [(term.weight, compile_selector(term.match_selector)) for term in strategy.weight_priority]
+        return sorted(
+            pods, key=lambda pod: -sum(weight for weight, selector in terms if selector.matches(pod.metadata.labels))
+        )
+    if strategy is not None and strategy.order_priority:
+        keys = [term.ordered_key for term in strategy.order_priority]
+        return sorted(pods, key=lambda pod: _level(pod.metadata.labels, keys))
+    return list(pods)
+
+
+def _level(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[int, int]:
+    """Pods with none of the keys come before all others (B-12: compatible, surprising, documented)."""
+    for index, key in enumerate(keys):
+        if key in labels:
+            return index, -trailing_number(labels[key])
+    return -1, 0
+
+
+def trailing_number(text: str) -> int:
+    """PM-128: the integer a label's value ends with; 0 without one, or beyond 64 bits."""
+    found = _TRAILING_NUMBER.search(text)
+    number = int(found[1]) if found is not None else 0
+    return number if number <= _MAX_INT64 else 0
+
+
+def preparing_first(pods: Sequence[Pod]) -> list[Pod]:
+    """PM-135: Pods whose hook was asked already come first."""
+    return sorted(pods, key=lambda pod: state_of(pod) != LifecycleState.PREPARING_UPDATE)
+
+
+def scattered(
+    pods: Sequence[Pod], workload_pods: Sequence[Pod], terms: Sequence[UpdateScatterTerm] | None
+) -> list[Pod]:
+    """PM-130: the terms one after the other, the one with most matching candidates first."""
+    matchers = [_matcher(term) for term in terms or ()]
+    if len(matchers) > 1:
+        counted = [(sum(map(matches, pods)), matches) for matches in matchers]
+        matchers = [matches for count, matches in sorted(counted, key=lambda pair: -pair[0]) if count]
+    ordered = list(pods)
+    for matches in matchers:
+        ordered = _scattered(ordered, workload_pods, matches)
+    return ordered
+
+
+def _matcher(term: UpdateScatterTerm) -> Callable[[Pod], bool]:
+    # PM-7: an empty value stands for an empty label and for none at all.
+    return lambda pod: pod.metadata.labels.get(term.key, "") == term.value
+
+
+def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Callable[[Pod], bool]) -> list[Pod]:
+    """PM-131 … PM-134: matching Pods in even distances among the others, the last of them at the very end."""
+    matching = [pod for pod in pods if matches(pod)]
+    others = [pod for pod in pods if not matches(pod)]
+    if len(matching) <= 1 or len(others) <= 1:
+        return list(pods)
+    total_matching = sum(map(matches, workload_pods))
+    total_others = len(workload_pods) - total_matching
+    last = matching.pop()
+    total_matching -= 1
+    if _single(total_others / total_matching) >= _single(len(others) / len(matching)):
+        groups, per_matching, per_others = _groups(len(matching), len(others))
+        remainder = 0
+    else:
+        # Fewer Pods match among the candidates than in the whole: groups as in the whole, the surplus goes first.
+        _, per_matching, per_others = _groups(total_matching, total_others)
+        groups = min(len(matching) // per_matching, len(others) // per_others)
+        remainder = len(others) - groups * per_others
+    ordered = others[:remainder]
+    others = others[remainder:]
+    for index in range(groups):
+        ordered += matching[index * per_matching : (index + 1) * per_matching]
+        ordered += others[index * per_others : (index + 1) * per_others]
+    return [*ordered, *matching[groups * per_matching :], *others[groups * per_others :], last]
+
+
+def _groups(matching: int, others: int) -> tuple[int, int, int]:
+    """PM-132: how many groups, and how many of each kind in one; rounded half away from zero."""
+    groups = min(matching, others)
+    return groups, _rounded(matching, groups), _rounded(others, groups)
+
+
+def _rounded(count: int, groups: int) -> int:
+    return (2 * count + groups) // (2 * groups)
+
+
+def _single(value: float) -> float:
+    """In single precision, as the ratios are compared."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded

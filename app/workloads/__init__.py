@@ -1,0 +1,1 @@
+"""The workloads: each keeps a number of Pods as its object says."""

@@ -1,0 +1,248 @@
+"""The two webhooks of CloneSet: fill in what is left out, refuse what cannot work (CS-13 … CS-43)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from app.api import names, structural
+from app.api.cloneset import CLONE_SET
+from app.api.cloneset.defaults import default_templates, with_defaults
+from app.api.cloneset.gospec import SPECS
+from app.api.core_validation import pod_errors
+from app.api.gojson import GoTypeError, tidied
+from app.api.gopod import POD_TEMPLATE
+from app.api.jsonvalue import json_copy
+from app.api.requested import requested_version
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    Handler,
+    MatchCondition,
+    Operation,
+    Patched,
+    PolicyRule,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.fielderrors import ErrorType, FieldError, aggregate, required
+from app.kube.gotext import quote
+from app.kube.objects import Pod
+from app.kube.patches import diff, same
+from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
+from app.workloads.cloneset import stricter
+from app.workloads.cloneset.validation import (
+    SPEC,
+    Facts,
+    metadata_errors,
+    pods_to_delete,
+    spec_errors,
+)
+
+_RULE: Final = Rule(
+    (Operation.CREATE, Operation.UPDATE),
+    (names.APPS_GROUP,),
+    (names.V1ALPHA1, names.V1BETA1),
+    (CLONE_SET.plural,),
+)
+#: D-11: what changes metadata alone (a finalizer, an annotation) is nothing to default or judge.
+_CHANGED: Final = (MatchCondition("spec-changed", "request.operation == 'CREATE' || object.spec != oldObject.spec"),)
+MUTATE: Final = Webhook(
+    name="mcloneset.kb.io",
+    path="/mutate-apps-kruise-io-cloneset",
+    mutating=True,
+    rules=(_RULE,),
+    match_conditions=_CHANGED,
+    summary="Fills in the defaults of a CloneSet and of its templates",
+)
+VALIDATE: Final = Webhook(
+    name="vcloneset.kb.io",
+    path="/validate-apps-kruise-io-cloneset",
+    mutating=False,
+    rules=(_RULE,),
+    match_conditions=_CHANGED,
+    summary="Refuses CloneSets that cannot work",
+    permissions=(PolicyRule(("get",), ("",), ("pods",)), MAY_CHECK_TEMPLATES),
+)
+WEBHOOKS: Final = (MUTATE, VALIDATE)
+_TEMPLATE: Final = SPEC.child("template")
+
+
+class CloneSetLookups(Protocol):
+    """What the webhooks ask beside the request. Whoever has no cluster answers from nothing."""
+
+    #: Gates: leave templates as they are (CS-16); default host ports (CS-18); refuse instead of warning (B-3).
+    no_template_defaults: bool
+    default_host_ports: bool
+    strict: bool
+
+    async def pod(self, namespace: str, name: str) -> Pod | None:
+        """The Pod of this name; None where there is none."""
+        ...
+
+    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
+        """What an API server says about a Pod template that stands at ``path``; None where none can be asked."""
+        ...
+
+
+def handlers(lookups: CloneSetLookups) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
+
+
+def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
+    """CS-13 … CS-19."""
+    given = review.object or {}
+    version = requested_version(CLONE_SET, given)
+    if isinstance(version, Denied):
+        return version
+    # What else the schema forbids is said by the API server itself, after this.
+    if mistyped := [e for e in structural.validate(version.schema, given) if e.type is ErrorType.TYPE_INVALID]:
+        return Denied(aggregate(mistyped), code=400)
+    go_spec, former = SPECS[version.name], _former_spec(review)
+    defaulted = with_defaults(given)
+    spec = defaulted["spec"]
+    try:
+        before = tidied(go_spec, given.get("spec") or {}, "spec")
+        if former is not None:
+            _keep_claim_reuse(spec, former)
+        if not lookups.no_template_defaults and _template_changed(spec, former):
+            default_templates(spec, host_ports=lookups.default_host_ports)
+        stored = tidied(go_spec, spec, "spec")
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    if same(before, stored):
+        # CS-19. Where nothing is missing OpenKruise writes nothing, and so leaves what is empty.
+        return Allowed()
+    return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule="CS-13")))
+
+
+def _keep_claim_reuse(spec: dict[str, Any], former: Mapping[str, Any]) -> None:
+    """N-2: a v1alpha1 manifest that does not speak of scaling changes nothing about it."""
+    if spec.get("scaleStrategy") is None and (former.get("scaleStrategy") or {}).get("disablePVCReuse") is True:
+        spec["scaleStrategy"] = {"disablePVCReuse": True}
+
+
+def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
+    """CS-16: on update, only a changed template is defaulted."""
+    if former is None:
+        return True
+    new, old = (tidied(POD_TEMPLATE, obj.get("template") or {}, "spec.template") for obj in (spec, former))
+    return not same(new, old)
+
+
+async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
+    """CS-20 … CS-41; all mistakes are reported together."""
+    given = review.object or {}
+    version = requested_version(CLONE_SET, given)
+    if isinstance(version, Denied):
+        return version
+    # An API server has said this before it calls; reviews may come from elsewhere.
+    if message := structural.invalid_message(CLONE_SET, version, given):
+        return Denied(message, code=422, reason="Invalid")
+    metadata, former = given.get("metadata") or {}, _former_spec(review)
+    spec = with_defaults(given)["spec"]
+    if metadata.get("deletionTimestamp") or _only_cleans_up(given["spec"], former):
+        # What still has to happen must not fail on content that it does not touch (CS-62).
+        return Allowed()
+    older = version.name == names.V1ALPHA1
+    try:
+        template_errors = await _template_errors(lookups, spec, former)
+        refused = await _refused_pods(lookups, review, spec, former)
+        facts = Facts(template_errors, refused if older else {})
+        errors = [*metadata_errors(metadata), *spec_errors(spec, former, facts, older=older)]
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    if not errors:
+        errors += _new(stricter.meaningless(spec, older=older), stricter.meaningless(former or {}, older=older))
+    doubts = list(stricter.questionable(spec, refused, older=older))
+    if lookups.strict and not errors:
+        errors += _new(doubts, stricter.questionable(former or {}, {}, older=older))
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    warning = stricter.name_warning(str(metadata.get("name") or ""))
+    return Allowed((*map(str, doubts), *([warning] if warning else [])))
+
+
+def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[FieldError]:
+    """Mistakes that the object did not have before: what was admitted once must stay editable."""
+    known = set(map(str, before))
+    return [error for error in found if str(error) not in known]
+
+
+def _former_spec(review: Review) -> Mapping[str, Any] | None:
+    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    old = review.old_object
+    if review.operation != Operation.UPDATE or not old or not isinstance(old.get("spec"), Mapping):
+        return None
+    spec: Mapping[str, Any] = with_defaults(old)["spec"]
+    return spec
+
+
+def _only_cleans_up(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
+    """CS-62: whether nothing but names leave ``podsToDelete``, as the controller has it when Pods are gone."""
+    if former is None or not set(pods_to_delete(spec)) <= set(pods_to_delete(former)):
+        return False
+    return same(_without_names(spec), _without_names(former))
+
+
+def _without_names(spec: Mapping[str, Any]) -> dict[str, Any]:
+    scale = {key: value for key, value in (spec.get("scaleStrategy") or {}).items() if key != "podsToDelete"}
+    return {**spec, "scaleStrategy": scale}
+
+
+async def _template_errors(
+    lookups: CloneSetLookups, spec: Mapping[str, Any], former: Mapping[str, Any] | None
+) -> Sequence[FieldError | str]:
+    """CS-24. A template that stays was judged when it came."""
+    claims = ("volumeClaimTemplates", "template")
+    if former is not None and all(same(spec.get(field), former.get(field)) for field in claims):
+        return ()
+    template = _with_claim_volumes(spec)
+    found = await lookups.template_errors(template, str(_TEMPLATE))
+    if found is not None:
+        return found
+    pod = template.get("spec") or {}
+    containers, at = pod.get("containers") or [], _TEMPLATE.child("spec")
+    none = [] if containers else [required(at.child("containers"))]
+    return [*none, *pod_errors(containers, pod.get("initContainers") or [], pod.get("volumes") or [], at)]
+
+
+def _with_claim_volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The template as its Pods will have it: a volume per claim comes first, so that it can be mounted (CS-24)."""
+    defaulted = json_copy({field: spec.get(field) for field in ("template", "volumeClaimTemplates")})
+    default_templates(defaulted)
+    template: dict[str, Any] = defaulted["template"]
+    names_of_claims = [
+        str((claim.get("metadata") or {}).get("name") or "") for claim in defaulted["volumeClaimTemplates"] or ()
+    ]
+    if names_of_claims and isinstance(template.get("spec"), dict):
+        volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names_of_claims]
+        template["spec"]["volumes"] = [*volumes, *(template["spec"].get("volumes") or ())]
+    return template
+
+
+async def _refused_pods(
+    lookups: CloneSetLookups, review: Review, spec: Mapping[str, Any], former: Mapping[str, Any] | None
+) -> Mapping[str, str]:
+    """CS-28: why Pods that are newly named in ``podsToDelete`` cannot be."""
+    known = pods_to_delete(former) if former is not None else []
+    metadata = (review.object or {}).get("metadata") or {}
+    refused = {}
+    for name in dict.fromkeys(pods_to_delete(spec)):
+        if name not in known and (problem := await _pod_problem(lookups, review.namespace, name, metadata.get("uid"))):
+            refused[name] = problem
+    return refused
+
+
+async def _pod_problem(lookups: CloneSetLookups, namespace: str, name: str, uid: str | None) -> str:
+    pod = await lookups.pod(namespace, name) if name else None
+    if pod is None:
+        return f"find pod {name} failed: Pod {quote(name)} not found"
+    if pod.metadata.deletion_timestamp is not None:
+        return f"find pod {name} already terminating"
+    owner = pod.metadata.controller
+    return "" if owner is not None and owner.uid == uid else f"find pod {name} owner is not this CloneSet"

@@ -1,0 +1,120 @@
+"""The CloneSet controller as a table: what it watches, what that concerns, what it may do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from random import Random
+from typing import Any, Final
+
+from app.api import names
+from app.api.cloneset import CloneSet
+from app.kube.admission import PolicyRule
+from app.kube.client import Client
+from app.kube.controller import Controller, ControllerMetrics, Watch
+from app.kube.events import EventRecorder
+from app.kube.objects import Pod
+from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.store import Store
+from app.pods.budget import DisruptionBudget
+from app.pods.lifecycle import Lifecycle, LifecycleState, state_members
+from app.pods.readiness.reconcile import Arrival
+from app.workloads.cloneset.history import revision_owner
+from app.workloads.cloneset.memory import Caches, Metrics, managing_reference, owned
+from app.workloads.cloneset.reconcile import CloneSetReconciler
+from app.workloads.cloneset.refresh import arrives
+from app.workloads.cloneset.settings import Gates
+
+NAME: Final = "cloneset-controller"
+WORKERS: Final = 3
+REVISION_SELECTOR: Final = names.CONTROLLER_HASH
+"""The label selector of the ControllerRevisions to watch."""
+CLAIM_SELECTOR: Final = names.CLONESET_INSTANCE_ID
+"""The label selector of the PersistentVolumeClaims to watch."""
+#: The index functions of the caches, under OWNER.
+POD_OWNER: Final = owned
+CLAIM_OWNER: Final = owned
+REVISION_OWNER: Final = revision_owner
+
+_ALL: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
+PERMISSIONS: Final = (
+    # CS-174
+    PolicyRule(("get", "list", "patch", "update", "watch"), (names.APPS_GROUP,), ("clonesets",)),
+    PolicyRule(("get", "patch", "update"), (names.APPS_GROUP,), ("clonesets/status",)),
+    # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+    PolicyRule(("update",), (names.APPS_GROUP,), ("clonesets/finalizers",)),
+    PolicyRule(_ALL, ("",), ("pods", "persistentvolumeclaims")),
+    PolicyRule(("get", "patch", "update"), ("",), ("pods/status", "pods/resize")),
+    # A claim that is given to its Pod must not be deleted before it (CS-120).
+    PolicyRule(("update",), ("",), ("pods/finalizers",)),
+    PolicyRule(_ALL, ("apps",), ("controllerrevisions",)),
+    PolicyRule(("create", "patch"), ("",), ("events",)),
+    PolicyRule(("get", "list"), ("",), ("nodes",)),
+)
+
+
+def arrival(sets: Store[CloneSet]) -> Arrival:
+    """CS-135: a Pod without a preNormal hook becomes Normal once it is scheduled; its first conditions, which nobody
+    needs before that, go into the same write."""
+
+    def members(pod: Pod, now: datetime) -> Mapping[str, Any] | None:
+        reference = managing_reference(pod.metadata)
+        owner = sets.get(reference.name, pod.metadata.namespace) if reference is not None else None
+        if owner is None or reference is None or owner.metadata.uid != reference.uid or owner.deleting:
+            return {}
+        lifecycle = Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None
+        if not arrives(pod, lifecycle):
+            return {}
+        if not pod.spec.node_name:
+            return None
+        labels, annotations = state_members(LifecycleState.NORMAL, now)
+        return {"labels": labels, "annotations": annotations}
+
+    return members
+
+
+def cloneset_controller(
+    client: Client,
+    caches: Caches,
+    events: EventRecorder,
+    rng: Random,
+    *,
+    gates: Gates | None = None,
+    budget: DisruptionBudget | None = None,
+    counters: Metrics | None = None,
+    expectation_timeout: float = 300.0,
+    force_expectations: bool = False,
+    exclude_preparing_delete: bool = False,
+    workers: int = WORKERS,
+    limits: RateLimits | None = None,
+    metrics: ControllerMetrics | None = None,
+    queue_metrics: QueueMetrics | None = None,
+) -> Controller:
+    """The controller, ready to ``run``. ``events`` records as the component NAME; ``rng`` draws instance ids."""
+    reconciler = CloneSetReconciler(
+        client.named(NAME),
+        caches,
+        events,
+        rng,
+        gates=gates,
+        budget=budget,
+        metrics=counters,
+        expectation_timeout=expectation_timeout,
+        force_expectations=force_expectations,
+        exclude_preparing_delete=exclude_preparing_delete,
+    )
+    return Controller(
+        NAME,
+        client.clock,
+        [
+            Watch(caches.revisions, reconciler.of_revision),
+            Watch(caches.claims, reconciler.of_claim, reconciler.spacing),
+            Watch(caches.pods, reconciler.of_pod, reconciler.spacing),
+            Watch(caches.sets, reconciler.of_set),
+        ],
+        reconciler,
+        workers=workers,
+        limits=limits,
+        metrics=metrics,
+        queue_metrics=queue_metrics,
+    )

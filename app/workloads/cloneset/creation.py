@@ -1,0 +1,88 @@
+"""What a CloneSet creates: a Pod and its claims (CS-115 … CS-118, CS-142). Pure: ids and times are arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from app.api import names
+from app.pods.claims import claims_of_pod, with_claim_volumes
+from app.pods.lifecycle import LifecycleState, state_members
+from app.pods.owners import controller_reference
+from app.pods.revisions import short_hash
+from app.pods.templates import pod_of_template, revision_labels
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The CloneSet, as what it creates refers to it."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str
+    uid: str
+
+    @property
+    def reference(self) -> dict[str, Any]:
+        """The controller's owner reference."""
+        return controller_reference(self.api_version, self.kind, self.name, self.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class PodMaker:
+    """Makes the Pods of one revision. ``template``: the Pod template; ``claims``: the volumeClaimTemplates of today
+    (CS-74); ``bare_hash``: gate CloneSetShortHash."""
+
+    owner: Owner
+    template: Json
+    claim_templates: Sequence[Json]
+    revision: str
+    selector_labels: Mapping[str, str]
+    bare_hash: bool = False
+
+    def pod(self, instance: str, now: datetime) -> Json:
+        """The Pod of that instance id."""
+        name = pod_name(self.owner.name, instance)
+        state_labels, annotations = state_members(LifecycleState.PREPARING_NORMAL, now)
+        body = pod_of_template(
+            self.template,
+            name,
+            self.owner.namespace,
+            self.owner.reference,
+            generate_name=f"{self.owner.name}-",
+            labels={
+                **revision_labels(self.revision, short_hash(self.revision), bare_hash=self.bare_hash),
+                **state_labels,
+                names.CLONESET_INSTANCE_ID: instance,
+            },
+            annotations=annotations,
+            readiness_gates=(names.IN_PLACE_UPDATE_READY,),  # PM-4: whatever the update policy
+        )
+        if self.claim_templates:
+            spec = body["spec"]
+            spec["volumes"] = with_claim_volumes(spec.get("volumes"), self.claim_templates, name)
+        return body
+
+    def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
+        """CS-118: the claims of that instance id, without those that exist."""
+        if not self.claim_templates:
+            return []
+        template_labels = (self.template.get("metadata") or {}).get("labels") or {}
+        return claims_of_pod(
+            self.claim_templates,
+            pod_name(self.owner.name, instance),
+            self.owner.namespace,
+            self.owner.reference,
+            {**template_labels, **self.selector_labels, names.CLONESET_INSTANCE_ID: instance},
+            existing,
+        )
+
+
+def pod_name(owner: str, instance: str) -> str:
+    """CS-116: the name of the Pod with that instance id."""
+    return f"{owner}-{instance}"

@@ -1,0 +1,146 @@
+"""What the controller remembers of each CloneSet between passes; all of it can be worked out anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from app.api.cloneset import CLONE_SET, CloneSet
+from app.kube.expectations import is_at_least
+from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, PersistentVolumeClaim, Pod
+from app.kube.resources import ObjectKey
+from app.kube.store import Store
+from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, update_spec
+from app.pods.predicates import is_active
+from app.pods.revisions import Revision, short_hash
+from app.workloads.cloneset.history import OWNER
+from app.workloads.cloneset.pods import PodFacts, pod_facts
+from app.workloads.cloneset.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads. All but the sets have index OWNER."""
+
+    sets: Store[CloneSet]
+    pods: Store[Pod]
+    claims: Store[PersistentVolumeClaim]
+    revisions: Store[ControllerRevision]
+
+
+class Metrics(Protocol):
+    """Hooks for counting."""
+
+    def expectation_leaked(self, namespace: str, name: str) -> None: ...
+    def in_place_started(self, namespace: str) -> None: ...
+    def in_place_failed(self, namespace: str) -> None: ...
+    def in_place_finished(self, namespace: str, seconds: float) -> None: ...
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def expectation_leaked(self, namespace: str, name: str) -> None: ...
+    def in_place_started(self, namespace: str) -> None: ...
+    def in_place_failed(self, namespace: str) -> None: ...
+    def in_place_finished(self, namespace: str, seconds: float) -> None: ...
+
+
+def managing_reference(metadata: ObjectMeta) -> OwnerReference | None:
+    """The CloneSet that manages an object, by group and kind in whatever version (D-2)."""
+    reference = metadata.controller
+    if reference is not None and (reference.kind, reference.group) == (CLONE_SET.kind, CLONE_SET.group):
+        return reference
+    return None
+
+
+def owned(obj: Pod | PersistentVolumeClaim) -> Iterable[str]:
+    """The index function of OWNER for Pods and claims."""
+    reference = managing_reference(obj.metadata)
+    return (reference.uid,) if reference is not None else ()
+
+
+@dataclass(slots=True)
+class Memory:
+    """One CloneSet."""
+
+    uid: str
+    key: ObjectKey
+    view: View | None = None
+    view_key: object = None
+    facts: dict[str, PodFacts] = field(default_factory=dict)
+    specs: dict[tuple[str, str], UpdateSpec | Blocked] = field(default_factory=dict)
+    last_pass: float = 0.0
+    #: The time that passes asked for by Pods are put off to, until a pass begins at or after it.
+    next_pass: float | None = None
+    #: Instance ids of Pods whose creation failed, to be used first: a request whose answer was lost cannot make two.
+    failed_ids: set[str] = field(default_factory=set)
+    #: Refused creations in a row, and before when none is tried again (on the monotonic scale).
+    refusals: int = 0
+    create_after: float = 0.0
+    #: The limit that was told last, and when (B-14).
+    limited_to: int | None = None
+    limited_at: float = 0.0
+    #: The status as we wrote it last, which the cache may not show yet.
+    status: Mapping[str, Any] = field(default_factory=dict)
+    status_version: str = ""
+
+    def present_status(self, owner: CloneSet) -> Mapping[str, Any]:
+        """The newest status known: that of the cache, or what we wrote if the cache is not there yet."""
+        if self.status_version and not is_at_least(owner.metadata.resource_version, self.status_version):
+            return self.status
+        return owner.status.to_dict() if owner.status is not None else {}
+
+    def pods(self, caches: Caches, view: View) -> tuple[list[PodFacts], list[Pod], list[Pod]]:
+        """CS-53, CS-55: the active Pods that match, the active ones that no longer do, and the inactive ones."""
+        known, facts = self.facts, {}
+        active: list[PodFacts] = []
+        foreign: list[Pod] = []
+        inactive: list[Pod] = []
+        settings, selector = view.settings, view.selector
+        for pod in caches.pods.by_index(OWNER, self.uid):
+            uid = pod.metadata.uid
+            found = known.get(uid)
+            if found is None or found.pod is not pod:
+                if not is_active(pod):
+                    inactive.append(pod)
+                    continue
+                if not selector.matches(pod.metadata.labels):
+                    foreign.append(pod)
+                    continue
+                found = pod_facts(pod, settings)
+            facts[uid] = found
+            active.append(found)
+        self.facts = facts
+        return active, foreign, inactive
+
+    def keeps_pods(self, current: Revision, update: Revision, ordered: Sequence[Revision], view: View) -> bool:
+        """Whether gate CloneSetInPlaceSurge is on and the roll-out can be gone in place."""
+        rolling = view.settings.rolling_update
+        if not view.settings.gates.in_place_surge or rolling is None or rolling.policy != "InPlaceIfPossible":
+            return False
+        return not isinstance(self.spec_between(short_hash(current.name), update, ordered, view), Blocked)
+
+    def spec_of(self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], view: View) -> UpdateSpec | Blocked:
+        """What an in-place update of the Pod changes."""
+        return self.spec_between(pod.revision, target, ordered, view)
+
+    def spec_between(self, at: str, target: Revision, ordered: Sequence[Revision], view: View) -> UpdateSpec | Blocked:
+        """What an in-place update from the revision of that short hash changes; worked out once per pair."""
+        key = (at, target.name)
+        found = self.specs.get(key)
+        if found is None:
+            gates, rolling = view.settings.gates, view.settings.rolling_update
+            own = next((revision for revision in ordered if short_hash(revision.name) == at), None)
+            options = InPlaceOptions(
+                env_from_metadata=gates.env_from_metadata,
+                vertical_scaling=gates.vertical_scaling,
+                # PM-15: InPlaceOnly does not ask for the claims.
+                compare_claim_templates=gates.recreate_on_claim_change
+                and rolling is not None
+                and rolling.policy != "InPlaceOnly",
+            )
+            grace = rolling.grace_seconds if rolling is not None else 0
+            found = self.specs[key] = update_spec(own, target, options, grace_seconds=grace)
+        return found

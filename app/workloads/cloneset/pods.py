@@ -1,0 +1,85 @@
+"""What the plan knows of one Pod: worked out once per resourceVersion and view, then only looked at. Pure.
+
+Whether a Pod is available depends on the time; so that the facts do not, they hold the moment from which it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+from app.api import names
+from app.kube.objects import Pod
+from app.pods.inplace import is_in_grace
+from app.pods.lifecycle import LifecycleState, is_hooked
+from app.pods.predicates import is_running_and_ready, is_specified_delete, ready_since
+from app.pods.readiness.plan import has_gate
+from app.pods.revisions import short_hash
+from app.workloads.cloneset.settings import Settings
+
+
+@dataclass(slots=True, eq=False)
+class PodFacts:
+    """One active Pod. Instances are compared by identity."""
+
+    pod: Pod
+    name: str
+    #: The short hash of its revision: the last part of the label's value (CS-75).
+    revision: str
+    lifecycle: str
+    #: Its preDelete hook is waited for.
+    preparing_delete: bool
+    #: POSIX seconds after which the Pod is available; -inf: it is; inf: not as it stands (CS-81).
+    available_after: float
+    #: CS-80, CS-81 without minReadySeconds.
+    update_ready: bool
+    delete_ready: bool
+    #: The label apps.kruise.io/specified-delete is there, with whatever value (CS-82).
+    marked: bool
+    #: Somebody's hook is on the Pod (CS-134).
+    delete_hooked: bool
+    update_hooked: bool
+    in_grace: bool
+    #: There is nothing to refresh on it, whatever the time is (CS-122).
+    settled: bool
+
+    def available(self, now: float) -> bool:
+        """CS-81 at ``now``, POSIX seconds."""
+        return self.available_after < now
+
+
+def pod_facts(pod: Pod, settings: Settings) -> PodFacts:
+    """All that follows from the Pod and the settings, but for the time."""
+    labels = pod.metadata.labels
+    state = labels.get(names.LIFECYCLE_STATE, "")
+    normal = state in ("", LifecycleState.NORMAL)
+    in_place = pod.condition(names.IN_PLACE_UPDATE_READY)
+    ready = is_running_and_ready(pod)
+    update_ready = ready and (in_place is None or in_place.status == "True")
+    lifecycle, in_grace = settings.lifecycle, is_in_grace(pod)
+    return PodFacts(
+        pod=pod,
+        name=pod.metadata.name,
+        revision=short_hash(labels.get(names.CONTROLLER_REVISION_HASH, "")),
+        lifecycle=state,
+        preparing_delete=state == LifecycleState.PREPARING_DELETE,
+        available_after=_available_after(pod, settings.min_ready_seconds) if normal and update_ready else inf,
+        update_ready=update_ready,
+        delete_ready=normal and update_ready,
+        marked=is_specified_delete(pod),
+        delete_hooked=lifecycle is not None and is_hooked(lifecycle.pre_delete, pod),
+        update_hooked=lifecycle is not None and is_hooked(lifecycle.in_place_update, pod),
+        in_grace=in_grace,
+        settled=normal
+        and not in_grace
+        and names.POD_TEMPLATE_HASH in labels
+        and (in_place.status == "True" if in_place is not None else not has_gate(pod, names.IN_PLACE_UPDATE_READY)),
+    )
+
+
+def _available_after(pod: Pod, min_ready_seconds: int) -> float:
+    """CS-79: of a Pod that is ready."""
+    if min_ready_seconds <= 0:
+        return -inf
+    since = ready_since(pod)
+    return inf if since is None else since.timestamp() + min_ready_seconds

@@ -1,0 +1,288 @@
+"""What a roll-out would do to each Pod, in which order, in place or not and why: the plan, played to its end. Pure.
+
+After each step the Pods it touched are taken to be available, as the next step waits for them. What users' hooks wait
+for is taken to happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+import msgspec
+
+from app.api import names
+from app.kube.objects import ObjectMeta, Pod
+from app.kube.resources import ObjectKey
+from app.pods.inplace import Blocked, UpdateSpec
+from app.pods.lifecycle import LifecycleState
+from app.pods.ranking import NodeLabels
+from app.pods.revisions import Revision, short_hash
+from app.workloads.cloneset.memory import Memory
+from app.workloads.cloneset.orders import deletion_order, update_order
+from app.workloads.cloneset.plan import Survey, scale, survey, update
+from app.workloads.cloneset.pods import PodFacts
+from app.workloads.cloneset.scale import ScalePlan
+from app.workloads.cloneset.update import Step, StepKind, UpdatePlan
+from app.workloads.cloneset.view import View
+
+_UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
+_IN_SERVICE: Final[Mapping[str, object]] = {
+    "lifecycle": LifecycleState.NORMAL.value,
+    "available_after": -inf,
+    "update_ready": True,
+    "delete_ready": True,
+    "in_grace": False,
+}
+
+
+class Action(StrEnum):
+    """What would happen to a Pod."""
+
+    IN_PLACE = "update in place"
+    RECREATE = "recreate"
+    CREATE = "create"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One Pod's turn. ``step`` counts from 1; what has the same number happens together."""
+
+    step: int
+    action: Action
+    pod: str
+    #: The short hash of the revision it has afterwards.
+    revision: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The whole roll-out. ``rest``: Pods that keep their revision; ``ends``: why it ends before all are updated."""
+
+    happenings: tuple[Happening, ...]
+    rest: tuple[str, ...]
+    ends: str
+
+    def of(self, pod: str) -> Happening | None:
+        """The turn of this Pod."""
+        return next((one for one in self.happenings if one.pod == pod), None)
+
+
+@dataclass(slots=True)
+class _World:
+    """The Pods as they would be by now."""
+
+    view: View
+    current: Revision
+    update: Revision
+    ordered: Sequence[Revision]
+    pods: list[PodFacts]
+    node_labels: NodeLabels
+    now: float
+    step: int = 0
+    created: int = 0
+    #: Pods on their way out because they are recreated, and how many of them are still to be replaced.
+    recreated: set[str] = field(default_factory=set)
+    to_replace: int = 0
+    #: Pods that had to wait for their hook.
+    waiting: set[str] = field(default_factory=set)
+    happenings: list[Happening] = field(default_factory=list)
+    memory: Memory = field(default_factory=lambda: Memory("", ObjectKey("", "")))
+
+    #: Whether something was told of this pass already.
+    told: bool = False
+
+    def note(self, action: Action, pod: str, revision: str, reason: str = "") -> None:
+        self.step += not self.told
+        self.told = True
+        self.happenings.append(Happening(self.step, action, pod, revision, reason))
+
+    def change(self, facts: PodFacts, /, **changes: object) -> None:
+        self.pods[self.pods.index(facts)] = replace(facts, **changes)  # type: ignore[arg-type]
+
+
+def preview(
+    view: View,
+    pods: Sequence[PodFacts],
+    revisions: tuple[Revision, Revision],
+    ordered: Sequence[Revision],
+    now: float,
+    node_labels: NodeLabels,
+) -> Preview:
+    """Play the plan to its end. ``revisions``: current and update; ``ordered``: all there are, the update among them;
+    ``now``: POSIX seconds."""
+    world = _World(view, *revisions, ordered, list(pods), node_labels, now)
+    for pod in pods:
+        _let_finish(world, pod)
+    ends = ""
+    for _ in range(4 * (len(pods) + view.settings.replicas) + 20):
+        seen, world.told = _survey(world), False
+        scaling = scale(seen, deletion_order(view.template, node_labels, now))
+        if scaling.create or scaling.remove or scaling.revive:
+            _scale(world, seen, scaling)
+            continue
+        updating = _update(world, seen)
+        if not updating.steps:
+            ends = updating.failure or _why_it_ends(seen)
+            break
+        _carry_out(world, updating)
+        if updating.failure:
+            ends = updating.failure
+            break
+    rest = tuple(pod.name for pod in world.pods if pod.revision != short_hash(world.update.name))
+    return Preview(tuple(world.happenings), rest, ends)
+
+
+def _let_finish(world: _World, pod: PodFacts) -> None:
+    """What is under way is taken to end well."""
+    if pod.lifecycle == LifecycleState.PREPARING_UPDATE:
+        _release(world, pod)
+    elif pod.lifecycle in _UNDER_WAY:
+        world.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+
+
+def _release(world: _World, pod: PodFacts) -> None:
+    world.waiting.add(pod.name)
+    state = LifecycleState.PREPARING_UPDATE
+    world.change(pod, update_hooked=False, lifecycle=state.value, pod=_without_hook(_in_state(pod, state), world.view))
+
+
+def _in_state(facts: PodFacts, state: LifecycleState) -> Pod:
+    metadata = facts.pod.metadata
+    labels = {**metadata.labels, names.LIFECYCLE_STATE: state.value}
+    return msgspec.structs.replace(facts.pod, metadata=msgspec.structs.replace(metadata, labels=labels))
+
+
+def _without_hook(pod: Pod, view: View) -> Pod:
+    lifecycle = view.settings.lifecycle
+    hook = lifecycle.in_place_update if lifecycle is not None else None
+    if hook is None:
+        return pod
+    metadata = pod.metadata
+    labels = {key: value for key, value in metadata.labels.items() if hook.labels.get(key) != value}
+    finalizers = tuple(name for name in metadata.finalizers if name not in hook.finalizers)
+    return msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(metadata, labels=labels, finalizers=finalizers)
+    )
+
+
+def _survey(world: _World) -> Survey:
+    current, update_hash = short_hash(world.current.name), short_hash(world.update.name)
+    return survey(world.pods, world.view.settings, current, update_hash, world.now)
+
+
+def _update(world: _World, seen: Survey) -> UpdatePlan:
+    target = world.update if seen.to_update.update > 0 else world.current
+
+    def obstacle(pod: PodFacts) -> str | None:
+        found = world.memory.spec_of(pod, target, world.ordered, world.view)
+        return str(found) if isinstance(found, Blocked) else None
+
+    plan = update(seen, update_order(seen.pods, world.view.strategy), obstacle)
+    fresh = [step for step in plan.steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
+    return replace(plan, steps=tuple(fresh))
+
+
+def _scale(world: _World, seen: Survey, plan: ScalePlan) -> None:
+    for pod in plan.revive:
+        world.change(pod, preparing_delete=False, lifecycle=LifecycleState.NORMAL.value, available_after=-inf)
+    for removal in plan.remove:
+        pod = removal.pod
+        world.pods.remove(pod)
+        if pod.name in world.recreated:
+            world.recreated.discard(pod.name)
+            world.to_replace += 1
+        else:
+            waits = "after its preDelete hook" if removal.prepare else ""
+            world.note(Action.DELETE, pod.name, pod.revision, waits or _why_deleted(pod, seen))
+    for index in range(plan.create):
+        revision = seen.current if index < plan.create_current else seen.update
+        world.created += 1
+        world.pods.append(_new_pod(world, revision))
+        if world.to_replace:
+            world.to_replace -= 1
+        else:
+            surplus = len(world.pods) > seen.settings.replicas
+            world.note(Action.CREATE, world.pods[-1].name, revision, "maxSurge" if surplus else "")
+
+
+def _why_deleted(pod: PodFacts, seen: Survey) -> str:
+    if pod.marked or pod.name in seen.settings.pods_to_delete:
+        return "asked for by its label or podsToDelete"
+    return "more Pods than replicas"
+
+
+def _carry_out(world: _World, plan: UpdatePlan) -> None:
+    for step in plan.steps:
+        _carry_out_step(world, plan.target, step)
+
+
+def _carry_out_step(world: _World, target: str, step: Step) -> None:
+    pod = step.pod
+    match step.kind:
+        case StepKind.PREPARE | StepKind.REARM:
+            _release(world, pod)
+        case StepKind.IN_PLACE:
+            revision = world.update if target == short_hash(world.update.name) else world.current
+            found = world.memory.spec_of(pod, revision, world.ordered, world.view)
+            what = changes(found) if isinstance(found, UpdateSpec) else ""
+            hook = ", after its inPlaceUpdate hook" if pod.name in world.waiting else ""
+            world.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")
+            world.change(pod, revision=target, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+        case StepKind.RECREATE:
+            world.note(Action.RECREATE, pod.name, target, step.obstacle)
+            world.recreated.add(pod.name)
+            world.change(pod, marked=True, delete_hooked=False)
+        case StepKind.REFUSE:
+            world.note(Action.RECREATE, pod.name, pod.revision, step.obstacle)
+
+
+def changes(spec: UpdateSpec) -> str:
+    """What an update in place changes, in words."""
+    parts = [f"image of {name} becomes {image}" for name, image in sorted(spec.container_images.items())]
+    parts += [f"resources of {name}" for name in sorted(spec.container_resources)]
+    parts += [f"env of {name} from labels or annotations" for name in sorted(spec.container_ref_metadata)]
+    if spec.metadata_patch and not spec.container_ref_metadata:
+        parts.append("metadata")
+    return ", ".join(parts)
+
+
+def _why_it_ends(seen: Survey) -> str:
+    settings, left = seen.settings, len(seen.pods) - seen.counts.updated
+    if not left:
+        return ""
+    if settings.on_delete:
+        return "OnDelete: the others are updated when somebody deletes them"
+    if settings.paused:
+        return "paused: the others are updated when it is resumed"
+    if not seen.to_update.update:
+        return f"partition: {seen.limits.partition} Pods keep their revision"
+    down = sorted(pod.name for pod in seen.pods if not pod.available(seen.now))
+    return f"maxUnavailable {seen.limits.max_unavailable} is used up by Pods that are not available: {', '.join(down)}"
+
+
+def _new_pod(world: _World, revision: str) -> PodFacts:
+    name = f"{world.view.owner.name}-(new {world.created})"
+    labels: Mapping[str, str] = (world.view.template.get("metadata") or {}).get("labels") or {}
+    own = {**labels, names.CONTROLLER_REVISION_HASH: revision}
+    pod = Pod(metadata=ObjectMeta(name=name, namespace=world.view.owner.namespace, uid=name, labels=own))
+    return PodFacts(
+        pod=pod,
+        name=name,
+        revision=revision,
+        lifecycle=LifecycleState.NORMAL.value,
+        preparing_delete=False,
+        available_after=-inf,
+        update_ready=True,
+        delete_ready=True,
+        marked=False,
+        delete_hooked=False,
+        update_hooked=False,
+        in_grace=False,
+        settled=True,
+    )

@@ -1,0 +1,454 @@
+"""The CloneSet controller's pass: read the caches, ask the plan, carry it out, report (CS-44 … CS-68)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from random import Random
+from typing import Any, Final
+
+from app.api.cloneset import CLONE_SET, CloneSet
+from app.kube.client import Client, PatchType
+from app.kube.controller import Result
+from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.events import EventRecorder
+from app.kube.expectations import ScaleAction, is_at_least
+from app.kube.objects import ControllerRevision, ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
+from app.kube.resources import NODES, PODS, ObjectKey
+from app.kube.selectors import SelectorError
+from app.kube.store import Change
+from app.pods.budget import DisruptionBudget, NoBudget
+from app.pods.revisions import Revision, short_hash
+from app.workloads.cloneset.history import OWNER, History
+from app.workloads.cloneset.memory import Caches, Memory, Metrics, NoMetrics, managing_reference
+from app.workloads.cloneset.orders import deletion_order, topology_keys
+from app.workloads.cloneset.plan import Survey, scale, survey
+from app.workloads.cloneset.progress import progress
+from app.workloads.cloneset.scaling import Instances, Outcome, Scaler
+from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.status import (
+    FAILED_SCALE,
+    FAILED_UPDATE,
+    Revisions,
+    base_status,
+    status_patch,
+    with_failures,
+)
+from app.workloads.cloneset.updating import Updater
+from app.workloads.cloneset.view import View, view_of
+from app.workloads.cloneset.writer import Writer, observe_claim, outcomes
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two passes that only Pods ask for: what comes meanwhile is seen together.
+SPACING: Final = 0.05
+#: Seconds that a timer may fire early.
+EARLY: Final = 0.005
+#: Seconds after which an expectation that was given up is looked at again.
+LOOK_AGAIN: Final = 10.0
+#: Seconds after which Pods are looked at again that somebody else wrote at the same time.
+CONFLICT_AGAIN: Final = 1.0
+#: How long the labels of nodes are believed, in seconds.
+NODES_KNOWN: Final = 60.0
+
+_CLONESETS = CLONE_SET.resource()
+
+
+class _Written(Struct, frozen=True):
+    """What is read of the answer to a write."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_decode_written = decoder(_Written)
+
+
+class CloneSetReconciler:
+    """Keeps the Pods of all CloneSets.
+
+    ``expectation_timeout``: seconds the cache may take to show our writes (CS-52); ``force_expectations``: gate
+    ForceDeleteTimeoutExpectationGate; ``exclude_preparing_delete``: the flag of CS-175.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        events: EventRecorder,
+        rng: Random,
+        *,
+        gates: Gates | None = None,
+        budget: DisruptionBudget | None = None,
+        metrics: Metrics | None = None,
+        expectation_timeout: float = 300.0,
+        force_expectations: bool = False,
+        exclude_preparing_delete: bool = False,
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._gates = gates if gates is not None else Gates()
+        self._metrics = metrics if metrics is not None else NoMetrics()
+        self._timeout = expectation_timeout
+        self._force = force_expectations
+        self._exclude = exclude_preparing_delete
+        self.writer = Writer(client, events)
+        self._history = History(client, caches.revisions)
+        self._scaler = Scaler(self.writer, rng)
+        self._updater = Updater(self.writer, client.clock, budget if budget is not None else NoBudget(), self._metrics)
+        self._memories: dict[ObjectKey, Memory] = {}
+        self._nodes: dict[str, Mapping[str, str]] = {}
+        self._nodes_until = 0.0
+
+    # ---- what changes concern
+
+    def of_set(self, change: Change[CloneSet]) -> Iterable[ObjectKey]:
+        """CS-44: itself, but for a status that we wrote."""
+        found = change.object
+        key = ObjectKey(found.metadata.namespace, found.name)
+        memory = self._memories.get(key)
+        written = memory.status_version if memory is not None else ""
+        if change.new is not None and written and change.new.metadata.resource_version == written:
+            return ()
+        return (key,)
+
+    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """CS-45 … CS-48: the CloneSets that manage the Pod, or did until now."""
+        pod = change.object
+        keys: dict[ObjectKey, None] = {}
+        for found in (change.old, change.new):
+            reference = managing_reference(found.metadata) if found is not None else None
+            if reference is None:
+                continue
+            keys[ObjectKey(pod.metadata.namespace, reference.name)] = None
+            expected = self.writer.scale
+            if change.old is None:
+                expected.observe(reference.uid, ScaleAction.CREATE, pod.metadata.name)
+            if change.new is None or pod.metadata.deletion_timestamp is not None:
+                expected.observe(reference.uid, ScaleAction.CREATE, pod.metadata.name)
+                expected.observe(reference.uid, ScaleAction.DELETE, pod.metadata.name)
+        if change.new is None:
+            self.writer.versions.forget(pod.metadata.uid)
+        return keys
+
+    def of_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
+        """CS-49: the CloneSet of a claim that comes, goes or is given away; other changes concern nobody."""
+        claim = change.object
+        old = managing_reference(change.old.metadata) if change.old is not None else None
+        new = managing_reference(change.new.metadata) if change.new is not None else None
+        going = change.new is None or claim.metadata.deletion_timestamp is not None
+        if change.old is not None and old == new and not going:
+            return ()
+        keys = []
+        for reference in {found.uid: found for found in (old, new) if found is not None}.values():
+            name = observe_claim(claim.metadata.name)
+            self.writer.scale.observe(reference.uid, ScaleAction.CREATE, name)
+            if going:
+                self.writer.scale.observe(reference.uid, ScaleAction.DELETE, name)
+            keys.append(ObjectKey(claim.metadata.namespace, reference.name))
+        return keys
+
+    def of_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
+        """CS-49: nobody; the history is told what the cache shows."""
+        self._history.seen(change)
+        return ()
+
+    def spacing(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+        """How long a pass that a Pod asks for is put off: a burst of events costs few passes."""
+        memory = self._memories.get(key)
+        if memory is None:
+            return 0.0
+        if memory.next_pass is None:
+            memory.next_pass = memory.last_pass + SPACING
+        return memory.next_pass - self._clock.monotonic()
+
+    # ---- one pass
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring one CloneSet's Pods and status up to date."""
+        owner = self._caches.sets.by_key(key)
+        if owner is None:
+            gone = self._memories.pop(key, None)
+            if gone is not None:
+                self.writer.forget(gone.uid)  # CS-50
+            return None
+        memory = self._memory(key, owner)
+        view = self._view(owner, memory)
+        if view is None:
+            return None  # CS-51
+        waiting = await self._expectations(owner, memory)
+        if waiting is not None:
+            return waiting
+        try:
+            return await self._pass(owner, memory, view)
+        finally:
+            memory.last_pass = self._clock.monotonic()
+
+    def _memory(self, key: ObjectKey, owner: CloneSet) -> Memory:
+        memory = self._memories.get(key)
+        if memory is None or memory.uid != owner.metadata.uid:
+            if memory is not None:
+                self.writer.forget(memory.uid)
+            memory = self._memories[key] = Memory(owner.metadata.uid, key)
+        memory.last_pass = self._clock.monotonic()
+        if memory.next_pass is not None and memory.next_pass <= memory.last_pass + EARLY:
+            memory.next_pass = None
+        return memory
+
+    def _view(self, owner: CloneSet, memory: Memory) -> View | None:
+        key = (owner.metadata.generation, owner.metadata.annotations)
+        if memory.view is None or memory.view_key != key:
+            try:
+                memory.view = view_of(owner, self._gates, exclude_preparing_delete=self._exclude)
+            except SelectorError as error:
+                logger.warning("CloneSet %s is left alone, its selector cannot be read: %s", memory.key, error)
+                memory.view = None
+                return None
+            memory.view_key = key
+            memory.facts, memory.specs = {}, {}
+            memory.refusals, memory.create_after = 0, 0.0
+        return memory.view
+
+    async def _pass(self, owner: CloneSet, memory: Memory, view: View) -> Result | None:
+        """CS-53 … CS-65."""
+        pods, foreign, inactive = memory.pods(self._caches, view)
+        claims = [
+            claim
+            for claim in self._caches.claims.by_index(OWNER, memory.uid)
+            if claim.metadata.deletion_timestamp is None
+        ]
+        present = memory.present_status(owner)
+        ordered = self._history.revisions(owner, view.selector)
+        update, collisions = await self._history.record(
+            owner, view.content, ordered, int(present.get("collisionCount") or 0)
+        )
+        if not any(one.name == update.name for one in ordered) or update.number != ordered[-1].number:
+            ordered = self._history.revisions(owner, view.selector)
+        name = present.get("currentRevision")
+        current = next((one for one in ordered if one.name == name), update)  # CS-73
+        now = self._clock.now()
+        seen = survey(
+            pods,
+            view.settings,
+            short_hash(current.name),
+            short_hash(update.name),
+            now.timestamp(),
+            keeps_pods=memory.keeps_pods(current, update, ordered, view),
+        )
+        instances = Instances([one.pod for one in pods], inactive, claims)
+        scaling, updating = Outcome(message=None), Outcome(message=None)
+        if not owner.deleting:
+            if foreign:
+                await outcomes(self.writer.release(memory.uid, pod) for pod in foreign)
+            if not view.settings.reuse_claims and claims:
+                kept = await self._scaler.clean_up_claims(owner, instances)
+                instances = Instances(instances.active, [], kept)
+            scaling = await self._scale(owner, memory, view, seen, (current, update), instances)
+            if not scaling.changed:
+                updating = await self._updater.carry_out(owner, memory, view, seen, (current, update), ordered)
+        revisions = Revisions(current.name, update.name, collisions)
+        again = await self._report(owner, memory, view, seen, revisions, scaling, updating)
+        if not owner.deleting:
+            await self._tidy(owner, memory, view, seen, (current, update), ordered)
+        return self._result(seen, again, scaling, updating)
+
+    async def _scale(
+        self,
+        owner: CloneSet,
+        memory: Memory,
+        view: View,
+        seen: Survey,
+        revisions: tuple[Revision, Revision],
+        instances: Instances,
+    ) -> Outcome:
+        nodes = {}
+        if seen.to_scale.delete and topology_keys(view.template):
+            nodes = await self._node_labels()
+        plan = scale(seen, deletion_order(view.template, nodes.get, seen.now))
+        return await self._scaler.carry_out(owner, memory, view, plan, revisions, instances, self._clock.monotonic())
+
+    def _result(self, seen: Survey, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
+        """CS-64, CS-65, B-12: the earliest time at which something may have changed by itself."""
+        times = [again, *scaling.again_after, *updating.again_after]
+        for outcome in (scaling, updating):
+            if isinstance(outcome.error, Conflict):
+                # Everyday: the newer Pod is on its way and brings us here again.
+                times.append(CONFLICT_AGAIN)
+            elif outcome.error is not None:
+                raise outcome.error
+        if seen.next_available < float("inf"):
+            times.append(max(0.001, seen.next_available - self._clock.now().timestamp() + 0.001))
+        positive = [seconds for seconds in times if seconds > 0]
+        if updating.message:
+            # Nothing that is watched may change what failed: with the growing back-off.
+            return Result(requeue=True)
+        return Result(requeue_after=min(positive)) if positive else None
+
+    # ---- expectations
+
+    async def _expectations(self, owner: CloneSet, memory: Memory) -> Result | None:
+        """CS-52, CS-57: nothing is decided before the cache shows what we wrote."""
+        writer, uid = self.writer, memory.uid
+        unsatisfied = writer.scale.unsatisfied(uid)
+        if unsatisfied is not None:
+            if unsatisfied.waited < self._timeout:
+                return Result(requeue_after=unsatisfied.remaining(self._timeout))
+            self._metrics.expectation_leaked(owner.metadata.namespace, owner.name)
+            logger.warning("CloneSet %s: the cache does not show: %s", memory.key, unsatisfied.outstanding)
+            if not self._force and not await self._cache_is_complete(owner, memory):
+                return Result(requeue_after=LOOK_AGAIN)
+            writer.scale.forget(uid)
+            return Result(requeue_after=LOOK_AGAIN)
+        written = writer.written.get(uid)
+        if not written:
+            return None
+        for pod in self._caches.pods.by_index(OWNER, uid):
+            if pod.metadata.uid not in written:
+                continue
+            late = writer.versions.unsatisfied(pod.metadata)
+            if late is None:
+                continue
+            if late.waited < self._timeout:
+                return Result(requeue_after=late.remaining(self._timeout))
+            # B-4: whoever is right, waiting longer does not help.
+            await self._read_again(pod)
+        written.clear()
+        return None
+
+    async def _cache_is_complete(self, owner: CloneSet, memory: Memory) -> bool:
+        """Whether the API server has the same Pods as the cache: then what was expected will never come."""
+        live = await self._client.list(PODS, owner.metadata.namespace, decode=decode_pod)
+        known = {pod.metadata.uid for pod in self._caches.pods.by_index(OWNER, memory.uid)}
+        present = {
+            pod.metadata.uid
+            for pod in live.items
+            if (reference := managing_reference(pod.metadata)) is not None and reference.uid == memory.uid
+        }
+        return known == present
+
+    async def _read_again(self, pod: Pod) -> None:
+        try:
+            live = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        except NotFound:
+            return
+        if live.metadata.uid == pod.metadata.uid and is_at_least(
+            pod.metadata.resource_version, live.metadata.resource_version
+        ):
+            self.writer.versions.forget(pod.metadata.uid)
+
+    # ---- reporting
+
+    async def _report(
+        self,
+        owner: CloneSet,
+        memory: Memory,
+        view: View,
+        seen: Survey,
+        revisions: Revisions,
+        scaling: Outcome,
+        updating: Outcome,
+    ) -> float:
+        """CS-58, CS-61, CS-148: write the status where it differs. Seconds until the deadline may have passed."""
+        present, now, settings = memory.present_status(owner), self._clock.now(), view.settings
+        wanted = base_status(
+            seen.counts,
+            revisions,
+            generation=owner.metadata.generation,
+            replicas=seen.limits.replicas,
+            partition=seen.limits.partition,
+            label_selector=str(view.selector),
+        )
+        failures = {
+            type_: outcome.message or None
+            for type_, outcome in ((FAILED_SCALE, scaling), (FAILED_UPDATE, updating))
+            if outcome.message is not None
+        }
+        conditions = with_failures(present.get("conditions") or [], failures, now)
+        judged = progress(
+            present,
+            wanted,
+            conditions,
+            replicas=seen.limits.replicas,
+            paused=settings.paused,
+            deadline=settings.progress_deadline,
+            now=now,
+        )
+        wanted["conditions"] = list(judged.conditions)
+        patch = status_patch(present, wanted)
+        if patch:
+            # The uid is a precondition: never the status of another set of the same name.
+            body = {"metadata": {"uid": memory.uid}, "status": patch}
+            try:
+                written = await self._client.patch(
+                    _CLONESETS,
+                    owner.name,
+                    body,
+                    owner.metadata.namespace,
+                    subresource="status",
+                    decode=_decode_written,
+                )
+            except NotFound:
+                return 0.0
+            memory.status, memory.status_version = wanted, written.metadata.resource_version
+        return judged.again_after
+
+    async def _tidy(
+        self,
+        owner: CloneSet,
+        memory: Memory,
+        view: View,
+        seen: Survey,
+        revisions: tuple[Revision, Revision],
+        ordered: list[Revision],
+    ) -> None:
+        """CS-62, CS-63: names of Pods that are gone, and revisions nobody needs. Failures are only logged."""
+        named = owner.spec.scale_strategy.pods_to_delete
+        try:
+            if named:
+                present = {pod.name for pod in seen.pods}
+                left = [name for name in named if name in present]
+                if len(left) < len(named):
+                    await self._truncate_pods_to_delete(owner, named, left)
+            if len(ordered) > view.settings.history_limit:
+                hashes = {pod.revision for pod in seen.pods}
+                in_use = {one.name for one in ordered if short_hash(one.name) in hashes}
+                in_use.update(one.name for one in revisions)
+                await self._history.truncate(owner, ordered, in_use, view.settings.history_limit)
+        except KubeError as error:
+            logger.info("CloneSet %s: tidying up failed: %s", memory.key, error)
+
+    async def _truncate_pods_to_delete(self, owner: CloneSet, named: list[str], left: list[str]) -> None:
+        path = "/spec/scaleStrategy/podsToDelete"
+        operations: list[dict[str, Any]] = [{"op": "test", "path": path, "value": named}]
+        if left:
+            operations.append({"op": "replace", "path": path, "value": left})
+        else:
+            operations.append({"op": "remove", "path": path})
+        try:
+            await self._client.patch(
+                _CLONESETS,
+                owner.name,
+                operations,
+                owner.metadata.namespace,
+                kind=PatchType.JSON,
+                decode=_decode_written,
+            )
+        except Conflict:
+            return
+
+    async def _node_labels(self) -> dict[str, Mapping[str, str]]:
+        """CS-114: the labels of all nodes, read when they are needed."""
+        now = self._clock.monotonic()
+        if now >= self._nodes_until:
+            nodes: dict[str, Mapping[str, str]] = {}
+            token = ""
+            while True:
+                page = await self._client.list_page(
+                    NODES, metadata_only=True, continue_token=token, decode=_decode_written
+                )
+                nodes.update({node.metadata.name: node.metadata.labels for node in page.items})
+                token = page.continue_token
+                if not token:
+                    break
+            self._nodes, self._nodes_until = nodes, now + NODES_KNOWN
+        return self._nodes

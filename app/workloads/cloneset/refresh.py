@@ -1,0 +1,125 @@
+"""What is due on one Pod whatever the roll-out does: in-place progress, lifecycle, labels (CS-122, CS-135). Pure.
+
+All that goes to metadata and conditions is one write: the subresource ``status`` takes both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from app.api import names
+from app.kube.objects import Pod
+from app.pods.inplace import (
+    GraceError,
+    RefreshAction,
+    StateError,
+    finished_annotations,
+    is_update_complete,
+    refresh,
+)
+from app.pods.lifecycle import Lifecycle, LifecycleState, next_state, readiness_patch, state_members, state_of
+from app.pods.readiness.plan import first_conditions
+from app.pods.revisions import short_hash
+from app.workloads.cloneset.settings import Settings
+
+
+def arrives(pod: Pod, lifecycle: Lifecycle | None) -> bool:
+    """Whether a new Pod's first conditions and its step to Normal are one write, made by the readiness controller."""
+    waits_for_hook = lifecycle is not None and lifecycle.pre_normal is not None
+    return state_of(pod) == LifecycleState.PREPARING_NORMAL and not waits_for_hook and bool(first_conditions(pod))
+
+
+@dataclass(frozen=True, slots=True)
+class PodRefresh:
+    """One Pod's writes, of which at most one kind is set, and when to look again.
+
+    ``patch``: to the Pod, then ``resize`` to that subresource. ``status``: to the subresource; it may hold metadata.
+    """
+
+    patch: Mapping[str, Any] | None = None
+    resize: Mapping[str, Any] | None = None
+    status: Mapping[str, Any] | None = None
+    again_after: float = 0.0
+    #: The update of the Pod is complete with this write.
+    completes: bool = False
+    #: The lifecycle or a label changes: what the cache shows of the Pod is no longer true.
+    moves: bool = False
+    error: str = ""
+
+    @property
+    def writes(self) -> bool:
+        """Whether there is anything to write."""
+        return self.patch is not None or self.resize is not None or self.status is not None
+
+
+NOTHING = PodRefresh()
+
+
+def refresh_pod(
+    pod: Pod,
+    settings: Settings,
+    now: datetime,
+    *,
+    returns: bool,
+    resize_subresource: bool = True,
+) -> PodRefresh:
+    """``returns``: the Pod is in PreparingUpdate and no update waits for it any more."""
+    rolling = settings.rolling_update
+    scaling = settings.gates.vertical_scaling
+    try:
+        step = refresh(
+            pod,
+            now,
+            grace_seconds=rolling.grace_seconds if rolling is not None else None,
+            vertical_scaling=scaling,
+            resize_subresource=resize_subresource,
+        )
+        complete = is_update_complete(pod, vertical_scaling=scaling)
+    except (StateError, GraceError) as error:
+        return PodRefresh(error=str(error))
+    if step.stops:
+        return PodRefresh(patch=step.patch, resize=step.resize, moves=True)
+    if step.action is RefreshAction.WAIT:
+        return PodRefresh(again_after=step.delay)
+    state = next_state(pod, settings.lifecycle, at_update_revision=returns, update_complete=complete)
+    if state is LifecycleState.NORMAL and arrives(pod, settings.lifecycle):
+        return NOTHING
+    metadata = _metadata(pod, state, now, complete)
+    conditions: list[Any] = []
+    # A Pod that waits for its first conditions gets both from the readiness controller, in one write.
+    if step.status is not None and not first_conditions(pod):
+        conditions += step.status["status"]["conditions"]
+    if state is not None and (keys := readiness_patch(pod, state, settings.lifecycle, now)) is not None:
+        conditions += keys["status"]["conditions"]
+    if not metadata and not conditions:
+        return NOTHING
+    # PM-47: that the containers have changed is true of this version of the Pod alone.
+    seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+    if not conditions and state is LifecycleState.NORMAL and state_of(pod) == LifecycleState.PREPARING_NORMAL:
+        del seen["resourceVersion"]  # once scheduled, always scheduled
+    body = {"metadata": {**seen, **metadata}}
+    finished = (
+        complete and (state is not None or bool(conditions)) and names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations
+    )
+    if conditions:
+        return PodRefresh(
+            status={**body, "status": {"conditions": conditions}}, moves=bool(metadata), completes=finished
+        )
+    return PodRefresh(patch=body, moves=True, completes=finished)
+
+
+def _metadata(pod: Pod, state: LifecycleState | None, now: datetime, complete: bool) -> dict[str, Any]:
+    labels: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
+    if state is not None:
+        labels, annotations = state_members(state, now)
+        if complete:
+            annotations = {**annotations, **finished_annotations(pod)}
+    revision = pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH)
+    if revision and names.POD_TEMPLATE_HASH not in pod.metadata.labels:
+        labels = {**labels, names.POD_TEMPLATE_HASH: short_hash(revision)}
+    members = (("labels", labels), ("annotations", annotations))
+    return {field: values for field, values in members if values}

@@ -1,0 +1,67 @@
+"""What one CloneSet and the feature gates ask for, in the plan's words: resolved once per generation. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from app.pods.lifecycle import Lifecycle
+
+
+class UpdatePolicy(StrEnum):
+    """How a Pod gets to another revision."""
+
+    RECREATE = "ReCreate"
+    IN_PLACE_IF_POSSIBLE = "InPlaceIfPossible"
+    IN_PLACE_ONLY = "InPlaceOnly"
+
+
+@dataclass(frozen=True, slots=True)
+class RollingUpdate:
+    """``updateStrategy.rollingUpdate`` as it stands."""
+
+    policy: UpdatePolicy = UpdatePolicy.RECREATE
+    partition: int | str | None = None
+    max_unavailable: int | str | None = None
+    max_surge: int | str | None = None
+    paused: bool = False
+    grace_seconds: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Gates:
+    """The feature gates the plan asks (CS-176)."""
+
+    short_hash: bool = False
+    partition_rollback: bool = False
+    preparing_update_as_update: bool = False
+    recreate_on_claim_change: bool = False
+    budget: bool = False
+    env_from_metadata: bool = True
+    vertical_scaling: bool = False
+    #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
+    in_place_surge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One CloneSet."""
+
+    replicas: int = 1
+    min_ready_seconds: int = 0
+    progress_deadline: int | None = None
+    history_limit: int = 10
+    #: None: no such block, which only OnDelete allows.
+    rolling_update: RollingUpdate | None = field(default_factory=RollingUpdate)
+    on_delete: bool = False
+    pods_to_delete: frozenset[str] = frozenset()
+    scale_max_unavailable: int | str | None = None
+    exclude_preparing_delete: bool = False
+    reuse_claims: bool = True
+    lifecycle: Lifecycle | None = None
+    gates: Gates = field(default_factory=Gates)
+
+    @property
+    def paused(self) -> bool:
+        """Whether no Pod is to be updated for now."""
+        return self.rolling_update is not None and self.rolling_update.paused

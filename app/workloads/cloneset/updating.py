@@ -1,0 +1,219 @@
+"""Carrying out what the plan says about updating: Pods refreshed, then the next ones taken to another revision."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from app.api import names
+from app.api.cloneset import CloneSet
+from app.kube.clock import Clock
+from app.kube.errors import Conflict, KubeError
+from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
+from app.pods.inplace import Blocked, StateError, blocked_on_pod, update_state
+from app.pods.lifecycle import LifecycleState
+from app.pods.revisions import Revision, short_hash
+from app.pods.templates import revision_labels
+from app.workloads.cloneset.memory import Memory, Metrics
+from app.workloads.cloneset.orders import update_order
+from app.workloads.cloneset.plan import Survey, released, update
+from app.workloads.cloneset.pods import PodFacts
+from app.workloads.cloneset.refresh import PodRefresh, refresh_pod
+from app.workloads.cloneset.scaling import Outcome
+from app.workloads.cloneset.settings import UpdatePolicy
+from app.workloads.cloneset.update import Step, StepKind
+from app.workloads.cloneset.view import View
+from app.workloads.cloneset.writer import PodGoneError, Writer, outcomes
+
+logger = logging.getLogger(__name__)
+
+#: Pods that one pass begins to update at most, and how soon the next follows, in seconds.
+PER_PASS: Final = 100
+SOON: Final = 0.01
+#: How many Pods are named where many failed.
+NAMED: Final = 3
+
+
+class Updater:
+    """Carries out update plans. ``budget`` is asked before a Pod is taken out of service (CS-129)."""
+
+    def __init__(self, writer: Writer, clock: Clock, budget: DisruptionBudget, metrics: Metrics) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._budget = budget
+        self._metrics = metrics
+
+    async def carry_out(
+        self,
+        owner: CloneSet,
+        memory: Memory,
+        view: View,
+        seen: Survey,
+        revisions: tuple[Revision, Revision],
+        ordered: Sequence[Revision],
+    ) -> Outcome:
+        """CS-122 … CS-132. ``revisions``: current and update; ``ordered``: all there are."""
+        outcome = Outcome()
+        moved = await self._refresh(owner, view, seen, outcome)
+        if outcome.error is not None:
+            return outcome
+        target = revisions[1] if seen.to_update.update > 0 else revisions[0]
+
+        def obstacle(pod: PodFacts) -> str | None:
+            found = memory.spec_of(pod, target, ordered, view)
+            if not isinstance(found, Blocked) and replaceable:
+                found = blocked_on_pod(pod.pod, found) or found  # B-4
+            return str(found) if isinstance(found, Blocked) else None
+
+        rolling = view.settings.rolling_update
+        replaceable = rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE
+
+        plan = update(seen, update_order(seen.pods, view.strategy), obstacle)
+        # Whoever has just moved is not what it was when it was chosen; for all others what was counted errs on the
+        # safe side, for a Pod that moved is rather more available than before.
+        steps = [step for step in plan.steps if step.pod not in moved]
+        steps = [step for step in steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
+        refused = [step for step in steps if step.kind is StepKind.REFUSE]
+        steps = [step for step in steps if step not in refused]
+        if len(steps) > PER_PASS:
+            # Those that are done meanwhile are not to wait for all that begin.
+            steps = steps[:PER_PASS]
+            outcome.again_after.append(SOON)
+        steps = await self._within_budget(seen, steps, outcome)
+        found = await outcomes(self._step(owner, memory, view, step, target, ordered) for step in steps)
+        for one in found:
+            if isinstance(one, KubeError):
+                if outcome.error is None or isinstance(outcome.error, Conflict):
+                    outcome.error = one
+            elif isinstance(one, float) and one > 0:
+                outcome.again_after.append(one)
+        outcome.changed = bool(steps)
+        if outcome.error is not None and not isinstance(outcome.error, Conflict):
+            outcome.message = str(outcome.error)
+        messages = [f"Pod {step.pod.name}: {step.obstacle}" for step in refused[:NAMED]]
+        if plan.failure:
+            messages.insert(0, plan.failure)
+        if messages:
+            outcome.message = "; ".join(messages)
+        return outcome
+
+    # ---- what is due on each Pod
+
+    async def _refresh(self, owner: CloneSet, view: View, seen: Survey, outcome: Outcome) -> frozenset[PodFacts]:
+        """CS-122: the Pods that moved on."""
+        due = [pod for pod in seen.pods if not pod.settled]
+        if not due:
+            return frozenset()
+        back, now = released(seen), self._clock.now()
+        steps: list[tuple[PodFacts, PodRefresh]] = []
+        errors: list[str] = []
+        for pod in due:
+            step = refresh_pod(
+                pod.pod,
+                view.settings,
+                now,
+                returns=pod in back,
+                resize_subresource=self._writer.resize_subresource,
+            )
+            if step.error:
+                errors.append(step.error)
+            if step.again_after:
+                outcome.again_after.append(step.again_after)
+            if step.writes:
+                steps.append((pod, step))
+        found = await outcomes(self._writer.refresh(view.owner.uid, pod.pod, step) for pod, step in steps)
+        for (pod, step), one in zip(steps, found, strict=True):
+            if isinstance(one, KubeError):
+                outcome.error = outcome.error or one
+            elif step.completes and not isinstance(one, PodGoneError):
+                self._finished(owner, pod)
+        if outcome.error is not None and not isinstance(outcome.error, Conflict):
+            outcome.message = str(outcome.error)
+        elif errors:
+            outcome.message = "; ".join(errors[:NAMED])
+        return frozenset(pod for pod, step in steps if step.writes)
+
+    def _finished(self, owner: CloneSet, pod: PodFacts) -> None:
+        try:
+            state = update_state(pod.pod)
+        except StateError:
+            return
+        if state is not None and state.update_timestamp is not None:
+            seconds = (self._clock.now() - state.update_timestamp).total_seconds()
+            self._metrics.in_place_finished(owner.metadata.namespace, max(0.0, seconds))
+            logger.info("inplace: Pod %s/%s is updated after %.0f s", owner.metadata.namespace, pod.name, seconds)
+
+    # ---- updating
+
+    async def _within_budget(self, seen: Survey, steps: list[Step], outcome: Outcome) -> list[Step]:
+        """CS-129: up to the first Pod that a budget does not let go."""
+        if not seen.settings.gates.budget:
+            return steps
+        for index, step in enumerate(steps):
+            verdict = await self._budget.ask(step.pod.pod, Disruption.UPDATE)
+            if not verdict.allowed:
+                outcome.again_after.append(RETRY_SECONDS)
+                return steps[:index]
+        return steps
+
+    async def _step(
+        self, owner: CloneSet, memory: Memory, view: View, step: Step, target: Revision, ordered: Sequence[Revision]
+    ) -> float:
+        pod, uid, lifecycle = step.pod.pod, view.owner.uid, view.settings.lifecycle
+        match step.kind:
+            case StepKind.PREPARE:
+                await self._writer.set_state(uid, pod, LifecycleState.PREPARING_UPDATE, lifecycle)
+            case StepKind.REARM:
+                hook = lifecycle.in_place_update if lifecycle is not None else None
+                await self._writer.set_state(uid, pod, LifecycleState.PREPARING_UPDATE, lifecycle, rearm=hook)
+            case StepKind.RECREATE:
+                await self._recreate(owner, view, step, target)
+            case StepKind.IN_PLACE:
+                return await self._in_place(owner, memory, view, step.pod, target, ordered)
+        return 0.0
+
+    async def _recreate(self, owner: CloneSet, view: View, step: Step, target: Revision) -> None:
+        name = step.pod.name
+        try:
+            await self._writer.mark_for_deletion(view.owner.uid, step.pod.pod)
+        except KubeError as error:
+            text = f"failed to patch pod specified-delete {name} for update(revision {target.name}): {error}"
+            self._writer.event(owner, "FailedUpdatePodReCreate", text, warning=True)
+            raise
+        # B-22, PM-189
+        logger.info(
+            "inplace: Pod %s/%s is replaced for %s: %s", owner.metadata.namespace, name, target.name, step.obstacle
+        )
+        text = f"successfully patch pod {name} specified-delete for update(revision {target.name})"
+        self._writer.event(owner, "SuccessfulUpdatePodReCreate", text)
+
+    async def _in_place(
+        self,
+        owner: CloneSet,
+        memory: Memory,
+        view: View,
+        facts: PodFacts,
+        target: Revision,
+        ordered: Sequence[Revision],
+    ) -> float:
+        """CS-131."""
+        namespace, pod = owner.metadata.namespace, facts.pod
+        spec = memory.spec_of(facts, target, ordered, view)
+        if isinstance(spec, Blocked):
+            return 0.0
+        labels = revision_labels(target.name, short_hash(target.name), bare_hash=view.settings.gates.short_hash)
+        at = pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
+        try:
+            delay = await self._writer.update_in_place(view.owner.uid, pod, spec, labels, revision=at)
+        except Conflict:
+            raise  # somebody else writes the Pod just now: the next pass tries again
+        except KubeError as error:
+            self._metrics.in_place_failed(namespace)
+            text = f"failed to update pod {facts.name} in-place(revision {target.name}): {error}"
+            self._writer.event(owner, "FailedUpdatePodInPlace", text, warning=True)
+            raise
+        self._metrics.in_place_started(namespace)
+        text = f"successfully update pod {facts.name} in-place(revision {target.name})"
+        self._writer.event(owner, "SuccessfulUpdatePodInPlace", text)
+        return delay

@@ -1,0 +1,294 @@
+"""What makes a CloneSet wrong (CS-20 … CS-40). Pure; texts, paths and their order are OpenKruise's.
+
+An object is judged in the version it is written in, so that paths lead to what the user typed. Rules that OpenKruise
+does not have are in :mod:`app.workloads.cloneset.stricter`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from app.api.cloneset.conversion import ROLLING_FIELDS
+from app.api.cloneset.types import (
+    IN_PLACE_IF_POSSIBLE,
+    IN_PLACE_ONLY,
+    NO_DEADLINE,
+    ON_DELETE,
+    POD_UPDATE_POLICIES,
+    RECREATE,
+    ROLLING_UPDATE,
+    UPDATE_TYPES,
+)
+from app.api.update_order import priority_error, scatter_error
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    forbidden,
+    go_string_map,
+    go_string_slice,
+    invalid,
+    not_supported,
+    required,
+)
+from app.kube.gotext import quote
+from app.kube.patches import diff, same
+from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
+from app.kube.validation import is_dns1123_subdomain
+from app.workloads.cloneset.limits import share
+
+SPEC: Final = Path("spec")
+NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+_IMAGE: Final = re.compile(r"/containers/[0-9]+/image").fullmatch
+_CHANGEABLE: Final = (
+    "updates to cloneset spec for fields other than 'replicas', 'template', 'lifecycle', 'scaleStrategy', "
+    "'updateStrategy', 'minReadySeconds', 'progressDeadlineSeconds', 'volumeClaimTemplates' and "
+    "'revisionHistoryLimit' are forbidden"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What else decides, looked up before."""
+
+    #: CS-24: what Kubernetes says about the template, with paths in the CloneSet.
+    template_errors: Sequence[FieldError | str] = ()
+    #: CS-28: why a Pod cannot be named in podsToDelete, by name.
+    pods_refused: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """The update strategy as either version says it. ``fields``: those of the roll-out; None: there is none."""
+
+    path: Path
+    type_error: FieldError | None
+    policy: str
+    policy_error: FieldError | None
+    policy_field: str
+    fields: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any], *, older: bool) -> Rollout:
+        """Of a (defaulted) spec; ``older``: as v1alpha1 writes it."""
+        strategy, path = spec.get("updateStrategy") or {}, SPEC.child("updateStrategy")
+        return cls._flat(strategy, path) if older else cls._nested(strategy, path)
+
+    @classmethod
+    def _flat(cls, strategy: Mapping[str, Any], path: Path) -> Rollout:
+        policy = strategy.get("type") or ""
+        fields: Mapping[str, Any] | None = {key: strategy[key] for key in ROLLING_FIELDS if key in strategy}
+        error = None
+        if policy == ON_DELETE:
+            # B-2: OpenKruise refuses it in v1alpha1.
+            fields = fields or None
+        elif policy not in POD_UPDATE_POLICIES:
+            words = f"must be '{RECREATE}', {IN_PLACE_IF_POSSIBLE} or '{IN_PLACE_ONLY}'"
+            error = invalid(path.child("type"), policy, words)
+        return cls(path, error, policy, None, "strategy type", fields)
+
+    @classmethod
+    def _nested(cls, strategy: Mapping[str, Any], path: Path) -> Rollout:
+        kind, fields = strategy.get("type") or "", strategy.get("rollingUpdate")
+        error, policy_error, policy = None, None, (fields or {}).get("podUpdatePolicy") or ""
+        if kind not in ("", *UPDATE_TYPES):
+            error = invalid(path.child("type"), kind, f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'")
+        at = path.child("rollingUpdate")
+        if policy not in ("", *POD_UPDATE_POLICIES):
+            words = f"must be '{RECREATE}', '{IN_PLACE_IF_POSSIBLE}' or '{IN_PLACE_ONLY}'"
+            policy_error = invalid(at.child("podUpdatePolicy"), policy, words)
+        return cls(at, error, policy, policy_error, "podUpdatePolicy", fields)
+
+
+def spec_errors(
+    spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts: Facts, *, older: bool
+) -> list[FieldError | str]:
+    """Every mistake in a (defaulted) spec, in OpenKruise's order; ``former``: the spec it replaces."""
+    rollout = Rollout.of(spec, older=older)
+    errors: list[FieldError | str] = []
+    if former is not None:
+        errors += update_errors(spec, former, rollout)
+    if _number(spec, "replicas") < 0:
+        errors.append(invalid(SPEC.child("replicas"), spec["replicas"], NOT_NEGATIVE))
+    errors += selector_errors(spec)
+    errors += facts.template_errors
+    errors += _template_errors(spec)
+    errors += _pods_to_delete_errors(spec, facts)
+    errors += rollout_errors(rollout, _number(spec, "replicas"), older=older)
+    if older:
+        errors += deadline_errors(spec)
+    return errors
+
+
+def metadata_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
+    """CS-20, as far as it matters to whoever is no API server, which has checked all of it before."""
+    name, path = metadata.get("name") or "", Path("metadata").child("name")
+    if not name:
+        return [] if metadata.get("generateName") else [required(path, "name or generateName is required")]
+    return [invalid(path, name, message) for message in is_dns1123_subdomain(name)]
+
+
+def update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], rollout: Rollout) -> list[FieldError]:
+    """CS-39, CS-40: the selector stays; what is updated in place only, gets new images only."""
+    errors = []
+    if not same(_without_empties(spec.get("selector") or {}), _without_empties(former.get("selector") or {})):
+        errors.append(forbidden(SPEC, _CHANGEABLE))
+    if rollout.policy == IN_PLACE_ONLY:
+        old, new = _template_spec(former), _template_spec(spec)
+        for change in diff(old, new):
+            if change.op != "replace" or not _IMAGE(change.path):
+                found = f"found {change.op} {change.path}"
+                detail = f"only allowed to update images in spec for {IN_PLACE_ONLY}, but {found}"
+                errors.append(forbidden(SPEC, detail))
+                break
+    return errors
+
+
+def selector_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """CS-22, CS-23: a selector that demands something, is valid, and matches the template."""
+    path = SPEC.child("selector")
+    if spec.get("selector") is None:
+        return [required(path, "")]
+    # OpenKruise sees the object after Go has left out what is empty.
+    selector = _without_empties(spec["selector"])
+    errors = validate_selector(selector, path)
+    if not selector:
+        errors.append(invalid(path, go_label_selector(selector), "empty selector is invalid for cloneset"))
+    try:
+        compiled = compile_selector(selector)
+    except SelectorError:
+        return [*errors, invalid(path, go_label_selector(selector))]
+    labels = (_object(spec.get("template")).get("metadata") or {}).get("labels")
+    if selector and not compiled.matches(labels or {}):
+        at = SPEC.child("template", "metadata", "labels")
+        errors.append(invalid(at, GoLiteral(go_string_map(labels)), "`selector` does not match template `labels`"))
+    return errors
+
+
+def _template_errors(spec: Mapping[str, Any]) -> Iterable[FieldError]:
+    """CS-25, CS-26: what a Pod may have, but one of a CloneSet may not."""
+    pod, path = _template_spec(spec), SPEC.child("template", "spec")
+    if pod.get("restartPolicy") not in (None, "", "Always"):
+        yield not_supported(path.child("restartPolicy"), pod["restartPolicy"], ("Always",))
+    if pod.get("activeDeadlineSeconds") is not None:
+        yield forbidden(path.child("activeDeadlineSeconds"), "activeDeadlineSeconds in cloneset is not Supported")
+
+
+def _pods_to_delete_errors(spec: Mapping[str, Any], facts: Facts) -> list[FieldError]:
+    """CS-27, CS-28."""
+    path = SPEC.child("scaleStrategy", "podsToDelete")
+    listed = pods_to_delete(spec)
+    twice = list(dict.fromkeys(name for index, name in enumerate(listed) if name in listed[:index]))
+    if twice:
+        return [invalid(path, GoLiteral(go_string_slice(listed)), f"duplicated items [{' '.join(twice)}]")]
+    return [invalid(path, name, facts.pods_refused[name]) for name in listed if name in facts.pods_refused]
+
+
+def pods_to_delete(spec: Mapping[str, Any]) -> list[str]:
+    """``scaleStrategy.podsToDelete``."""
+    return list((spec.get("scaleStrategy") or {}).get("podsToDelete") or ())
+
+
+def rollout_errors(rollout: Rollout, replicas: int, *, older: bool) -> list[FieldError]:
+    """CS-29 … CS-36, CS-38."""
+    errors = [error for error in (rollout.type_error, rollout.policy_error) if error is not None]
+    if rollout.fields is None:
+        return errors
+    fields, path = rollout.fields, rollout.path
+    partition, found = _count(fields, "partition", path, replicas)
+    errors += found
+    if partition is not None and partition < 0:
+        errors.append(invalid(path.child("partition"), partition, NOT_NEGATIVE))
+    unavailable, found = _bound(fields, "maxUnavailable", path, replicas)
+    errors += found
+    surge, found = _bound(fields, "maxSurge", path, replicas)
+    errors += found
+    if rollout.policy == IN_PLACE_ONLY and surge > 0:
+        words = f"can not use maxSurge with {rollout.policy_field} {IN_PLACE_ONLY}"
+        errors.append(invalid(path.child("maxSurge"), str(fields["maxSurge"]), words))
+    if replicas > 0 and unavailable < 1 and surge < 1 and not errors:
+        words = "must be at least 1 of the replicas where maxSurge is not: no Pod could ever be updated"
+        errors.append(invalid(path.child("maxUnavailable"), fields.get("maxUnavailable"), words))
+    if reason := priority_error(fields.get("priorityStrategy")):
+        errors.append(required(path.child("priorityStrategy"), reason))
+    if reason := scatter_error(fields.get("scatterStrategy")):
+        errors.append(required(path.child("scatterStrategy"), reason))
+    return errors if older else errors + _pre_download_errors(fields.get("inPlaceUpdateStrategy") or {}, path)
+
+
+def _bound(fields: Mapping[str, Any], name: str, path: Path, replicas: int) -> tuple[int, list[FieldError]]:
+    """CS-32: unset counts as 0."""
+    if fields.get(name) is None:
+        return 0, []
+    count, errors = _count(fields, name, path, replicas)
+    return count or 0, errors
+
+
+def _count(fields: Mapping[str, Any], name: str, path: Path, replicas: int) -> tuple[int | None, list[FieldError]]:
+    """CS-31: a number, or a percentage that is rounded up."""
+    value = fields.get(name)
+    problem = count_problem(value)
+    if problem:
+        shown = "<nil>" if value is None else value
+        words = f"failed GetScaledValueFromIntOrPercent for {name}: {problem}"
+        return None, [invalid(path.child(name), shown, words)]
+    return share(value, replicas, round_up=True), []  # type: ignore[arg-type]  # no problem: it has a value
+
+
+def count_problem(value: int | str | None) -> str:
+    """Why ``value`` is neither a number nor a percentage; "" if it is one."""
+    if value is None:
+        return "nil value for IntOrString"
+    if share(value, 0, round_up=True) is not None:
+        return ""
+    text = str(value)
+    if not text.endswith("%"):
+        return "invalid type: string is not a percentage"
+    return f"invalid value {quote(text)}: strconv.ParseFloat: parsing {quote(text[:-1])}: invalid syntax"
+
+
+def deadline_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """CS-37."""
+    deadline, path = spec.get("progressDeadlineSeconds"), SPEC.child("progressDeadlineSeconds")
+    if deadline is None or deadline == NO_DEADLINE:
+        return []
+    errors = [invalid(path, deadline, NOT_NEGATIVE)] if deadline < 0 else []
+    if deadline <= _number(spec, "minReadySeconds"):
+        errors.append(invalid(path, deadline, "must be greater than minReadySeconds"))
+    return errors
+
+
+def _pre_download_errors(in_place: Mapping[str, Any], path: Path) -> list[FieldError]:
+    """CS-38."""
+    at = path.child("inPlaceUpdateStrategy")
+    parallelism = in_place.get("imagePreDownloadParallelism")
+    errors = []
+    if isinstance(parallelism, str) and not re.fullmatch(r"\+?[0-9]{1,9}", parallelism):
+        errors.append(invalid(at.child("imagePreDownloadParallelism"), parallelism, "must be a number, not below 0"))
+    for name in ("Parallelism", "TimeoutSeconds", "MinUpdatedReadyPods"):
+        value = in_place.get(f"imagePreDownload{name}")
+        if isinstance(value, int) and value < 0:
+            errors.append(invalid(at.child(f"imagePreDownload{name}"), value, NOT_NEGATIVE))
+    return errors
+
+
+def _without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in selector.items() if value}
+    if "matchExpressions" in kept:
+        kept["matchExpressions"] = [{key: item[key] for key in item if item[key]} for item in kept["matchExpressions"]]
+    return kept
+
+
+def _template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    return _object(_object(spec.get("template")).get("spec"))
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _number(spec: Mapping[str, Any], name: str) -> int:
+    return spec.get(name) or 0

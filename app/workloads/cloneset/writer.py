@@ -1,0 +1,361 @@
+"""The writes of a CloneSet's pass: each makes itself known before the cache shows it, and tells people what was done.
+
+Independent writes run side by side up to a limit. What is expected of the cache is noted before a request is sent and
+taken back where it failed (CS-177, CS-178).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from app.api import names
+from app.api.cloneset import CLONE_SET, CloneSet
+from app.kube.client import Client, PatchType
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
+from app.kube.objects import ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
+from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
+from app.pods.claims import pod_reference
+from app.pods.inplace import UpdateSpec, start, unready_patch
+from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_patch
+from app.pods.owners import release_patch, transfer_patch
+from app.pods.predicates import is_active
+from app.workloads.cloneset.creation import PodMaker, pod_name
+from app.workloads.cloneset.refresh import PodRefresh
+
+logger = logging.getLogger(__name__)
+
+#: Requests of one CloneSet that are under way at once.
+AT_ONCE: Final = 48
+#: Tries of a write that met a newer Pod.
+ATTEMPTS: Final = 4
+CONFLICT_BACKOFF: Final = 0.01
+#: How much of a Pod's JSON goes into the message of a failure (B-14).
+SHOWN: Final = 200
+
+T = TypeVar("T")
+_RESOURCE = CLONE_SET.resource()
+
+
+class _Written(Struct, frozen=True):
+    """What is read of the answer to a write."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_decode_written = decoder(_Written)
+
+
+class PodGoneError(Exception):
+    """The Pod is not there any more, or another one has its name."""
+
+
+class Writer:
+    """Writes for all CloneSets. Expectations are kept by the CloneSet's uid."""
+
+    def __init__(self, client: Client, events: EventRecorder) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._events = events
+        self.scale: ScaleExpectations[str] = ScaleExpectations(client.clock)
+        self.versions = ResourceVersionExpectations(client.clock)
+        #: Per CloneSet the Pods (uid) whose written version the cache may not show yet.
+        self.written: dict[str, set[str]] = {}
+        #: Whether the API server resizes Pods by a subresource (PM-37).
+        self.resize_subresource = True
+
+    def event(self, owner: CloneSet, reason: str, message: str, *, warning: bool = False) -> None:
+        """Tell people; CS-156 … CS-167."""
+        self._events.event(reference(_RESOURCE, owner), "Warning" if warning else "Normal", reason, message)
+
+    # ---- creating
+
+    async def create_pods(
+        self, owner: CloneSet, wanted: Sequence[tuple[PodMaker, str]], claims: Mapping[str, Collection[str]]
+    ) -> tuple[int, dict[str, KubeError]]:
+        """CS-101: in batches of 1, 2, 4 … until one has a failure. How many were made, and what failed by instance id.
+
+        ``wanted``: who makes the Pod and its instance id. ``claims``: the names of the claims each id has already.
+        """
+        uid, made = owner.metadata.uid, 0
+        failures: dict[str, KubeError] = {}
+        for _, instance in wanted:
+            self.scale.expect(uid, ScaleAction.CREATE, pod_name(owner.name, instance))
+        rest, size = list(wanted), 1
+        while rest and not failures:
+            batch, rest = rest[:size], rest[size:]
+            outcomes = await _side_by_side(
+                self._create(owner, maker, instance, claims.get(instance, ())) for maker, instance in batch
+            )
+            for (_, instance), failure in zip(batch, outcomes, strict=True):
+                if failure is None:
+                    made += 1
+                else:
+                    failures[instance] = failure
+            size *= 2
+        for _, instance in rest:
+            self.scale.observe(uid, ScaleAction.CREATE, pod_name(owner.name, instance))
+        return made, failures
+
+    async def _create(
+        self, owner: CloneSet, maker: PodMaker, instance: str, claims: Collection[str]
+    ) -> KubeError | None:
+        uid, name = owner.metadata.uid, pod_name(owner.name, instance)
+        try:
+            for claim in maker.claims(instance, claims):
+                await self._create_claim(owner, claim)
+            body = maker.pod(instance, self._clock.now())
+            try:
+                await self._client.create(PODS, body, owner.metadata.namespace, decode=_decode_written)
+            except KubeError as error:
+                if not await self._came_about(owner, name, error):
+                    self.event(
+                        owner, "FailedCreate", f"failed to create pod: {error}, pod: {_shown(body)}", warning=True
+                    )
+                    raise
+        except KubeError as error:
+            self.scale.observe(uid, ScaleAction.CREATE, name)
+            return error
+        self.event(owner, "SuccessfulCreate", f"succeed to create pod {name}")
+        return None
+
+    async def _create_claim(self, owner: CloneSet, claim: Mapping[str, Any]) -> None:
+        uid, name = owner.metadata.uid, claim["metadata"]["name"]
+        self.scale.expect(uid, ScaleAction.CREATE, _claim(name))
+        try:
+            await self._client.create(PERSISTENTVOLUMECLAIMS, claim, owner.metadata.namespace, decode=_decode_written)
+        except KubeError as error:
+            self.scale.observe(uid, ScaleAction.CREATE, _claim(name))
+            self.event(owner, "FailedCreate", f"failed to create pvc: {error}, pvc: {_shown(claim)}", warning=True)
+            raise
+
+    async def _came_about(self, owner: CloneSet, name: str, error: KubeError) -> bool:
+        """Whether a Pod was created though the answer did not say so: a request may be carried out and its answer get
+        lost. Until that is known another Pod might be one too many."""
+        if not isinstance(error, TransportError | ServerError | AlreadyExists):
+            return False
+        try:
+            found = await self._client.get(PODS, name, owner.metadata.namespace, decode=decode_pod)
+        except KubeError:
+            return False
+        controller = found.metadata.controller
+        return controller is not None and controller.uid == owner.metadata.uid and is_active(found)
+
+    # ---- deleting
+
+    async def delete_pod(self, owner: CloneSet, pod: Pod, claims: Iterable[PersistentVolumeClaim]) -> None:
+        """CS-105: the Pod, then its claims. Raises what the API server says."""
+        await self._delete(owner, pod)
+        for claim in claims:
+            await self.delete_claim(owner, claim)
+
+    async def _delete(self, owner: CloneSet, pod: Pod) -> None:
+        uid, name = owner.metadata.uid, pod.metadata.name
+        self.scale.expect(uid, ScaleAction.DELETE, name)
+        try:
+            await self._client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid)
+        except (NotFound, Conflict):
+            # Gone already; under its name there may be another one.
+            self.scale.observe(uid, ScaleAction.DELETE, name)
+        except KubeError as error:
+            self.scale.observe(uid, ScaleAction.DELETE, name)
+            self.event(owner, "FailedDelete", f"failed to delete pod {name}: {error}", warning=True)
+            raise
+        else:
+            self.event(owner, "SuccessfulDelete", f"succeed to delete pod {name}")
+
+    async def delete_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, *, cleaning: bool = False) -> None:
+        """One claim of a Pod that is gone (CS-105), or one that is left over (CS-120)."""
+        uid, name = owner.metadata.uid, claim.metadata.name
+        self.scale.expect(uid, ScaleAction.DELETE, _claim(name))
+        try:
+            await self._client.delete(PERSISTENTVOLUMECLAIMS, name, claim.metadata.namespace, uid=claim.metadata.uid)
+        except (NotFound, Conflict):
+            self.scale.observe(uid, ScaleAction.DELETE, _claim(name))
+        except KubeError as error:
+            self.scale.observe(uid, ScaleAction.DELETE, _claim(name))
+            what = f"clean up PVC {name}" if cleaning else f"delete pvc {name}"
+            self.event(owner, "FailedDelete", f"failed to {what}: {error}", warning=True)
+            raise
+
+    async def hand_over_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, pod: Pod) -> None:
+        """CS-120: the claim goes with its Pod, which has ended or is about to."""
+        body = transfer_patch(claim.metadata, owner.metadata.uid, pod_reference(pod))
+        try:
+            await self._client.patch(
+                PERSISTENTVOLUMECLAIMS,
+                claim.metadata.name,
+                body,
+                claim.metadata.namespace,
+                kind=PatchType.STRATEGIC,
+                decode=_decode_written,
+            )
+        except NotFound:
+            return
+        except KubeError as error:
+            self.event(owner, "FailedUpdate", f"failed to update PVC {claim.metadata.name}: {error}", warning=True)
+            raise
+
+    # ---- changing Pods
+
+    async def patch_pod(self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str = "") -> Pod:
+        """One strategic merge patch; the Pod as it is then. Raises PodGoneError."""
+        try:
+            written = await self._client.patch(
+                PODS,
+                pod.metadata.name,
+                body,
+                pod.metadata.namespace,
+                kind=PatchType.STRATEGIC,
+                subresource=subresource,
+                decode=decode_pod,
+            )
+        except NotFound:
+            raise PodGoneError(pod.metadata.name) from None
+        self.versions.expect(written.metadata)
+        self.written.setdefault(owner_uid, set()).add(written.metadata.uid)
+        return written
+
+    async def refresh(self, owner_uid: str, pod: Pod, step: PodRefresh) -> None:
+        """CS-122: carry out what is due on one Pod."""
+        if step.status is not None:
+            await self.patch_pod(owner_uid, pod, step.status, "status")
+        if step.patch is not None:
+            pod = await self.patch_pod(owner_uid, pod, step.patch)
+        if step.resize is not None:
+            await self.patch_pod(owner_uid, pod, step.resize, "resize")
+
+    async def set_state(
+        self,
+        owner_uid: str,
+        pod: Pod,
+        state: LifecycleState,
+        lifecycle: Lifecycle | None,
+        rearm: Hook | None = None,
+    ) -> None:
+        """PM-71 … PM-73: a lifecycle state, and what it means for readiness, in one write."""
+
+        async def write(found: Pod) -> None:
+            now = self._clock.now()
+            body = state_patch(found, state, now, rearm)
+            keys = readiness_patch(found, state, lifecycle, now)
+            if body is None and keys is None:
+                return
+            if keys is None:
+                await self.patch_pod(owner_uid, found, body or {})
+                return
+            metadata = {**keys["metadata"], **(body or {"metadata": {}})["metadata"]}
+            await self.patch_pod(owner_uid, found, {**keys, "metadata": metadata}, "status")
+
+        await self._with_fresh(pod, write)
+
+    async def mark_for_deletion(self, owner_uid: str, pod: Pod) -> None:
+        """CS-132."""
+        body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
+        await self.patch_pod(owner_uid, pod, body)
+
+    async def release(self, owner_uid: str, pod: Pod) -> None:
+        """CS-55: the Pod is no longer ours."""
+        try:
+            await self.patch_pod(owner_uid, pod, release_patch(pod.metadata, owner_uid))
+        except PodGoneError:
+            return
+
+    async def update_in_place(
+        self, owner_uid: str, pod: Pod, spec: UpdateSpec, labels: Mapping[str, str], *, revision: str
+    ) -> float:
+        """PM-22 … PM-29: out of service, then the change. The seconds until it goes on, if it waits.
+
+        ``revision``: the one the Pod is at; whoever finds it at another has been overtaken.
+        """
+
+        async def write(found: Pod) -> float:
+            if found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "") != revision or not is_active(found):
+                return 0.0
+            unready = unready_patch(found, spec, self._clock.now())
+            if unready is not None:
+                found = await self.patch_pod(owner_uid, found, unready, "status")
+            now = self._clock.now()
+            state_labels, annotations = state_members(LifecycleState.UPDATING, now)
+            begun = start(
+                found,
+                spec,
+                now,
+                labels={**labels, **state_labels},
+                annotations=annotations,
+                resize_subresource=self.resize_subresource,
+            )
+            found = await self.patch_pod(owner_uid, found, begun.patch)
+            if begun.resize is not None:
+                await self.patch_pod(owner_uid, found, begun.resize, "resize")
+            return float(begun.delay)
+
+        return await self._with_fresh(pod, write)
+
+    async def _with_fresh(self, pod: Pod, write: Callable[[Pod], Awaitable[T]]) -> T:
+        """Try with the cached Pod, after a conflict with the live one (PM-29). Raises PodGoneError."""
+        uid = pod.metadata.uid
+        for attempt in range(ATTEMPTS):
+            try:
+                return await write(pod)
+            except Conflict:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                await self._clock.sleep(CONFLICT_BACKOFF * 5**attempt if attempt else 0.0)
+            try:
+                pod = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+            except NotFound:
+                raise PodGoneError(pod.metadata.name) from None
+            if pod.metadata.uid != uid:
+                raise PodGoneError(pod.metadata.name)
+        raise AssertionError("unreachable")
+
+    def forget(self, owner_uid: str) -> None:
+        """A CloneSet is gone."""
+        self.scale.forget(owner_uid)
+        for uid in self.written.pop(owner_uid, ()):
+            self.versions.forget(uid)
+
+
+async def _side_by_side(work: Iterable[Awaitable[T]]) -> list[T]:
+    """The results in order, of so many at once at most."""
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def limited(one: Awaitable[T]) -> T:
+        async with limit:
+            return await one
+
+    return await asyncio.gather(*(limited(one) for one in work))
+
+
+async def outcomes(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:
+    """Side by side, with what each raised of the API server's refusals; other errors are raised."""
+
+    async def caught(one: Awaitable[T]) -> T | KubeError | PodGoneError:
+        try:
+            return await one
+        except (KubeError, PodGoneError) as error:
+            return error
+
+    return await _side_by_side(caught(one) for one in work)
+
+
+def _claim(name: str) -> str:
+    """How a claim's name is told from a Pod's among expectations."""
+    return f"pvc/{name}"
+
+
+def observe_claim(name: str) -> str:
+    """The expected name of a claim the cache shows."""
+    return _claim(name)
+
+
+def _shown(body: Mapping[str, Any]) -> str:
+    text = orjson.dumps(body).decode()
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

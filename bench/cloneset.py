@@ -1,0 +1,159 @@
+"""A CloneSet beside a native ReplicaSet of the same size: ``python -m bench.cloneset [--pods 1000]``.
+
+On a private control plane whose Pods simulated nodes bind and run. Both go from nothing to that many ready Pods and
+back; the CloneSet changes its image in place in between. Measured are the time, the requests per Pod by who sent them
+and how, and the CPU of the manager and of the API server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from app.api.cloneset import CLONE_SET
+from app.kube.client import Client
+from app.kube.clock import SystemClock
+from app.kube.config import load_config
+from app.kube.resources import PODS, REPLICASETS, SERVICEACCOUNTS, Resource
+from app.kube.transport import AiohttpTransport
+from bench.simulated_nodes import cpu_seconds
+from tests.cluster.controlplane import ControlPlane
+from tests.scenarios.world import manager, running
+
+CLONESETS = CLONE_SET.resource()
+#: Requests per Pod that cannot be avoided, on paper.
+MINIMUM = {
+    "scale out": "4: create, bind, our conditions, the kubelet's report (ReplicaSet: 3)",
+    "in place": "5: not ready, new image, restarted, ready again, the kubelet's Ready",
+    "scale in": "2: delete, the kubelet's final delete",
+}
+_REQUEST = re.compile(
+    r'^apiserver_request_total\{code="(?P<code>\d+)".*?resource="(?P<resource>[a-z]*)".*?'
+    r'subresource="(?P<sub>[a-z]*)",verb="(?P<verb>[A-Z]+)"[^}]*\} (?P<count>[0-9.e+]+)$',
+    re.MULTILINE,
+)
+_WEBHOOK = re.compile(r"^apiserver_admission_webhook_request_total\{[^}]*\} ([0-9.e+]+)$", re.MULTILINE)
+
+
+class Meter:
+    """What an API server has counted, and the CPU of processes."""
+
+    def __init__(self, client: Client, processes: dict[str, int]) -> None:
+        self._client = client
+        self._processes = processes
+
+    async def read(self) -> tuple[Counter[str], int, dict[str, float]]:
+        text = (await self._client.raw("/metrics")).decode()
+        requests: Counter[str] = Counter()
+        for found in _REQUEST.finditer(text):
+            if found["verb"] in ("GET", "LIST", "WATCH"):
+                continue
+            what = found["resource"] + (f"/{found['sub']}" if found["sub"] else "")
+            refused = f" {found['code']}" if not found["code"].startswith("2") else ""
+            requests[f"{found['verb'].lower()} {what}{refused}"] += int(float(found["count"]))
+        calls = sum(int(float(count)) for count in _WEBHOOK.findall(text))
+        return requests, calls, {name: cpu_seconds(process) for name, process in self._processes.items()}
+
+
+async def wait_for(client: Client, resource: Resource, name: str, pods: int, updated: bool) -> None:
+    field = "updatedReadyReplicas" if updated else "readyReplicas"
+    while True:
+        found = await client.get(resource, name, "default")
+        status = found.get("status") or {}
+        seen = status.get("observedGeneration", 0) >= found["metadata"]["generation"]
+        if pods and seen and status.get(field, 0) == pods:
+            return
+        # The status stops counting a Pod when it is told to go; here it is gone when nobody has it.
+        if not pods and not (await client.list_page(PODS, "default", label_selector=f"app={name}", limit=1)).items:
+            return
+        await asyncio.sleep(0.1)
+
+
+async def step(meter: Meter, client: Client, resource: Resource, name: str, change: Any, pods: int, what: str) -> float:
+    """Make a change and wait for it to be done; the seconds, printed with all that it took."""
+    total = max(pods, step.size)  # type: ignore[attr-defined]
+    before = await meter.read()
+    began = time.monotonic()
+    await client.patch(resource, name, change, "default")
+    await wait_for(client, resource, name, pods, what == "in place")
+    seconds = time.monotonic() - began
+    await asyncio.sleep(1.0)
+    after = await meter.read()
+    requests = Counter({key: count - before[0][key] for key, count in after[0].items() if count > before[0][key]})
+    per_pod = ", ".join(f"{key} {count / total:.2f}" for key, count in requests.most_common() if count >= total * 0.01)
+    cpu = ", ".join(f"{key} {(after[2][key] - before[2][key]) / total * 1e3:.2f}" for key in after[2])
+    calls = (after[1] - before[1]) / total
+    print(
+        f"| {resource.kind} {what} | {seconds:.1f} | {sum(requests.values()) / total:.2f} | {calls:.2f} | {cpu} |"
+        f" {per_pod} |",
+        flush=True,
+    )
+    return seconds
+
+
+def objects(kind: str, name: str) -> dict[str, Any]:
+    labels = {"app": name}
+    containers = [{"name": "main", "image": "nginx:1"}]
+    template = {"metadata": {"labels": labels}, "spec": {"terminationGracePeriodSeconds": 1, "containers": containers}}
+    spec: dict[str, Any] = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    if kind == "CloneSet":
+        rolling = {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": "20%", "partition": 0, "maxSurge": 0}
+        spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+async def measure(kubeconfig: str, processes: dict[str, int], pods: int) -> None:
+    transport = AiohttpTransport(await load_config(kubeconfig))
+    client = Client(transport, SystemClock())
+    while not (await client.list(SERVICEACCOUNTS, "default")).items:
+        await asyncio.sleep(0.1)
+    meter = Meter(client, processes)
+    step.size = pods  # type: ignore[attr-defined]
+    await client.create(REPLICASETS, objects("ReplicaSet", "native"), "default")
+    await client.create(
+        CLONESETS, {"apiVersion": CLONESETS.api_version, "kind": "CloneSet", **objects("CloneSet", "clone")}, "default"
+    )
+    print("| what | seconds | writes per Pod | webhook calls per Pod | CPU ms per Pod | of these, per Pod |")
+    print("|---|---|---|---|---|---|")
+    native_out = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": pods}}, pods, "scale out")
+    native_in = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": 0}}, 0, "scale in")
+    out = await step(meter, client, CLONESETS, "clone", {"spec": {"replicas": pods}}, pods, "scale out")
+    containers = {"containers": [{"name": "main", "image": "nginx:2"}]}
+    change = {"spec": {"template": {"spec": containers}}}
+    in_place = await step(meter, client, CLONESETS, "clone", change, pods, "in place")
+    back = await step(meter, client, CLONESETS, "clone", {"spec": {"replicas": 0}}, 0, "scale in")
+    ratios = (out / native_out, in_place / native_out, back / native_in)
+    print("\nscale out {:.2f} ×, in place {:.2f} × the native scale out, scale in {:.2f} ×".format(*ratios))
+    for what, minimum in MINIMUM.items():
+        print(f"least on paper, {what}: {minimum}")
+    await transport.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pods", type=int, default=1000)
+    options = parser.parse_args()
+    limits = ["--kube-api-qps=1000", "--kube-api-burst=2000"]
+    with ControlPlane(controller_manager_args=limits) as control_plane, tempfile.TemporaryDirectory() as folder:
+        kubeconfig = str(control_plane.kubeconfig)
+        nodes = ["app.sandbox.nodes", "--kubeconfig", kubeconfig, "--nodes", "3", "--bind"]
+        log = Path(folder) / "nodes.log"
+        with running(nodes, log) as kubelets:
+            while "are Ready" not in log.read_text():
+                if kubelets.poll() is not None:
+                    sys.exit(log.read_text())
+                time.sleep(0.1)
+            flags = ["--rest-config-qps=1000", "--rest-config-burst=2000", "--webhook-processes=0"]
+            with manager(control_plane, Path(folder) / "manager", *flags) as addresses:
+                asyncio.run(measure(kubeconfig, {"manager": int(addresses["pid"])}, options.pods))
+
+
+if __name__ == "__main__":
+    main()

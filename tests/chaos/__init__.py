@@ -1,0 +1,1 @@
+"""Things broken on purpose while Pods are created at a constant rate: `python -m tests.chaos --seconds 60`."""

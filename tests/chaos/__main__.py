@@ -1,0 +1,26 @@
+"""Every fault, or those named: `python -m tests.chaos [--seconds 60] [FAULT …]`. Prints a table."""
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from tests.chaos.faults import FAULTS, HEAD, run, site
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("faults", nargs="*", metavar="FAULT", help="part of a name: " + "; ".join(FAULTS))
+    parser.add_argument("--seconds", type=float, default=60.0, help="length of the load for each")
+    options = parser.parse_args()
+    wanted = [name for name in FAULTS if not options.faults or any(part in name for part in options.faults)]
+    with tempfile.TemporaryDirectory() as folder, site(Path(folder)) as made:
+        print(HEAD, flush=True)
+        for fault in wanted:
+            report = run(made, fault, before=5.0, after=options.seconds - 5.0)
+            print(report.row(), flush=True)
+            for message, count in report.creations.messages().most_common(4):
+                print(f"  {count} x {message}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

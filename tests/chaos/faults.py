@@ -1,0 +1,276 @@
+"""The faults: each breaks one thing under a constant load of Pod creations, and says what the load and we saw.
+
+Two replicas stand behind one address. The SidecarSet's webhook has failurePolicy Fail, so a Pod is whole or refused.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from bench.admission import sidecarset
+from bench.priority import take_precedence
+from tests.chaos.load import Creations, Outcome, pod_creations
+from tests.cluster.controlplane import ControlPlane, free_port
+from tests.manager.replicas import Replica, configuration, published
+from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE, eventually, install
+
+RATE: Final = 50
+#: See bench/priority.py: other work on the machine must not look like a fault of ours.
+PRECEDENCE: Final = int(os.environ.get("BENCH_NICE", "0"))
+#: How long a replica that was killed stays away: a kubelet's first restart comes at once, a new Pod takes some seconds.
+AWAY_SECONDS: Final = 2.0
+HOSTS: Final = ("127.0.0.2", "127.0.0.3")
+ELECTION: Final = (
+    "--leader-election-lease-duration=4s",
+    "--leader-election-renew-deadline=3s",
+    "--leader-election-retry-period=1s",
+)
+
+
+class Site:
+    """A control plane, and two replicas behind one address."""
+
+    def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
+        self.control_plane = control_plane
+        self._folder = folder
+        self._port = free_port("127.0.0.1")
+        self._ports = {host: (free_port(host), free_port(host)) for host in HOSTS}
+        self._started = 0
+        self.replicas: dict[str, Replica] = {}
+
+    def start(self, host: str) -> Replica:
+        """Start a replica and do not wait for it."""
+        kubeconfig = self.control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
+        health, metrics = self._ports[host]
+        command = [sys.executable, "-m", "app.cli.main", "manager", f"--kubeconfig={kubeconfig}"]
+        # The URL that is registered is the balancer's; each replica listens at the same port of its own address.
+        command += ["--webhook-host=127.0.0.1", f"--webhook-bind-address={host}", f"--webhook-port={self._port}"]
+        command += [f"--health-probe-addr={host}:{health}", f"--metrics-addr={host}:{metrics}"]
+        command += [f"--protection-log-path={self._folder}", "--certificate-rotation-step=2s", *ELECTION]
+        self._started += 1
+        log = self._folder / f"manager-{host}-{self._started}.log"
+        environment = os.environ | {"POD_NAMESPACE": SYSTEM_NAMESPACE}
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output, env=environment)
+        one = Replica(process, log, (self._port, health, metrics), host)
+        self.replicas[host] = one
+        return one
+
+    def all_ready(self) -> bool:
+        return all(one.ready() and len(one.processes()) == 3 for one in self.replicas.values())
+
+    def leader(self) -> str | None:
+        """The host of the replica that leads."""
+        return next((host for host, one in self.replicas.items() if one.alive() and one.leads()), None)
+
+    def kill(self, host: str) -> None:
+        """All processes of a replica at once, as when its container is killed."""
+        one = self.replicas[host]
+        pids = [*one.processes().values(), one.process.pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        one.process.wait()
+
+    @contextmanager
+    def behind_one_address(self) -> Iterator[None]:
+        """The replicas, ready, and what stands before them, for the time of the block."""
+        places = [f"{host}:{self._port}:{health}" for host, (health, _) in self._ports.items()]
+        balancer = subprocess.Popen([sys.executable, "-m", "tests.chaos.balancer", str(self._port), *places], cwd=ROOT)
+        try:
+            for host in HOSTS:
+                self.start(host)
+            eventually(self.all_ready, f"both replicas are ready; logs are in {self._folder}")
+            eventually(self.leader, "one of them leads")
+            yield
+        finally:
+            for one in self.replicas.values():
+                one.process.send_signal(signal.SIGTERM)
+            for one in self.replicas.values():
+                one.process.wait(20)
+            balancer.terminate()
+            balancer.wait(10)
+
+
+def first(control_plane: ControlPlane) -> None:
+    """Precedence for us and the control plane, where it is asked for."""
+    take_precedence(PRECEDENCE, (process.pid for process in control_plane.run.processes.values()))
+
+
+@contextmanager
+def site(folder: Path) -> Iterator[Site]:
+    """A control plane of its own with both replicas and the SidecarSet that all Pods of the load match."""
+    with ExitStack() as stack:
+        control_plane = stack.enter_context(ControlPlane())
+        first(control_plane)
+        install(control_plane)
+        made = Site(control_plane, folder)
+        stack.enter_context(made.behind_one_address())
+        manifest = yaml.safe_dump(sidecarset("s", "web"))
+        eventually(
+            lambda: control_plane.kubectl("apply", "-f", "-", stdin=manifest, check=False).returncode == 0,
+            "the SidecarSet is admitted",
+        )
+        yield made
+
+
+@dataclass
+class Report:
+    """One fault: what the load saw, and how long things took."""
+
+    fault: str
+    creations: Creations
+    #: What was awaited → seconds after the fault.
+    recovered: dict[str, float] = field(default_factory=dict)
+
+    def row(self) -> str:
+        """A line of the table in bench/RESULTS.md."""
+        made = self.creations
+        counts = [len(made.attempts), *(made.count(outcome) for outcome in Outcome)]
+        cells = [self.fault, *(f"{count:,}" for count in counts), f"{made.trouble_seconds():.1f}"]
+        cells += [f"{made.longest_gap():.2f}", f"{1000 * made.p99():.0f}"]
+        return (
+            "| "
+            + " | ".join(cells)
+            + " | "
+            + ", ".join(f"{what} {s:.1f} s" for what, s in self.recovered.items())
+            + " |"
+        )
+
+
+HEAD = (
+    "| fault | creations | with sidecar | without | refused | no API server | first to last failure, s "
+    "| longest time without a whole Pod, s | p99 ms | recovered after |\n"
+    "|---|---|---|---|---|---|---|---|---|---|"
+)
+
+
+class _Watch:
+    """Times what is awaited after the fault."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._began = time.monotonic()
+
+    def until(self, look: Callable[[], object], what: str, seconds: float = 60.0) -> None:
+        def calm() -> object:
+            try:
+                return look()
+            except OSError:  # what was asked is away just now
+                return None
+
+        eventually(calm, what, seconds)
+        self._report.recovered[what] = time.monotonic() - self._began
+
+
+def webhook_process(made: Site, watch: _Watch) -> None:
+    one = made.replicas[HOSTS[0]]
+    killed = one.signal("webhook-0", signal.SIGKILL)
+    watch.until(lambda: one.processes().get("webhook-0", killed) != killed, "process ready")
+
+
+def replica(made: Site, watch: _Watch) -> None:
+    leader = made.leader()
+    host = next(host for host in HOSTS if host != leader)
+    _killed_and_back(made, watch, host)
+
+
+def leader(made: Site, watch: _Watch) -> None:
+    host = made.leader()
+    assert host is not None
+    made.kill(host)
+    watch.until(lambda: made.leader() not in (None, host), "other leads")
+    made.start(host)
+    watch.until(made.all_ready, "replica ready")
+
+
+def _killed_and_back(made: Site, watch: _Watch, host: str) -> None:
+    made.kill(host)
+    gone = time.monotonic()
+    eventually(lambda: time.monotonic() - gone > AWAY_SECONDS, "it stays away for a while")
+    made.start(host)
+    watch.until(made.all_ready, "replica ready")
+
+
+def reconciler_of_the_leader(made: Site, watch: _Watch) -> None:
+    host = made.leader()
+    assert host is not None
+    made.replicas[host].signal("reconciler", signal.SIGKILL)
+    watch.until(lambda: made.leader() is None, "Lease noticed lost", 5)
+    watch.until(made.leader, "one leads")
+
+
+def certificate_rotation(made: Site, watch: _Watch) -> None:
+    old = published(made.control_plane)
+    made.control_plane.kubectl("delete", "secret", "kruise-webhook-certs", "-n", SYSTEM_NAMESPACE)
+    watch.until(lambda: published(made.control_plane).count(b"BEGIN") == 2, "both CAs published")
+
+    def finished() -> bool:
+        now = published(made.control_plane)
+        return now.count(b"BEGIN") == 1 and old.strip() not in now
+
+    watch.until(finished, "new CA alone")
+
+
+def api_server(made: Site, watch: _Watch) -> None:
+    made.control_plane.restart_api_server()
+    first(made.control_plane)
+    watch.until(made.control_plane.is_ready, "API server ready")
+    watch.until(made.all_ready, "replicas ready")
+    watch.until(made.leader, "one leads")
+
+
+def rolling_update(made: Site, watch: _Watch) -> None:
+    """Each replica in turn gets SIGTERM, as a Deployment does it, once the other is ready."""
+    for host in HOSTS:
+        one = made.replicas[host]
+        one.process.send_signal(signal.SIGTERM)
+        assert one.process.wait(20) == 0, one.log.read_text()[-2000:]
+        made.start(host)
+        watch.until(made.all_ready, f"{host} replaced")
+
+
+def webhook_configuration(made: Site, watch: _Watch) -> None:
+    wanted = configuration(made.control_plane)
+    assert wanted is not None
+    made.control_plane.kubectl("delete", "mutatingwebhookconfiguration", wanted["metadata"]["name"])
+
+    def back() -> bool:
+        found = configuration(made.control_plane)
+        return found is not None and found["webhooks"] == wanted["webhooks"]
+
+    watch.until(back, "configuration back")
+
+
+FAULTS: Final[dict[str, Callable[[Site, _Watch], None]]] = {
+    "kill -9 of a webhook process": webhook_process,
+    "kill -9 of a replica": replica,
+    "kill -9 of the leading replica": leader,
+    "kill -9 of the leader's reconciler": reconciler_of_the_leader,
+    "rotation of the CA": certificate_rotation,
+    "kill -9 and restart of the API server": api_server,
+    "rolling update of both replicas": rolling_update,
+    "webhook configuration deleted": webhook_configuration,
+}
+
+
+def run(made: Site, fault: str, *, before: float, after: float) -> Report:
+    """The fault under load, which goes on for so many seconds ``before`` it and at least ``after`` it in all."""
+    eventually(made.all_ready, "all is well before")
+    eventually(made.leader, "somebody leads before")
+    # The Pods of the gap are looked for afterwards, so they stay.
+    with pod_creations(made.control_plane, RATE, delete=fault != "webhook configuration deleted") as creations:
+        began = time.monotonic()
+        report = Report(fault, creations)
+        eventually(lambda: time.monotonic() - began >= before, "the load runs", before + 5)
+        FAULTS[fault](made, _Watch(report))
+        eventually(lambda: time.monotonic() - began >= before + after, "the load goes on", after + 5)
+    return report

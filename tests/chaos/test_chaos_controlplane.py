@@ -1,0 +1,66 @@
+"""Every fault under load, briefly: no Pod ever lacks its sidecar, and the replicas come back.
+
+`python -m tests.chaos --seconds 60` is the same for longer, with figures.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.chaos.faults import FAULTS, HOSTS, Report, Site, run, site
+from tests.chaos.load import NAMESPACE, Outcome
+from tests.scenarios.world import eventually
+
+pytestmark = pytest.mark.controlplane
+#: After these, reviews on their way to what was killed are lost, and failurePolicy Fail refuses those Pods.
+MAY_REFUSE = (
+    "kill -9 of a webhook process",
+    "kill -9 of a replica",
+    "kill -9 of the leading replica",
+    "kill -9 and restart of the API server",
+)
+DELETED = "webhook configuration deleted"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site(tmp_path_factory.mktemp("chaos")) as started:
+        yield started
+
+
+def brief(made: Site, fault: str) -> Report:
+    report = run(made, fault, before=1.0, after=5.0)
+    assert report.creations.count(Outcome.INJECTED) > 50, report.creations.messages()
+    return report
+
+
+@pytest.mark.parametrize("fault", [name for name in FAULTS if name != DELETED])
+def test_no_pod_is_created_without_its_sidecar(made: Site, fault: str) -> None:
+    report = brief(made, fault)
+    assert report.creations.count(Outcome.WITHOUT_SIDECAR) == 0
+    if fault not in MAY_REFUSE:
+        assert report.creations.count(Outcome.REFUSED) == 0, report.creations.messages()
+    if "API server" not in fault:
+        assert report.creations.count(Outcome.NO_API_SERVER) == 0, report.creations.messages()
+
+
+@pytest.mark.behaviour("MGR-123")
+def test_pods_created_while_the_configuration_was_away_are_told_of_and_counted(made: Site) -> None:
+    before = bypassed(made)
+    report = brief(made, DELETED)
+    assert report.creations.count(Outcome.REFUSED) == 0
+    missing = report.creations.count(Outcome.WITHOUT_SIDECAR)
+    eventually(lambda: bypassed(made) - before == missing, f"all {missing} Pods are counted", 15)
+    eventually(lambda: len(warned(made)) == missing, f"all {missing} Pods have their event", 30)
+
+
+def bypassed(made: Site) -> float:
+    return sum(made.replicas[host].metric("kruise_bypassed_pods_total") for host in HOSTS)
+
+
+def warned(made: Site) -> set[str]:
+    """The Pods with a Warning event about it."""
+    selector = "--field-selector=reason=SidecarsMissing,type=Warning"
+    found = made.control_plane.kubectl("get", "events", "-n", NAMESPACE, selector, "-o", "json").stdout
+    return {event["involvedObject"]["name"] for event in json.loads(found)["items"]}

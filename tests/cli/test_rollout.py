@@ -1,0 +1,294 @@
+"""Looking at and steering the roll-out of a CloneSet from the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+
+from app.api.cloneset import CloneSet
+from app.api.cloneset.defaults import with_defaults
+from app.cli.clonesets import wanted_name
+from app.cli.cluster import CommandError
+from app.cli.preview import explanation, plan_text
+from app.cli.rollout import history_text, progress_of, restarted, set_paused, show_status, undone
+from app.kube.client import Client
+from app.kube.patches import apply, merge_patch
+from app.kube.transport import Request, Response
+from app.kube.virtualtime import VirtualClock
+from app.manager.gates import parse_gates
+from app.pods.revisions import Create, plan_revision
+from app.pods.templates import controller_revision, template_data
+from tests.kube.fakes import json_response, virtual
+from tests.pods.apiserver import ApiServer
+from tests.workloads.cloneset.writing import UID, clone_set, rolling
+
+Json = dict[str, Any]
+SET = "/apis/apps.kruise.io/v1beta1/namespaces/shop/clonesets/web"
+PODS = "/api/v1/namespaces/shop/pods"
+REVISIONS = "/apis/apps/v1/namespaces/shop/controllerrevisions"
+WHAT = ["cloneset", "web"]
+OWNER = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": UID, "controller": True}
+
+
+class Server(ApiServer):
+    """Lists, JSON patches, and dry runs that store nothing."""
+
+    def _answer(self, request: Request) -> Response:
+        found = self.objects.get(request.path)
+        if request.method == "GET" and found is None:
+            items = [obj for path, obj in self.objects.items() if path.rpartition("/")[0] == request.path]
+            if items or request.path in (PODS, REVISIONS):
+                return json_response(200, {"metadata": {"resourceVersion": "1"}, "items": items})
+        body = orjson.loads(request.body) if request.body else None
+        if request.method == "PUT" and found is not None:
+            assert request.query["dryRun"] == "All"
+            return json_response(200, with_defaults(body))
+        if request.method == "PATCH" and found is not None:
+            new = apply(body, found) if isinstance(body, list) else merge_patch(found, body)
+            if request.query.get("dryRun") != "All":
+                self.objects[request.path] = new
+            return json_response(200, new)
+        return super()._answer(request)
+
+
+def template(image: str) -> Json:
+    return {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": image}]},
+    }
+
+
+def stored(image: str = "nginx:2", status: Mapping[str, Any] | None = None, **spec: Any) -> Json:
+    spec.setdefault("updateStrategy", rolling(policy="InPlaceIfPossible"))
+    made = with_defaults(clone_set("web", template=template(image), **spec))
+    made["metadata"]["generation"] = 2
+    return {**made, "status": dict(status)} if status is not None else made
+
+
+def world(*images: str, status: Mapping[str, Any] | None = None, pods: int = 3, **spec: Any) -> tuple[Server, Client]:
+    """A CloneSet whose revisions had these images; its Pods are at the first."""
+    server = Server()
+    names = []
+    for number, image in enumerate(images, 1):
+        create = plan_revision("web", template_data(template(image)), [], 0)
+        assert isinstance(create, Create)
+        create = Create(create.name, create.label_hash, number, 0, create.data)
+        made = json.loads(orjson.dumps(controller_revision(create, "shop", OWNER, labels={}, annotations={})))
+        server.put(f"{REVISIONS}/{create.name}", made)
+        names.append(create.name)
+    for index in range(pods):
+        labels = {"app": "web", "controller-revision-hash": names[0]}
+        metadata = {"name": f"web-{index}", "namespace": "shop", "labels": labels, "ownerReferences": [OWNER]}
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        server.put(f"{PODS}/web-{index}", {"metadata": metadata, "status": ready})
+    revisions = {"currentRevision": names[0], "updateRevision": names[-1]}
+    server.put(SET, stored(images[-1], {**revisions, **(status or {})}, **spec))
+    return server, Client(server, VirtualClock())
+
+
+@pytest.mark.parametrize(
+    "words", [["cloneset", "web"], ["clone/web"], ["CloneSet/web"], ["clonesets.apps.kruise.io", "web"]]
+)
+def test_a_cloneset_is_named_as_for_kubectl(words: list[str]) -> None:
+    assert wanted_name(words) == "web"
+
+
+@pytest.mark.parametrize("words", [["web"], ["deploy", "web"], ["cloneset/"], ["cloneset", "a", "b"]])
+def test_what_names_no_cloneset_is_told(words: list[str]) -> None:
+    with pytest.raises(CommandError, match="cloneset"):
+        wanted_name(words)
+
+
+# --- status
+
+
+def progress(status: Json | None, **spec: Any) -> Any:
+    return progress_of(CloneSet.model_validate(stored(status=status, **spec)))
+
+
+DONE = {
+    "observedGeneration": 2,
+    "replicas": 3,
+    "updatedReplicas": 3,
+    "updatedAvailableReplicas": 3,
+    "expectedUpdatedReplicas": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("status", "spec", "done", "text"),
+    [
+        (None, {}, False, "waiting for the change to be seen"),
+        ({**DONE, "observedGeneration": 1}, {}, False, "waiting for the change to be seen"),
+        (DONE, {}, True, "3 of 3 Pods updated, 3 available"),
+        ({**DONE, "updatedAvailableReplicas": 1}, {}, False, "3 of 3 Pods updated, 1 available"),
+        (
+            {**DONE, "updatedReplicas": 1, "updatedAvailableReplicas": 1, "expectedUpdatedReplicas": 1},
+            {},
+            True,
+            "1 of 1 Pods updated, 1 available; the partition keeps 2 at the old revision",
+        ),
+        (
+            {**DONE, "updatedReplicas": 1, "updatedAvailableReplicas": 1},
+            {"updateStrategy": rolling(paused=True)},
+            False,
+            "1 of 3 Pods updated, 1 available; paused: pykruise rollout resume cloneset web",
+        ),
+        (
+            {**DONE, "updatedReplicas": 0, "updatedAvailableReplicas": 0},
+            {"updateStrategy": {"type": "OnDelete"}},
+            False,
+            "0 of 3 Pods updated, 0 available; OnDelete: Pods are updated when somebody deletes them",
+        ),
+    ],
+)
+@pytest.mark.behaviour("CLI-1")
+def test_how_far_a_roll_out_is(status: Json | None, spec: Json, done: bool, text: str) -> None:
+    found = progress(status, **spec)
+    assert (found.done, found.text, found.failed) == (done, text, "")
+
+
+@pytest.mark.behaviour("CLI-1")
+def test_a_deadline_that_was_exceeded_is_a_failure() -> None:
+    condition = {
+        "type": "Progressing",
+        "status": "False",
+        "message": "CloneSet revision web-2 has timed out progressing",
+    }
+    found = progress({**DONE, "updatedReplicas": 1, "conditions": [condition]})
+    assert found.failed == "CloneSet revision web-2 has timed out progressing"
+
+
+@virtual
+@pytest.mark.behaviour("CLI-1")
+async def test_the_bar_grows_until_the_roll_out_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    server, client = world("nginx:1", "nginx:2", status={**DONE, "updatedAvailableReplicas": 0})
+    watching = asyncio.create_task(show_status(client, "shop", WHAT, watch=True, give_up=60))
+    for available in (1, 3):
+        await asyncio.sleep(2)
+        server.objects[SET] = {**server.objects[SET], "status": {**DONE, "updatedAvailableReplicas": available}}
+    assert await watching is True
+    assert capsys.readouterr().out.splitlines() == [
+        "[..............................]   0%  3 of 3 Pods updated, 0 available",
+        "[##########....................]  33%  3 of 3 Pods updated, 1 available",
+        "[##############################] 100%  3 of 3 Pods updated, 3 available",
+        'cloneset "web" successfully rolled out',
+    ]
+
+
+@virtual
+@pytest.mark.behaviour("CLI-1")
+async def test_patience_has_an_end(capsys: pytest.CaptureFixture[str]) -> None:
+    _, client = world("nginx:1", status={**DONE, "updatedAvailableReplicas": 0})
+    assert await show_status(client, "shop", WHAT, watch=True, give_up=5) is False
+    assert "not rolled out within 5 s" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="CloneSet shop/api: not found; name another namespace with -n"):
+        await show_status(client, "shop", ["cloneset", "api"], watch=True, give_up=5)
+
+
+# --- history, undo, restart, pause
+
+
+@virtual
+@pytest.mark.behaviour("CLI-2")
+async def test_history_lists_revisions_and_shows_one() -> None:
+    _, client = world("nginx:1", "nginx:2")
+    lines = [line.split() for line in (await history_text(client, "shop", WHAT, 0)).splitlines()]
+    assert lines[0] == ["REVISION", "NAME", "PODS", "ROLE", "CHANGE-CAUSE"]
+    assert [(line[0], line[2], line[3]) for line in lines[1:]] == [("1", "3", "current"), ("2", "0", "update")]
+    shown = yaml.safe_load(await history_text(client, "shop", WHAT, 1))
+    assert shown["spec"]["containers"][0]["image"] == "nginx:1"
+    with pytest.raises(CommandError, match="there is no revision 9; there are 1, 2"):
+        await history_text(client, "shop", WHAT, 9)
+
+
+@virtual
+@pytest.mark.behaviour("CLI-3")
+async def test_undo_takes_an_earlier_template_again() -> None:
+    server, client = world("nginx:1", "nginx:2")
+    said = await undone(client, "shop", WHAT, 0, dry_run=True)
+    assert said.startswith("cloneset.apps.kruise.io/web rolled back to revision 1 (web-")
+    assert said.endswith("(dry run)")
+    assert server.objects[SET]["spec"]["template"] == template("nginx:2")
+    await undone(client, "shop", WHAT, 1, dry_run=False)
+    assert server.objects[SET]["spec"]["template"]["spec"]["containers"][0]["image"] == "nginx:1"
+    assert "is the newest already" in await undone(client, "shop", WHAT, 2, dry_run=False)
+    _, alone = world("nginx:1")
+    with pytest.raises(CommandError, match="there is no earlier revision to go back to"):
+        await undone(alone, "shop", WHAT, 0, dry_run=False)
+
+
+@virtual
+@pytest.mark.behaviour("CLI-4")
+async def test_restart_replaces_pods_whatever_the_policy() -> None:
+    server, client = world("nginx:1", updateStrategy=rolling())
+    assert await restarted(client, "shop", WHAT) == "cloneset.apps.kruise.io/web restarted"
+    assert "kubectl.kubernetes.io/restartedAt" in server.objects[SET]["spec"]["template"]["metadata"]["annotations"]
+    server, client = world("nginx:1")
+    said = await restarted(client, "shop", WHAT)
+    assert said == "cloneset.apps.kruise.io/web restarted: 3 Pods will be replaced as maxUnavailable allows"
+    pod = server.objects[f"{PODS}/web-0"]
+    assert pod["metadata"]["labels"]["apps.kruise.io/specified-delete"] == "true"
+    _, held = world("nginx:1", updateStrategy=rolling(paused=True))
+    with pytest.raises(CommandError, match="is paused; pykruise rollout resume cloneset web"):
+        await restarted(held, "shop", WHAT)
+
+
+@virtual
+@pytest.mark.behaviour("CLI-5")
+async def test_pause_and_resume() -> None:
+    server, client = world("nginx:1")
+    said = [await set_paused(client, "shop", WHAT, paused=paused) for paused in (True, True, False, False)]
+    assert [line.removeprefix("cloneset.apps.kruise.io/web ") for line in said] == [
+        "paused",
+        "is paused already",
+        "resumed",
+        "is not paused",
+    ]
+    assert server.objects[SET]["spec"]["updateStrategy"]["rollingUpdate"]["paused"] is False
+    _, client = world("nginx:1", updateStrategy={"type": "OnDelete"})
+    with pytest.raises(CommandError, match="OnDelete has no roll-out to pause or resume"):
+        await set_paused(client, "shop", WHAT, paused=True)
+
+
+# --- plan and explain
+
+
+@virtual
+@pytest.mark.behaviour("CLI-6")
+async def test_plan_tells_what_a_manifest_would_do_and_stores_nothing() -> None:
+    server, client = world("nginx:1", updateStrategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2))
+    before = json.dumps(server.objects)
+    manifest = clone_set(
+        "web",
+        replicas=None,
+        template=template("nginx:2"),
+        updateStrategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2),
+    )
+    text = await plan_text(client, "shop", manifest, parse_gates(""))
+    rows = [line.split(maxsplit=2) for line in text.splitlines()[2:]]
+    assert [(row[0], row[1]) for row in rows] == [("1", "web-0"), ("1", "web-1"), ("2", "web-2")]
+    assert {row[2] for row in rows} == {"update in place   image of main becomes nginx:2"}
+    same = await plan_text(client, "shop", {**manifest, "spec": stored("nginx:1")["spec"]}, parse_gates(""))
+    assert same.splitlines()[1] == "nothing happens to any Pod"
+    assert json.dumps(server.objects) == before
+
+
+@virtual
+@pytest.mark.behaviour("CLI-7")
+async def test_explain_tells_about_one_pod() -> None:
+    server, client = world("nginx:1", "nginx:2")
+    text = await explanation(client, "shop", "web-1", parse_gates(""))
+    assert text.startswith("Pod shop/web-1 of CloneSet web\nrevision: ")
+    assert "next: will be updated in place in step 2 of 3: image of main becomes nginx:2" in text
+    with pytest.raises(CommandError, match="Pod shop/api: not found"):
+        await explanation(client, "shop", "api", parse_gates(""))
+    server.put(f"{PODS}/alone", {"metadata": {"name": "alone", "namespace": "shop"}})
+    with pytest.raises(CommandError, match="Pod shop/alone: no CloneSet controls it"):
+        await explanation(client, "shop", "alone", parse_gates(""))

@@ -1,0 +1,219 @@
+"""A replica in surroundings that are not as they should be, before a real API server."""
+
+import base64
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.certs.issue import issue
+from app.manager.permissions import all_rules
+from tests.cluster import binaries
+from tests.cluster.controlplane import ControlPlane
+from tests.manager.replicas import configuration, published, replica
+from tests.scenarios.world import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, eventually, install
+
+pytestmark = pytest.mark.controlplane
+ROLES = (("clusterrole", "kruise-manager-role"), ("role", "kruise-manager-namespaced-role"))
+#: Without these no review can be judged; a replica says so and is not ready.
+NEEDED = {
+    "namespaces": "caches: Namespaces are not filled yet",
+    "sidecarsets": "caches: SidecarSets are not filled yet",
+    "controllerrevisions": "caches: ControllerRevisions are not filled yet",
+    "secrets": "certificate: there is none yet",
+    "mutatingwebhookconfigurations": "webhooks: not registered yet",
+    "validatingwebhookconfigurations": "webhooks: not registered yet",
+}
+#: Everybody may ask what he may do (system:basic-user).
+RESOURCES = sorted({resource for rule in all_rules() for resource in rule.resources} - {"selfsubjectrulesreviews"})
+SECRET = ("secret", "kruise-webhook-certs", "-n", SYSTEM_NAMESPACE)
+ELECTION = (
+    "--leader-election-lease-duration=4s",
+    "--leader-election-renew-deadline=3s",
+    "--leader-election-retry-period=1s",
+)
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[ControlPlane]:
+    """A control plane that nobody else registers webhooks on."""
+    with ControlPlane() as started:
+        install(started)
+        yield started
+
+
+@contextmanager
+def without_right(control_plane: ControlPlane, resource: str) -> Iterator[None]:
+    """The generated roles without any verb on one resource, for the time of the block."""
+    where = ("-n", SYSTEM_NAMESPACE)
+    before = [json.loads(control_plane.kubectl("get", *role, *where, "-o", "json").stdout) for role in ROLES]
+    verb, group = next((rule.verbs[0], rule.groups[0]) for rule in all_rules() if resource in rule.resources)
+    question = (verb, f"{resource.partition('/')[0]}.{group}".rstrip("."), *where, f"--as={SERVICE_ACCOUNT}")
+    subresource = ("--subresource", resource.partition("/")[2]) if "/" in resource else ()
+
+    def may() -> bool:
+        return control_plane.kubectl("auth", "can-i", *question, *subresource, check=False).stdout.strip() == "yes"
+
+    for role, found in zip(ROLES, before, strict=True):
+        rules = [
+            {**rule, "resources": left}
+            for rule in found["rules"]
+            if (left := [one for one in rule["resources"] if one != resource])
+        ]
+        change(control_plane, role, rules)
+    try:
+        eventually(lambda: not may(), f"the right to {verb} {resource} is gone")
+        yield
+    finally:
+        for role, found in zip(ROLES, before, strict=True):
+            change(control_plane, role, found["rules"])
+
+
+def change(control_plane: ControlPlane, role: tuple[str, str], rules: list[dict[str, Any]]) -> None:
+    patch = json.dumps({"rules": rules})
+    control_plane.kubectl("patch", *role, "-n", SYSTEM_NAMESPACE, "--type=merge", "-p", patch)
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> ControlPlane:
+    """A replica has been here: the Secret, the Lease and both configurations exist."""
+    with replica(control_plane, tmp_path_factory.mktemp("first"), *ELECTION, by_service=True) as first:
+        eventually(first.leads, "it leads")
+    return control_plane
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+def test_with_one_right_too_few_that_one_is_named_and_the_rest_goes_on(
+    installed: ControlPlane, tmp_path: Path, resource: str
+) -> None:
+    with (
+        without_right(installed, resource),
+        replica(installed, tmp_path, *ELECTION, by_service=True, ready=False) as one,
+    ):
+        if fault := NEEDED.get(resource):
+            eventually(lambda: fault in one.fault(), "it says what it waits for", 90)
+        else:
+            eventually(one.ready, f"it is ready without {resource}; its log is {one.log}", 90)
+            one.review(published(installed))
+
+        def named() -> bool:
+            said = [line for line in one.log.read_text().splitlines() if "a right is missing" in line]
+            return any(f" {resource}" in line for line in said) or f'resource "{resource}"' in one.log.read_text()
+
+        eventually(named, "the right is named", 60)
+        if resource not in ("leases", *NEEDED):
+            eventually(one.leads, "it leads", 60)
+            assert one.metric("kruise_manager_missing_rights") >= 1
+    assert "Traceback" not in one.log.read_text()
+
+
+def test_an_api_server_that_hangs_stops_no_review_and_is_gone_back_to(installed: ControlPlane, tmp_path: Path) -> None:
+    with replica(installed, tmp_path, *ELECTION, by_service=True) as one:
+        eventually(one.leads, "it leads")
+        bundle, before = published(installed), one.processes()
+        server = installed.run.processes[binaries.API_SERVER]
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            eventually(lambda: "was not renewed for 3 s" in one.log.read_text(), "it gives its Lease up", 60)
+            one.review(bundle)
+            assert one.ready()
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        eventually(one.leads, "it leads again", 60)
+        after = one.processes()
+        assert {name: pid for name, pid in after.items() if name != "reconciler"} == {
+            name: pid for name, pid in before.items() if name != "reconciler"
+        }
+        one.review(bundle)
+    assert "Traceback" not in one.log.read_text()
+
+
+def test_two_versions_at_once_answer_each_others_reviews_and_leave_each_others_entries_alone(
+    installed: ControlPlane, tmp_path: Path
+) -> None:
+    """What differs between versions is which webhooks they know; here a gate makes that difference."""
+    older, newer = "--feature-gates=PodWebhook=false", "--feature-gates=ResourcesDeletionProtection=false"
+    with (
+        replica(installed, tmp_path, *ELECTION, older, by_service=True) as first,
+        replica(installed, tmp_path, *ELECTION, newer, by_service=True) as second,
+    ):
+        bundle = published(installed)
+        for one in (first, second):
+            one.review(bundle)  # a Pod: the first does not know that webhook, and lets it pass
+
+        def entries() -> list[tuple[str, list[str]]]:
+            both = [configuration(installed, kind) for kind in ("mutating", "validating")]
+            return [
+                (found["metadata"]["resourceVersion"], [entry["name"] for entry in found["webhooks"]])
+                for found in both
+                if found is not None
+            ]
+
+        def both_known() -> bool:
+            names = {name for _, found in entries() for name in found}
+            return {"mpod.kb.io", "vservice.kb.io"} <= names
+
+        eventually(both_known, "the entries of both are there")
+        settled = entries()
+        began = syncs(first), syncs(second)
+        for number in range(5):
+            # Something of ours changes: both look at everything again.
+            label = f"looked={number}"
+            installed.kubectl("label", "--overwrite", "crd", "sidecarsets.apps.kruise.io", label)
+        eventually(lambda: syncs(first) > began[0] and syncs(second) > began[1], "both have looked")
+        assert entries() == settled
+
+
+def syncs(one: Any) -> float:
+    """How often a replica has read the definitions of its kinds, or somebody else's answer to the same method."""
+    found = [
+        float(line.rpartition(" ")[2])
+        for line in one.page(one.metrics_port, "metrics").splitlines()
+        if line.startswith('kruise_reflector_events_total{kind="CustomResourceDefinition"}')
+    ]
+    return found[0] if found else 0.0
+
+
+@pytest.mark.behaviour("MGR-33")
+def test_an_authority_in_the_secret_that_did_not_sign_the_certificate_is_put_right(
+    installed: ControlPlane, tmp_path: Path
+) -> None:
+    with replica(installed, tmp_path, by_service=True) as one:
+
+        def data() -> dict[str, str]:
+            found: dict[str, str] = json.loads(installed.kubectl("get", *SECRET, "-o", "json").stdout)["data"]
+            return found
+
+        before, bundle = data(), published(installed)
+        other = issue(("elsewhere.example",), datetime.now(UTC))
+        theirs = base64.b64encode(other.ca_cert).decode()
+        installed.kubectl(
+            "patch", *SECRET, "--type=merge", "-p", json.dumps({"data": {"ca-cert.pem": theirs, "ca.crt": theirs}})
+        )
+        eventually(lambda: data()["ca-cert.pem"] == before["ca-cert.pem"], "the Secret is as it was", 5)
+        assert published(installed).startswith(bundle)
+        one.review(bundle)
+
+
+@pytest.mark.behaviour("MGR-37")
+def test_an_authority_that_somebody_puts_into_a_configuration_does_not_drive_ours_out(
+    installed: ControlPlane, tmp_path: Path
+) -> None:
+    with replica(installed, tmp_path, by_service=True) as one:
+        bundle = published(installed)
+        other = base64.b64encode(issue(("elsewhere.example",), datetime.now(UTC)).ca_cert).decode()
+        path = "/webhooks/0/clientConfig/caBundle"
+        change_ = json.dumps([{"op": "replace", "path": path, "value": other}])
+        name = "kruise-mutating-webhook-configuration"
+        began = time.monotonic()
+        installed.kubectl("patch", "mutatingwebhookconfiguration", name, "--type=json", "-p", change_)
+        eventually(lambda: bundle.strip() in published(installed), "ours is trusted again", 2)
+        assert time.monotonic() - began < 2
+        one.review(published(installed))

@@ -1,0 +1,186 @@
+"""Pods and revisions for tests of in-place updates, and what an API server does with the patches made for them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from app.kube.objects import Pod, decode_pod
+from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, update_spec
+from app.pods.revisions import Revision
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+STATE = "apps.kruise.io/inplace-update-state"
+GRACE = "apps.kruise.io/inplace-update-grace"
+ALL_GATES = InPlaceOptions(env_from_metadata=True, vertical_scaling=True)
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def container(name: str, image: str = "nginx:1", /, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "image": image, "resources": {}, **fields}
+
+
+def env_from(field: str, key: str, name: str = "CFG") -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.{field}['{key}']"}}}
+
+
+def template(
+    *containers: dict[str, Any],
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    finalizers: list[str] | None = None,
+    **spec: Any,
+) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"creationTimestamp": None, "labels": {"app": "web", **(labels or {})}}
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    if finalizers:
+        metadata["finalizers"] = finalizers
+    return {"metadata": metadata, "spec": {"containers": list(containers or [container("main")]), **spec}}
+
+
+def revision(name: str, given: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> Revision:
+    data = orjson.dumps({"spec": {"template": {**given, "$patch": "replace"}}})
+    return Revision(name, 1, data, annotations=annotations or {})
+
+
+def way(
+    old: Mapping[str, Any], new: Mapping[str, Any], options: InPlaceOptions = ALL_GATES, *, grace: int = 0
+) -> UpdateSpec | Blocked:
+    return update_spec(revision("web-old", old), revision("web-new", new), options, grace_seconds=grace)
+
+
+def possible(old: Mapping[str, Any], new: Mapping[str, Any], *, grace: int = 0) -> UpdateSpec:
+    found = way(old, new, grace=grace)
+    assert isinstance(found, UpdateSpec), found
+    return found
+
+
+def barrier(pod_name: str, priority: int) -> dict[str, Any]:
+    reference = {"name": f"{pod_name}-barrier", "key": f"p_{priority}"}
+    return {"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": {"configMapKeyRef": reference}}
+
+
+def raw_pod(
+    given: Mapping[str, Any], *, priorities: Mapping[str, int] | None = None, ready: bool = True, **metadata: Any
+) -> dict[str, Any]:
+    """A running Pod of this template at revision web-old, as the API server shows it."""
+    spec = copy.deepcopy(dict(given["spec"]))
+    for item in spec["containers"]:
+        if item["name"] in (priorities or {}):
+            item.setdefault("env", []).append(barrier("web-0", (priorities or {})[item["name"]]))
+    spec |= {"nodeName": "node-1", "readinessGates": [{"conditionType": "InPlaceUpdateReady"}]}
+    own = {"labels": {}, "annotations": {}, **copy.deepcopy(dict(given["metadata"]))}
+    own["labels"]["controller-revision-hash"] = "web-old"
+    own |= {"name": "web-0", "namespace": "shop", "uid": "u1", "resourceVersion": "7"} | metadata
+    return {
+        "metadata": own,
+        "spec": spec,
+        "status": {
+            "phase": "Running",
+            "conditions": [
+                {"type": "InPlaceUpdateReady", "status": "True"},
+                {"type": "ContainersReady", "status": "True"},
+                {"type": "Ready", "status": "True" if ready else "False"},
+            ],
+            "containerStatuses": [
+                status(item["name"], item["image"], item.get("resources")) for item in spec["containers"]
+            ],
+        },
+    }
+
+
+def status(name: str, image: str, resources: Any = None, **fields: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "image": f"docker.io/library/{image}",
+        "imageID": f"id-of-{image}",
+        "containerID": f"containerd://{name}-{image}",
+        "ready": True,
+        "restartCount": 0,
+        "resources": resources or {},
+    } | fields
+
+
+def pod(raw: Mapping[str, Any]) -> Pod:
+    return decode_pod(orjson.dumps(raw))
+
+
+def state_of(raw: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(raw["metadata"]["annotations"][STATE])
+    return found
+
+
+def patched(raw: Mapping[str, Any], patch: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The Pod after a strategic merge patch of the kind these plans make; a new resourceVersion if it changed."""
+    before = copy.deepcopy(dict(raw))
+    if patch is None:
+        return before
+    assert patch["metadata"]["uid"] == raw["metadata"]["uid"]
+    assert patch["metadata"].get("resourceVersion") in (None, raw["metadata"]["resourceVersion"])
+    after = _merged(before, {key: value for key, value in patch.items() if key != "metadata"})
+    metadata = dict(patch["metadata"])
+    gone = metadata.pop("$deleteFromPrimitiveList/finalizers", [])
+    metadata.pop("$setElementOrder/finalizers", None)
+    come = metadata.pop("finalizers", [])
+    finalizers = [name for name in after["metadata"].get("finalizers", []) if name not in gone]
+    after["metadata"] = _merged(after["metadata"], metadata)
+    after["metadata"]["finalizers"] = [*finalizers, *(name for name in come if name not in finalizers)]
+    after["metadata"]["resourceVersion"] = str(int(raw["metadata"]["resourceVersion"]) + 1)
+    return after
+
+
+_KEYS = {"containers": "name", "conditions": "type"}
+
+
+def _merged(target: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in patch.items():
+        if value is None:
+            target.pop(key, None)
+        elif isinstance(value, Mapping):
+            target[key] = _merged(dict(target.get(key) or {}), value)
+        elif key in _KEYS:
+            target[key] = _merged_list(list(target.get(key) or []), value, _KEYS[key])
+        else:
+            target[key] = value
+    return target
+
+
+def _merged_list(target: list[Any], patch: list[Any], key: str) -> list[Any]:
+    for item in patch:
+        index = next((i for i, found in enumerate(target) if found[key] == item[key]), None)
+        if index is None:
+            target.append(dict(item))
+        else:
+            target[index] = _merged(dict(target[index]), item)
+    return target
+
+
+def restarted(raw: Mapping[str, Any], *names: str, ready: bool = True) -> dict[str, Any]:
+    """The Pod after the kubelet restarted these containers as the spec has them now."""
+    after = copy.deepcopy(dict(raw))
+    images = {item["name"]: item for item in after["spec"]["containers"]}
+    for found in after["status"]["containerStatuses"]:
+        if found["name"] in names:
+            wanted = images[found["name"]]
+            count = found["restartCount"] + 1
+            found.update(
+                status(
+                    found["name"],
+                    wanted["image"],
+                    wanted.get("resources"),
+                    ready=ready,
+                    restartCount=count,
+                    containerID=f"containerd://{found['name']}-{count}",
+                )
+            )
+    after["metadata"]["resourceVersion"] = str(int(raw["metadata"]["resourceVersion"]) + 1)
+    return after

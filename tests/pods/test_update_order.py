@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.update_order import UpdatePriorityStrategy, UpdateScatterTerm
+from app.kube.objects import ObjectMeta, Pod
+from app.pods.update_order import by_priority, in_update_order, preparing_first, scattered, trailing_number
+
+MATCH = [UpdateScatterTerm(key="m", value="1")]
+
+
+def pods(pattern: str) -> list[Pod]:
+    """One Pod per character, named by its position; ``M`` matches."""
+    return [Pod(ObjectMeta(str(index), labels={"m": "1"} if char == "M" else {})) for index, char in enumerate(pattern)]
+
+
+def names(found: Any) -> list[int]:
+    return [int(pod.metadata.name) for pod in found]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "candidates", "order"),
+    [
+        ("....MM", 6, [4, 0, 1, 2, 3, 5]),
+        ("...MMM", 6, [3, 0, 1, 4, 2, 5]),
+        ("..MMMM", 6, [2, 3, 0, 4, 1, 5]),
+        ("....MMM", 6, [0, 1, 4, 2, 3, 5]),
+        ("MM.......M", 7, [2, 0, 3, 4, 5, 6, 1]),
+        ("M.....", 6, [0, 1, 2, 3, 4, 5]),
+        ("MMMM.", 5, [0, 1, 2, 3, 4]),
+    ],
+)
+@pytest.mark.behaviour("PM-131", "PM-132", "PM-133", "PM-134")
+def test_scatter(pattern: str, candidates: int, order: list[int]) -> None:
+    everybody = pods(pattern)
+    assert names(scattered(everybody[:candidates], everybody, MATCH)) == order
+
+
+@pytest.mark.behaviour("PM-134")
+@pytest.mark.parametrize(("count", "matching", "positions"), [(10, 3, [1, 6, 10]), (12, 4, [1, 5, 9, 12])])
+def test_positions_of_scattered_pods(count: int, matching: int, positions: list[int]) -> None:
+    everybody = pods("M" * matching + "." * (count - matching))
+    order = scattered(everybody, everybody, MATCH)
+    assert [index + 1 for index, pod in enumerate(order) if pod.metadata.labels] == positions
+
+
+@pytest.mark.behaviour("PM-130", "PM-7")
+def test_terms_apply_by_the_number_of_matching_candidates() -> None:
+    labels: list[dict[str, str]] = [{"a": "1"}] * 2 + [{"b": "1"}] * 3 + [{}] * 5
+    everybody = [Pod(ObjectMeta(str(index), labels=own)) for index, own in enumerate(labels)]
+    a, b = UpdateScatterTerm(key="a", value="1"), UpdateScatterTerm(key="b", value="1")
+    nobody = UpdateScatterTerm(key="c", value="1")
+    twice = scattered(scattered(everybody, everybody, [b]), everybody, [a])
+    assert names(scattered(everybody, everybody, [a, nobody, b])) == names(twice)
+    unlabelled = [UpdateScatterTerm(key="m", value="")]
+    assert names(scattered(pods("..MMMM"), pods("..MMMM"), unlabelled))[-1] == 1
+
+
+@given(st.text("M.", max_size=14), st.integers(0, 14))
+def test_scatter_loses_nobody(pattern: str, count: int) -> None:
+    everybody = pods(pattern)
+    candidates = everybody[:count]
+    found = names(scattered(candidates, everybody, MATCH))
+    assert sorted(found) == names(candidates)
+    if sum(char == "M" for char in pattern[:count]) > 1 and pattern[:count].count(".") > 1:
+        assert pattern[found[-1]] == "M"
+
+
+def labelled(*labels: dict[str, str]) -> list[Pod]:
+    return [Pod(ObjectMeta(str(index), labels=own)) for index, own in enumerate(labels)]
+
+
+def weight(number: int, **labels: str) -> dict[str, Any]:
+    return {"weight": number, "matchSelector": {"matchLabels": labels}}
+
+
+@pytest.mark.behaviour("PM-127")
+def test_weights_of_matching_terms_add_up_and_ties_keep_their_order() -> None:
+    strategy = UpdatePriorityStrategy.model_validate({"weightPriority": [weight(50, a="1"), weight(30, b="1")]})
+    given_pods = labelled({}, {"b": "1"}, {"a": "1"}, {"a": "1", "b": "1"}, {"b": "1"})
+    assert names(by_priority(given_pods, strategy)) == [3, 2, 1, 4, 0]
+    assert names(by_priority(given_pods, None)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.behaviour("PM-128")
+def test_ordered_keys_go_by_their_trailing_numbers() -> None:
+    strategy = UpdatePriorityStrategy.model_validate({"orderPriority": [{"orderedKey": "k1"}, {"orderedKey": "k2"}]})
+    given_pods = labelled({"k2": "9"}, {"k1": "sts-2"}, {"k1": "sts-10"}, {}, {"k1": "none", "k2": "99"}, {"k2": "10"})
+    assert names(by_priority(given_pods, strategy)) == [3, 2, 1, 4, 5, 0]
+
+
+@pytest.mark.behaviour("PM-128")
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("sts-10", 10), ("5", 5), ("none", 0), ("9223372036854775807", 2**63 - 1), ("9223372036854775808", 0), ("1-a", 0)],
+)
+def test_trailing_numbers(text: str, number: int) -> None:
+    assert trailing_number(text) == number
+
+
+@pytest.mark.behaviour("PM-135")
+def test_pods_that_prepare_an_update_come_first() -> None:
+    state = "lifecycle.apps.kruise.io/state"
+    given_pods = labelled({}, {state: "PreparingUpdate"}, {state: "Normal"}, {state: "PreparingUpdate"})
+    assert names(preparing_first(given_pods)) == [1, 3, 0, 2]
+    assert names(in_update_order(given_pods, given_pods, None, None)) == [1, 3, 0, 2]

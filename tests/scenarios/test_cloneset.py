@@ -1,0 +1,155 @@
+"""A user scales, updates and deletes a CloneSet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.scenarios.world import World, eventually
+
+CLONE_SET = """
+apiVersion: apps.kruise.io/v1beta1
+kind: CloneSet
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  updateStrategy:
+    type: RollingUpdate
+    rollingUpdate: {podUpdatePolicy: InPlaceIfPossible, maxUnavailable: 1, partition: 0, maxSurge: 0}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: "nginx:1.25"}]
+"""
+
+
+def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
+    """The CloneSet once its status says so."""
+    found = world.get("cloneset", "web")
+    status = found.get("status", {})
+    ok = status.get("observedGeneration") == found["metadata"]["generation"]
+    return found if ok and all(status.get(key, 0) == value for key, value in wanted.items()) else None
+
+
+def patch(world: World, operations: str) -> None:
+    world.kubectl("patch", "cloneset", "web", "-n", world.namespace, "--type=json", "-p", operations)
+
+
+def pods(world: World) -> list[dict[str, Any]]:
+    return [pod for pod in world.list("pods") if "deletionTimestamp" not in pod["metadata"]]
+
+
+@pytest.mark.behaviour("CS-100", "CS-142", "CS-156", "CS-68", "CS-116")
+def test_applies_three_replicas(world: World) -> None:
+    """U-10."""
+    world.apply(CLONE_SET)
+    found = eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
+    assert world.columns("cloneset", "web")[1:4] == ["3", "3", "3"]
+    uid = found["metadata"]["uid"]
+    made = pods(world)
+    assert [pod["metadata"]["ownerReferences"][0]["uid"] for pod in made] == [uid] * 3
+    assert {"availableReplicas", "currentRevision", "labelSelector", "updateRevision", "updatedReplicas"} <= set(
+        found["status"]
+    )
+    names = {pod["metadata"]["name"] for pod in made}
+
+    def told() -> bool:
+        events = world.list("events", "--field-selector", "reason=SuccessfulCreate")
+        return {event["message"].removeprefix("succeed to create pod ") for event in events} >= names
+
+    eventually(told, "an event per Pod")
+
+
+@pytest.mark.behaviour("CS-130", "CS-131", "CS-162", "PM-174")
+def test_changes_the_image_in_place(world: World) -> None:
+    """U-14."""
+    world.apply(CLONE_SET)
+    eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
+    before = {pod["metadata"]["name"]: pod for pod in pods(world)}
+    patch(world, '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "nginx:1.26"}]')
+    eventually(
+        lambda: status_is(world, readyReplicas=3, updatedReadyReplicas=3, updatedAvailableReplicas=3),
+        "all are updated",
+        120,
+    )
+    after = {pod["metadata"]["name"]: pod for pod in pods(world)}
+    assert after.keys() == before.keys()
+    for name, pod in after.items():
+        assert pod["metadata"]["uid"] == before[name]["metadata"]["uid"]
+        assert pod["status"]["podIP"] == before[name]["status"]["podIP"]
+        assert pod["spec"]["containers"][0]["image"] == "nginx:1.26"
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
+        assert pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] == "Normal"
+    status = world.get("cloneset", "web")["status"]
+    assert status["currentRevision"] == status["updateRevision"]
+
+
+@pytest.mark.behaviour("CS-103", "CS-111", "CS-62")
+def test_names_the_pod_to_delete(world: World) -> None:
+    """U-12."""
+    world.apply(CLONE_SET)
+    eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
+    names = sorted(pod["metadata"]["name"] for pod in pods(world))
+    patch(
+        world,
+        f'[{{"op": "replace", "path": "/spec/replicas", "value": 2}},'
+        f' {{"op": "add", "path": "/spec/scaleStrategy", "value": {{"podsToDelete": ["{names[1]}"]}}}}]',
+    )
+    eventually(lambda: status_is(world, replicas=2, readyReplicas=2), "two are left")
+    assert sorted(pod["metadata"]["name"] for pod in pods(world)) == [names[0], names[2]]
+    spec = eventually(
+        lambda: (found := world.get("cloneset", "web")["spec"])["scaleStrategy"].get("podsToDelete") is None and found,
+        "the name is gone from the list",
+    )
+    assert spec["replicas"] == 2
+
+
+@pytest.mark.behaviour("CS-132", "CS-164")
+def test_replaces_pods_for_a_plain_env(world: World) -> None:
+    """U-15, U-25."""
+    world.apply(CLONE_SET)
+    eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
+    before = {pod["metadata"]["uid"] for pod in pods(world)}
+    patch(
+        world,
+        '[{"op": "add", "path": "/spec/template/spec/containers/0/env", "value": [{"name": "A", "value": "1"}]}]',
+    )
+    eventually(lambda: status_is(world, replicas=3, updatedAvailableReplicas=3), "all are replaced", 120)
+    assert not before & {pod["metadata"]["uid"] for pod in pods(world)}
+    assert len(pods(world)) == 3
+
+
+@pytest.mark.behaviour("CS-118", "CS-119", "CS-105", "CS-117")
+def test_claims(world: World) -> None:
+    """U-22: without a provisioner no Pod gets to run, but names and claims are paired all the same."""
+    manifest = CLONE_SET.replace(
+        "  updateStrategy:",
+        "  scaleStrategy: {enablePVCReuse: true}\n"
+        "  volumeClaimTemplates: [{metadata: {name: data}, spec: {accessModes: [ReadWriteOnce],"
+        " resources: {requests: {storage: 1Mi}}}}]\n  updateStrategy:",
+    )
+    world.apply(manifest)
+    eventually(lambda: len(pods(world)) == 3, "three Pods")
+    ids = {pod["metadata"]["labels"]["apps.kruise.io/cloneset-instance-id"] for pod in pods(world)}
+    claims = {claim["metadata"]["name"] for claim in world.list("pvc")}
+    assert claims == {f"data-web-{id_}" for id_ in ids}
+    assert {pod["metadata"]["name"] for pod in pods(world)} == {f"web-{id_}" for id_ in ids}
+    gone = sorted(ids)[0]
+    uid = world.get("pod", f"web-{gone}")["metadata"]["uid"]
+    world.kubectl("delete", "pod", f"web-{gone}", "-n", world.namespace)
+    eventually(
+        lambda: any(pod["metadata"]["name"] == f"web-{gone}" and pod["metadata"]["uid"] != uid for pod in pods(world)),
+        "the replacement has its name",
+    )
+    assert {claim["metadata"]["name"] for claim in world.list("pvc")} == claims
+    patch(world, '[{"op": "replace", "path": "/spec/replicas", "value": 1}]')
+    eventually(lambda: len(pods(world)) == 1, "one is left")
+
+    def left() -> bool:
+        found = [claim for claim in world.list("pvc") if "deletionTimestamp" not in claim["metadata"]]
+        return len(found) == 1
+
+    eventually(left, "the claims of the others go with them")

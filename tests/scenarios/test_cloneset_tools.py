@@ -1,0 +1,167 @@
+"""Tools that know nothing of CloneSets work on them: kubectl scale, wait, drain, autoscalers. And our own commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.scenarios.test_cloneset import CLONE_SET, patch, pods, status_is
+from tests.scenarios.world import ROOT, World, eventually
+
+IMAGE = '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "nginx:1.26"}]'
+
+
+def ready(world: World, replicas: int) -> dict[str, Any]:
+    return eventually(lambda: status_is(world, replicas=replicas, readyReplicas=replicas), f"{replicas} Pods are ready")
+
+
+@pytest.mark.behaviour("CS-1", "CS-2", "CS-3", "CS-43")
+def test_kubectl_scale_and_the_columns(world: World) -> None:
+    world.apply(CLONE_SET)
+    ready(world, 3)
+    assert "scaled" in world.kubectl("scale", "clone", "web", "-n", world.namespace, "--replicas=5").stdout
+    ready(world, 5)
+    selector = world.kubectl(
+        "get", "--raw", f"/apis/apps.kruise.io/v1beta1/namespaces/{world.namespace}/clonesets/web/scale"
+    ).stdout
+    assert json.loads(selector)["status"] == {"replicas": 5, "selector": "app=web"}
+    head, row = world.kubectl("get", "clone", "web", "-n", world.namespace, "-o", "wide").stdout.splitlines()
+    assert head.split() == [
+        "NAME", "DESIRED", "UPDATED", "UPDATED_READY", "UPDATED_AVAILABLE", "READY", "TOTAL", "AGE", "CONTAINERS",
+        "IMAGES", "SELECTOR",
+    ]  # fmt: skip
+    cells = row.split()
+    assert cells[1:7] == ["5"] * 6
+    assert cells[8:] == ["main", "nginx:1.25", "app=web"]
+    world.kubectl("scale", "clone", "web", "-n", world.namespace, "--replicas=1")
+    ready(world, 1)
+
+
+@pytest.mark.behaviour("CS-146")
+def test_kubectl_wait_for_a_roll_out_under_a_partition(world: World) -> None:
+    """U-28."""
+    world.apply(CLONE_SET)
+    ready(world, 3)
+    patch(world, '[{"op": "replace", "path": "/spec/updateStrategy/rollingUpdate/partition", "value": 1}]')
+    patch(world, IMAGE)
+    world.kubectl(
+        "wait",
+        "clone/web",
+        "-n",
+        world.namespace,
+        "--for=jsonpath={.status.updatedAvailableReplicas}=2",
+        "--timeout=90s",
+    )
+    status = world.get("cloneset", "web")["status"]
+    assert status["expectedUpdatedReplicas"] == status["updatedReplicas"] == 2
+
+
+@pytest.mark.behaviour("CS-119")
+def test_kubectl_drain_moves_the_pods_to_other_nodes(world: World) -> None:
+    world.apply(CLONE_SET)
+    ready(world, 3)
+    node = pods(world)[0]["spec"]["nodeName"]
+    before = {pod["metadata"]["uid"] for pod in pods(world) if pod["spec"]["nodeName"] == node}
+    try:
+        world.kubectl("drain", node, "--ignore-daemonsets", "--force", "--timeout=90s", "--pod-selector=app=web")
+        eventually(
+            lambda: all(p["spec"].get("nodeName") not in ("", node) for p in pods(world)) and len(pods(world)) == 3,
+            "three Pods run elsewhere",
+            90,
+        )
+        assert not before & {pod["metadata"]["uid"] for pod in pods(world)}
+        ready(world, 3)
+    finally:
+        world.kubectl("uncordon", node)
+
+
+@pytest.mark.behaviour("CS-2")
+def test_an_autoscaler_raises_a_cloneset_to_its_least(world: World) -> None:
+    world.apply(CLONE_SET)
+    ready(world, 3)
+    if world.real_containers:
+        world.apply(json.dumps(AUTOSCALER))
+    else:
+        # Nobody acts on autoscalers here: the test writes what theirs would.
+        raised = '{"spec": {"replicas": 5}}'
+        world.kubectl(
+            "patch", "clone", "web", "-n", world.namespace, "--subresource=scale", "--type=merge", "-p", raised
+        )
+    ready(world, 5)
+
+
+AUTOSCALER = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web"},
+    "spec": {
+        "minReplicas": 5,
+        "maxReplicas": 6,
+        "scaleTargetRef": {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web"},
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
+            }
+        ],
+    },
+}
+
+
+# --- Our own commands
+
+
+def pykruise(world: World, *arguments: str) -> str:
+    kubeconfig = world.kubectl("config", "view", "--raw", "-o", "json").stdout
+    path = f"/tmp/pykruise-{os.getpid()}.kubeconfig"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(kubeconfig)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "app.cli.main", *arguments, "-n", world.namespace, "--kubeconfig", path],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+    finally:
+        os.unlink(path)
+    return done.stdout
+
+
+@pytest.mark.behaviour("CLI-1", "CLI-2", "CLI-3", "CLI-6", "CLI-7")
+def test_what_is_planned_is_what_happens(world: World) -> None:
+    world.apply(CLONE_SET)
+    ready(world, 3)
+    wanted = CLONE_SET.replace("nginx:1.25", "nginx:1.26")
+    file = f"/tmp/pykruise-{os.getpid()}.yaml"
+    with open(file, "w", encoding="utf-8") as stream:
+        stream.write(wanted)
+    try:
+        told = pykruise(world, "plan", "-f", file).splitlines()
+    finally:
+        os.unlink(file)
+    order = [line.split()[1] for line in told[2:]]
+    assert sorted(order) == sorted(pod["metadata"]["name"] for pod in pods(world))
+    assert all("update in place" in line for line in told[2:])
+    assert "next: nothing is to be done about it" in pykruise(world, "explain", "pod", order[0])
+    world.apply(wanted)
+    assert 'cloneset "web" successfully rolled out' in pykruise(world, "rollout", "status", "cloneset", "web")
+    updated = {pod["metadata"]["name"]: state(pod)["updateTimestamp"] for pod in pods(world)}
+    assert sorted(updated, key=lambda name: (updated[name], order.index(name))) == order
+    pykruise(world, "rollout", "undo", "cloneset", "web")
+    pykruise(world, "rollout", "status", "cloneset", "web")
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods(world)} == {"nginx:1.25"}
+    history = pykruise(world, "rollout", "history", "cloneset", "web").splitlines()
+    assert [line.split()[0] for line in history[1:]] == ["2", "3"]
+
+
+def state(pod: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
+    return found

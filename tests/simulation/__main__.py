@@ -1,0 +1,143 @@
+"""``python -m tests.simulation --seeds 1-2000``: run seeds, and show the first that breaks an invariant.
+
+What was run and found clean with this very code is noted in a file and not run again, so that a stopped run can be
+continued. The exit code is 1 if a seed broke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from app.kube.virtualtime import Stalled
+from tests.simulation.faults import FAULTS
+from tests.simulation.shrink import shrunk
+from tests.simulation.world import Outcome, Run, simulate
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DONE = ROOT / ".simulation"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.simulation", *(arguments if arguments is not None else sys.argv[1:])],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
+    options = _options(arguments)
+    logging.basicConfig(level=logging.DEBUG if options.log else logging.CRITICAL, format="%(name)s: %(message)s")
+    keep = None if options.keep is None else frozenset(int(i) for i in options.keep.split(",") if i.isdigit())
+    without = tuple(name for name in options.without.split(",") if name)
+    if unknown := [name for name in without if name not in FAULTS]:
+        print(f"--without: no fault is called {unknown[0]}; there are {', '.join(FAULTS)}", file=sys.stderr)
+        return 2
+    done = _Done(options.again or keep is not None or bool(without))
+    began, virtual, ran, broken = time.perf_counter(), 0.0, 0, 0
+    for seed in _seeds(options.seeds):
+        run = Run(seed, options.seconds, options.actions, keep, without)
+        if done.has(run):
+            continue
+        outcome = checked(run, twice=options.twice)
+        ran += 1
+        virtual += outcome.virtual_seconds
+        if options.show:
+            print(f"seed {seed}: digest {outcome.digest}, {outcome.writes} writes, {outcome.virtual_seconds:.0f} s")
+        if not outcome.broken:
+            done.add(run)
+            continue
+        broken += 1
+        _report(outcome if options.no_shrink or options.twice else shrunk(outcome, checked), ran)
+        if broken >= options.failures:
+            break
+    seconds = time.perf_counter() - began
+    print(
+        f"{ran} seeds, {broken} broken, {virtual / 3600:.1f} virtual hours in {seconds:.1f} s "
+        f"({seconds / max(1, ran):.2f} s each)"
+    )
+    return 1 if broken else 0
+
+
+def checked(run: Run, *, twice: bool = False) -> Outcome:
+    """Run it; what is raised counts as broken. ``twice``: the second history must be the same."""
+    try:
+        outcome = simulate(run)
+    except (Stalled, AssertionError) as error:
+        return Outcome(run, (f"{type(error).__name__}: {error}",), "", 0, 0.0, ())
+    if twice and (again := simulate(run)).digest != outcome.digest:
+        both = (f"two histories of one seed: {outcome.digest} and {again.digest}",)
+        return Outcome(run, both, outcome.digest, outcome.writes, outcome.virtual_seconds, outcome.last)
+    return outcome
+
+
+def _report(outcome: Outcome, ran: int) -> None:
+    print(f"\nseed {outcome.run.seed} (the {ran}. of this run) breaks:")
+    for line in outcome.broken[:10]:
+        print(f"  {line}")
+    print("the end of its history:")
+    for line in outcome.last[-40:]:
+        print(f"  {line}")
+    print("script:")
+    for action in outcome.run.script:
+        print(f"  {action}")
+    print(f"again: {outcome.run.command}")
+
+
+class _Done:
+    """Seeds found clean with this code."""
+
+    def __init__(self, ignore: bool) -> None:
+        self._ignore = ignore
+        self._path = DONE / _code_digest()
+        self._lines = set(self._path.read_text().split("\n")) if self._path.exists() and not ignore else set()
+
+    def has(self, run: Run) -> bool:
+        return run.command in self._lines
+
+    def add(self, run: Run) -> None:
+        if self._ignore:
+            return
+        self._path.parent.mkdir(exist_ok=True)
+        with self._path.open("a") as file:
+            file.write(run.command + "\n")
+
+
+def _code_digest() -> str:
+    digest = hashlib.sha256()
+    for folder in ("app", "tests/simulation"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _seeds(text: str) -> Iterator[int]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", default="1-100", help="like 1-2000 or 7,9 (default: 1-100)")
+    parser.add_argument("--seconds", type=float, default=240.0, help="virtual seconds of script (default: 240)")
+    parser.add_argument("--actions", type=int, default=40, help="actions in that time (default: 40)")
+    parser.add_argument("--keep", help="only these actions of the script, by number")
+    parser.add_argument("--without", default="", help="faults to leave out")
+    parser.add_argument("--failures", type=int, default=1, help="stop after so many broken seeds (default: 1)")
+    parser.add_argument("--again", action="store_true", help="also what was found clean before")
+    parser.add_argument("--twice", action="store_true", help="run each twice and compare the histories")
+    parser.add_argument("--no-shrink", action="store_true", help="show a broken seed as it is")
+    parser.add_argument("--show", action="store_true", help="a line per seed")
+    parser.add_argument("--log", action="store_true", help="the logs of everything")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

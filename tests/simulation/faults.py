@@ -1,0 +1,186 @@
+"""Faults: a transport that behaves like the worst day of a network and an API server, decided by a seed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, fields, replace
+from random import Random
+
+import orjson
+from multidict import CIMultiDict
+
+from app.kube.clock import Clock
+from app.kube.errors import RequestInfo, TransportError
+from app.kube.transport import Request, Response, Stream, Transport
+
+#: A request that is answered after this is given up by the client (what ``AiohttpTransport`` does).
+TIMEOUT_SECONDS = 60.0
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Weather:
+    """How often what goes wrong, as parts of one."""
+
+    #: Refused without effect: 409 on PUT and PATCH, 429 with Retry-After, 500 and 503.
+    conflict: float = 0.0
+    overload: float = 0.0
+    error: float = 0.0
+    #: No answer: the request never arrived, or it did and its answer was lost.
+    lost_request: float = 0.0
+    lost_answer: float = 0.0
+    #: An answer after seconds instead of milliseconds.
+    slow: float = 0.0
+    #: Watches, per portion of events: the connection ends, nothing comes for minutes, a portion comes twice.
+    watch_ends: float = 0.0
+    watch_stalls: float = 0.0
+    watch_repeats: float = 0.0
+    #: Watches, when they are opened: the version is too old (410).
+    watch_expired: float = 0.0
+    #: Per request of a manager: it dies right before it is sent, or right after it took effect.
+    killed: float = 0.0
+
+    def without(self, *names: str) -> Weather:
+        """The same with these faults left out."""
+        return replace(self, **dict.fromkeys(names, 0.0))
+
+
+CALM = Weather()
+FAULTS = tuple(field.name for field in fields(Weather))
+
+
+def weather(rng: Random) -> Weather:
+    """A day by seed: most faults rare, some of them frequent."""
+
+    def rate(usual: float) -> float:
+        draw = rng.random()
+        return 0.0 if draw < 0.3 else usual if draw < 0.8 else usual * 6
+
+    return Weather(
+        conflict=rate(0.02),
+        overload=rate(0.02),
+        error=rate(0.02),
+        lost_request=rate(0.015),
+        lost_answer=rate(0.02),
+        slow=rate(0.02),
+        watch_ends=rate(0.02),
+        watch_stalls=rate(0.01),
+        watch_repeats=rate(0.05),
+        watch_expired=rate(0.05),
+        killed=rate(0.004),
+    )
+
+
+class FaultyTransport:
+    """A client's connection through the weather. ``kill`` ends the client's process; None: it cannot be killed."""
+
+    def __init__(
+        self,
+        inner: Transport,
+        clock: Clock,
+        rng: Random,
+        now: Callable[[], Weather],
+        kill: Callable[[str], None] | None = None,
+    ) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._rng = rng
+        self._weather = now
+        self._kill = kill
+        self.dead = False
+
+    async def request(self, request: Request) -> Response:
+        """Send, or not."""
+        rng, weather = self._rng, self._weather()
+        info = RequestInfo(request.method, request.target)
+        await self._alive(weather, f"before {request.method} {request.path}", info)
+        await self._clock.sleep(rng.expovariate(500.0))
+        if rng.random() < weather.slow:
+            await self._clock.sleep(rng.uniform(0.2, 8.0))
+        if rng.random() < weather.lost_request:
+            await self._clock.sleep(rng.choice((0.0, 0.0, 10.0, TIMEOUT_SECONDS)))
+            raise TransportError(info, "simulated: connection reset by peer")
+        refused = self._refusal(request, weather)
+        if refused is not None:
+            return refused
+        self._check(info)
+        response = await self._inner.request(request)
+        await self._alive(weather, f"after {request.method} {request.path}", info)
+        await self._clock.sleep(rng.expovariate(500.0))
+        if request.method in _WRITES and rng.random() < weather.lost_answer:
+            await self._clock.sleep(rng.choice((0.0, 0.0, 10.0, TIMEOUT_SECONDS)))
+            raise TransportError(info, "simulated: connection reset before the answer")
+        self._check(info)
+        return response
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """Open a watch, or not."""
+        rng, weather = self._rng, self._weather()
+        info = RequestInfo("WATCH", request.target)
+        await self._alive(weather, f"before WATCH {request.path}", info)
+        await self._clock.sleep(rng.expovariate(500.0))
+        if rng.random() < weather.lost_request:
+            raise TransportError(info, "simulated: connection refused")
+        refused = self._refusal(request, weather)
+        if refused is None and request.query.get("resourceVersion") and rng.random() < weather.watch_expired:
+            refused = status(410, "Expired", "too old resource version: simulated")
+        if refused is not None:
+            yield Stream(refused.status, refused.headers, _once(refused.body))
+            return
+        async with self._inner.stream(request) as stream:
+            yield Stream(stream.status, stream.headers, self._events(stream.chunks, info))
+
+    async def close(self) -> None:
+        """The client ends."""
+        self.dead = True
+
+    async def _events(self, chunks: AsyncIterator[bytes], info: RequestInfo) -> AsyncIterator[bytes]:
+        rng = self._rng
+        async for chunk in chunks:
+            weather = self._weather()
+            await self._clock.sleep(rng.expovariate(300.0))
+            if rng.random() < weather.watch_stalls:
+                await self._clock.sleep(rng.choice((2.0, 20.0, 150.0)))
+            self._check(info)
+            if rng.random() < weather.watch_ends:
+                if rng.random() < 0.5:
+                    yield chunk[: rng.randrange(len(chunk))]
+                    raise TransportError(info, "simulated: connection reset during a watch")
+                return
+            yield chunk
+            if rng.random() < weather.watch_repeats and b'"BOOKMARK"' not in chunk:
+                yield chunk
+
+    def _refusal(self, request: Request, weather: Weather) -> Response | None:
+        rng = self._rng
+        if request.method in ("PUT", "PATCH") and rng.random() < weather.conflict:
+            return status(409, "Conflict", "simulated: the object has been modified; please apply your changes")
+        if rng.random() < weather.overload:
+            return status(429, "TooManyRequests", "simulated: too many requests", {"Retry-After": "1"})
+        if rng.random() < weather.error:
+            return status(rng.choice((500, 503)), "InternalError", "simulated: etcdserver: leader changed")
+        return None
+
+    async def _alive(self, weather: Weather, when: str, info: RequestInfo) -> None:
+        self._check(info)
+        if self._kill is not None and self._rng.random() < weather.killed:
+            self.dead = True
+            self._kill(when)
+            await asyncio.Future()  # nothing follows a kill: the task that waits here is cancelled
+
+    def _check(self, info: RequestInfo) -> None:
+        if self.dead:
+            raise TransportError(info, "simulated: this process is dead")
+
+
+def status(code: int, reason: str, message: str, headers: dict[str, str] | None = None) -> Response:
+    """A refusal as API servers word it."""
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
+    return Response(code, CIMultiDict(headers or {}), orjson.dumps(body | {"message": message}))
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body

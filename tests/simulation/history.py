@@ -1,0 +1,48 @@
+"""History: what was written by whom, in order; two runs of one seed must have the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from typing import Any
+
+from app.kube.resources import Resource
+
+Json = dict[str, Any]
+
+
+class Broken(AssertionError):
+    """An invariant does not hold; the text says which, when and by what."""
+
+
+class History:
+    """The writes of a run. Keeps a digest of all and the text of the last ones."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self.count = 0
+        self.last: deque[str] = deque(maxlen=60)
+        self.broken: list[str] = []
+
+    def note(self, at: float, verb: str, resource: Resource, obj: Json, detail: str = "") -> None:
+        """One write."""
+        metadata = obj.get("metadata") or {}
+        line = f"{at:10.3f} {verb} {resource.kind} {metadata.get('namespace', '')}/{metadata.get('name')} {detail}"
+        self.say(line.rstrip())
+        self.count += 1
+
+    def say(self, line: str) -> None:
+        """Something worth knowing that is part of the history."""
+        self._digest.update(line.encode())
+        self.last.append(line)
+
+    def breaks(self, at: float, what: str) -> None:
+        """An invariant does not hold."""
+        line = f"{at:10.3f} BROKEN: {what}"
+        self.broken.append(line)
+        self.say(line)
+
+    @property
+    def digest(self) -> str:
+        """The same for the same history."""
+        return self._digest.hexdigest()[:16]

@@ -1,0 +1,156 @@
+"""What must hold after every write, and what must hold once everything came to rest.
+
+Each takes plain JSON as the API server holds it, and yields a sentence per breach.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from app.api import names
+
+Json = Mapping[str, Any]
+
+INJECTED_LIST = names.SIDECARSET_INJECTED_LIST
+
+
+def injected(pod: Json, sets: Iterable[Json]) -> Iterator[str]:
+    """A Pod that was let through has the containers of every set that the judging replica knew to match."""
+    present = {container["name"] for container in pod["spec"].get("containers") or ()}
+    for one in sets:
+        if not matches(one, pod):
+            continue
+        missing = [c["name"] for c in one["spec"].get("containers") or () if c["name"] not in present]
+        if missing:
+            yield f"Pod {pod['metadata']['name']} was let through without {', '.join(missing)} of {name(one)}"
+
+
+def matches(one: Json, pod: Json) -> bool:
+    """Whether a set of the simulation (matchLabels only) selects a Pod."""
+    labels = pod["metadata"].get("labels") or {}
+    wanted = (one["spec"].get("selector") or {}).get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def started_in_order(before: Json | None, after: Json) -> Iterator[str]:
+    """PM-146: a container starts only when all of a higher priority are ready."""
+    priorities = {container["name"]: priority(container) for container in after["spec"]["containers"]}
+    if len(set(priorities.values())) < 2:
+        return
+    old = statuses(before) if before is not None else {}
+    new = statuses(after)
+    for container, status in new.items():
+        running = "running" in (status.get("state") or {})
+        ran = "running" in ((old.get(container) or {}).get("state") or {})
+        if not running or ran or container not in priorities:
+            continue
+        for other, its in priorities.items():
+            if its > priorities[container] and not (old.get(other) or {}).get("ready"):
+                yield (
+                    f"Pod {name(after)}: container {container} (priority {priorities[container]}) started before "
+                    f"{other} (priority {its}) was ready"
+                )
+
+
+def priority(container: Json) -> int:
+    """The launch priority that is written into a container."""
+    for entry in container.get("env") or ():
+        source = (entry.get("valueFrom") or {}).get("configMapKeyRef") or {}
+        if entry.get("name") == names.ENV_CONTAINER_BARRIER and str(source.get("key", "")).startswith(
+            names.BARRIER_KEY_PREFIX
+        ):
+            return int(source["key"].removeprefix(names.BARRIER_KEY_PREFIX))
+    return 0
+
+
+def statuses(pod: Json) -> dict[str, Json]:
+    """Container statuses by name."""
+    return {status["name"]: status for status in (pod.get("status") or {}).get("containerStatuses") or ()}
+
+
+def status_goes_forward(before: Json, after: Json) -> Iterator[str]:
+    """A status never speaks of an older generation than before."""
+    old = (before.get("status") or {}).get("observedGeneration") or 0
+    new = (after.get("status") or {}).get("observedGeneration") or 0
+    if new < old:
+        yield f"SidecarSet {name(after)}: observedGeneration went from {old} back to {new}"
+    if new > after["metadata"].get("generation", 0):
+        yield f"SidecarSet {name(after)}: observedGeneration {new} is ahead of the generation"
+
+
+def no_twin(revision: Json, others: Sequence[Json]) -> Iterator[str]:
+    """One state of a set is recorded once."""
+    owner = owner_of(revision)
+    data = orjson.dumps(revision.get("data"), option=orjson.OPT_SORT_KEYS)
+    for other in others:
+        if other["metadata"]["uid"] == revision["metadata"]["uid"] or owner_of(other) != owner:
+            continue
+        if orjson.dumps(other.get("data"), option=orjson.OPT_SORT_KEYS) == data:
+            yield f"ControllerRevision {name(revision)} records the same as {name(other)}"
+
+
+def counts_are_true(one: Json, pods: Sequence[Json]) -> Iterator[str]:
+    """At rest: what a SidecarSet's status says is so."""
+    status = one.get("status") or {}
+    mine = [pod for pod in pods if matches(one, pod) and holds(one, pod)]
+    ready = [pod for pod in mine if condition(pod, "Ready") == "True"]
+    expected = {"matchedPods": len(mine), "readyPods": len(ready), "observedGeneration": one["metadata"]["generation"]}
+    for field, value in expected.items():
+        if (status.get(field) or 0) != value:
+            yield f"SidecarSet {name(one)} at rest: status.{field} is {status.get(field)}, true is {value}"
+
+
+def latest_is_named(one: Json, revisions: Sequence[Json]) -> Iterator[str]:
+    """At rest: a SidecarSet's status names its newest revision."""
+    mine = [revision for revision in revisions if owner_of(revision) == one["metadata"]["uid"]]
+    newest = max(mine, key=lambda revision: int(revision["revision"]), default=None)
+    named = (one.get("status") or {}).get("latestRevision")
+    if newest is None or named != name(newest):
+        yield f"SidecarSet {name(one)} at rest: status.latestRevision is {named}, newest is {newest and name(newest)}"
+
+
+def holds(one: Json, pod: Json) -> bool:
+    """Whether a Pod was injected by a set and is neither finished nor going."""
+    listed = (pod["metadata"].get("annotations") or {}).get(INJECTED_LIST, "")
+    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return name(one) in listed.split(",") and not finished and not pod["metadata"].get("deletionTimestamp")
+
+
+def pods_are_ready(pods: Sequence[Json]) -> Iterator[str]:
+    """At rest: every Pod runs, and its gate is open."""
+    for pod in pods:
+        if condition(pod, "Ready") != "True":
+            gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates") or ()]
+            states = {gate: condition(pod, gate) for gate in gates}
+            phase = (pod.get("status") or {}).get("phase")
+            yield f"Pod {name(pod)} at rest: not Ready (phase {phase}, readiness gates {states})"
+
+
+def condition(pod: Json, wanted: str) -> str:
+    """The status of a condition; empty if there is none."""
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == wanted:
+            return str(one.get("status"))
+    return ""
+
+
+def quiet(writes: Counter[str], seconds: float) -> Iterator[str]:
+    """At rest nobody writes but Leases are renewed."""
+    for what, count in sorted(writes.items()):
+        if count:
+            yield f"at rest: {count} writes of {what} in {seconds:.0f} s"
+
+
+def owner_of(obj: Json) -> str:
+    """The uid of whoever owns an object."""
+    references = obj["metadata"].get("ownerReferences") or ()
+    return str(references[0]["uid"]) if references else ""
+
+
+def name(obj: Json) -> str:
+    """metadata.name."""
+    return str(obj["metadata"].get("name"))

@@ -1,0 +1,215 @@
+"""A replica of the manager as the simulation runs it: its real parts, on a given clock, seed and connection.
+
+The two processes of a replica (admission and reconciling) are two groups of tasks here; killing one cancels them at the
+await where they are, and whatever they still try to say reaches nobody. The boards they share live on, as the memory
+does that the supervisor holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any, cast
+
+import orjson
+
+from app.certs.context import ServingContext
+from app.kube.client import Client
+from app.kube.clock import Clock
+from app.kube.leases import LeadershipLost
+from app.manager.flags import parse_flags
+from app.manager.process import Part, Process
+from app.manager.reconciler import Reconciler
+from app.manager.serving import StartError
+from app.manager.settings import Settings, read_settings
+from app.manager.shared import Replica
+from app.manager.webhooks import Admission, Listeners
+from tests.simulation.faults import FaultyTransport
+
+logger = logging.getLogger(__name__)
+
+WEBHOOK, RECONCILER = "webhook-0", "reconciler"
+ENVIRONMENT = {"POD_NAMESPACE": "kruise-system"}
+
+
+class _Socket:
+    """What stands for a bound socket where nobody connects."""
+
+    def getsockname(self) -> tuple[str, int]:
+        return ("127.0.0.1", 9443)
+
+
+class SimulatedAdmission(Admission):
+    """Admission without a socket: reviews are handed to its application."""
+
+    def listen(self, context: ServingContext) -> None:
+        """The application is asked directly."""
+
+
+class _Process(Process):
+    """A process whose memory is shared with all others of a simulation: nothing of it lasts."""
+
+    def freeze(self) -> None:
+        """Leave the collector alone."""
+
+
+class SimulatedProcess:
+    """One process of a replica, started again some time after it died."""
+
+    def __init__(self, name: str, replica: SimulatedReplica) -> None:
+        self.name = name
+        self.process: Process | None = None
+        self.part: Part | None = None
+        self._replica = replica
+        self._transport: FaultyTransport | None = None
+        self._life: asyncio.Task[None] | None = None
+
+    @property
+    def identity(self) -> str:
+        """Under which name it stands for election; empty while it is dead."""
+        elector = getattr(self.part, "_elector", None) if self._life is not None else None
+        return elector.identity if elector is not None else ""
+
+    def kill(self, when: str) -> None:
+        """End it here and now."""
+        if self._life is None:
+            return
+        logger.info("%s/%s is killed %s", self._replica.name, self.name, when)
+        life, self._life = self._life, None
+        if self._transport is not None:
+            self._transport.dead = True
+        life.cancel()
+
+    async def run(self) -> None:
+        """Live, die and live again, for ever."""
+        replica = self._replica
+        while True:
+            self._life = life = asyncio.create_task(self._live(), name=f"{replica.name}/{self.name}")
+            try:
+                await asyncio.wait({life})
+            finally:
+                life.cancel()
+            self.process = self.part = None
+            if not life.cancelled() and (error := life.exception()) is not None:
+                replica.report_end(self.name, error)
+            await replica.clock.sleep(replica.rng.choice((0.1, 1.0, 15.0)))
+
+    async def _live(self) -> None:
+        replica = self._replica
+        self._transport = transport = replica.connect(lambda when: self.kill(when))
+        process = _Process(
+            self.name,
+            replica.shared,
+            replica.settings,
+            ENVIRONMENT,
+            self._parts,
+            clock=replica.clock,
+            rng=Random(replica.rng.random()),
+        )
+        self.process = process
+        process.need("start", "starting")
+        try:
+            await process.work(Client(transport, replica.clock))
+            process.tasks.raise_failure()
+        finally:
+            transport.dead = True
+            for task in process.tasks.all:
+                task.cancel()
+            await asyncio.gather(*process.tasks.all, return_exceptions=True)
+
+    def _parts(self, process: Process) -> Sequence[Part]:
+        if self.name == WEBHOOK:
+            listeners = Listeners(cast("Any", _Socket()), None, None)
+            self.part = SimulatedAdmission(process, listeners, (WEBHOOK,), RECONCILER)
+        else:
+            self.part = Reconciler(process, process.settings.endpoint(9443), (WEBHOOK,))
+        return (self.part,)
+
+
+class SimulatedReplica:
+    """Both processes of one replica. ``connect`` makes a connection through the weather."""
+
+    def __init__(
+        self,
+        name: str,
+        clock: Clock,
+        rng: Random,
+        connect: Callable[[Callable[[str], None]], FaultyTransport],
+        flags: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self.clock = clock
+        self.rng = rng
+        self.connect = connect
+        self.settings: Settings = read_settings(parse_flags([*FLAGS, *flags]), ENVIRONMENT)
+        self.shared = Replica((WEBHOOK, RECONCILER))
+        self.webhook = SimulatedProcess(WEBHOOK, self)
+        self.reconciler = SimulatedProcess(RECONCILER, self)
+
+    async def run(self) -> None:
+        """Run both until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.webhook.run())
+                tasks.create_task(self.reconciler.run())
+        finally:
+            self.shared.close()
+
+    @property
+    def answers(self) -> bool:
+        """Whether the Service sends reviews here."""
+        process = self.webhook.process
+        return process is not None and self.shared.state(WEBHOOK).ready
+
+    async def review(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """What the replica answers to a review. Raises OSError if it is dead, or dies meanwhile."""
+        part = self.webhook.part
+        if not isinstance(part, Admission):
+            raise ConnectionRefusedError
+        status, answer = await ask(part.app, path, body)
+        if self.webhook.part is not part:
+            raise ConnectionResetError
+        return status, answer
+
+    def report_end(self, process: str, error: BaseException) -> None:
+        """A process ended by itself: a lost Lease may do that, and what keeps it from starting. All else is a fault."""
+        logger.info("%s/%s ended: %r", self.name, process, error)
+        if not isinstance(error, LeadershipLost | StartError):
+            logger.error("%s/%s failed", self.name, process, exc_info=error)
+
+
+FLAGS = (
+    "--enable-leader-election=true",
+    "--certificate-rotation-step=60s",
+    "--rest-config-qps=0",
+    "--feature-gates=PodWebhook=true",
+)
+
+
+async def ask(app: Callable[..., Awaitable[None]], path: str, body: bytes) -> tuple[int, bytes]:
+    """One POST of an ASGI application: HTTP status and body."""
+    sent: list[dict[str, Any]] = []
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    return int(sent[0]["status"]), b"".join(message.get("body", b"") for message in sent[1:])
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """JSON of a body."""
+    found: dict[str, Any] = orjson.loads(body)
+    return found

@@ -1,0 +1,86 @@
+"""The simulation itself: seeds hold, repeat exactly, are made shorter when they break, and notice what they are for."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.simulation import invariants
+from tests.simulation.__main__ import checked
+from tests.simulation.script import script
+from tests.simulation.shrink import shrunk
+from tests.simulation.world import Outcome, Run, pod, sidecar_set, simulate
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_seed_keeps_every_invariant(seed: int) -> None:
+    outcome = checked(Run(seed))
+    assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
+    assert outcome.writes > 50
+
+
+def test_a_seed_has_one_history() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "5", "--twice"]
+    environment = {**os.environ, "PYTHONHASHSEED": "0"}
+    run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_scripts_differ_by_seed_and_repeat() -> None:
+    one, same, other = (script(seed, seconds=240.0, actions=40) for seed in (1, 1, 2))
+    assert one == same != other
+    assert [action.at for action in one] == sorted(action.at for action in one)
+
+
+def test_a_broken_run_is_made_shorter() -> None:
+    run = Run(3)
+    needed = {4, 11}
+
+    def breaks_with_two_actions(candidate: Run) -> Outcome:
+        kept = set(candidate.keep if candidate.keep is not None else range(40))
+        broken = ("broken",) if needed <= kept and "lost_answer" not in candidate.without else ()
+        return Outcome(candidate, broken, "", 0, 0.0, ())
+
+    found = shrunk(breaks_with_two_actions(run), breaks_with_two_actions)
+    assert found.run.keep == needed
+    assert "lost_answer" not in found.run.without
+    assert "killed" in found.run.without
+    assert found.run.command.startswith("python -m tests.simulation --seeds 3 --keep 4,11 --without ")
+
+
+def test_a_run_without_its_managers_is_noticed() -> None:
+    """What the whole rests on: a control plane that nobody registers webhooks at does not count as clean."""
+    silent = replace(Run(1), seconds=10.0, actions=2)
+    outcome = simulate(silent, replicas=0)
+    assert "the webhooks are registered" in outcome.broken[0]
+
+
+def test_containers_that_start_out_of_order_are_noticed() -> None:
+    before = pod("a", "web", ordered=True)
+    for index, container in enumerate(before["spec"]["containers"]):
+        key = {"name": "a-barrier", "key": f"p_{-index}"}
+        container["env"] = [{"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": {"configMapKeyRef": key}}]
+    both = [{"name": name, "ready": True, "state": {"running": {}}} for name in ("main", "second")]
+    after = {**before, "status": {"containerStatuses": both}}
+    assert list(invariants.started_in_order(before, after)) == [
+        "Pod a: container second (priority -1) started before main (priority 0) was ready"
+    ]
+    first = {**before, "status": {"containerStatuses": both[:1]}}
+    assert not list(invariants.started_in_order(first, after))
+
+
+def test_counts_that_are_not_true_are_noticed() -> None:
+    one = sidecar_set("s", "web", "shipper:1")
+    one["metadata"]["generation"] = 2
+    one["status"] = {"matchedPods": 1, "readyPods": 0, "observedGeneration": 2}
+    matched = pod("a", "web", ordered=False)
+    matched["metadata"]["annotations"] = {"kruise.io/sidecarset-injected-list": "s"}
+    assert not list(invariants.counts_are_true(one, [matched]))
+    assert list(invariants.counts_are_true(one, [])) == [
+        "SidecarSet s at rest: status.matchedPods is 1, true is 0",
+    ]

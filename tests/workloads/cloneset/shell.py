@@ -1,0 +1,84 @@
+"""The reconciler on caches that the test fills by hand, and an API server that only notes what is asked of it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import orjson
+
+from app.api.cloneset import CloneSet
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.events import EventRecorder
+from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
+from app.kube.resources import ObjectKey
+from app.kube.transport import Request, Response
+from app.kube.virtualtime import VirtualClock
+from app.manager.caches import Caches
+from app.workloads.cloneset import controller as cloneset
+from app.workloads.cloneset.reconcile import CloneSetReconciler
+from app.workloads.cloneset.settings import Gates
+from tests.kube.fakes import json_response, status_body
+
+DECODERS = {
+    "CloneSet": ("clonesets", CloneSet.model_validate_json),
+    "Pod": ("pods", decode_pod),
+    "PersistentVolumeClaim": ("claims", decode_persistent_volume_claim),
+    "ControllerRevision": ("workload_revisions", decode_controller_revision),
+}
+
+
+class Noting:
+    """Takes every write, and answers with what was sent under the next resourceVersion."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, Any]] = []
+        self._version = 1_000_000
+
+    async def request(self, request: Request) -> Response:
+        body = orjson.loads(request.body) if request.body else None
+        self.requests.append((request.method, request.path, body))
+        if request.method == "GET":
+            return json_response(404, status_body(404, "NotFound"))
+        self._version += 1
+        metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
+        whole = body if request.method == "POST" else {}
+        metadata = {"uid": f"uid-{self._version}", **metadata, "resourceVersion": str(self._version)}
+        return json_response(200, {**whole, "metadata": metadata})
+
+    def stream(self, request: Request) -> Any:
+        raise NotImplementedError(request)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class Shell:
+    """One reconciler. ``show`` puts objects into its caches."""
+
+    def __init__(self, gates: Gates | None = None, **options: Any) -> None:
+        self.clock = VirtualClock()
+        self.server = Noting()
+        client = Client(self.server, self.clock)
+        self.caches = Caches("kruise-system")
+        self.reconciler = CloneSetReconciler(
+            client,
+            self.caches.for_clonesets,
+            EventRecorder(client, cloneset.NAME),
+            Random(1),
+            gates=gates,
+            **options,
+        )
+
+    def show(self, *objects: dict[str, Any]) -> None:
+        for found in objects:
+            store, decode = DECODERS[found["kind"]]
+            getattr(self.caches, store).put(decode(orjson.dumps(found)))
+
+    async def reconcile(self, name: str = "web", namespace: str = "default") -> Result | None:
+        return await self.reconciler(ObjectKey(namespace, name))
+
+    @property
+    def writes(self) -> list[tuple[str, str]]:
+        return [(method, path) for method, path, _ in self.server.requests if method != "GET"]

@@ -1,0 +1,169 @@
+"""Which changes wake a CloneSet, and what holds a pass back."""
+
+import copy
+from typing import Any
+
+import orjson
+import pytest
+
+from app.kube.controller import Result
+from app.kube.expectations import ScaleAction
+from app.kube.objects import decode_pod
+from app.kube.resources import ObjectKey
+from app.kube.store import Change
+from app.workloads.cloneset.settings import Gates
+from tests.kube.fakes import virtual
+from tests.workloads.cloneset.shell import Shell
+from tests.workloads.cloneset.test_takeover import recorded
+
+KEY = ObjectKey("moving", "hooked")
+
+
+def objects() -> dict[str, list[dict[str, Any]]]:
+    """The CloneSet without claims, and all that is its."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in recorded("01-created-v1beta1.json"):
+        owners = [owner["name"] for owner in one["metadata"].get("ownerReferences", [])]
+        if "hooked" in (one["metadata"]["name"], *owners):
+            found.setdefault(one["kind"], []).append(one)
+    return found
+
+
+def filled(**options: Any) -> tuple[Shell, dict[str, list[dict[str, Any]]]]:
+    shell, found = Shell(**options), objects()
+    shell.show(*(one for kind in found.values() for one in kind))
+    return shell, found
+
+
+def pod_of(found: dict[str, Any], **metadata: Any) -> Any:
+    return decode_pod(orjson.dumps({**found, "metadata": {**found["metadata"], **metadata}}))
+
+
+@pytest.mark.behaviour("CS-44", "CS-45", "CS-46", "CS-47", "CS-48")
+@virtual
+async def test_whom_a_pod_concerns() -> None:
+    shell, found = filled()
+    reconciler, uid = shell.reconciler, found["CloneSet"][0]["metadata"]["uid"]
+    one = pod_of(found["Pod"][0])
+    scale = reconciler.writer.scale
+    scale.expect(uid, ScaleAction.CREATE, one.metadata.name)
+    assert list(reconciler.of_pod(Change(None, one))) == [KEY]
+    assert scale.unsatisfied(uid) is None
+    scale.expect(uid, ScaleAction.DELETE, one.metadata.name)
+    assert list(reconciler.of_pod(Change(one, one))) == [KEY]
+    assert scale.unsatisfied(uid) is not None
+    going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
+    assert list(reconciler.of_pod(Change(one, going))) == [KEY]
+    assert scale.unsatisfied(uid) is None
+    orphan = pod_of(found["Pod"][0], ownerReferences=[])
+    assert list(reconciler.of_pod(Change(one, orphan))) == [KEY]
+    assert list(reconciler.of_pod(Change(None, orphan))) == []
+
+
+@pytest.mark.behaviour("CS-52", "CS-171", "CS-175", "CS-176")
+@virtual
+async def test_an_expectation_holds_the_pass_back_until_it_times_out() -> None:
+    leaked: list[str] = []
+
+    class Metrics:
+        def expectation_leaked(self, namespace: str, name: str) -> None:
+            leaked.append(name)
+
+        def in_place_started(self, namespace: str) -> None: ...
+        def in_place_failed(self, namespace: str) -> None: ...
+        def in_place_finished(self, namespace: str, seconds: float) -> None: ...
+
+    shell, found = filled(metrics=Metrics(), expectation_timeout=60.0, force_expectations=True)
+    uid = found["CloneSet"][0]["metadata"]["uid"]
+    shell.reconciler.writer.scale.expect(uid, ScaleAction.CREATE, "hooked-never")
+    assert await shell.reconcile("hooked", "moving") == Result(requeue_after=60.0)
+    await shell.clock.sleep(61)
+    assert await shell.reconcile("hooked", "moving") == Result(requeue_after=10.0)
+    assert leaked == ["hooked"]
+    assert shell.server.requests == []
+    await shell.reconcile("hooked", "moving")
+    assert shell.server.requests != []
+
+
+@pytest.mark.behaviour("CS-57", "CS-178")
+@virtual
+async def test_a_pod_that_the_cache_shows_too_old_holds_the_pass_back() -> None:
+    shell, found = filled()
+    writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
+    newer = pod_of(found["Pod"][0], resourceVersion="999999")
+    writer.versions.expect(newer.metadata)
+    writer.written[uid] = {newer.metadata.uid}
+    result = await shell.reconcile("hooked", "moving")
+    assert result == Result(requeue_after=300.0)
+    assert shell.server.requests == []
+    shell.show({**found["Pod"][0], "metadata": {**found["Pod"][0]["metadata"], "resourceVersion": "999999"}})
+    await shell.reconcile("hooked", "moving")
+    assert shell.server.requests != []
+
+
+@pytest.mark.behaviour("CS-50", "CS-51", "CS-67")
+@virtual
+async def test_who_is_gone_terminating_or_unreadable_is_left_alone() -> None:
+    shell = Shell()
+    assert await shell.reconcile("hooked", "moving") is None
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "Nonsense"}]}
+    owner["metadata"]["resourceVersion"] = "700000"
+    shell.show(owner)
+    assert await shell.reconcile("hooked", "moving") is None
+    assert shell.server.requests == []
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "700001"}
+    owner["spec"]["replicas"] = 9
+    shell.show(owner)
+    await shell.reconcile("hooked", "moving")
+    assert {path.rsplit("/", 1)[-1] for _, path in shell.writes} == {"status"}
+
+
+@pytest.mark.behaviour("CS-60", "CS-66", "CS-136", "CS-134")
+@virtual
+async def test_scaling_and_updating_never_happen_in_one_pass() -> None:
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"]["replicas"] = 5
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    shell.show(owner)
+    await shell.reconcile("hooked", "moving")
+    what = [(method, path.split("/")[-1] if "pods/" not in path else "pod") for method, path in shell.writes]
+    assert what.count(("POST", "pods")) == 2
+    assert ("PATCH", "pod") not in what
+    assert what.count(("POST", "controllerrevisions")) == 1
+
+
+@pytest.mark.behaviour("CS-113", "CS-142", "CS-176")
+@virtual
+async def test_the_short_hash_gate() -> None:
+    for short in (False, True):
+        shell, found = filled(gates=Gates(short_hash=short))
+        owner = copy.deepcopy(found["CloneSet"][0])
+        owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+        owner["spec"]["replicas"] = 4
+        shell.show(owner)
+        await shell.reconcile("hooked", "moving")
+        body = next(body for method, path, body in shell.server.requests if method == "POST" and path.endswith("/pods"))
+        labels = body["metadata"]["labels"]
+        assert labels["controller-revision-hash"] == ("" if short else "hooked-") + labels["pod-template-hash"]
+        assert labels["lifecycle.apps.kruise.io/state"] == "PreparingNormal"
+        assert {"conditionType": "InPlaceUpdateReady"} in body["spec"]["readinessGates"]
+        assert body["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] is True
+        assert body["metadata"]["name"] == f"hooked-{labels['apps.kruise.io/cloneset-instance-id']}"
+
+
+@pytest.mark.behaviour("CS-49")
+@virtual
+async def test_a_claim_concerns_its_cloneset_when_it_comes_and_goes() -> None:
+    shell = Shell()
+    claim = next(one for one in recorded("01-created-v1beta1.json") if one["kind"] == "PersistentVolumeClaim")
+    shell.show(claim)
+    (found,) = shell.caches.claims.list()
+    reconciler = shell.reconciler
+    assert list(reconciler.of_claim(Change(None, found))) == [ObjectKey("moving", "web")]
+    assert list(reconciler.of_claim(Change(found, found))) == []
+    assert list(reconciler.of_claim(Change(found, None))) == [ObjectKey("moving", "web")]
