@@ -47,7 +47,7 @@ def has_columns(world: World, *wanted: str) -> bool:
 @pytest.mark.behaviour("SS-41", "SS-42", "SS-106", "SS-86")
 def test_a_matching_pod_comes_up_with_its_sidecar_first(world: World) -> None:  # U-60
     world.apply(SIDECARSET)
-    assert has_columns(world, "0", "0", "0")
+    eventually(lambda: has_columns(world, "0", "0", "0"), "the set has counted nothing", 5)
     world.apply(POD)
     pod = eventually(lambda: world.pod_is_ready("web"), "Pod web is ready")
     assert in_order(pod["spec"]["containers"]) == ["sidecar1", "nginx"]

@@ -128,10 +128,10 @@ def _reasons(pod: Pod, info: NodeInfo, others: _Neighbours) -> Iterator[str]:
     if not _matches_node(spec, node):
         yield NO_MATCH
         return
-    if _ports(pod) & {port for other in info.pods.values() for port in _ports(other)}:
+    if others.ports and others.ports & {port for other in info.pods.values() for port in _ports(other)}:
         yield NO_PORTS
         return
-    if missing := list(info.used.lacking(requests(pod), info.capacity)):
+    if missing := list(info.used.lacking(others.wanted, info.capacity)):
         yield from missing
         return
     for constraint in spec.topology_spread_constraints:
@@ -198,11 +198,14 @@ def _matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) ->
 
 
 class _Neighbours:
-    """The Pods that run already, as one Pod's rules about its neighbours need them; counted once per topology."""
+    """The Pods that run already, as one Pod's rules about its neighbours need them; all is worked out once."""
 
     def __init__(self, pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels) -> None:
         self._pod = pod
         self._infos = infos
+        #: What the Pod itself asks for: room, and ports of the node.
+        self.wanted = requests(pod)
+        self.ports = _ports(pod)
         self._namespaces = namespaces
         affinity = pod.spec.affinity
         near = affinity.pod_affinity.required if affinity is not None and affinity.pod_affinity is not None else ()
