@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 from app.sandbox.apiserver import metadata
-from app.sandbox.apiserver.rules import crds, pods, webhooks, workloads
+from app.sandbox.apiserver.rules import crds, others, pods, webhooks, workloads
 from app.sandbox.apiserver.rules.defaults import DEFAULTS, TEMPLATES, fill_in
 from app.sandbox.apiserver.strategies import Strategy
 
@@ -84,8 +84,16 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
     ),
     "replicationcontrollers": Strategy(default=workloads.default_replication_controller),
     "jobs.batch": Strategy(
-        default=workloads.default_job, prepare_create=_prepare_job, update_errors=workloads.job_stays
+        default=workloads.default_job,
+        prepare_create=_prepare_job,
+        errors=others.job_errors,
+        update_errors=workloads.job_stays,
     ),
+    "cronjobs.batch": Strategy(errors=others.cron_job_errors),
+    "endpoints": Strategy(errors=others.endpoints_errors),
+    "leases.coordination.k8s.io": Strategy(errors=others.lease_errors),
+    "persistentvolumeclaims": Strategy(errors=others.claim_errors),
+    "poddisruptionbudgets.policy": Strategy(errors=others.budget_errors),
     "services": Strategy(
         default=workloads.default_service,
         errors=workloads.service_errors,
@@ -94,7 +102,7 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
     ),
     "configmaps": Strategy(errors=workloads.config_map_errors, update_errors=workloads.frozen_data_stays),
     "secrets": Strategy(
-        default=workloads.default_secret, errors=workloads.secret_errors, update_errors=workloads.secret_stays
+        default=workloads.default_secret, errors=others.secret_errors, update_errors=workloads.secret_stays
     ),
     "rolebindings.rbac.authorization.k8s.io": Strategy(
         default=workloads.default_role_binding,
@@ -106,9 +114,13 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
         update_errors=workloads.role_reference_stays,
         name_rule=metadata.path_segment_errors,
     ),
-    "roles.rbac.authorization.k8s.io": Strategy(name_rule=metadata.path_segment_errors),
-    "clusterroles.rbac.authorization.k8s.io": Strategy(name_rule=metadata.path_segment_errors),
-    "priorityclasses.scheduling.k8s.io": Strategy(update_errors=workloads.priority_stays),
+    "roles.rbac.authorization.k8s.io": Strategy(errors=others.role_errors, name_rule=metadata.path_segment_errors),
+    "clusterroles.rbac.authorization.k8s.io": Strategy(
+        errors=others.role_errors, name_rule=metadata.path_segment_errors
+    ),
+    "priorityclasses.scheduling.k8s.io": Strategy(
+        errors=others.priority_errors, update_errors=workloads.priority_stays
+    ),
     "customresourcedefinitions.apiextensions.k8s.io": Strategy(
         default=workloads.default_crd, prepare_create=crds.prepare, errors=crds.errors, update_errors=crds.update_errors
     ),

@@ -25,6 +25,7 @@ from app.kube.fielderrors import (
     required,
 )
 from app.kube.quantities import parse
+from app.kube.validation import validate_labels
 from app.sandbox.apiserver.strategies import Strategy
 
 Json: TypeAlias = dict[str, Any]
@@ -172,9 +173,11 @@ def spec_errors(spec: Json, path: Path) -> list[FieldError]:
     if policy not in ("Always", "OnFailure", "Never"):
         errors.append(not_supported(path.child("restartPolicy"), policy or "", ("Always", "OnFailure", "Never")))
     dns = spec.get("dnsPolicy")
-    known = ("ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
+    known = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
     if dns not in known:
         errors.append(not_supported(path.child("dnsPolicy"), dns or "", known))
+    if selector := spec.get("nodeSelector"):
+        errors += validate_labels(selector, path.child("nodeSelector"))
     return errors
 
 
