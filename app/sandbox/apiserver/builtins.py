@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
@@ -80,19 +81,25 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
         errors=workloads.workload_errors(),
         update_errors=workloads.selector_stays,
     ),
+    "cronjobs.batch": Strategy(errors=workloads.cron_job_errors),
+    "horizontalpodautoscalers.autoscaling": Strategy(default=workloads.default_autoscaler),
     "replicationcontrollers": Strategy(default=workloads.default_replication_controller),
     "jobs.batch": Strategy(
         default=workloads.default_job, prepare_create=_prepare_job, update_errors=workloads.job_stays
     ),
     "services": Strategy(
         default=workloads.default_service,
+        warnings=workloads.service_warnings,
         errors=workloads.service_errors,
         update_errors=workloads.service_stays,
         name_rule=workloads.service_name_errors,
     ),
     "configmaps": Strategy(errors=workloads.config_map_errors, update_errors=workloads.frozen_data_stays),
     "secrets": Strategy(
-        default=workloads.default_secret, errors=workloads.secret_errors, update_errors=workloads.secret_stays
+        default=workloads.default_secret,
+        warnings=workloads.secret_warnings,
+        errors=workloads.secret_errors,
+        update_errors=workloads.secret_stays,
     ),
     "rolebindings.rbac.authorization.k8s.io": Strategy(
         default=workloads.default_role_binding,
@@ -130,16 +137,8 @@ def strategy_of(qualified: str) -> Strategy:
     if len(steps) == 1 and qualified not in TEMPLATES:
         return special
     status = qualified in DEFAULTS and any(place.startswith("status") for place, _ in DEFAULTS[qualified])
-    return Strategy(
-        default=_sequence(steps),
-        prepare_create=_with_status(qualified, special.prepare_create) if status else special.prepare_create,
-        prepare_update=special.prepare_update,
-        errors=special.errors,
-        update_errors=special.update_errors,
-        name_rule=special.name_rule,
-        grace=special.grace,
-        keeps_status=special.keeps_status,
-    )
+    prepare = _with_status(qualified, special.prepare_create) if status else special.prepare_create
+    return dataclasses.replace(special, default=_sequence(steps), prepare_create=prepare)
 
 
 def _sequence(steps: list[Change]) -> Change:

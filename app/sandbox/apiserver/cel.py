@@ -53,7 +53,42 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 }
 #: What needs no library: operators, macros and the functions of the core language, and ours.
 _PLAIN: Final = frozenset(
-    ["!_", "-_", "@in", "@not_strictly_false", "_!=_", "_%_", "_&&_", "_*_", "_+_", "_-_", "_/_", "_<=_", "_<_", "_==_", "_>=_", "_>_", "_?_:_", "_[_]", "_||_", "bytes", "contains", "double", "duration", "endsWith", "hasValue", "int", "matches", "optional", "orValue", "size", "startsWith", "string", "timestamp", "uint"]
+    [
+        "!_",
+        "-_",
+        "@in",
+        "@not_strictly_false",
+        "_!=_",
+        "_%_",
+        "_&&_",
+        "_*_",
+        "_+_",
+        "_-_",
+        "_/_",
+        "_<=_",
+        "_<_",
+        "_==_",
+        "_>=_",
+        "_>_",
+        "_?_:_",
+        "_[_]",
+        "_||_",
+        "bytes",
+        "contains",
+        "double",
+        "duration",
+        "endsWith",
+        "hasValue",
+        "int",
+        "matches",
+        "optional",
+        "orValue",
+        "size",
+        "startsWith",
+        "string",
+        "timestamp",
+        "uint",
+    ]
 )
 #: What can be called on an optional value.
 _METHODS: Final = frozenset({"orValue", "hasValue"})

@@ -29,6 +29,10 @@ def _no_errors(_obj: Json) -> list[FieldError]:
     return []
 
 
+def _no_warnings(_obj: Json) -> list[str]:
+    return []
+
+
 def _no_update_errors(_obj: Json, _old: Json) -> list[FieldError]:
     return []
 
@@ -46,6 +50,8 @@ class Strategy:
     #: Errors of an update in addition to ``errors``.
     update_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
     name_rule: NameRule = metadata.subdomain_rule
+    #: What a client is warned of although it is accepted.
+    warnings: Callable[[Json], list[str]] = _no_warnings
     #: Seconds of grace for a deletion that asks for none in particular; None where deletions are immediate.
     grace: Callable[[Json, int | None], int | None] | None = None
     #: A create keeps the status it carries.

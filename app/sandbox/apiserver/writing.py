@@ -20,6 +20,7 @@ from app.sandbox.apiserver.applying import UPDATE, Manager, after_update
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
+from app.sandbox.apiserver.rules.podsubresources import ephemeral_errors, resize_errors
 from app.sandbox.apiserver.scaling import paths_of, scale_of, scaled
 from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.storage import Entry, Stale
@@ -98,7 +99,9 @@ class Writer:
         metadata = _metadata(obj)
         meta.wipe(metadata)
         _check_namespace(resource, metadata, call.namespace)
-        self._kinds.strategy(resource).default(obj)
+        strategy = self._kinds.strategy(resource)
+        strategy.default(obj)
+        call.warnings.extend(strategy.warnings(obj))
         if resource.custom is not None:
             call.warnings.extend(meta.finalizer_warnings(metadata))
         attributes = self._attributes(call, "CREATE", metadata.get("name") or "", obj, None)
@@ -263,6 +266,10 @@ class Writer:
         custom = call.resource.custom is not None
         if call.subresource == "status" and not custom:
             return []
+        if call.resource.qualified == "pods" and call.subresource == "ephemeralcontainers":
+            return ephemeral_errors(obj)
+        if call.resource.qualified == "pods" and call.subresource == "resize":
+            return strategy.errors(obj) or resize_errors(obj, old)
         errors = strategy.errors(obj)
         if custom and errors:
             # What was wrong before, under an older schema, may stay so.
