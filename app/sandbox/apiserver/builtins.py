@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeAlias
 
 from app.sandbox.apiserver import metadata
-from app.sandbox.apiserver.rules import crds, others, pods, webhooks, workloads
+from app.sandbox.apiserver.rules import crds, others, pods, podsubresources, webhooks, workloads
 from app.sandbox.apiserver.rules.defaults import DEFAULTS, TEMPLATES, fill_in
 from app.sandbox.apiserver.strategies import Strategy
 
@@ -57,7 +57,13 @@ def _prepare_job(obj: Json) -> None:
 
 #: What a kind has beside its table of defaults and its Pod template.
 _SPECIAL: Final[Mapping[str, Strategy]] = {
-    "pods": pods.STRATEGY,
+    "pods": dataclasses.replace(
+        pods.STRATEGY,
+        part_errors={
+            "ephemeralcontainers": lambda pod, _old: podsubresources.ephemeral_errors(pod),
+            "resize": lambda pod, old: pods.STRATEGY.errors(pod) or podsubresources.resize_errors(pod, old),
+        },
+    ),
     "nodes": Strategy(keeps_status=True),
     "namespaces": Strategy(
         default=_default_namespace,
@@ -82,6 +88,7 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
         errors=workloads.workload_errors(),
         update_errors=workloads.selector_stays,
     ),
+    "horizontalpodautoscalers.autoscaling": Strategy(default=workloads.default_autoscaler),
     "replicationcontrollers": Strategy(default=workloads.default_replication_controller),
     "jobs.batch": Strategy(
         default=workloads.default_job,
@@ -96,13 +103,17 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
     "poddisruptionbudgets.policy": Strategy(errors=others.budget_errors),
     "services": Strategy(
         default=workloads.default_service,
+        warnings=workloads.service_warnings,
         errors=workloads.service_errors,
         update_errors=workloads.service_stays,
         name_rule=workloads.service_name_errors,
     ),
     "configmaps": Strategy(errors=workloads.config_map_errors, update_errors=workloads.frozen_data_stays),
     "secrets": Strategy(
-        default=workloads.default_secret, errors=others.secret_errors, update_errors=workloads.secret_stays
+        default=workloads.default_secret,
+        warnings=workloads.secret_warnings,
+        errors=others.secret_errors,
+        update_errors=workloads.secret_stays,
     ),
     "rolebindings.rbac.authorization.k8s.io": Strategy(
         default=workloads.default_role_binding,
@@ -144,11 +155,8 @@ def strategy_of(qualified: str) -> Strategy:
     if len(steps) == 1 and qualified not in TEMPLATES:
         return special
     status = qualified in DEFAULTS and any(place.startswith("status") for place, _ in DEFAULTS[qualified])
-    return replace(
-        special,
-        default=_sequence(steps),
-        prepare_create=_with_status(qualified, special.prepare_create) if status else special.prepare_create,
-    )
+    prepare = _with_status(qualified, special.prepare_create) if status else special.prepare_create
+    return dataclasses.replace(special, default=_sequence(steps), prepare_create=prepare)
 
 
 def _sequence(steps: list[Change]) -> Change:

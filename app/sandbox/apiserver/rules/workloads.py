@@ -322,3 +322,31 @@ def priority_stays(obj: Json, old: Json) -> list[FieldError]:
             message = "may not be changed in an update." if name == "value" else _IMMUTABLE
             found.append(forbidden(Path(name), message) if name == "value" else invalid(name, obj.get(name), message))
     return found
+
+
+def service_warnings(service: Json) -> list[str]:
+    """Advice about a Service."""
+    spec = service.get("spec") or {}
+    if spec.get("clusterIP") == "None" and spec.get("sessionAffinity"):
+        return ["spec.SessionAffinity is ignored for headless services"]
+    return []
+
+
+def secret_warnings(secret: Json) -> list[str]:
+    """Advice about a Secret: a certificate that is none."""
+    data = secret.get("data") or {}
+    if secret.get("type") != "kubernetes.io/tls" or "tls.crt" not in data:
+        return []
+    try:
+        text = base64.b64decode(data["tls.crt"])
+    except ValueError:
+        return []
+    return [] if b"-----BEGIN" in text else ["tls: failed to find any PEM data in certificate input"]
+
+
+def default_autoscaler(scaler: Json) -> None:
+    """Without metrics the share of CPU decides."""
+    spec = scaler.setdefault("spec", {})
+    if scaler.get("apiVersion", "autoscaling/v2") == "autoscaling/v2" and not spec.get("metrics"):
+        target = {"type": "Utilization", "averageUtilization": 80}
+        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
