@@ -29,6 +29,8 @@ _DIFFERENT = (
     (re.compile(r"^([+-]{3} .*?)\t.*$", re.MULTILINE), r"\1"),
     (re.compile(r"^[EWI]\d{4} \d{2}:\d{2}:\d{2}\.\d+ +\d+ ", re.MULTILINE), ""),
     (re.compile(r"(?<![\w.:=-])(\d+m)?\d+s(?![\w-])"), "<age>"),
+    # The order of an object's fields inside a message means nothing.
+    (re.compile(r'Invalid value: "(\{|map\[).*(\}|\])(?=": )'), "Invalid value: <object>"),
     (re.compile(r"[ \t]+"), " "),
 )
 

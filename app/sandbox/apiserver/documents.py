@@ -13,6 +13,7 @@ from app.sandbox.apiserver import discovery, openapi, status
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.requests import Call
 
+_OPENAPI_2: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _HEALTH: Final = frozenset({"/healthz", "/livez", "/readyz"})
 _ROOTS: Final = ("/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version")
 
@@ -39,6 +40,9 @@ class Documents:
         if call.method not in ("GET", "HEAD"):
             raise status.method_not_allowed()
         path = call.path.rstrip("/") or "/"
+        if path == "/openapi/v2" and "proto-openapi" in call.headers.get("accept", ""):
+            # Clients that know version 3 only ask for kinds that are not served: nothing is known of them.
+            return Response(200, CIMultiDict({"Content-Type": _OPENAPI_2}), b"\x0a\x032.0")
         if path in _HEALTH or any(path.startswith(f"{root}/") for root in _HEALTH):
             return Response(200, CIMultiDict({"Content-Type": "text/plain; charset=utf-8"}), b"ok")
         if path in ("/api", "/apis"):
@@ -62,7 +66,7 @@ class Documents:
                 return lambda: discovery.api_group(group, resources())
             case ["apis", group, version]:
                 return lambda: discovery.resource_list(group, version, resources())
-            case ["openapi", "v2"]:
+            case ["openapi", "v2"]:  # in JSON; see :meth:`answer` for the other encoding
                 return lambda: openapi.swagger(resources(), self._crds())
             case ["openapi", "v3"]:
                 return lambda: openapi.index(resources(), self._crds())

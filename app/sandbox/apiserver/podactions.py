@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import invalid, not_supported, required
+from app.kube.fielderrors import forbidden, not_supported, required
+from app.kube.gotext import quote
 from app.kube.selectors import compile_selector
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.core import Core
@@ -213,8 +214,8 @@ def only_ephemeral(wanted: Json, old: Json) -> Json:
     missing = [one["name"] for one in present if one["name"] not in {given_one.get("name") for given_one in given}]
     if missing:
         at = "spec.ephemeralContainers"
-        message = f"existing ephemeral containers {missing[0]!r} may not be removed"
-        raise status.invalid_kind("", "Pod", old["metadata"]["name"], [invalid(at, missing[0], message)])
+        message = f"existing ephemeral containers {quote(missing[0])} may not be removed\n"
+        raise status.invalid_kind("", "Pod", old["metadata"]["name"], [forbidden(at, message)])
     added = [one for one in given if one.get("name") not in names]
     if present or added:
         found["spec"]["ephemeralContainers"] = present + added

@@ -29,6 +29,10 @@ def _no_errors(_obj: Json) -> list[FieldError]:
     return []
 
 
+def _no_warnings(_obj: Json) -> list[str]:
+    return []
+
+
 def _no_update_errors(_obj: Json, _old: Json) -> list[FieldError]:
     return []
 
@@ -50,6 +54,8 @@ class Strategy:
     #: Subresources that write a part of the spec, each with what is checked in place of the rest.
     part_errors: Mapping[str, Callable[[Json, Json], list[FieldError]]] = field(default_factory=dict)
     name_rule: NameRule = metadata.subdomain_rule
+    #: What a client is warned of although it is accepted.
+    warnings: Callable[[Json], list[str]] = _no_warnings
     #: Seconds of grace for a deletion that asks for none in particular; None where deletions are immediate.
     grace: Callable[[Json, int | None], int | None] | None = None
     #: A create keeps the status it carries.

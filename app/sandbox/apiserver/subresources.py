@@ -10,7 +10,7 @@ from multidict import CIMultiDict
 
 from app.kube import patches
 from app.kube.client import PatchType
-from app.kube.fielderrors import FieldError, invalid
+from app.kube.fielderrors import FieldError, forbidden, invalid
 from app.kube.transport import Response
 from app.sandbox.apiserver import jsonpatches, status
 from app.sandbox.apiserver.bodies import check_types, parse_body, read_object
@@ -55,6 +55,8 @@ class Subresources:
         """The answer; None where the ordinary verb does what is wanted (status)."""
         name = call.subresource
         if name in _STREAMS:
+            if not call.resource.custom:
+                self._core.entry(call)
             raise status.not_implemented(f"{call.resource.plural}/{name}")
         if name == "scale":
             return await self._scale(call)
@@ -92,6 +94,8 @@ class Subresources:
         document.setdefault("kind", kind)
         document.setdefault("apiVersion", api_version)
         obj = check_types(call, document, checker, duplicates) if checker is not None else document
+        if call.namespace and isinstance(obj.get("metadata"), dict):
+            obj["metadata"].setdefault("namespace", call.namespace)
         if call.subresource == "token":
             found = service_account_token(self._core, call, obj)
         elif kind == "Binding":
@@ -168,6 +172,7 @@ class Subresources:
 
     async def _log(self, call: Call) -> Response:
         entry = self._core.entry(call)
+        _check_log_options(call)
         spec = entry.obj.get("spec") or {}
         names = [one["name"] for key in ("containers", "initContainers", "ephemeralContainers")
                  for one in spec.get(key) or ()]  # fmt: skip
@@ -182,11 +187,24 @@ class Subresources:
         if container not in names:
             raise status.bad_request(f"container {container} is not valid for pod {call.name}")
         if self.logs is None or not spec.get("nodeName"):
-            return Response(200, CIMultiDict({"Content-Type": "text/plain"}), b"")
+            return Response(200 if spec.get("nodeName") else 204, CIMultiDict({"Content-Type": "text/plain"}), b"")
         found = await self.logs(call.namespace, call.name, container, call.query)
         if not isinstance(found, bytes):
             found = b"".join([piece async for piece in found])
         return Response(200, CIMultiDict({"Content-Type": "text/plain"}), found)
+
+
+def _check_log_options(call: Call) -> None:
+    errors: list[FieldError] = []
+    for name, least in (("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)):
+        value = call.number(name)
+        if value is not None and value < least:
+            message = f"must be greater than {'or equal to ' if not least else ''}0"
+            errors.append(invalid(name, value, message))
+    if call.query.get("sinceSeconds") and call.query.get("sinceTime"):
+        errors.append(forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+    if errors:
+        raise status.invalid_kind("", "PodLogOptions", call.name, errors)
 
 
 def _narrowed(change: Transform, narrow: Callable[[Json, Json], Json]) -> Transform:

@@ -98,7 +98,9 @@ class Writer:
         metadata = _metadata(obj)
         meta.wipe(metadata)
         _check_namespace(resource, metadata, call.namespace)
-        self._kinds.strategy(resource).default(obj)
+        strategy = self._kinds.strategy(resource)
+        strategy.default(obj)
+        call.warnings.extend(strategy.warnings(obj))
         if resource.custom is not None:
             call.warnings.extend(meta.finalizer_warnings(metadata))
         attributes = self._attributes(call, "CREATE", metadata.get("name") or "", obj, None)

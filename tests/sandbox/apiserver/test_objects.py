@@ -103,7 +103,7 @@ def test_a_write_that_changes_nothing_is_no_write(play: Play) -> None:
         pytest.param(
             lambda client: client.create(CONFIGMAPS, config("X_"), "default"),
             Invalid,
-            'ConfigMap "X_" is invalid: metadata.name: Invalid value: "X_": a lowercase RFC 1123 subdomain must consist',
+            'ConfigMap "X_" is invalid: metadata.name: Invalid value: "X_": a lowercase RFC 1123 subdomain',
             id="name",
         ),
         pytest.param(
@@ -199,6 +199,16 @@ def test_a_bound_pod_stops_gracefully(play: Play) -> None:
         assert still["metadata"]["deletionTimestamp"] == "2030-01-01T00:00:30Z"
         await client.delete(PODS, "web", "default", grace_period_seconds=0)
         await refused(client.get(PODS, "web", "default"), NotFound)
+
+    play(scenario)
+
+
+def test_a_dry_run_of_a_deletion_leaves_a_running_pod(play: Play) -> None:
+    async def scenario(client: Client, _api: ApiServer) -> None:
+        await client.create(PODS, {**pod(), "spec": {**pod()["spec"], "nodeName": "node"}}, "default")
+        for seconds in (None, 0):
+            await client.delete(PODS, "web", "default", dry_run=True, grace_period_seconds=seconds)
+        assert "deletionTimestamp" not in (await client.get(PODS, "web", "default"))["metadata"]
 
     play(scenario)
 

@@ -56,6 +56,8 @@ def default_replication_controller(obj: Json) -> None:
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if labels and not spec.get("selector"):
         spec["selector"] = dict(labels)
+    if labels and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = dict(labels)
 
 
 def default_service(obj: Json) -> None:
@@ -175,10 +177,18 @@ def deployment_errors(obj: Json) -> list[FieldError]:
     """Errors of a Deployment."""
     found = workload_errors()(obj)
     strategy = obj["spec"]["strategy"]
+    rolling = strategy.get("rollingUpdate") or {}
+    if strategy["type"] == "RollingUpdate" and not any(_counts(rolling.get(name)) for name in _ROLLING):
+        at = SPEC.child("strategy").child("rollingUpdate").child("maxUnavailable")
+        found.append(invalid(at, rolling.get("maxUnavailable"), "may not be 0 when `maxSurge` is 0"))
     if strategy["type"] == "Recreate" and strategy.get("rollingUpdate") is not None:
         at = SPEC.child("strategy").child("rollingUpdate")
         found.append(forbidden(at, "may not be specified when strategy `type` is 'Recreate'"))
     return found
+
+
+def _counts(value: Any) -> bool:
+    return value not in (0, "0", "0%", None)
 
 
 def selector_stays(obj: Json, old: Json) -> list[FieldError]:
@@ -312,3 +322,31 @@ def priority_stays(obj: Json, old: Json) -> list[FieldError]:
             message = "may not be changed in an update." if name == "value" else _IMMUTABLE
             found.append(forbidden(Path(name), message) if name == "value" else invalid(name, obj.get(name), message))
     return found
+
+
+def service_warnings(service: Json) -> list[str]:
+    """Advice about a Service."""
+    spec = service.get("spec") or {}
+    if spec.get("clusterIP") == "None" and spec.get("sessionAffinity"):
+        return ["spec.SessionAffinity is ignored for headless services"]
+    return []
+
+
+def secret_warnings(secret: Json) -> list[str]:
+    """Advice about a Secret: a certificate that is none."""
+    data = secret.get("data") or {}
+    if secret.get("type") != "kubernetes.io/tls" or "tls.crt" not in data:
+        return []
+    try:
+        text = base64.b64decode(data["tls.crt"])
+    except ValueError:
+        return []
+    return [] if b"-----BEGIN" in text else ["tls: failed to find any PEM data in certificate input"]
+
+
+def default_autoscaler(scaler: Json) -> None:
+    """Without metrics the share of CPU decides."""
+    spec = scaler.setdefault("spec", {})
+    if scaler.get("apiVersion", "autoscaling/v2") == "autoscaling/v2" and not spec.get("metrics"):
+        target = {"type": "Utilization", "averageUtilization": 80}
+        spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
