@@ -1,6 +1,6 @@
 """The embedded API server: writes per second in process and over HTTPS, memory of many Pods, and many watchers.
 
-    python -m bench.sandbox
+python -m bench.sandbox
 """
 
 import asyncio
@@ -114,10 +114,11 @@ async def watched(client: Client, writes: Client) -> None:
     start = list(seen)
     began, cpu = time.perf_counter(), time.process_time()
     await at_once(EVENTS, lambda n: writes.create(CONFIGMAPS, config(100_000 + n), "default", decode=bytes))
-    while min(now - then for now, then in zip(seen, start, strict=True)) < EVENTS:
+    while min(now - then for now, then in zip(seen, start, strict=True)) < EVENTS:  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     took, used = time.perf_counter() - began, time.process_time() - cpu
-    print(f"{WATCHERS} watchers: {EVENTS / took:,.0f} events per s to each, {1e6 * used / EVENTS:,.0f} µs of CPU per event")
+    cost = 1e6 * used / EVENTS
+    print(f"{WATCHERS} watchers: {EVENTS / took:,.0f} events per s to each, {cost:,.0f} µs of CPU per event")
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -126,7 +127,7 @@ async def watched(client: Client, writes: Client) -> None:
 async def serve(path: Path) -> None:
     """A server in a process of its own, until its input ends."""
     async with HttpsServer.start(server()) as listening:
-        path.write_text(listening.kubeconfig())
+        path.write_text(listening.kubeconfig())  # noqa: ASYNC240
         await asyncio.to_thread(sys.stdin.read)
 
 
@@ -136,7 +137,7 @@ async def over_https() -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "bench.sandbox", "serve", str(path), stdin=asyncio.subprocess.PIPE
         )
-        while not path.exists() or not path.read_text():
+        while not path.exists() or not path.read_text():  # noqa: ASYNC110, ASYNC240
             await asyncio.sleep(0.05)
         transport = AiohttpTransport(await load_config(str(path)))
         client = Client(transport, SystemClock())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeAlias
 
 from app.sandbox.apiserver import metadata
-from app.sandbox.apiserver.rules import crds, pods, webhooks, workloads
+from app.sandbox.apiserver.rules import crds, others, pods, webhooks, workloads
 from app.sandbox.apiserver.rules.defaults import DEFAULTS, TEMPLATES, fill_in
 from app.sandbox.apiserver.strategies import Strategy
 
@@ -52,6 +52,7 @@ def _prepare_job(obj: Json) -> None:
     obj["spec"].pop("manualSelector", None)
     obj["spec"].setdefault("selector", {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}})
     obj["spec"]["template"].setdefault("metadata", {}).setdefault("labels", {}).update(labels)
+    obj["metadata"].setdefault("labels", {}).update(labels)
 
 
 #: What a kind has beside its table of defaults and its Pod template.
@@ -81,12 +82,19 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
         errors=workloads.workload_errors(),
         update_errors=workloads.selector_stays,
     ),
-    "cronjobs.batch": Strategy(errors=workloads.cron_job_errors),
     "horizontalpodautoscalers.autoscaling": Strategy(default=workloads.default_autoscaler),
     "replicationcontrollers": Strategy(default=workloads.default_replication_controller),
     "jobs.batch": Strategy(
-        default=workloads.default_job, prepare_create=_prepare_job, update_errors=workloads.job_stays
+        default=workloads.default_job,
+        prepare_create=_prepare_job,
+        errors=others.job_errors,
+        update_errors=workloads.job_stays,
     ),
+    "cronjobs.batch": Strategy(errors=others.cron_job_errors),
+    "endpoints": Strategy(errors=others.endpoints_errors),
+    "leases.coordination.k8s.io": Strategy(errors=others.lease_errors),
+    "persistentvolumeclaims": Strategy(errors=others.claim_errors),
+    "poddisruptionbudgets.policy": Strategy(errors=others.budget_errors),
     "services": Strategy(
         default=workloads.default_service,
         warnings=workloads.service_warnings,
@@ -98,7 +106,7 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
     "secrets": Strategy(
         default=workloads.default_secret,
         warnings=workloads.secret_warnings,
-        errors=workloads.secret_errors,
+        errors=others.secret_errors,
         update_errors=workloads.secret_stays,
     ),
     "rolebindings.rbac.authorization.k8s.io": Strategy(
@@ -111,9 +119,13 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
         update_errors=workloads.role_reference_stays,
         name_rule=metadata.path_segment_errors,
     ),
-    "roles.rbac.authorization.k8s.io": Strategy(name_rule=metadata.path_segment_errors),
-    "clusterroles.rbac.authorization.k8s.io": Strategy(name_rule=metadata.path_segment_errors),
-    "priorityclasses.scheduling.k8s.io": Strategy(update_errors=workloads.priority_stays),
+    "roles.rbac.authorization.k8s.io": Strategy(errors=others.role_errors, name_rule=metadata.path_segment_errors),
+    "clusterroles.rbac.authorization.k8s.io": Strategy(
+        errors=others.role_errors, name_rule=metadata.path_segment_errors
+    ),
+    "priorityclasses.scheduling.k8s.io": Strategy(
+        errors=others.priority_errors, update_errors=workloads.priority_stays
+    ),
     "customresourcedefinitions.apiextensions.k8s.io": Strategy(
         default=workloads.default_crd, prepare_create=crds.prepare, errors=crds.errors, update_errors=crds.update_errors
     ),
@@ -138,7 +150,7 @@ def strategy_of(qualified: str) -> Strategy:
         return special
     status = qualified in DEFAULTS and any(place.startswith("status") for place, _ in DEFAULTS[qualified])
     prepare = _with_status(qualified, special.prepare_create) if status else special.prepare_create
-    return dataclasses.replace(special, default=_sequence(steps), prepare_create=prepare)
+    return replace(special, default=_sequence(steps), prepare_create=prepare)
 
 
 def _sequence(steps: list[Change]) -> Change:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import forbidden, required
+from app.kube.fielderrors import forbidden, not_supported, required
 from app.kube.gotext import quote
 from app.kube.selectors import compile_selector
 from app.sandbox.apiserver import status
@@ -40,6 +40,9 @@ class PodActions:
         target = (binding.get("target") or {}).get("name") or ""
         if not target:
             raise status.plain_error(str(required("target.name")))
+        kind = (binding.get("target") or {}).get("kind") or ""
+        if kind not in ("", "Node"):
+            raise status.plain_error(str(not_supported("target.kind", kind, ("Node", "<empty>"))))
         await self._admit(call, name, binding)
         pods = self._core.named("pods")
         entry = pods.objects.get(f"{call.namespace}/{name}")
@@ -47,6 +50,14 @@ class PodActions:
         if resource is None or entry is None:
             message = f'pods "{name}" not found'
             raise status.Refusal(404, "NotFound", message, {"name": name, "kind": "pods"})
+        uid = metadata.get("uid") or ""
+        if uid and uid != entry.obj["metadata"]["uid"]:
+            why = (
+                f"StorageError: invalid object, Code: 4, Key: /registry/pods/{entry.key}, ResourceVersion: 0, "
+                f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: "
+                f"{entry.obj['metadata']['uid']}"
+            )
+            raise status.conflict(resource, name, why)
         if problem := _unbindable(entry.obj, name):
             message = f'Operation cannot be fulfilled on pods/binding "{name}": {problem}'
             raise status.Refusal(409, "Conflict", message, {"name": name, "kind": "pods/binding"})
@@ -70,7 +81,7 @@ class PodActions:
 
     async def evict(self, call: Call, eviction: Json) -> Json:
         """Delete a Pod if the budgets that guard it allow."""
-        name = (eviction.get("metadata") or {}).get("name") or call.name
+        name = (eviction.get("metadata") or {}).get("name") or ""
         if name != call.name:
             raise status.bad_request("name in URL does not match name in Eviction object")
         await self._admit(call, call.name, eviction)

@@ -6,7 +6,7 @@ A kind without a row here is treated like any other. The rows are data; the func
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from app.kube.fielderrors import FieldError
@@ -47,8 +47,12 @@ class Strategy:
     prepare_create: Callable[[Json], None] = _nothing
     prepare_update: Callable[[Json, Json], None] = _no_change
     errors: Callable[[Json], list[FieldError]] = _no_errors
+    #: Errors of a create in addition to ``errors``.
+    create_errors: Callable[[Json], list[FieldError]] = _no_errors
     #: Errors of an update in addition to ``errors``.
     update_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
+    #: Subresources that write a part of the spec, each with what is checked in place of the rest.
+    part_errors: Mapping[str, Callable[[Json, Json], list[FieldError]]] = field(default_factory=dict)
     name_rule: NameRule = metadata.subdomain_rule
     #: What a client is warned of although it is accepted.
     warnings: Callable[[Json], list[str]] = _no_warnings

@@ -10,9 +10,9 @@ from multidict import CIMultiDict
 
 from app.kube import patches
 from app.kube.client import PatchType
-from app.kube.fielderrors import FieldError, invalid
+from app.kube.fielderrors import FieldError, forbidden, invalid
 from app.kube.transport import Response
-from app.sandbox.apiserver import status
+from app.sandbox.apiserver import jsonpatches, status
 from app.sandbox.apiserver.bodies import check_types, parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.core import Core
@@ -32,6 +32,7 @@ Found: TypeAlias = Response | tuple[Entry, int]
 #: Gives the log of a container: namespace, Pod, container, and the options of the query.
 LogSource: TypeAlias = Callable[[str, str, str, Mapping[str, str]], Awaitable[bytes | AsyncIterator[bytes]]]
 
+_REJECTED: Final = "the server rejected our request due to an error in our request"
 _STREAMS: Final = frozenset({"attach", "exec", "portforward", "proxy"})
 _NARROWED: Final[Mapping[str, Callable[[Json, Json], Json]]] = {
     "ephemeralcontainers": only_ephemeral,
@@ -54,6 +55,8 @@ class Subresources:
         """The answer; None where the ordinary verb does what is wanted (status)."""
         name = call.subresource
         if name in _STREAMS:
+            if not call.resource.custom:
+                self._core.entry(call)
             raise status.not_implemented(f"{call.resource.plural}/{name}")
         if name == "scale":
             return await self._scale(call)
@@ -81,6 +84,13 @@ class Subresources:
         checker = self._catalog.checker_of(api_version, kind)
         if not isinstance(document, dict):
             raise status.bad_request(f"the object provided is unrecognized (must be of type {kind})")
+        if document.get("kind") not in (None, "", kind):
+            given, version = document["kind"], str(document.get("apiVersion", "")).rpartition("/")[2]
+            group = api_version.partition(".")[0].partition("/")[0] if "/" in api_version else "core"
+            raise status.bad_request(
+                f'{given} in version "{version}" cannot be handled as a {kind}: converting ({version}.{given}) to '
+                f"({group}.{kind}): unknown conversion"
+            )
         document.setdefault("kind", kind)
         document.setdefault("apiVersion", api_version)
         obj = check_types(call, document, checker, duplicates) if checker is not None else document
@@ -144,11 +154,14 @@ class Subresources:
         if kind is PatchType.APPLY:
             raise status.not_implemented("server-side apply of a scale")
         document = orjson.loads(call.body)
+        scale["spec"].setdefault("replicas", 0)
         try:
             if kind is PatchType.JSON:
-                found: Json = patches.apply(document, scale)
+                found: Json = jsonpatches.apply(document, scale)
             else:
                 found = patches.merge_patch(scale, document)
+        except jsonpatches.JsonPatchError:
+            raise status.Refusal(422, "Invalid", _REJECTED) from None
         except patches.PatchError as error:
             raise status.bad_request(str(error)) from None
         return found
@@ -157,6 +170,7 @@ class Subresources:
 
     async def _log(self, call: Call) -> Response:
         entry = self._core.entry(call)
+        _check_log_options(call)
         spec = entry.obj.get("spec") or {}
         names = [one["name"] for key in ("containers", "initContainers", "ephemeralContainers")
                  for one in spec.get(key) or ()]  # fmt: skip
@@ -171,11 +185,24 @@ class Subresources:
         if container not in names:
             raise status.bad_request(f"container {container} is not valid for pod {call.name}")
         if self.logs is None or not spec.get("nodeName"):
-            return Response(200, CIMultiDict({"Content-Type": "text/plain"}), b"")
+            return Response(200 if spec.get("nodeName") else 204, CIMultiDict({"Content-Type": "text/plain"}), b"")
         found = await self.logs(call.namespace, call.name, container, call.query)
         if not isinstance(found, bytes):
             found = b"".join([piece async for piece in found])
         return Response(200, CIMultiDict({"Content-Type": "text/plain"}), found)
+
+
+def _check_log_options(call: Call) -> None:
+    errors: list[FieldError] = []
+    for name, least in (("tailLines", 0), ("limitBytes", 1), ("sinceSeconds", 1)):
+        value = call.number(name)
+        if value is not None and value < least:
+            message = f"must be greater than {'or equal to ' if not least else ''}0"
+            errors.append(invalid(name, value, message))
+    if call.query.get("sinceSeconds") and call.query.get("sinceTime"):
+        errors.append(forbidden("[]", "at most one of `sinceTime` or `sinceSeconds` may be specified"))
+    if errors:
+        raise status.invalid_kind("", "PodLogOptions", call.name, errors)
 
 
 def _narrowed(change: Transform, narrow: Callable[[Json, Json], Json]) -> Transform:

@@ -9,12 +9,15 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from app.kube.clock import rfc3339
+from app.kube.fielderrors import invalid
+from app.sandbox.apiserver import status
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.requests import Call, User
 
 Json: TypeAlias = dict[str, Any]
 
 _SECONDS: Final = 3600
+_LEAST: Final = 600
 _PREFIX: Final = "system:serviceaccount:"
 
 
@@ -23,6 +26,10 @@ def service_account_token(core: Core, call: Call, obj: Json) -> Json:
     account = core.entry(call)
     spec = dict(obj.get("spec") or {})
     seconds = spec.setdefault("expirationSeconds", _SECONDS)
+    if seconds < _LEAST:
+        message = "may not specify a duration less than 10 minutes"
+        error = invalid("spec.expirationSeconds", seconds, message)
+        raise status.invalid_kind("authentication.k8s.io", "TokenRequest", "", [error])
     spec.setdefault("audiences", ["https://kubernetes.default.svc"])
     now = core.clock.now()
     claims = {

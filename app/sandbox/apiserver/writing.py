@@ -20,7 +20,6 @@ from app.sandbox.apiserver.applying import UPDATE, Manager, after_update
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.requests import Call, User
-from app.sandbox.apiserver.rules.podsubresources import ephemeral_errors, resize_errors
 from app.sandbox.apiserver.scaling import paths_of, scale_of, scaled
 from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.storage import Entry, Stale
@@ -143,7 +142,7 @@ class Writer:
         if resource.generation:
             metadata["generation"] = 1
         strategy.prepare_create(obj)
-        errors = strategy.errors(obj)
+        errors = strategy.create_errors(obj) + strategy.errors(obj)
         if not errors:
             errors = meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=strategy.name_rule)
             if resource.qualifies_finalizers:
@@ -240,7 +239,8 @@ class Writer:
         keep_outside(call, obj, old)
         errors: list[FieldError] = []
         if call.subresource != "status":
-            strategy.prepare_update(obj, old)
+            if call.subresource != "finalize":
+                strategy.prepare_update(obj, old)
             if resource.generation and changed_outside_metadata(obj, old, status=not resource.has_status):
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
         errors += meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=meta.path_segment_errors)
@@ -266,10 +266,8 @@ class Writer:
         custom = call.resource.custom is not None
         if call.subresource == "status" and not custom:
             return []
-        if call.resource.qualified == "pods" and call.subresource == "ephemeralcontainers":
-            return ephemeral_errors(obj)
-        if call.resource.qualified == "pods" and call.subresource == "resize":
-            return strategy.errors(obj) or resize_errors(obj, old)
+        if call.subresource in strategy.part_errors:
+            return strategy.part_errors[call.subresource](obj, old)
         errors = strategy.errors(obj)
         if custom and errors:
             # What was wrong before, under an older schema, may stay so.

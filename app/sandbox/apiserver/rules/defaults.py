@@ -72,6 +72,7 @@ DEFAULTS: Final[Mapping[str, Rows]] = {
         ("spec!.suspend", False),
         ("spec!.successfulJobsHistoryLimit", 3),
         ("spec!.failedJobsHistoryLimit", 1),
+        ("spec.jobTemplate.metadata", {}),
         ("status", {}),
     ),
     "services": (
@@ -81,7 +82,12 @@ DEFAULTS: Final[Mapping[str, Rows]] = {
         ("status!.loadBalancer", {}),
     ),
     "endpoints": (("subsets.[].ports.[].protocol", "TCP"),),
-    "endpointslices.discovery.k8s.io": (("ports.[].name", ""), ("ports.[].protocol", "TCP")),
+    "resourcequotas": (("status", {}),),
+    "endpointslices.discovery.k8s.io": (
+        ("endpoints.[].conditions", {}),
+        ("ports.[].name", ""),
+        ("ports.[].protocol", "TCP"),
+    ),
     "secrets": (("type", "Opaque"),),
     "persistentvolumeclaims": _CLAIM,
     "persistentvolumes": (

@@ -6,8 +6,10 @@ Source: Kubernetes 1.34, pkg/apis/admissionregistration/validation.
 from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from app.kube.fielderrors import FieldError, Path, duplicate, invalid, not_supported, required
+from app.kube.gotext import quote
 from app.kube.selectors import validate_selector
 from app.kube.validation import is_dns1123_subdomain
 from app.sandbox.apiserver.cel import CelError, compiled
@@ -57,7 +59,10 @@ def _hook_errors(hook: Json, at: Path) -> list[FieldError]:
     place = at.child("admissionReviewVersions")
     if not versions:
         found.append(required(place, f"must specify one of {', '.join(_KNOWN_REVIEWS)}"))
-    elif not any(version in _KNOWN_REVIEWS for version in versions):
+    for index, version in enumerate(versions):
+        if version in versions[:index]:
+            found.append(invalid(place.index(index), version, "duplicate version"))
+    if versions and not any(version in _KNOWN_REVIEWS for version in versions):
         message = f"must include at least one of {', '.join(_KNOWN_REVIEWS)}"
         found.append(invalid(place, versions, message))
     for index, condition in enumerate(hook.get("matchConditions") or ()):
@@ -98,10 +103,53 @@ def _client_errors(config: Json, at: Path) -> list[FieldError]:
     url, service = config.get("url"), config.get("service")
     if (url is None) == (service is None):
         return [required(at, "exactly one of url or service is required")]
-    if url is not None and not url.startswith("https://"):
-        message = "'https' is the only allowed URL scheme; desired format: https://host[/path]"
-        return [invalid(at.child("url"), url.partition(":")[0], message)]
-    return []
+    if url is not None:
+        return url_errors(url, at.child("url"))
+    return service_errors(service or {}, at.child("service"))
+
+
+def url_errors(url: str, at: Path) -> list[FieldError]:
+    """What is wrong with a webhook's URL."""
+    form = "; desired format: https://host[/path]"
+    if ":" in url and not url.partition(":")[0]:
+        return [required(at, f"url must be a valid URL: parse {quote(url)}: missing protocol scheme{form}")]
+    parts = urlsplit(url)
+    found: list[FieldError] = []
+    if parts.scheme != "https":
+        found.append(invalid(at, parts.scheme, f"'https' is the only allowed URL scheme{form}"))
+    if not parts.netloc.rpartition("@")[2]:
+        found.append(invalid(at, parts.netloc, f"host must be specified{form}"))
+    if parts.username:
+        found.append(invalid(at, parts.username, "user information is not permitted in the URL"))
+    if parts.fragment:
+        found.append(invalid(at, parts.fragment, "fragments are not permitted in the URL"))
+    if parts.query:
+        found.append(invalid(at, parts.query, "query parameters are not permitted in the URL"))
+    return found
+
+
+def service_errors(service: Json, at: Path) -> list[FieldError]:
+    """What is wrong with a reference to a webhook's Service."""
+    found = [required(at.child(name)) for name in ("name", "namespace") if not service.get(name)]
+    port = service.get("port")
+    if port is not None and not 0 < port < 65536:
+        message = "port is not valid: must be between 1 and 65535, inclusive"
+        found.append(invalid(at.child("port"), port, message))
+    path = service.get("path")
+    if path is None or path == "/":
+        return found
+    place = at.child("path")
+    if not path.startswith("/"):
+        found.append(invalid(place, path, "must start with a '/'"))
+    segments = path[1:].split("/")
+    if segments and not segments[-1]:
+        segments = segments[:-1]
+    for index, segment in enumerate(segments):
+        if not segment:
+            found.append(invalid(place, path, f"segment[{index}] may not be empty"))
+        else:
+            found += [invalid(place, path, f"segment[{index}]: {fault}") for fault in is_dns1123_subdomain(segment)]
+    return found
 
 
 def _condition_errors(condition: Json, at: Path) -> list[FieldError]:

@@ -56,6 +56,8 @@ def default_replication_controller(obj: Json) -> None:
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if labels and not spec.get("selector"):
         spec["selector"] = dict(labels)
+    if labels and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = dict(labels)
 
 
 def default_service(obj: Json) -> None:
@@ -175,10 +177,18 @@ def deployment_errors(obj: Json) -> list[FieldError]:
     """Errors of a Deployment."""
     found = workload_errors()(obj)
     strategy = obj["spec"]["strategy"]
+    rolling = strategy.get("rollingUpdate") or {}
+    if strategy["type"] == "RollingUpdate" and not any(_counts(rolling.get(name)) for name in _ROLLING):
+        at = SPEC.child("strategy").child("rollingUpdate").child("maxUnavailable")
+        found.append(invalid(at, rolling.get("maxUnavailable"), "may not be 0 when `maxSurge` is 0"))
     if strategy["type"] == "Recreate" and strategy.get("rollingUpdate") is not None:
         at = SPEC.child("strategy").child("rollingUpdate")
         found.append(forbidden(at, "may not be specified when strategy `type` is 'Recreate'"))
     return found
+
+
+def _counts(value: Any) -> bool:
+    return value not in (0, "0", "0%", None)
 
 
 def selector_stays(obj: Json, old: Json) -> list[FieldError]:
@@ -332,18 +342,6 @@ def secret_warnings(secret: Json) -> list[str]:
     except ValueError:
         return []
     return [] if b"-----BEGIN" in text else ["tls: failed to find any PEM data in certificate input"]
-
-
-def cron_job_errors(job: Json) -> list[FieldError]:
-    """A schedule has five fields, or one of the known names."""
-    schedule = (job.get("spec") or {}).get("schedule") or ""
-    at = Path("spec").child("schedule")
-    if not schedule:
-        return [required(at)]
-    fields = schedule.split()
-    if schedule.startswith("@") or len(fields) == 5:
-        return []
-    return [invalid(at, schedule, f"expected exactly 5 fields, found {len(fields)}: [{' '.join(fields)}]")]
 
 
 def default_autoscaler(scaler: Json) -> None:

@@ -1,0 +1,128 @@
+"""Checks of the smaller built-in kinds that users get wrong. Source: Kubernetes 1.34, pkg/apis/*/validation."""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+from app.kube.fielderrors import FieldError, Path, forbidden, invalid, required
+from app.sandbox.apiserver.rules.workloads import secret_errors as secret_key_errors
+
+Json: TypeAlias = dict[str, Any]
+
+SPEC: Final = Path("spec")
+#: Keys that a Secret of a type must have.
+_SECRET_KEYS: Final = {
+    "kubernetes.io/tls": ("tls.crt", "tls.key"),
+    "kubernetes.io/dockercfg": (".dockercfg",),
+    "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
+    "kubernetes.io/ssh-auth": ("ssh-privatekey",),
+}
+_HIGHEST_USER_PRIORITY: Final = 1_000_000_000
+_CRON_FIELDS: Final = 5
+
+
+def secret_errors(obj: Json) -> list[FieldError]:
+    """Keys, and those that the type demands."""
+    data = obj.get("data") or {}
+    wanted = _SECRET_KEYS.get(obj.get("type", ""), ())
+    return secret_key_errors(obj) + [required(Path("data").key(key)) for key in wanted if key not in data]
+
+
+def claim_errors(obj: Json) -> list[FieldError]:
+    """A claim says how it is used and how much it wants."""
+    spec = obj.get("spec") or {}
+    found: list[FieldError] = []
+    if not spec.get("accessModes"):
+        found.append(required(SPEC.child("accessModes"), "at least 1 access mode is required"))
+    if "storage" not in ((spec.get("resources") or {}).get("requests") or {}):
+        found.append(required(SPEC.child("resources").key("storage")))
+    return found
+
+
+def budget_errors(obj: Json) -> list[FieldError]:
+    """A budget is told in one way, not in two."""
+    spec = obj.get("spec") or {}
+    if spec.get("minAvailable") is None or spec.get("maxUnavailable") is None:
+        return []
+    shown = {
+        "MinAvailable": spec["minAvailable"],
+        "Selector": spec.get("selector"),
+        "MaxUnavailable": spec["maxUnavailable"],
+        "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
+    }
+    return [invalid(SPEC, shown, "minAvailable and maxUnavailable cannot be both set")]
+
+
+def role_errors(obj: Json) -> list[FieldError]:
+    """A rule names verbs, and groups with resources."""
+    found: list[FieldError] = []
+    for index, rule in enumerate(obj.get("rules") or ()):
+        at = Path("rules").index(index)
+        if not rule.get("verbs"):
+            found.append(required(at.child("verbs"), "verbs must contain at least one value"))
+        if rule.get("nonResourceURLs"):
+            continue
+        if not rule.get("apiGroups"):
+            found.append(required(at.child("apiGroups"), "resource rules must supply at least one api group"))
+        if not rule.get("resources"):
+            found.append(required(at.child("resources"), "resource rules must supply at least one resource"))
+    return found
+
+
+def lease_errors(obj: Json) -> list[FieldError]:
+    """Durations are positive, transitions not negative."""
+    spec = obj.get("spec") or {}
+    found: list[FieldError] = []
+    seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if seconds is not None and seconds <= 0:
+        found.append(invalid(SPEC.child("leaseDurationSeconds"), seconds, "must be greater than 0"))
+    if transitions is not None and transitions < 0:
+        found.append(invalid(SPEC.child("leaseTransitions"), transitions, "must be greater than or equal to 0"))
+    return found
+
+
+def priority_errors(obj: Json) -> list[FieldError]:
+    """The highest priorities are the system's."""
+    if obj.get("value", 0) > _HIGHEST_USER_PRIORITY and not obj["metadata"].get("name", "").startswith("system-"):
+        message = f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}"
+        return [forbidden("value", message)]
+    return []
+
+
+def job_errors(obj: Json) -> list[FieldError]:
+    """Pods of a Job end."""
+    return _ending(obj.get("spec") or {}, SPEC)
+
+
+def cron_job_errors(obj: Json) -> list[FieldError]:
+    """A schedule of five fields (or by name), and Pods that end."""
+    spec = obj.get("spec") or {}
+    schedule = spec.get("schedule") or ""
+    at = SPEC.child("schedule")
+    found: list[FieldError] = []
+    fields = schedule.split()
+    if not schedule:
+        found.append(required(at))
+    elif not schedule.startswith(("@", "TZ=", "CRON_TZ=")) and len(fields) != _CRON_FIELDS:
+        message = f"expected exactly {_CRON_FIELDS} fields, found {len(fields)}: [{' '.join(fields)}]"
+        found.append(invalid(at, schedule, message))
+    template = (spec.get("jobTemplate") or {}).get("spec") or {}
+    return found + _ending(template, SPEC.child("jobTemplate").child("spec"))
+
+
+def _ending(spec: Json, path: Path) -> list[FieldError]:
+    policy = ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy")
+    if policy in ("OnFailure", "Never"):
+        return []
+    at = path.child("template").child("spec").child("restartPolicy")
+    return [required(at, 'valid values: "OnFailure", "Never"')]
+
+
+def endpoints_errors(obj: Json) -> list[FieldError]:
+    """Several ports have names."""
+    return [
+        required(Path("subsets").index(number).child("ports").index(index).child("name"))
+        for number, subset in enumerate(obj.get("subsets") or ())
+        for index, port in enumerate(subset.get("ports") or ())
+        if len(subset["ports"]) > 1 and not port.get("name")
+    ]
