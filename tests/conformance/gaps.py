@@ -44,7 +44,7 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
         "subresources-scale-custom-without-replicas",
         "subresources-scale-custom-negative",
     ),
-    "definitions of custom resources: deprecated versions, taken names, defaults for what is stored already, metadata inside objects": (
+    "definitions: deprecated versions, taken names, defaults of what is stored, metadata inside objects": (
         "customs-deprecated-version",
         "customs-definition-group-is-immutable",
         "customs-definition-names-taken",
