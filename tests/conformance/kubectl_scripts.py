@@ -370,7 +370,10 @@ BROKEN: dict[str, str] = {
     "unknown-group": "apiVersion: no.such.group/v1\nkind: Thing\nmetadata:\n  name: a\n",
     "old-version": "apiVersion: apps/v1beta1\nkind: Deployment\nmetadata:\n  name: a\n",
     "unknown-field": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ncolour: blue\n",
-    "unknown-nested-field": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers:\n  - name: a\n    image: b\n    colour: blue\n",
+    "unknown-nested-field": (
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n"
+        "spec:\n  containers:\n  - name: a\n    image: b\n    colour: blue\n"
+    ),
     "duplicate-field": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n  k: w\n",
     "number-for-text": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: 1\n",
     "text-for-number": "apiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: a\nspec:\n  replicas: three\n",
@@ -391,7 +394,10 @@ BROKEN: dict[str, str] = {
     "mount-without-volume": json.dumps(
         pod("a", containers=[{"name": "a", "image": "b", "volumeMounts": [{"name": "x", "mountPath": "/x"}]}])
     ),
-    "two-documents-one-broken": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: fine\n---\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: Not_Fine\n",
+    "two-documents-one-broken": (
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: fine\n---\n"
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: Not_Fine\n"
+    ),
     "other-namespace": "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  namespace: elsewhere\n",
     "empty": "",
     "only-comments": "# nothing here\n",

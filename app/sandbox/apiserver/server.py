@@ -113,6 +113,10 @@ class ApiServer:
         """Stop what runs in the background, and end all watches and connections."""
         self.collector.close()
         self.webhooks.abandon()
+        self.end_watches()
+
+    def end_watches(self) -> None:
+        """End all watches, as a server does that starts anew."""
         for collection in self.core.storage.collections.values():
             for sink in tuple(collection.sinks):
                 if isinstance(sink, Watcher):

@@ -1,4 +1,4 @@
-"""Subresources: status, scale, eviction, binding, ephemeral containers, resize, log, tokens, and the connecting ones."""
+"""Subresources: status, scale, eviction, binding, ephemeral containers, resize, log, tokens, connecting ones."""
 
 from typing import Any
 

@@ -1,0 +1,13 @@
+"""What the sandbox knows of schemas, discovery and columns is what the real server says."""
+
+import pytest
+
+from tests.cluster.controlplane import ControlPlane
+from tests.conformance.record import differences, recorded
+
+
+@pytest.mark.controlplane
+def test_data_is_what_the_server_says() -> None:
+    with ControlPlane(controller_manager=False) as control_plane:
+        files = recorded(lambda path, accept: control_plane.request("GET", path, accept=accept)[1])
+    assert differences(files) == []
