@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final, TypeAlias
 
 from app.sandbox.apiserver import metadata
-from app.sandbox.apiserver.rules import crds, others, pods, webhooks, workloads
+from app.sandbox.apiserver.rules import crds, others, pods, podsubresources, webhooks, workloads
 from app.sandbox.apiserver.rules.defaults import DEFAULTS, TEMPLATES, fill_in
 from app.sandbox.apiserver.strategies import Strategy
 
@@ -57,7 +57,13 @@ def _prepare_job(obj: Json) -> None:
 
 #: What a kind has beside its table of defaults and its Pod template.
 _SPECIAL: Final[Mapping[str, Strategy]] = {
-    "pods": pods.STRATEGY,
+    "pods": dataclasses.replace(
+        pods.STRATEGY,
+        part_errors={
+            "ephemeralcontainers": lambda pod, _old: podsubresources.ephemeral_errors(pod),
+            "resize": lambda pod, old: pods.STRATEGY.errors(pod) or podsubresources.resize_errors(pod, old),
+        },
+    ),
     "nodes": Strategy(keeps_status=True),
     "namespaces": Strategy(
         default=_default_namespace,
@@ -150,7 +156,7 @@ def strategy_of(qualified: str) -> Strategy:
         return special
     status = qualified in DEFAULTS and any(place.startswith("status") for place, _ in DEFAULTS[qualified])
     prepare = _with_status(qualified, special.prepare_create) if status else special.prepare_create
-    return replace(special, default=_sequence(steps), prepare_create=prepare)
+    return dataclasses.replace(special, default=_sequence(steps), prepare_create=prepare)
 
 
 def _sequence(steps: list[Change]) -> Change:

@@ -268,7 +268,7 @@ class Deleter:
             resource=call.resource,
             subresource="",
             namespace=call.namespace,
-            name=call.name,
+            name="" if call.of_many else call.name,
             obj=None,
             old=entry.obj,
             user=call.user,
@@ -279,7 +279,8 @@ class Deleter:
         if self._admission.concerns(attributes):
             await self._admission.mutate(attributes)
             await self._admission.validate(attributes)
-            if self._core.collection(call.resource).objects.get(entry.key) is not entry:
+            current = self._core.collection(call.resource).objects.get(entry.key)
+            if current is not entry and not options.dry_run:
                 raise Stale(entry.key)
 
 

@@ -41,7 +41,7 @@ class Documents:
             raise status.method_not_allowed()
         path = call.path.rstrip("/") or "/"
         if path == "/openapi/v2" and "proto-openapi" in call.headers.get("accept", ""):
-            # Clients that know version 3 only ask this when a kind is not served: nothing is known of it.
+            # Clients that know version 3 only ask for kinds that are not served: nothing is known of them.
             return Response(200, CIMultiDict({"Content-Type": _OPENAPI_2}), b"\x0a\x032.0")
         if path in _HEALTH or any(path.startswith(f"{root}/") for root in _HEALTH):
             return Response(200, CIMultiDict({"Content-Type": "text/plain; charset=utf-8"}), b"ok")

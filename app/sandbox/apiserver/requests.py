@@ -54,6 +54,8 @@ class Call:
     #: What stands after the subresource (proxy).
     rest: str = ""
     verb: str = ""
+    #: One of the objects a deletion of many is about: the request itself names none.
+    of_many: bool = False
     #: Shown to the client beside the answer.
     warnings: list[str] = field(default_factory=list)
 

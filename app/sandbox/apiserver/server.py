@@ -227,6 +227,7 @@ class ApiServer:
             namespace, _, name = entry.key.rpartition("/")
             one = Call(call.method, call.path, call.query, call.headers, b"", call.user, namespace, name)
             one.resource, one.verb, one.warnings = call.resource, "delete", call.warnings
+            one.of_many = True
             try:
                 await self.deleter.delete(one, options)
             except Refusal as refusal:

@@ -94,6 +94,8 @@ class Subresources:
         document.setdefault("kind", kind)
         document.setdefault("apiVersion", api_version)
         obj = check_types(call, document, checker, duplicates) if checker is not None else document
+        if call.namespace and isinstance(obj.get("metadata"), dict):
+            obj["metadata"].setdefault("namespace", call.namespace)
         if call.subresource == "token":
             found = service_account_token(self._core, call, obj)
         elif kind == "Binding":

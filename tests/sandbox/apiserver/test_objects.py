@@ -203,6 +203,16 @@ def test_a_bound_pod_stops_gracefully(play: Play) -> None:
     play(scenario)
 
 
+def test_a_dry_run_of_a_deletion_leaves_a_running_pod(play: Play) -> None:
+    async def scenario(client: Client, _api: ApiServer) -> None:
+        await client.create(PODS, {**pod(), "spec": {**pod()["spec"], "nodeName": "node"}}, "default")
+        for seconds in (None, 0):
+            await client.delete(PODS, "web", "default", dry_run=True, grace_period_seconds=seconds)
+        assert "deletionTimestamp" not in (await client.get(PODS, "web", "default"))["metadata"]
+
+    play(scenario)
+
+
 def test_finalizers_hold_an_object_until_they_are_gone(play: Play) -> None:
     async def scenario(client: Client, _api: ApiServer) -> None:
         await client.create(CONFIGMAPS, config(finalizers=["example.com/hold"]), "default")

@@ -15,12 +15,9 @@ from app.api.core_defaults import default_container, default_volume
 from app.api.core_validation import pod_errors
 from app.kube.fielderrors import (
     FieldError,
-    GoLiteral,
     Path,
-    duplicate,
     forbidden,
     invalid,
-    not_found,
     not_supported,
     required,
 )
@@ -46,7 +43,6 @@ _UPDATABLE: Final = ",".join(
         "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
     )
 )
-_NOT_EPHEMERAL: Final = ("lifecycle", "livenessProbe", "ports", "readinessProbe", "resizePolicy", "startupProbe")
 _MUTABLE: Final = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
 
 
@@ -191,48 +187,6 @@ def _errors(pod: Json) -> list[FieldError]:
     return spec_errors(pod["spec"], SPEC)
 
 
-def _names(spec: Json, *lists: str) -> set[str]:
-    return {container.get("name", "") for name in lists for container in spec.get(name) or ()}
-
-
-def _ephemeral_errors(pod: Json, old: Json) -> list[FieldError]:
-    """Ephemeral containers are added, never changed; they have no ports, probes, hooks and resources."""
-    spec, before = pod["spec"], old.get("spec") or {}
-    at = SPEC.child("ephemeralContainers")
-    present = {container["name"]: container for container in before.get("ephemeralContainers") or ()}
-    errors: list[FieldError] = []
-    seen = _names(spec, *_LISTS)
-    for index, container in enumerate(spec.get("ephemeralContainers") or ()):
-        here, name = at.index(index), container.get("name") or ""
-        if not name:
-            errors.append(required(here.child("name")))
-        elif name in seen:
-            errors.append(duplicate(here.child("name"), name))
-        seen.add(name)
-        if not container.get("image"):
-            errors.append(required(here.child("image")))
-        for field in _NOT_EPHEMERAL:
-            if container.get(field):
-                errors.append(forbidden(here.child(field), "cannot be set for an Ephemeral Container"))
-        target = container.get("targetContainerName")
-        if target and target not in _names(spec, *_LISTS):
-            errors.append(not_found(here.child("targetContainerName"), target))
-        if name in present and present[name] != container:
-            message = f'existing ephemeral containers "{name}" may not be changed\n'
-            errors.append(forbidden(at, message))
-    return errors
-
-
-def _resize_errors(pod: Json, old: Json) -> list[FieldError]:
-    """Resources may change, as long as the Pod stays in its class and requests stay below limits."""
-    errors = spec_errors(pod["spec"], SPEC)
-    new, before = quality_of_service(pod["spec"]), quality_of_service(old.get("spec") or {})
-    if new != before:
-        message = "Pod QOS Class may not change as a result of resizing"
-        errors.append(invalid("metadata", GoLiteral(f'"{new}"'), message))
-    return errors
-
-
 def _update_errors(pod: Json, old: Json) -> list[FieldError]:
     """Which changes of a Pod's spec are refused."""
     new, before = pod["spec"], old.get("spec") or {}
@@ -344,7 +298,6 @@ def _create_errors(pod: Json) -> list[FieldError]:
 STRATEGY: Final = Strategy(
     default=default_pod,
     create_errors=_create_errors,
-    part_errors={"ephemeralcontainers": _ephemeral_errors, "resize": _resize_errors},
     prepare_create=_prepare_create,
     errors=_errors,
     update_errors=_update_errors,

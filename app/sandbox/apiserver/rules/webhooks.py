@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from app.kube.fielderrors import FieldError, Path, duplicate, invalid, not_supported, required
 from app.kube.gotext import quote
 from app.kube.selectors import validate_selector
-from app.kube.validation import is_dns1123_subdomain
+from app.kube.validation import is_dns1123_subdomain, is_qualified_name
 from app.sandbox.apiserver.cel import CelError, compiled
 
 Json: TypeAlias = dict[str, Any]
@@ -65,7 +65,17 @@ def _hook_errors(hook: Json, at: Path) -> list[FieldError]:
     if versions and not any(version in _KNOWN_REVIEWS for version in versions):
         message = f"must include at least one of {', '.join(_KNOWN_REVIEWS)}"
         found.append(invalid(place, versions, message))
+    if hook.get("reinvocationPolicy") not in (None, "IfNeeded", "Never"):
+        found.append(not_supported(at.child("reinvocationPolicy"), hook["reinvocationPolicy"], ("IfNeeded", "Never")))
+    conditions = [condition.get("name") for condition in hook.get("matchConditions") or ()]
     for index, condition in enumerate(hook.get("matchConditions") or ()):
+        name, place = condition.get("name") or "", at.child("matchConditions").index(index).child("name")
+        if not name:
+            found.append(required(place))
+        elif name in conditions[:index]:
+            found.append(duplicate(place, name))
+        else:
+            found += [invalid(place, name, message) for message in is_qualified_name(name)]
         found += _condition_errors(condition, at.child("matchConditions").index(index))
     return found
 
