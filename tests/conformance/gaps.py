@@ -8,9 +8,7 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
         "admitting-review-of-an-update",
         "admitting-review-of-a-patch",
         "admitting-review-of-a-delete",
-        "admitting-review-of-an-eviction",
         "admitting-review-of-a-binding",
-        "admitting-review-of-a-collection-deletion",
         "admitting-condition-user",
         "admitting-defaults-before-mutating",
         "applying-containers-merge-by-name",
@@ -27,15 +25,12 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
         "admitting-bad-condition-syntax",
         "admitting-bad-condition-type",
         "admitting-bad-condition-variable",
-        "admitting-bad-condition-name",
-        "admitting-bad-condition-twice",
         "customs-definition-schema-validation-rule",
     ),
     "configurations of webhooks are checked in part": (
         "admitting-bad-service-without-name",
         "admitting-bad-service-path",
         "admitting-bad-overlapping-resources",
-        "admitting-bad-mutating-reinvocation",
     ),
     "scale-path words of a custom resource whose replicas are no number": (
         "customs-spec-text-for-spec",
@@ -74,7 +69,6 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
         "subresources-status-of-a-namespace",
         "subresources-scale-other-name",
         "subresources-ephemeral-change",
-        "subresources-resize-changes-the-class",
     ),
     "some defaults and empty fields of built-in kinds are not set": (
         "printing-object-service-headless",
@@ -92,10 +86,7 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
         "subresources-status-put",
         "subresources-status-container-statuses",
     ),
-    "the sandbox waits for the real time of this, or refuses it": (
-        "deleting-collection-dry-run",
-        "watching-too-old",
-    ),
+    "the sandbox waits for the real time of this, or refuses it": ("watching-too-old",),
 }
 
 REASONS: Final = {case: reason for reason, cases in GAPS.items() for case in cases}
