@@ -62,6 +62,8 @@ class MiniKubectl:
         parser.add_argument("-l", dest="selector", default="")
         for flag in ("--field-selector", "--grace-period", "--cascade", "--dry-run", "--raw", "--replicas", "--wait"):
             parser.add_argument(flag, default="")
+        parser.add_argument("-p", dest="patch", default="{}")
+        parser.add_argument("--type", default="strategic")
         for flag in ("--for", "--timeout"):
             parser.add_argument(flag, dest=f"{flag[2:]}_", default="")
         for flag in ("--force", "--ignore-not-found", "--no-headers", "--overwrite", "--server-side"):
@@ -141,6 +143,14 @@ class MiniKubectl:
 
     def _annotate(self, options: Any, stdin: str) -> str:
         return self._label(options, stdin, "annotations")
+
+    def _patch(self, options: Any, _stdin: str) -> str:
+        kind, name = options.words
+        names = {"json": "json-patch", "merge": "merge-patch", "strategic": "strategic-merge-patch"}
+        headers = {"Content-Type": f"application/{names[options.type]}+json"}
+        path = f"{self._collection(self._find(kind), options.namespace)}/{name}"
+        self._send("PATCH", path, json.loads(options.patch), headers=headers)
+        return f"{kind}/{name} patched\n"
 
     def _scale(self, options: Any, _stdin: str) -> str:
         kind, name = options.words

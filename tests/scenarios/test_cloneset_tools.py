@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 
+from tests.scenarios.conftest import LEVELS
 from tests.scenarios.test_cloneset import CLONE_SET, patch, pods, status_is
 from tests.scenarios.world import ROOT, World, eventually
 
+# What is tried here is kubectl itself: the sandbox's level has as much of it as needs no kubectl.
+pytestmark = pytest.mark.parametrize("world", LEVELS[1:], indirect=True)
 IMAGE = '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "nginx:1.26"}]'
 
 
