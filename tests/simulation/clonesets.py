@@ -162,7 +162,8 @@ def at_rest(obj: Json, pods: Iterable[Json]) -> Iterator[str]:
     spec, status, name = obj["spec"], obj.get("status") or {}, invariants.name(obj)
     partition = _Spec.of(obj).partition
     paused = ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("paused", False)
-    wanted = {"replicas": spec["replicas"], "readyReplicas": spec["replicas"]}
+    wanted = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), spec["replicas"])
+    wanted |= dict.fromkeys(("updatedReadyReplicas", "updatedAvailableReplicas"), status.get("updatedReplicas") or 0)
     wanted["observedGeneration"] = obj["metadata"]["generation"]
     for field, value in wanted.items():
         if (status.get(field) or 0) != value:
