@@ -56,7 +56,9 @@ class Release:
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(dict(manifest)))
 
     def may(self, verb: str, resource: str, namespace: str = "", user: str = MANAGER) -> bool:
-        """What the API server's own authorizer says (`kubectl auth can-i`)."""
+        """What the API server's own authorizer says (`kubectl auth can-i`); ``pods --subresource=exec`` names one."""
         where = ["-n", namespace] if namespace else ["--all-namespaces"]
+        resource, *subresource = resource.split()
+        where += subresource
         said = self.kubectl("auth", "can-i", verb, resource, *where, f"--as={user}", "--quiet", check=False)
         return said.returncode == 0

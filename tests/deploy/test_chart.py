@@ -274,7 +274,7 @@ def test_flags_are_the_managers(defaults: list[dict[str, Any]], tmp_path: Path) 
         ("webhookConfiguration.timeoutSeconds=31", "maximum: got 31, want 30"),
         (
             "webhookConfiguration.webhooks.mpdo\\.kb\\.io.failurePolicy=Fail",
-            'no webhook is called "mpdo.kb.io"; known are mpod',
+            'no webhook is called "mpdo.kb.io"; known are mcloneset.kb.io, mpod',
         ),
         ("installation.namespace=Kruise", "does not match pattern"),
     ],

@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from app.api.registry import KINDS
 from app.kube.admission import PolicyRule
 from app.manager.permissions import all_rules
 from tests.cluster.controlplane import ControlPlane
@@ -83,8 +84,9 @@ def test_an_upgrade_with_the_same_values_changes_nothing_and_keeps_what_others_w
         ("create", "rolebindings.rbac.authorization.k8s.io", "kube-system"),
         ("impersonate", "users", ""),
         ("create", "serviceaccounts/token", NAMESPACE),
-        ("create", "pods/exec", "shop"),
-        ("create", "pods", "shop"),
+        ("create", "pods --subresource=exec", "shop"),
+        ("create", "pods --subresource=eviction", "shop"),
+        ("create", "deployments.apps", "shop"),
         ("update", "mutatingwebhookconfigurations.admissionregistration.k8s.io/others", ""),
         ("delete", "mutatingwebhookconfigurations.admissionregistration.k8s.io", ""),
         ("patch", "customresourcedefinitions.apiextensions.k8s.io/others.example.com", ""),
@@ -133,14 +135,20 @@ def test_who_may_view_or_edit_workloads_may_do_so_with_ours(
 def test_a_release_does_not_let_its_definitions_go_by_a_value(release: Release) -> None:
     refused = release.upgrade("--set=crds.managed=false", check=False)
     assert refused.returncode != 0
-    assert f"would delete CustomResourceDefinition {DEFINITION} and every object of it" in refused.stderr
+    definitions = [kind.crd_name for kind in KINDS]
+    assert any(
+        f"would delete CustomResourceDefinition {name} and every object of it" in refused.stderr for name in definitions
+    )
     # The way out that the message names.
-    release.kubectl("annotate", "crd", DEFINITION, "meta.helm.sh/release-name-", "helm.sh/resource-policy=keep")
+    for name in definitions:
+        release.kubectl("annotate", "crd", name, "meta.helm.sh/release-name-", "helm.sh/resource-policy=keep")
     release.upgrade("--set=crds.managed=false")
-    assert "deletionTimestamp" not in release.get("crd", DEFINITION)["metadata"]
+    for name in definitions:
+        assert "deletionTimestamp" not in release.get("crd", name)["metadata"]
     release.helm("uninstall", NAME, "--no-hooks")
-    assert "deletionTimestamp" not in release.get("crd", DEFINITION)["metadata"]
-    release.kubectl("delete", "crd", DEFINITION)
+    for name in definitions:
+        assert "deletionTimestamp" not in release.get("crd", name)["metadata"]
+        release.kubectl("delete", "crd", name)
 
 
 def test_a_namespace_that_somebody_made_is_used_and_left(empty: ControlPlane) -> None:
