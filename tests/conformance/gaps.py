@@ -90,3 +90,22 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 REASONS: Final = {case: reason for reason, cases in GAPS.items() for case in cases}
+
+#: Where the real server itself does not answer alike in every run: in which order it lists managed fields of one moment
+#: and the resources of a custom group, and whether a version of a young server is too old already.
+UNSTEADY: Final = frozenset(
+    {
+        "admitting-review-of-a-scale",
+        "applying-containers-merge-by-name",
+        "applying-pod-status",
+        "discovering-custom-resources",
+        "watching-too-old",
+    }
+)
+
+#: Scripts of kubectl commands that end otherwise on the sandbox.
+KUBECTL: Final[dict[str, str]] = {
+    "apply-client-then-server-side": "managed fields are kept from the first server-side apply on only",
+    "diff": "the same: a conflict of managers is not seen",
+    "debug": "exec answers 501",
+}

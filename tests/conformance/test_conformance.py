@@ -13,7 +13,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.conformance.answers import expected
 from tests.conformance.cases import BY_SUBJECT
 from tests.conformance.compare import differences
-from tests.conformance.gaps import REASONS
+from tests.conformance.gaps import REASONS, UNSTEADY
 from tests.conformance.hooks import HookServer, hook_server
 from tests.conformance.steps import Case
 from tests.conformance.world import World
@@ -25,6 +25,13 @@ CASES = [
 KNOWN_GAPS = [
     pytest.param(*case.values, id=case.id, marks=pytest.mark.xfail(strict=True, reason=REASONS[str(case.id)]))
     if case.id in REASONS
+    else case
+    for case in CASES
+]
+
+STEADY = [
+    pytest.param(*case.values, id=case.id, marks=pytest.mark.xfail(strict=False, reason="answers vary by run"))
+    if case.id in UNSTEADY
     else case
     for case in CASES
 ]
@@ -46,7 +53,7 @@ async def test_sandbox(subject: str, case: Case, hooks: HookServer) -> None:
 
 
 @pytest.mark.controlplane
-@pytest.mark.parametrize(("subject", "case"), CASES)
+@pytest.mark.parametrize(("subject", "case"), STEADY)
 async def test_real_server(subject: str, case: Case, hooks: HookServer, control_plane: ControlPlane) -> None:
     transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig)))
     try:
@@ -62,4 +69,4 @@ async def _check(world: World, subject: str, case: Case) -> None:
 
 
 def test_gaps_are_cases() -> None:
-    assert REASONS.keys() <= {case.id for case in CASES}
+    assert REASONS.keys() | UNSTEADY <= {case.id for case in CASES}
