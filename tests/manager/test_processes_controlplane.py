@@ -45,6 +45,7 @@ def test_processes_that_die_or_hang_come_back_and_the_others_answer(
         assert re.findall(r"^(\S+) +SidecarSets ", caches, re.M) == [*WEBHOOK_PROCESSES, "reconciler"]
         controllers = re.findall(r"^(\S+): \d+ waiting", one.page(one.health, "debug/queues"), re.M)
         assert sorted(controllers) == [
+            "cloneset-controller",
             "container-launch-priority-controller",
             "pod-readiness-controller",
             "sidecarset-controller",
