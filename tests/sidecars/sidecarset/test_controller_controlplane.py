@@ -150,8 +150,8 @@ async def at_work(control_plane: ControlPlane, *, nodes: bool = True) -> AsyncIt
     )
     namespace = f"t-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, {"metadata": {"name": namespace, "labels": {"env": namespace}}})
-    pods = caches.pod_reflector(client, rng, NoMetrics(), "")
-    tasks = [reflector.run() for reflector in (*caches.common_reflectors(client, rng, NoMetrics()), pods)]
+    pods = [one for one in caches.controller_reflectors(client, rng, NoMetrics(), "") if one.store is caches.pods]
+    tasks = [reflector.run() for reflector in (*caches.common_reflectors(client, rng, NoMetrics()), *pods)]
     if nodes:
         simulated = Nodes(client, simulated_nodes(2), rng=rng, bind=True)
         await simulated.register()
