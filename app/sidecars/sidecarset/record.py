@@ -13,10 +13,10 @@ from app.api import names
 from app.api.sidecarset import SidecarSet
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
-from app.kube.expectations import is_at_least
 from app.kube.objects import ControllerRevision, decode_controller_revision
 from app.kube.resources import CONTROLLERREVISIONS
 from app.kube.store import Change, Store
+from app.pods.knownrevisions import KnownRevisions
 from app.pods.revisions import (
     Create,
     Renumber,
@@ -25,8 +25,6 @@ from app.pods.revisions import (
     RevisionPlan,
     Unchanged,
     after_clash,
-    in_order,
-    of_owner,
     plan_revision,
     revision_of,
 )
@@ -36,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 RECORDED_SET = "sidecarset"
 """The index of ControllerRevisions by the set they record."""
-PATIENCE = 60.0
-"""Seconds the cache may take to show a write of ours; after that it is believed again."""
 
 
 def by_recorded_set(revision: ControllerRevision) -> Iterable[str]:
@@ -54,37 +50,21 @@ class Recorded:
     collision_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnWrite:
-    """A revision as our write left it (None: deleted), until the cache shows that."""
-
-    set_name: str
-    revision: ControllerRevision | None
-    believed_until: float
-
-
 class RevisionRecorder:
     """Records the content of sets in ``namespace``, reading from ``store`` (with index :data:`RECORDED_SET`)."""
 
     def __init__(self, client: Client, store: Store[ControllerRevision], namespace: str) -> None:
         self._client = client
-        self._clock = client.clock
         self._store = store
         self._namespace = namespace
-        self._writes: dict[str, _OwnWrite] = {}
-        self._readings: dict[str, tuple[str, Revision]] = {}
+        self._known = KnownRevisions(client.clock)
         self._contents: dict[str, tuple[int, bytes]] = {}
 
     # ---- what is known
 
     def seen(self, change: Change[ControllerRevision]) -> None:
         """The cache shows something new: what we know better no more is dropped."""
-        metadata = change.object.metadata
-        write = self._writes.get(metadata.uid)
-        if change.new is None:
-            self._readings.pop(metadata.uid, None)
-        if write is not None and (change.new is None or _shows(change.new, write)):
-            del self._writes[metadata.uid]
+        self._known.seen(change)
 
     def forget(self, owner_uid: str) -> None:
         """A set is gone."""
@@ -92,23 +72,7 @@ class RevisionRecorder:
 
     def revisions(self, owner: SidecarSet) -> list[Revision]:
         """The set's revisions as they are by all we know, oldest first, without those of another owner (SS-75)."""
-        now = self._clock.monotonic()
-        known = {stored.metadata.uid: stored for stored in self._store.by_index(RECORDED_SET, owner.name)}
-        for uid, write in list(self._writes.items()):
-            if write.believed_until < now:
-                del self._writes[uid]
-            elif write.set_name == owner.name and write.revision is not None:
-                known[uid] = write.revision
-            elif write.set_name == owner.name:
-                known.pop(uid, None)
-        return in_order(of_owner(map(self._reading, known.values()), owner.metadata.uid))
-
-    def _reading(self, stored: ControllerRevision) -> Revision:
-        uid, version = stored.metadata.uid, stored.metadata.resource_version
-        reading = self._readings.get(uid)
-        if reading is None or reading[0] != version:
-            reading = self._readings[uid] = (version, revision_of(stored))
-        return reading[1]
+        return self._known.of(owner.name, owner.metadata.uid, self._store.by_index(RECORDED_SET, owner.name))
 
     def _content(self, owner: SidecarSet) -> bytes:
         """The set's content, printed once per generation."""
@@ -137,7 +101,7 @@ class RevisionRecorder:
             except AlreadyExists:
                 plan = after_clash(owner.name, plan, await self._existing(plan.name))
             else:
-                self._wrote(owner, created.metadata.uid, created)
+                self._known.wrote(owner.name, created.metadata.uid, created)
                 logger.info("SidecarSet %s: revision %d is %s", owner.name, plan.number, plan.name)
                 return Recorded(plan.name, collision_count)
         await self._patch(owner, plan)
@@ -150,7 +114,7 @@ class RevisionRecorder:
                 await self._client.delete(CONTROLLERREVISIONS, revision.name, self._namespace, uid=revision.uid)
             except NotFound:
                 logger.debug("SidecarSet %s: revision %s is gone already", owner.name, revision.name)
-            self._wrote(owner, revision.uid, None)
+            self._known.wrote(owner.name, revision.uid, None)
 
     async def _existing(self, name: str) -> Revision:
         return revision_of(
@@ -166,15 +130,5 @@ class RevisionRecorder:
         written = await self._client.patch(
             CONTROLLERREVISIONS, revision.name, patch, self._namespace, decode=decode_controller_revision
         )
-        self._wrote(owner, revision.uid, written)
+        self._known.wrote(owner.name, revision.uid, written)
         logger.info("SidecarSet %s: revision %s is used again as %d", owner.name, revision.name, number)
-
-    def _wrote(self, owner: SidecarSet, uid: str, revision: ControllerRevision | None) -> None:
-        self._writes[uid] = _OwnWrite(owner.name, revision, self._clock.monotonic() + PATIENCE)
-
-
-def _shows(stored: ControllerRevision, write: _OwnWrite) -> bool:
-    """Whether the cached revision is at least as new as our write; a deletion shows by its own event only."""
-    return write.revision is not None and is_at_least(
-        stored.metadata.resource_version, write.revision.metadata.resource_version
-    )

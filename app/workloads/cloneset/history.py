@@ -15,11 +15,11 @@ from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
-from app.kube.expectations import is_at_least
 from app.kube.objects import ControllerRevision, decode_controller_revision
 from app.kube.resources import CONTROLLERREVISIONS
 from app.kube.selectors import Selector
 from app.kube.store import Change, Store
+from app.pods.knownrevisions import KnownRevisions
 from app.pods.revisions import (
     Create,
     Renumber,
@@ -28,8 +28,6 @@ from app.pods.revisions import (
     RevisionPlan,
     Unchanged,
     after_clash,
-    in_order,
-    of_owner,
     plan_revision,
     revision_of,
     surplus_of_workload,
@@ -40,8 +38,6 @@ logger = logging.getLogger(__name__)
 
 OWNER: Final = "cloneset"
 """The index of objects by the uid of the CloneSet that owns them; of revisions also by :func:`ownerless`."""
-PATIENCE: Final = 60.0
-"""Seconds the cache may take to show a write of ours; after that it is believed again."""
 
 
 def ownerless(namespace: str) -> str:
@@ -97,62 +93,29 @@ def revision_patch(content: Content, owner_uid: str, revision: Revision, number:
     return patch or None
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnWrite:
-    """A revision as our write left it (None: deleted), until the cache shows that."""
-
-    owner_uid: str
-    revision: ControllerRevision | None
-    believed_until: float
-
-
 class History:
     """Reads revisions from ``store`` (with index :data:`OWNER`) and writes them."""
 
     def __init__(self, client: Client, store: Store[ControllerRevision]) -> None:
         self._client = client
-        self._clock = client.clock
         self._store = store
-        self._writes: dict[str, _OwnWrite] = {}
-        self._readings: dict[str, tuple[str, Revision]] = {}
+        self._known = KnownRevisions(client.clock)
 
     # ---- what is known
 
     def seen(self, change: Change[ControllerRevision]) -> None:
         """The cache shows something new: what we know better no more is dropped."""
-        metadata = change.object.metadata
-        write = self._writes.get(metadata.uid)
-        if change.new is None:
-            self._readings.pop(metadata.uid, None)
-        if write is not None and (change.new is None or _shows(change.new, write)):
-            del self._writes[metadata.uid]
+        self._known.seen(change)
 
     def revisions(self, owner: CloneSet, selector: Selector) -> list[Revision]:
         """CS-56: those the CloneSet controls, and those that match and nobody controls; oldest first.
 
         ``selector``: that of the CloneSet.
         """
-        uid, now = owner.metadata.uid, self._clock.monotonic()
-        stored = {found.metadata.uid: found for found in self._store.by_index(OWNER, uid)}
-        for found in self._store.by_index(OWNER, ownerless(owner.metadata.namespace)):
-            if selector.matches(found.metadata.labels):
-                stored[found.metadata.uid] = found
-        if self._writes:
-            for key, write in list(self._writes.items()):
-                if write.believed_until < now:
-                    del self._writes[key]
-                elif write.owner_uid == uid and write.revision is not None:
-                    stored[key] = write.revision
-                elif write.owner_uid == uid:
-                    stored.pop(key, None)
-        return in_order(of_owner(map(self._reading, stored.values()), uid))
-
-    def _reading(self, stored: ControllerRevision) -> Revision:
-        uid, version = stored.metadata.uid, stored.metadata.resource_version
-        reading = self._readings.get(uid)
-        if reading is None or reading[0] != version:
-            reading = self._readings[uid] = (version, revision_of(stored))
-        return reading[1]
+        uid = owner.metadata.uid
+        nobodys = self._store.by_index(OWNER, ownerless(owner.metadata.namespace))
+        matching = [found for found in nobodys if selector.matches(found.metadata.labels)]
+        return self._known.of(uid, uid, [*self._store.by_index(OWNER, uid), *matching])
 
     # ---- what is written
 
@@ -172,7 +135,7 @@ class History:
             except AlreadyExists:
                 plan = after_clash(owner.name, plan, await self._existing(owner, plan.name))
             else:
-                self._wrote(owner, created.metadata.uid, created)
+                self._known.wrote(owner.metadata.uid, created.metadata.uid, created)
                 logger.info("CloneSet %s/%s: revision %d is %s", namespace, owner.name, plan.number, plan.name)
                 return revision_of(created), collision_count
         return await self._use_again(owner, content, plan), collision_count
@@ -186,7 +149,7 @@ class History:
                 await self._client.delete(CONTROLLERREVISIONS, revision.name, namespace, uid=revision.uid)
             except NotFound:
                 logger.debug("CloneSet %s/%s: revision %s is gone already", namespace, owner.name, revision.name)
-            self._wrote(owner, revision.uid, None)
+            self._known.wrote(owner.metadata.uid, revision.uid, None)
 
     async def _existing(self, owner: CloneSet, name: str) -> Revision:
         stored = await self._client.get(
@@ -210,16 +173,6 @@ class History:
         written = await self._client.patch(
             CONTROLLERREVISIONS, revision.name, patch, namespace, decode=decode_controller_revision
         )
-        self._wrote(owner, revision.uid, written)
+        self._known.wrote(owner.metadata.uid, revision.uid, written)
         logger.info("CloneSet %s/%s: revision %s is used again as %d", namespace, owner.name, revision.name, number)
         return revision_of(written)
-
-    def _wrote(self, owner: CloneSet, uid: str, revision: ControllerRevision | None) -> None:
-        self._writes[uid] = _OwnWrite(owner.metadata.uid, revision, self._clock.monotonic() + PATIENCE)
-
-
-def _shows(stored: ControllerRevision, write: _OwnWrite) -> bool:
-    """Whether the cached revision is at least as new as our write; a deletion shows by its own event only."""
-    return write.revision is not None and is_at_least(
-        stored.metadata.resource_version, write.revision.metadata.resource_version
-    )

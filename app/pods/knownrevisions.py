@@ -1,0 +1,79 @@
+"""Revisions as they are by all we know: what the cache shows, and our own writes until it shows them.
+
+So no revision is recorded twice because a watch is behind. Every workload that keeps a history reads it through this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from app.kube.clock import Clock
+from app.kube.expectations import is_at_least
+from app.kube.objects import ControllerRevision
+from app.kube.store import Change
+from app.pods.revisions import Revision, in_order, of_owner, revision_of
+
+PATIENCE: Final = 60.0
+"""Seconds the cache may take to show a write of ours; after that it is believed again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnWrite:
+    """A revision as our write left it (None: deleted), until the cache shows that."""
+
+    owner: str
+    revision: ControllerRevision | None
+    believed_until: float
+
+
+class KnownRevisions:
+    """``owner`` is whatever the caller tells its workloads apart by: a uid, a name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._writes: dict[str, _OwnWrite] = {}
+        #: Revision's uid → its version and what was read from that.
+        self._readings: dict[str, tuple[str, Revision]] = {}
+
+    def seen(self, change: Change[ControllerRevision]) -> None:
+        """The cache shows something new: what we know better no more is dropped."""
+        metadata = change.object.metadata
+        write = self._writes.get(metadata.uid)
+        if change.new is None:
+            self._readings.pop(metadata.uid, None)
+        if write is not None and (change.new is None or _shows(change.new, write)):
+            del self._writes[metadata.uid]
+
+    def wrote(self, owner: str, uid: str, revision: ControllerRevision | None) -> None:
+        """The API server took a write of ours: this is what it left (None: a deletion)."""
+        self._writes[uid] = _OwnWrite(owner, revision, self._clock.monotonic() + PATIENCE)
+
+    def of(self, owner: str, owner_uid: str, cached: Iterable[ControllerRevision]) -> list[Revision]:
+        """Those nobody controls and those ``owner_uid`` controls, oldest first (PM-85, PM-86)."""
+        known = {stored.metadata.uid: stored for stored in cached}
+        if self._writes:
+            now = self._clock.monotonic()
+            for uid, write in list(self._writes.items()):
+                if write.believed_until < now:
+                    del self._writes[uid]
+                elif write.owner == owner and write.revision is not None:
+                    known[uid] = write.revision
+                elif write.owner == owner:
+                    known.pop(uid, None)
+        return in_order(of_owner(map(self._reading, known.values()), owner_uid))
+
+    def _reading(self, stored: ControllerRevision) -> Revision:
+        uid, version = stored.metadata.uid, stored.metadata.resource_version
+        reading = self._readings.get(uid)
+        if reading is None or reading[0] != version:
+            reading = self._readings[uid] = (version, revision_of(stored))
+        return reading[1]
+
+
+def _shows(stored: ControllerRevision, write: _OwnWrite) -> bool:
+    """Whether the cached revision is at least as new as our write; a deletion shows by its own event only."""
+    return write.revision is not None and is_at_least(
+        stored.metadata.resource_version, write.revision.metadata.resource_version
+    )
