@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.certs.issue import unexpired
+from app.certs.issue import CertificateSet, unexpired
 from app.certs.rotation import blocks, joined
 from app.kube.clock import Clock
 
-#: How long a CA that this replica does not need is left there.
+#: How long a step of a rotation is left to reach everybody, unless told otherwise: a CA that this replica does not need
+#: is left there for as long.
 STEP_SECONDS: Final = 600.0
 
 
@@ -43,3 +44,29 @@ class SharedBundle:
         if not self._others:
             return None
         return max(1.0, min(self._others.values()) + self._step - self._clock.monotonic())
+
+
+class UnannouncedSource:
+    """What all sources have in common where nobody tells us what the other replicas took from there."""
+
+    def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
+        self._clock = clock
+        self._bundle = SharedBundle(clock, step_seconds)
+
+    @property
+    def bundle(self) -> bytes:
+        """The CAs to publish, PEM."""
+        return self._bundle.text
+
+    @property
+    def next_step_in(self) -> float | None:
+        """When a CA nobody needs any more may be taken out."""
+        return self._bundle.next_step_in
+
+    def published(self, complete: bool) -> None:
+        """Nothing depends on it."""
+
+    def taken(self, found: CertificateSet, published: bytes) -> CertificateSet:
+        """The set that is served from now on; its CA goes into the bundle."""
+        self._bundle.update(found.ca_cert, published)
+        return found

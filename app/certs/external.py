@@ -13,7 +13,7 @@ import binascii
 from pathlib import Path
 from typing import Final
 
-from app.certs.bundle import STEP_SECONDS, SharedBundle
+from app.certs.bundle import STEP_SECONDS, UnannouncedSource
 from app.certs.issue import CertificateError, CertificateSet, check_pair, expiry
 from app.kube.client import Client
 from app.kube.clock import Clock
@@ -24,30 +24,16 @@ _KEYS: Final = ("ca.crt", "tls.crt", "tls.key")
 _CA_FILES: Final = ("ca.crt", "ca-cert.pem")
 
 
-class ExternalSecret:
+class ExternalSecret(UnannouncedSource):
     """A Secret that somebody else keeps, such as cert-manager."""
 
     def __init__(
         self, client: Client, clock: Clock, *, namespace: str, name: str, step_seconds: float = STEP_SECONDS
     ) -> None:
+        super().__init__(clock, step_seconds)
         self._client = client
-        self._clock = clock
         self._namespace = namespace
         self._name = name
-        self._bundle = SharedBundle(clock, step_seconds)
-
-    @property
-    def bundle(self) -> bytes:
-        """The CAs to publish, PEM."""
-        return self._bundle.text
-
-    @property
-    def next_step_in(self) -> float | None:
-        """When a CA nobody needs any more may be taken out."""
-        return self._bundle.next_step_in
-
-    def published(self, complete: bool) -> None:
-        """Nothing depends on it."""
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
         """The certificates to serve now. Raises KubeError, and CertificateError naming the key at fault."""
@@ -55,34 +41,18 @@ class ExternalSecret:
         where = f"Secret {self._namespace}/{self._name}"
         data = live.get("data") or {}
         try:
-            ca_cert, cert, key = (base64.b64decode(data.get(name, ""), validate=True) for name in _KEYS)
+            contents = [base64.b64decode(data.get(name, ""), validate=True) for name in _KEYS]
         except (binascii.Error, ValueError) as error:
             raise CertificateError(f"{where}: is not base64: {error}") from None
-        found = checked(where, self._clock, ca_cert, cert, key)
-        self._bundle.update(found.ca_cert, published)
-        return found
+        return self.taken(checked(where, self._clock, *contents), published)
 
 
-class ExternalFolder:
+class ExternalFolder(UnannouncedSource):
     """A folder where somebody else's Secret is mounted."""
 
     def __init__(self, folder: Path, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
+        super().__init__(clock, step_seconds)
         self._folder = folder
-        self._clock = clock
-        self._bundle = SharedBundle(clock, step_seconds)
-
-    @property
-    def bundle(self) -> bytes:
-        """The CAs to publish, PEM."""
-        return self._bundle.text
-
-    @property
-    def next_step_in(self) -> float | None:
-        """When a CA nobody needs any more may be taken out."""
-        return self._bundle.next_step_in
-
-    def published(self, complete: bool) -> None:
-        """Nothing depends on it."""
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
         """The certificates to serve now. Raises CertificateError naming the file at fault."""
@@ -98,9 +68,7 @@ class ExternalFolder:
                 contents.append((folder / name).read_bytes())
             except OSError as error:
                 raise CertificateError(f"{self._folder / name}: cannot be read: {error.strerror}") from None
-        found = checked(str(self._folder), self._clock, *contents)
-        self._bundle.update(found.ca_cert, published)
-        return found
+        return self.taken(checked(str(self._folder), self._clock, *contents), published)
 
 
 def checked(where: str, clock: Clock, ca_cert: bytes, cert: bytes, key: bytes) -> CertificateSet:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from app.certs.bundle import SharedBundle
+from app.certs.bundle import UnannouncedSource
 from app.certs.issue import CA_COMMON_NAME, CertificateError, CertificateSet, check_pair, expiry, fault_of, issue
 from app.kube.clock import Clock
 
@@ -20,34 +20,19 @@ KEY_FILE: Final = "tls.key"
 CA_FILE: Final = "ca-cert.pem"
 
 
-class FileCertificates:
+class FileCertificates(UnannouncedSource):
     """The certificates of a folder as a source to be asked again and again."""
 
     def __init__(self, folder: Path, hosts: tuple[str, ...], clock: Clock, renew_before: timedelta) -> None:
+        super().__init__(clock)
         self._folder = folder
         self._hosts = hosts
-        self._clock = clock
         self._renew_before = renew_before
-        self._bundle = SharedBundle(clock)
-
-    @property
-    def bundle(self) -> bytes:
-        """The CAs to publish, PEM."""
-        return self._bundle.text
-
-    @property
-    def next_step_in(self) -> float | None:
-        """When a CA nobody needs any more may be taken out."""
-        return self._bundle.next_step_in
-
-    def published(self, complete: bool) -> None:
-        """Nothing depends on it."""
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
         """The certificates to use now. Raises CertificateError."""
         found = ensure_files(self._folder, self._hosts, self._clock.now(), self._renew_before)
-        self._bundle.update(found.ca_cert, published)
-        return found
+        return self.taken(found, published)
 
 
 def ensure_files(folder: Path, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> CertificateSet:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from app.certs.bundle import STEP_SECONDS
 from app.certs.issue import CertificateError, CertificateSet, unexpired
 from app.certs.rotation import EXTRA_KEYS, Action, Observed, Rotation, carried_out, judge_for, maker_for, plan
 from app.certs.rotation import read_rotation as read
@@ -26,8 +27,6 @@ _ATTEMPTS: Final = 5
 #: Writes of the Secret at once, and per second after that: somebody who undoes them all is not fought for ever.
 _WRITES_AT_ONCE: Final = 10
 _WRITES_PER_SECOND: Final = 0.1
-#: How long a step of a rotation is left to reach everybody, unless told otherwise.
-STEP_SECONDS: Final = 600.0
 
 
 class SecretCertificates:
