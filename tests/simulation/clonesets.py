@@ -7,7 +7,7 @@ against the most generous of the specs it may have seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -175,8 +175,3 @@ def at_rest(obj: Json, pods: Iterable[Json]) -> Iterator[str]:
     least = max(0, spec["replicas"] - partition)
     if new < least and not paused:
         yield f"CloneSet {name} at rest: {new} Pods have {image}, at least {least} should"
-
-
-def values(arguments: Mapping[str, Any]) -> Json:
-    """Arguments of :func:`clone_set` without the name."""
-    return {key: value for key, value in arguments.items() if key != "name"}

@@ -11,10 +11,6 @@ from app.kube.resources import Resource
 Json = dict[str, Any]
 
 
-class Broken(AssertionError):
-    """An invariant does not hold; the text says which, when and by what."""
-
-
 class History:
     """The writes of a run. Keeps a digest of all and the text of the last ones."""
 

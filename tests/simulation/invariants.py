@@ -6,7 +6,7 @@ Each takes plain JSON as the API server holds it, and yields a sentence per brea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -16,17 +16,6 @@ from app.api import names
 Json = Mapping[str, Any]
 
 INJECTED_LIST = names.SIDECARSET_INJECTED_LIST
-
-
-def injected(pod: Json, sets: Iterable[Json]) -> Iterator[str]:
-    """A Pod that was let through has the containers of every set that the judging replica knew to match."""
-    present = {container["name"] for container in pod["spec"].get("containers") or ()}
-    for one in sets:
-        if not matches(one, pod):
-            continue
-        missing = [c["name"] for c in one["spec"].get("containers") or () if c["name"] not in present]
-        if missing:
-            yield f"Pod {pod['metadata']['name']} was let through without {', '.join(missing)} of {name(one)}"
 
 
 def matches(one: Json, pod: Json) -> bool:
