@@ -28,6 +28,8 @@ RATE: Final = 50
 PRECEDENCE: Final = int(os.environ.get("BENCH_NICE", "0"))
 #: How long a replica that was killed stays away: a kubelet's first restart comes at once, a new Pod takes some seconds.
 AWAY_SECONDS: Final = 2.0
+#: The chart's ``minReadySeconds``: a Deployment leaves a new replica this long to be known before it stops the next.
+MIN_READY_SECONDS: Final = 3.0
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
 ELECTION: Final = (
     "--leader-election-lease-duration=4s",
@@ -236,6 +238,8 @@ def rolling_update(made: Site, watch: _Watch) -> None:
         assert one.process.wait(20) == 0, one.log.read_text()[-2000:]
         made.start(host)
         watch.until(made.all_ready, f"{host} replaced")
+        ready = time.monotonic()
+        eventually(lambda ready=ready: time.monotonic() - ready > MIN_READY_SECONDS, "others know that it is ready")
 
 
 def webhook_configuration(made: Site, watch: _Watch) -> None:
