@@ -1,4 +1,4 @@
-"""What all tests share: the fixtures of the levels that need a real cluster, how hypothesis runs, what runs together."""
+"""What all tests share: fixtures of the levels that need a real cluster, how hypothesis runs, what runs together."""
 
 from pathlib import Path
 
