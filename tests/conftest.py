@@ -15,6 +15,7 @@ settings.load_profile("untimed")
 SHARING = ("scenarios",)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Of the processes that run the tests, one gets all of a file, so that what the file starts is started once."""
     for item in items:
