@@ -269,7 +269,7 @@ def _is_ca(certificate: x509.Certificate) -> bool:
 
 def _load_certificate(pem: bytes, what: str) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(pem)
+        return _read_certificate(pem)
     except ValueError:
         raise CertificateError(f"{what}: is not a PEM certificate") from None
 
@@ -281,6 +281,11 @@ def _load_key(pem: bytes, what: str) -> PrivateKeyTypes:
         raise CertificateError(f"{what}: is encrypted; give it without a passphrase") from None
     except (ValueError, UnsupportedAlgorithm):
         raise CertificateError(f"{what}: is not a PEM private key") from None
+
+
+@lru_cache(maxsize=16)
+def _read_certificate(pem: bytes) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem)
 
 
 @lru_cache(maxsize=8)

@@ -182,6 +182,7 @@ class SimulatedReplica:
 
 FLAGS = (
     "--enable-leader-election=true",
+    "--leader-election-retry-period=4s",
     "--certificate-rotation-step=60s",
     "--rest-config-qps=0",
     "--feature-gates=PodWebhook=true",
