@@ -7,6 +7,7 @@ import orjson
 import pytest
 
 from app.kube.controller import Result
+from app.kube.errors import Forbidden
 from app.kube.expectations import ScaleAction
 from app.kube.objects import decode_pod
 from app.kube.resources import ObjectKey
@@ -167,3 +168,47 @@ async def test_a_claim_concerns_its_cloneset_when_it_comes_and_goes() -> None:
     assert list(reconciler.of_claim(Change(None, found))) == [ObjectKey("moving", "web")]
     assert list(reconciler.of_claim(Change(found, found))) == []
     assert list(reconciler.of_claim(Change(found, None))) == [ObjectKey("moving", "web")]
+
+
+@pytest.mark.behaviour("CS-159", "CS-163", "CS-165")
+@pytest.mark.parametrize(
+    ("policy", "replicas", "reason", "message"),
+    [
+        ("ReCreate", 2, "FailedDelete", "failed to delete pod {pod}: no"),
+        (
+            "ReCreate",
+            3,
+            "FailedUpdatePodReCreate",
+            "failed to patch pod specified-delete {pod} for update(revision {revision}): no",
+        ),
+        (
+            "InPlaceIfPossible",
+            3,
+            "FailedUpdatePodInPlace",
+            "failed to update pod {pod} in-place(revision {revision}): no",
+        ),
+    ],
+)
+@virtual
+async def test_what_is_told_of_a_pod_whose_write_is_refused(
+    policy: str, replicas: int, reason: str, message: str
+) -> None:
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"replicas": replicas, "lifecycle": {}}
+    owner["spec"]["updateStrategy"]["rollingUpdate"]["podUpdatePolicy"] = policy
+    if replicas == 3:
+        owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    shell.show(owner)
+    shell.server.refuse = lambda request: "/pods/" in request.path and request.method != "GET"
+    with pytest.raises(Forbidden):
+        await shell.reconcile("hooked", "moving")
+    status = next(body["status"] for _, path, body in shell.server.requests if path.endswith("/hooked/status"))
+    (told,) = await shell.events(reason)
+    assert told["type"] == "Warning"
+    pod = told["message"].partition(" hooked-")[2].partition(" ")[0].rstrip(":")
+    revision = status.get("updateRevision", "")
+    assert told["message"] == message.format(pod=f"hooked-{pod}", revision=revision)
+    failed = "FailedScale" if replicas == 2 else "FailedUpdate"
+    assert {"type": failed, "status": "True", "message": "no"}.items() <= status["conditions"][-1].items()
