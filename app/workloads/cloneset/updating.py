@@ -168,13 +168,13 @@ class Updater:
                 hook = lifecycle.in_place_update if lifecycle is not None else None
                 await self._writer.set_state(uid, pod, LifecycleState.PREPARING_UPDATE, lifecycle, rearm=hook)
             case StepKind.RECREATE:
-                await self._recreate(owner, view, step, target)
+                await self._recreate(owner, memory, view, step, target)
             case StepKind.IN_PLACE:
                 return await self._in_place(owner, memory, view, step.pod, target, ordered)
         return 0.0
 
-    async def _recreate(self, owner: CloneSet, view: View, step: Step, target: Revision) -> None:
-        name = step.pod.name
+    async def _recreate(self, owner: CloneSet, memory: Memory, view: View, step: Step, target: Revision) -> None:
+        name, rolling = step.pod.name, view.settings.rolling_update
         try:
             await self._writer.mark_for_deletion(view.owner.uid, step.pod.pod)
         except KubeError as error:
@@ -189,6 +189,10 @@ class Updater:
         )
         text = f"successfully patch pod {name} specified-delete for update(revision {target.name})"
         self._writer.event(owner, "SuccessfulUpdatePodReCreate", text)
+        why = f"pods are replaced for update(revision {target.name}), not updated in-place: {step.obstacle}"
+        if rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE and memory.replaced_for != why:
+            memory.replaced_for = why
+            self._writer.event(owner, "InPlaceUpdateNotPossible", why)
 
     async def _in_place(
         self,

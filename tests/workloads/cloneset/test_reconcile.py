@@ -96,8 +96,12 @@ async def test_replaces_pods_that_cannot_be_updated_in_place() -> None:
         await cluster.settled(availableReplicas=3)
         before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
         await cluster.patch({"spec": {"template": template(hostname="other")}})
-        await cluster.settled(updatedAvailableReplicas=3, replicas=3)
+        status = await cluster.settled(updatedAvailableReplicas=3, replicas=3)
         assert not before & {pod["metadata"]["uid"] for pod in await cluster.pods()}
+        assert await cluster.events("InPlaceUpdateNotPossible") == [
+            f"pods are replaced for update(revision {status['updateRevision']}), not updated in-place: "
+            "add /spec/hostname: cannot be changed in a running Pod"
+        ]
 
 
 @virtual
