@@ -33,7 +33,6 @@ from app.kube.resources import LEASES
 from app.kube.store import Change, Store
 from app.manager.bypassed import BypassReport
 from app.manager.debug import cache_lines, queue_lines
-from app.manager.gates import FeatureGates
 from app.manager.handlers import declarations
 from app.manager.leadership import Reconciling
 from app.manager.permissions import rules_of
@@ -287,7 +286,7 @@ class Reconciler:
                 caches.for_clonesets,
                 self._cloneset_events,
                 process.rng,
-                gates=cloneset_gates(process.settings.gates),
+                gates=Gates.of(process.settings.gates.enabled),
                 counters=process.metrics.clonesets,
                 expectation_timeout=process.settings.flags.seconds("expectation-timeout"),
                 force_expectations=process.settings.gates.enabled("ForceDeleteTimeoutExpectationGate"),
@@ -315,20 +314,6 @@ def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
     except PolicyError as error:
         raise PolicyError(f"{settings.policies}/webhooks.yaml: {error}") from None
     return served(declared, settings.gates.enabled)
-
-
-def cloneset_gates(gates: FeatureGates) -> Gates:
-    """CS-176: the gates the plan of CloneSets asks."""
-    return Gates(
-        short_hash=gates.enabled("CloneSetShortHash"),
-        partition_rollback=gates.enabled("CloneSetPartitionRollback"),
-        preparing_update_as_update=gates.enabled("PreparingUpdateAsUpdate"),
-        recreate_on_claim_change=gates.enabled("RecreatePodWhenChangeVCTInCloneSetGate"),
-        budget=gates.enabled("PodUnavailableBudgetUpdateGate"),
-        env_from_metadata=gates.enabled("InPlaceUpdateEnvFromMetadata"),
-        vertical_scaling=gates.enabled("InPlaceWorkloadVerticalScaling"),
-        in_place_surge=gates.enabled("CloneSetInPlaceSurge"),
-    )
 
 
 def rate_limits(settings: Settings) -> RateLimits:
