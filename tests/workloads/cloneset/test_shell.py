@@ -181,10 +181,8 @@ def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_plac
     next_one = copy.deepcopy(found["ControllerRevision"][-1])
     next_one["metadata"] |= {"name": "hooked-next", "uid": "next"}
     next_one["data"]["spec"]["template"]["spec"]["containers"][0]["image"] += "-next"
-    own, target = (
-        revision_of(decode_controller_revision(orjson.dumps(one)))
-        for one in (found["ControllerRevision"][-1], next_one)
-    )
+    revisions = (found["ControllerRevision"][-1], next_one)
+    own, target = (revision_of(decode_controller_revision(orjson.dumps(one))) for one in revisions)
     memory, at = Memory("uid", KEY), short_hash(own.name)
     assert isinstance(memory.spec_between(at, target, [target], view), Blocked)  # nobody knows what it is made from
     assert not isinstance(memory.spec_between(at, target, [own, target], view), Blocked)
