@@ -87,6 +87,8 @@ class Promises:
 
     def __init__(self) -> None:
         self._specs: dict[str, list[_Spec]] = {}
+        #: When users took Pods, by CloneSet: the manager may not know it yet.
+        self._lost: dict[str, list[float]] = {}
 
     def asked(self, at: float, obj: Json) -> None:
         """A CloneSet was created or changed."""
@@ -99,12 +101,17 @@ class Promises:
             known[-1] = _Spec(last.replicas, last.partition, last.max_unavailable, last.max_surge, at)
         known.append(spec)
 
-    def broken_by(self, at: float, before: Json | None, after: Json | None, pods: Iterable[Json]) -> Iterator[str]:
+    def broken_by(
+        self, at: float, before: Json | None, after: Json | None, pods: Iterable[Json], *, by_user: bool
+    ) -> Iterator[str]:
         """What a write of a Pod breaks; ``pods`` are all as they are after it."""
         pod = after if after is not None else before
         uid = invariants.owner_of(pod) if pod is not None else ""
         specs = [spec for spec in self._specs.get(uid, ()) if spec.until is None or at - spec.until <= STALE_SECONDS]
         if pod is None or not specs:
+            return
+        if by_user:
+            self._lost.setdefault(uid, []).append(at)
             return
         mine = [one for one in pods if invariants.owner_of(one) == uid]
         name = invariants.name(pod)
@@ -115,7 +122,8 @@ class Promises:
                 yield f"Pod {name} is one too many: {len(active)} are active, {most} are the most ever asked for"
         elif after is not None and is_taken(before, after) and is_available(before):
             available = sum(is_available(one) for one in mine)
-            least = min(spec.replicas - spec.max_unavailable for spec in specs)
+            lost = sum(at - when <= STALE_SECONDS for when in self._lost.get(uid, ()))
+            least = min(spec.replicas - spec.max_unavailable for spec in specs) - lost
             if available < least:
                 yield f"Pod {name} was taken: {available} are available, {least} are the least ever asked for"
         yield from self._partition(before, after, active, specs)

@@ -73,6 +73,29 @@ def weather(rng: Random) -> Weather:
     )
 
 
+class CountingTransport:
+    """Tells of writes that changed nothing. ``revision``: that of the store's last change."""
+
+    def __init__(self, inner: Transport, revision: Callable[[], int], wasted: Callable[[Request], None]) -> None:
+        self._inner = inner
+        self._revision = revision
+        self._wasted = wasted
+        self.stream = inner.stream
+        self.close = inner.close
+
+    async def request(self, request: Request) -> Response:
+        """Pass it on."""
+        if request.method not in ("PUT", "PATCH") or "/leases/" in request.path or "dryRun" in request.query:
+            return await self._inner.request(request)
+        before = self._revision()
+        response = await self._inner.request(request)
+        if response.status == 200:
+            version = orjson.loads(response.body)["metadata"].get("resourceVersion", "")
+            if version.isdigit() and int(version) <= before:
+                self._wasted(request)
+        return response
+
+
 class FaultyTransport:
     """A client's connection through the weather. ``kill`` ends the client's process; None: it cannot be killed."""
 
@@ -145,6 +168,9 @@ class FaultyTransport:
             await self._clock.sleep(rng.expovariate(300.0))
             if rng.random() < weather.watch_stalls:
                 await self._clock.sleep(rng.choice((2.0, 20.0, 150.0)))
+                if rng.random() < 0.3:  # so long behind that what was missed is not told any more
+                    yield _EXPIRED
+                    return
             self._check(info)
             if rng.random() < weather.watch_ends:
                 if rng.random() < 0.5:
@@ -181,6 +207,9 @@ def status(code: int, reason: str, message: str, headers: dict[str, str] | None 
     """A refusal as API servers word it."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return Response(code, CIMultiDict(headers or {}), orjson.dumps(body | {"message": message}))
+
+
+_EXPIRED = orjson.dumps({"type": "ERROR", "object": orjson.loads(status(410, "Expired", "too old").body)}) + b"\n"
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
