@@ -3,24 +3,6 @@
 from typing import Final
 
 GAPS: Final[dict[str, tuple[str, ...]]] = {
-    "the sandbox does not show managed fields before an object's first apply, and tells fewer of them": (
-        "admitting-review-of-a-create",
-        "admitting-review-of-an-update",
-        "admitting-review-of-a-patch",
-        "admitting-review-of-a-delete",
-        "admitting-review-of-a-binding",
-        "admitting-condition-user",
-        "admitting-defaults-before-mutating",
-        "applying-containers-merge-by-name",
-        "applying-pod-status",
-        "applying-custom-status",
-        "applying-through-post",
-        "patching-patch-manager",
-        "reading-get-metadata-managed",
-        "writing-create-config-map",
-        "writing-create-manager-from-query",
-        "writing-create-manager-from-agent",
-    ),
     "rules and conditions written in CEL are not checked for types when they are registered": (
         "admitting-bad-condition-syntax",
         "admitting-bad-condition-type",
@@ -51,7 +33,6 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
         "applying-body-yaml-duplicate",
         "applying-body-yaml-two",
         "applying-duplicate-key",
-        "applying-custom",
         "applying-custom-refused",
         "printing-wrong-deployment-empty",
         "printing-wrong-stateful-set-empty",
@@ -71,6 +52,8 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
         "subresources-ephemeral-change",
     ),
     "some defaults and empty fields of built-in kinds are not set": (
+        "admitting-defaults-before-mutating",
+        "applying-pod-status",
         "printing-object-service-headless",
         "printing-object-endpoints",
         "printing-object-claim",
@@ -86,22 +69,9 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
         "subresources-status-put",
         "subresources-status-container-statuses",
     ),
-    "the sandbox waits for the real time of this, or refuses it": ("watching-too-old",),
 }
 
 REASONS: Final = {case: reason for reason, cases in GAPS.items() for case in cases}
-
-#: Where the real server itself does not answer alike in every run: in which order it lists managed fields of one moment
-#: and the resources of a custom group, and whether a version of a young server is too old already.
-UNSTEADY: Final = frozenset(
-    {
-        "admitting-review-of-a-scale",
-        "applying-containers-merge-by-name",
-        "applying-pod-status",
-        "discovering-custom-resources",
-        "watching-too-old",
-    }
-)
 
 #: Scripts of kubectl commands that end otherwise on the sandbox.
 KUBECTL: Final[dict[str, str]] = {

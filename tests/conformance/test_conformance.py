@@ -13,7 +13,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.conformance.answers import expected
 from tests.conformance.cases import BY_SUBJECT
 from tests.conformance.compare import differences
-from tests.conformance.gaps import REASONS, UNSTEADY
+from tests.conformance.gaps import REASONS
 from tests.conformance.hooks import HookServer, hook_server
 from tests.conformance.steps import Case
 from tests.conformance.world import World
@@ -29,13 +29,6 @@ KNOWN_GAPS = [
     for case in CASES
 ]
 
-STEADY = [
-    pytest.param(*case.values, id=case.id, marks=pytest.mark.xfail(strict=False, reason="answers vary by run"))
-    if case.id in UNSTEADY
-    else case
-    for case in CASES
-]
-
 
 @pytest.fixture
 async def hooks() -> AsyncIterator[HookServer]:
@@ -47,13 +40,15 @@ async def hooks() -> AsyncIterator[HookServer]:
 async def test_sandbox(subject: str, case: Case, hooks: HookServer) -> None:
     api = ApiServer(clock=SystemClock(), rng=Random(1))
     try:
-        await _check(World(api.transport(), real=False, hooks=hooks, compact=api.compact), subject, case)
+        await _check(
+            World(api.transport("kubernetes-admin", managed_fields=True), real=False, hooks=hooks), subject, case
+        )
     finally:
         api.close()
 
 
 @pytest.mark.controlplane
-@pytest.mark.parametrize(("subject", "case"), STEADY)
+@pytest.mark.parametrize(("subject", "case"), CASES)
 async def test_real_server(subject: str, case: Case, hooks: HookServer, control_plane: ControlPlane) -> None:
     transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig)))
     try:
@@ -69,4 +64,4 @@ async def _check(world: World, subject: str, case: Case) -> None:
 
 
 def test_gaps_are_cases() -> None:
-    assert REASONS.keys() | UNSTEADY <= {case.id for case in CASES}
+    assert REASONS.keys() <= {case.id for case in CASES}

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 from app.kube.fielderrors import required
 from app.sandbox.apiserver import applying, status
-from app.sandbox.apiserver.applying import APPLY, Manager
 from app.sandbox.apiserver.bodies import parse_yaml
 from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.managing import APPLY, Manager, read_managers
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.typecheck import Reader, WrongType
@@ -26,8 +26,6 @@ def apply_transform(core: Core, call: Call, field: Field | None, reader: Reader 
     shown = _shown(call, applied)
     force = call.query.get("force", "").lower() in ("1", "t", "true")
     manager = Manager(call.query["fieldManager"], APPLY, call.resource.api_version, call.subresource, core.now())
-    entry = core.collection(call.resource).objects.get(call.key)
-    writers = entry.writers if entry is not None else None
 
     def change(old: Json | None) -> Json:
         live: Json = fresh(old) if old is not None else {}
@@ -39,9 +37,9 @@ def apply_transform(core: Core, call: Call, field: Field | None, reader: Reader 
             applied["metadata"].pop("resourceVersion", None)
             managers: list[Manager] = []
         elif "managedFields" in live["metadata"]:
-            managers = applying.read_managers(live)
+            managers = read_managers(live)
         else:
-            managers = applying.first_managers(live, writers, call.resource.api_version, field, core.now())
+            managers = applying.first_managers(live, call.resource.api_version, field, core.now())
         found = applying.apply(live, applied, field, managers, manager, force=force)
         found["kind"], found["apiVersion"] = call.resource.kind, call.resource.api_version
         if reader is None:

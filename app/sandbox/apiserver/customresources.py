@@ -154,6 +154,7 @@ class CustomResources:
             self._core.registry.remove(crd["spec"]["group"], crd["spec"]["names"]["plural"])
             if verb != "delete" and _is_true(crd, "Established"):
                 self._core.registry.add(custom_rows(crd))
+                self._core.storage.begin(entry.key)
             self._changed()
             if verb != "delete":
                 asyncio.get_running_loop().call_soon(self._settle, entry.key)

@@ -45,7 +45,7 @@ class HookCaller:
         shown = f'Post "{url}?timeout={int(seconds)}s"'
         name = _service_name(parts.hostname or "")
         try:
-            local = self.local.get(name) or self.local.get(parts.netloc)
+            local = self._local(url)
             if local is not None:
                 status, answer = await self.clock.wait_for(local(parts.path, body), seconds)
             else:
@@ -69,6 +69,14 @@ class HookCaller:
         if not isinstance(found, dict):
             raise CallFailed(f"failed to call webhook: {_not_an_object(golang.json_type(found))}")
         return found
+
+    def is_local(self, url: str) -> bool:
+        """Whether a hook answers in this process."""
+        return self._local(url) is not None
+
+    def _local(self, url: str) -> Local | None:
+        parts = urlsplit(url)
+        return self.local.get(_service_name(parts.hostname or "")) or self.local.get(parts.netloc)
 
     async def _post(self, url: str, service: str, ca_bundle: str, body: bytes, seconds: float) -> tuple[int, bytes]:
         parts = urlsplit(url)

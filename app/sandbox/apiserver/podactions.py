@@ -8,11 +8,12 @@ from app.kube.fielderrors import forbidden, not_supported, required
 from app.kube.gotext import quote
 from app.kube.selectors import compile_selector
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.attributes import Attributes, Kinds
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.storage import Entry
-from app.sandbox.apiserver.writing import Attributes, Kinds, Writer, fresh
+from app.sandbox.apiserver.writing import Writer, fresh
 
 Json: TypeAlias = dict[str, Any]
 

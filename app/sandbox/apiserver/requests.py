@@ -56,6 +56,8 @@ class Call:
     verb: str = ""
     #: One of the objects a deletion of many is about: the request itself names none.
     of_many: bool = False
+    #: Whether the client sees managed fields.
+    managed: bool = True
     #: Shown to the client beside the answer.
     warnings: list[str] = field(default_factory=list)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from app.kube.selectors import SelectorError, to_query
+from app.sandbox.apiserver.fieldsets import has
 from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.managing import Managed
 
 Json: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[str, ...]
@@ -78,3 +80,14 @@ def scaled(obj: Json, scale: Mapping[str, Any], paths: ScalePaths) -> Json:
     if version:
         obj["metadata"]["resourceVersion"] = version
     return obj
+
+
+def scale_managed(managed: Managed | None, paths: ScalePaths) -> Managed | None:
+    """Who manages the replicas, as a Scale says it."""
+    path = tuple(f"f:{name}" for name in paths.wanted)
+    found = [
+        replace(one, api_version="autoscaling/v1", fields={"f:spec": {"f:replicas": {}}})
+        for one in (managed.managers if managed is not None else ())
+        if has(one.fields or {}, path)
+    ]
+    return Managed(found) if found else None

@@ -85,9 +85,14 @@ class ApiServer:
         for name in _NAMESPACES:
             self._make_namespace(name)
 
-    def transport(self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)) -> Transport:
-        """A client's connection, in process, as this user."""
-        return InProcessTransport(self, User(user, (*groups, "system:authenticated")))
+    def transport(
+        self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",), *, managed_fields: bool = False
+    ) -> Transport:
+        """A client's connection, in process, as this user.
+
+        ``managed_fields``: the client sees them, which costs something; nobody in process looks at them.
+        """
+        return InProcessTransport(self, User(user, (*groups, "system:authenticated")), managed=managed_fields)
 
     def on_write(self, callback: OnWrite) -> None:
         """Call back after every committed write, in the order of the commits."""
@@ -242,7 +247,7 @@ class ApiServer:
             except Refusal as refusal:
                 if refusal.code != 404:
                     raise
-        form = ObjectForm(call.resource)
+        form = ObjectForm(call.resource, managed=call.managed)
         return Response(200, _headers(_JSON, call.warnings), form.listing(entries, metadata))
 
     async def _list(self, call: Call) -> Response:
@@ -267,17 +272,19 @@ class ApiServer:
                     error = invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
                     raise status.bad_request(f"Unable to convert to Table as requested: {error}")
                 table = self.catalog.table(call.resource)
-                return TableForm(table, self.core.clock, accepted.version, include, headers_once=watching)
+                version, managed = accepted.version, call.managed
+                return TableForm(table, self.core.clock, version, include, managed=managed, headers_once=watching)
             case "metadata":
-                return MetadataForm(accepted.version)
-        return ObjectForm(call.resource)
+                return MetadataForm(accepted.version, managed=call.managed)
+        return ObjectForm(call.resource, managed=call.managed)
 
     async def _object(self, call: Call, entry: Entry, code: int = 200) -> Response:
         if entry.api_version != call.resource.api_version:
             [entry] = await self.versions.shown(call.resource, [entry])
         accepted = negotiate(call.headers.get("accept", ""), go_type=_go_type(call))
         if accepted.shape == "object" and not accepted.yaml:
-            return Response(code, _headers(_JSON, call.warnings), entry.raw)
+            raw = entry.full_raw if call.managed else entry.raw
+            return Response(code, _headers(_JSON, call.warnings), raw)
         return _response(code, call, accepted, self._form(call, accepted).encode(entry))
 
 

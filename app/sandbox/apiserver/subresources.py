@@ -18,11 +18,12 @@ from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.deleting import Deleter
 from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.managing import with_managed
 from app.sandbox.apiserver.patching import patch_type, transform
 from app.sandbox.apiserver.podactions import PodActions, only_ephemeral, only_resources
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.reviews import review
-from app.sandbox.apiserver.scaling import paths_of, scale_of, scaled
+from app.sandbox.apiserver.scaling import paths_of, scale_managed, scale_of, scaled
 from app.sandbox.apiserver.storage import Entry
 from app.sandbox.apiserver.tokens import service_account_token
 from app.sandbox.apiserver.writing import Transform, Writer, fresh
@@ -130,7 +131,7 @@ class Subresources:
     async def _scale(self, call: Call) -> Response:
         resource, paths = call.resource, paths_of(call.resource)
         if call.verb == "get":
-            return _scale_response(scale_of(self._core.entry(call).obj, paths))
+            return _scale_response(call, self._core.entry(call))
         if call.verb not in ("update", "patch"):
             raise status.method_not_allowed()
         wanted: Json | None = None
@@ -149,7 +150,7 @@ class Subresources:
             return scaled(fresh(old), scale, paths)
 
         entry, _ = await self._writer.update(call, change)
-        return _scale_response(scale_of(entry.obj, paths))
+        return _scale_response(call, entry)
 
     def _patched_scale(self, call: Call, scale: Json) -> Json:
         kind = patch_type(call)
@@ -241,7 +242,11 @@ def _check_scale(resource: ResourceType, name: str, scale: Json) -> None:
         raise status.invalid_kind("autoscaling", "Scale", name or resource.kind, errors)
 
 
-def _scale_response(scale: Json) -> Response:
+def _scale_response(call: Call, entry: Entry) -> Response:
+    paths = paths_of(call.resource)
+    scale = scale_of(entry.obj, paths)
+    if call.managed:
+        scale = with_managed(scale, scale_managed(entry.managed, paths))
     return Response(200, _json_headers(), orjson.dumps(scale) + b"\n")
 
 

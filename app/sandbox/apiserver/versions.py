@@ -35,7 +35,8 @@ class Versions:
         if missing:
             objects = await self.convert(resource, [entry.obj for entry in missing], wanted)
             for entry, obj in zip(missing, objects, strict=True):
-                entry.converted = {**(entry.converted or {}), wanted: Entry(entry.key, obj, entry.revision)}
+                shown = Entry(entry.key, obj, entry.revision, entry.managed)
+                entry.converted = {**(entry.converted or {}), wanted: shown}
         return [
             entry if entry.api_version == wanted else (entry.converted or {}).get(wanted, entry) for entry in entries
         ]

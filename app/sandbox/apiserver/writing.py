@@ -7,8 +7,8 @@ others may write; then the steps are taken again from the newest state, as a rea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -16,12 +16,14 @@ from app.kube.client import PatchType
 from app.kube.fielderrors import FieldError, GoLiteral, invalid
 from app.sandbox.apiserver import metadata as meta
 from app.sandbox.apiserver import status
-from app.sandbox.apiserver.applying import UPDATE, Manager, after_update
+from app.sandbox.apiserver.attributes import Admission, Attributes, Kinds
 from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.fieldsets import empty_object
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.requests import Call, User
-from app.sandbox.apiserver.scaling import paths_of, scale_of, scaled
-from app.sandbox.apiserver.schemas import Field
+from app.sandbox.apiserver.managing import UPDATE, Managed, Manager, change_of, managers_of
+from app.sandbox.apiserver.requests import Call
+from app.sandbox.apiserver.scaling import paths_of, scale_managed, scale_of, scaled
+from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.storage import Entry, Stale
 from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
 from app.sandbox.apiserver.versions import Versions
@@ -32,53 +34,6 @@ Transform: TypeAlias = Callable[[Json | None], Json]
 
 _NAME_ATTEMPTS: Final = 8
 _UPDATE_ATTEMPTS: Final = 20
-
-
-@dataclass(slots=True)
-class Attributes:
-    """A write as admission sees it. ``obj`` may be replaced by mutating admission."""
-
-    operation: str
-    resource: ResourceType
-    subresource: str
-    namespace: str
-    name: str
-    obj: Json | None
-    old: Json | None
-    user: User
-    dry_run: bool
-    options: Json
-    warnings: list[str]
-    #: The kind of what is posted to a subresource, where it is not that of the resource.
-    kind: Json | None = None
-
-
-class Admission(Protocol):
-    """What may change or refuse a write before it is committed."""
-
-    async def mutate(self, attributes: Attributes) -> None:
-        """Change ``attributes.obj`` (by putting another there), or refuse."""
-        ...
-
-    async def validate(self, attributes: Attributes) -> None:
-        """Refuse what must not be."""
-        ...
-
-    def concerns(self, attributes: Attributes) -> bool:
-        """Whether there is anything to ask; saves the copies that asking needs."""
-        ...
-
-
-class Kinds(Protocol):
-    """What is known of kinds beyond their row: strategies, and the reading of bodies."""
-
-    def strategy(self, resource: ResourceType) -> Strategy:
-        """How objects of the resource are written."""
-        ...
-
-    def schema(self, resource: ResourceType) -> Field | None:
-        """The type of its objects."""
-        ...
 
 
 class Writer:
@@ -104,6 +59,7 @@ class Writer:
         if resource.custom is not None:
             call.warnings.extend(meta.finalizer_warnings(metadata))
         attributes = self._attributes(call, "CREATE", metadata.get("name") or "", obj, None)
+        attributes.managed = self._created_by(call, obj)
         await self._mutate(attributes)
         if attributes.obj is None:  # pragma: no cover  # webhooks cannot take an object away
             raise status.internal("admission left no object")
@@ -121,7 +77,8 @@ class Writer:
             attributes.obj, attributes.name = obj, name
             await self._validate(attributes)
             try:
-                return self._commit_create(call, await self._versions.stored(call.resource, obj))
+                stored = await self._versions.stored(call.resource, obj)
+                return self._commit_create(call, stored, attributes.managed)
             except Stale:
                 if generated and attempt < _NAME_ATTEMPTS - 1:
                     continue
@@ -150,7 +107,7 @@ class Writer:
         if errors:
             raise status.invalid(resource, metadata.get("name") or "", errors)
 
-    def _commit_create(self, call: Call, obj: Json) -> Entry:
+    def _commit_create(self, call: Call, obj: Json, managed: Managed | None) -> Entry:
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
             raise status.plain_error("resourceVersion should not be set on objects to be created")
@@ -159,10 +116,8 @@ class Writer:
         if call.dry_run:
             if key in collection.objects:
                 raise Stale(key)
-            return Entry(key, _ordered(call.resource, obj), self._core.storage.revision)
-        entry = self._core.storage.create(collection, key, _ordered(call.resource, obj))
-        entry.writers = {(call.field_manager, ""): metadata["creationTimestamp"]}
-        return entry
+            return Entry(key, _ordered(call.resource, obj), self._core.storage.revision, managed)
+        return self._core.storage.create(collection, key, _ordered(call.resource, obj), managed)
 
     # ---- update
 
@@ -182,10 +137,11 @@ class Writer:
                     raise status.not_found(resource, call.name)
                 obj = transform(None)
                 return await self.create(call, obj), True
-            old = (await self._versions.shown(resource, [entry]))[0].obj
+            shown = (await self._versions.shown(resource, [entry]))[0]
+            old = shown.obj
             if uid and old["metadata"].get("uid") != uid:
                 raise status.conflict(resource, call.name, _uid_mismatch(call, uid, old["metadata"].get("uid", "")))
-            obj = transform(old)
+            obj = transform(shown.full if _speaks_of_managers(call) else old)
             try:
                 return await self._update(call, entry, obj, old), False
             except Stale:
@@ -201,9 +157,13 @@ class Writer:
         version = str(metadata.get("resourceVersion") or "")
         if version and not version.isdigit():
             raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        given = metadata.pop("managedFields", None)
         strategy.default(obj)
         keep_outside(call, obj, old)
         attributes = self._attributes(call, "UPDATE", call.name, obj, old)
+        attributes.old_managed = entry.managed
+        attributes.managed = self._updated_by(call, entry.managed, given, obj, old)
+        managed = attributes.managed
         view = _scale_view if call.subresource == "scale" else None
         if view is not None:
             view(attributes)
@@ -211,7 +171,7 @@ class Writer:
         if view is not None:
             obj = scaled(obj, attributes.obj or {}, paths_of(resource))
         elif attributes.obj is not None:
-            obj = attributes.obj
+            obj, managed = attributes.obj, attributes.managed
         metadata = _metadata(obj)
         if not version:
             if not resource.unconditional_update:
@@ -224,12 +184,12 @@ class Writer:
             raise status.conflict(resource, call.name)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._prepare_update(call, obj, old)
-        self._note_manager(call, obj, old)
         attributes.obj, attributes.old = obj, old
+        attributes.managed, attributes.old_managed = managed, entry.managed
         if view is not None:
             view(attributes)
         await self._validate(attributes)
-        return self._commit_update(call, entry, await self._versions.stored(resource, obj))
+        return self._commit_update(call, entry, await self._versions.stored(resource, obj), managed)
 
     def _prepare_update(self, call: Call, obj: Json, old: Json) -> None:
         resource = call.resource
@@ -251,16 +211,40 @@ class Writer:
         if errors:
             raise status.invalid(resource, call.name, errors)
 
-    def _note_manager(self, call: Call, obj: Json, old: Json) -> None:
-        """Keep managed fields true after a write that is no apply, once an object has them."""
-        if call.headers.get("content-type", "").startswith(PatchType.APPLY):
-            return
-        if "managedFields" in old["metadata"]:
-            api_version, now = call.resource.api_version, self._core.now()
-            manager = Manager(call.field_manager, UPDATE, api_version, call.subresource, now)
-            after_update(old, obj, self._kinds.schema(call.resource), manager)
-        else:
-            obj["metadata"].pop("managedFields", None)
+    # ---- managed fields
+
+    def _manager(self, call: Call) -> Manager:
+        return Manager(call.field_manager, UPDATE, call.resource.api_version, call.subresource, self._core.now())
+
+    def _created_by(self, call: Call, obj: Json) -> Managed | None:
+        """Who manages a new object: what admission adds belongs to nobody."""
+        given = managers_of(obj["metadata"].pop("managedFields", None))
+        if _is_apply(call):
+            return Managed(given)
+        field, has_status = self._kinds.schema(call.resource), call.resource.has_status
+        manager = self._manager(call)
+        if not given:
+            return Managed.created(manager, field, orjson.dumps(obj), has_status=has_status)
+        change = change_of(empty_object(field), obj, field, manager, has_status=has_status)
+        return Managed(given) if change is None else Managed(given).changed(change)
+
+    def _updated_by(self, call: Call, current: Managed | None, given: Any, obj: Json, old: Json) -> Managed | None:
+        """Who manages an object after an update.
+
+        ``given``: what the client says of it, which counts; an empty entry ends the account.
+        """
+        if _is_apply(call):
+            return Managed(managers_of(given))
+        if given is not None and not call.subresource:
+            if managers := managers_of(given):
+                current = Managed(managers)
+            elif given == [{}]:
+                return None
+        if current is None:
+            return None
+        field, has_status = self._kinds.schema(call.resource), call.resource.has_status
+        change = change_of(old, obj, field, self._manager(call), has_status=has_status)
+        return current if change is None else current.changed(change)
 
     def _spec_errors(self, call: Call, strategy: Strategy, obj: Json, old: Json) -> list[FieldError]:
         custom = call.resource.custom is not None
@@ -275,23 +259,21 @@ class Writer:
             errors = [error for error in errors if str(error) not in known]
         return errors + strategy.update_errors(obj, old)
 
-    def _commit_update(self, call: Call, entry: Entry, obj: Json) -> Entry:
+    def _commit_update(self, call: Call, entry: Entry, obj: Json, managed: Managed | None) -> Entry:
         collection = self._core.collection(call.resource)
         if collection.objects.get(entry.key) is not entry:
             raise Stale(entry.key)
         obj = _ordered(call.resource, obj)
         old = entry.obj
         if call.dry_run:
-            return Entry(entry.key, obj, entry.revision)
+            return Entry(entry.key, obj, entry.revision, managed)
         if _complete(obj, old):
             # Watchers are told of the object as it was stored last: still with its finalizers.
             self._core.storage.delete(collection, entry, old)
-            return Entry(entry.key, obj, entry.revision)
-        if obj == old:
+            return Entry(entry.key, obj, entry.revision, managed)
+        if obj == old and (managed is entry.managed or (managed is not None and managed.same(entry.managed))):
             return entry  # nothing changed: no new version, no event
-        found = self._core.storage.update(collection, entry, obj)
-        found.writers = {**(entry.writers or {}), (call.field_manager, call.subresource): self._core.now()}
-        return found
+        return self._core.storage.replace(collection, entry, obj, managed)
 
     # ---- admission
 
@@ -300,6 +282,9 @@ class Writer:
         attributes = self._attributes(call, "CREATE", name, obj, None)
         group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
         attributes.kind = {"group": group, "version": version, "kind": obj.get("kind", "")}
+        manager = replace(self._manager(call), api_version=obj.get("apiVersion", ""))
+        field = kind_field(manager.api_version, obj.get("kind", ""))
+        attributes.managed = Managed.created(manager, field, orjson.dumps(obj), has_status=False)
         await self._mutate(attributes)
         await self._validate(attributes)
 
@@ -341,7 +326,18 @@ def _scale_view(attributes: Attributes) -> None:
     paths = paths_of(attributes.resource)
     attributes.obj = scale_of(attributes.obj or {}, paths)
     attributes.old = scale_of(attributes.old or {}, paths)
+    attributes.managed = scale_managed(attributes.managed, paths)
+    attributes.old_managed = scale_managed(attributes.old_managed, paths)
     attributes.kind = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+
+
+def _is_apply(call: Call) -> bool:
+    return call.headers.get("content-type", "").startswith(PatchType.APPLY)
+
+
+def _speaks_of_managers(call: Call) -> bool:
+    """Whether a patch is laid on managed fields too."""
+    return call.method == "PATCH" and (_is_apply(call) or b"managedFields" in call.body)
 
 
 def keep_outside(call: Call, obj: Json, old: Json) -> None:
