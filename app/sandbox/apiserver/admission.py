@@ -38,7 +38,7 @@ from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Entry
 from app.sandbox.apiserver.typecheck import WrongType
 from app.sandbox.apiserver.versions import Versions
-from app.sandbox.apiserver.writing import fresh
+from app.sandbox.apiserver.writesteps import fresh
 
 Json: TypeAlias = dict[str, Any]
 

@@ -6,7 +6,7 @@ object from before the time of apply.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
@@ -52,9 +52,19 @@ def check_applied(applied: Json, field: Field | None, shown: str) -> None:
 
 
 def apply(
-    live: Json, applied: Json, field: Field | None, managers: list[Manager], applier: Manager, *, force: bool
+    live: Json,
+    applied: Json,
+    field: Field | None,
+    managers: list[Manager],
+    applier: Manager,
+    *,
+    force: bool,
+    handed_over: Set[tuple[Step, ...]] = frozenset(),
 ) -> Json:
-    """The object after an apply, with its managed fields. Refuses conflicts unless ``force`` takes fields over."""
+    """The object after an apply, with its managed fields. Refuses conflicts unless ``force`` takes fields over.
+
+    ``handed_over``: fields that may be taken from whoever manages them.
+    """
     fields = without_system(fields_of(field, applied), status=not applier.subresource)
     if applier.subresource == "status":
         custom = field is None or not field.type_name
@@ -62,8 +72,9 @@ def apply(
             key: below for key, below in fields.items() if key == "f:status" or (key == "f:metadata" and not custom)
         }
     conflicts = _conflicts(live, applied, field, managers, applier, fields)
-    if conflicts and not force:
-        raise _refused(conflicts)
+    refused = [(one, path) for one, path in conflicts if path not in handed_over]
+    if refused and not force:
+        raise _refused(refused)
     taken: dict[tuple[str, str, str, str], set[tuple[Step, ...]]] = {}
     for manager, path in conflicts:
         taken.setdefault(manager.identity, set()).add(path)
@@ -81,8 +92,8 @@ def apply(
             if not touches(fields, path) and not any(touches(one.fields or {}, path) for one in others)
         }
         result = pruned(field, result, gone) if gone else result
-    if before is not None and before.fields == fields and result == live and not conflicts:
-        applier = replace(applier, time=before.time)
+    if result == live:  # nothing was written: nothing says when
+        applier = replace(applier, time=before.time if before is not None else "")
     result = {**result, "metadata": dict(result.get("metadata") or {})}
     write_managers(result, [*others, replace(applier, fields=fields)])
     return result

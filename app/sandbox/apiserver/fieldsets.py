@@ -291,30 +291,51 @@ def check_declared(field: Field | None, value: Any, path: str = "") -> list[str]
         found += _list_problems(field, value, path)
     elif field is not None and value is not None and field.type in (FieldType.OBJECT, FieldType.MAP, FieldType.LIST):
         return [f"{path}: expected {_word(field)}, got {_shown(value)}"]
-    elif field is not None and field.type is FieldType.STRING and value is not None and not isinstance(value, str):
-        return [f"{path}: expected string, got &value.valueUnstructured{{Value:{value}}}"]
+    elif field is not None and value is not None and (wrong := _wrong_scalar(field, value)):
+        return [f"{path}: {wrong}"]
     return found
+
+
+def _wrong_scalar(field: Field, value: Any) -> str:
+    shown = json.dumps(value, ensure_ascii=False)
+    match field.type:
+        case FieldType.STRING if not isinstance(value, str):
+            return f"expected string, got &value.valueUnstructured{{Value:{shown}}}"
+        case FieldType.BOOLEAN if not isinstance(value, bool):
+            return f"expected boolean, got &value.valueUnstructured{{Value:{shown}}}"
+        case FieldType.INTEGER | FieldType.NUMBER if isinstance(value, bool | str):
+            return f"expected numeric (int or float), got {'bool' if isinstance(value, bool) else 'string'}"
+    return ""
 
 
 def _list_problems(field: Field, value: list[Any], path: str) -> list[str]:
     found: list[str] = []
     seen: set[Step] = set()
     for index, item in enumerate(value):
-        if field.list_type == "map" and isinstance(item, dict):
+        place = f"{path}[{index}]"
+        if field.list_type == "set":
+            if (step := value_step(item)) in seen:
+                found.append(f"{path}: duplicate entries for key [={step[2:]}]")
+            seen.add(step)
+        elif field.list_type == "map" and isinstance(item, dict):
             step = item_step(field, item)
             keys = json.loads(step[2:])
+            place = f"{path}{_keys_text(keys)}"
             missing = [name for name in field.list_map_keys if name not in keys]
             if missing:
-                found.append(
-                    f"{path}: element {index}: associative list with keys has an element that omits key field "
-                    f'"{missing[0]}" (and doesn\'t have default value)'
-                )
+                omits = f"{path}: element {index}: associative list with keys has an element that omits"
+                if keys:
+                    found.append(f'{omits} key field "{missing[0]}" (and doesn\'t have default value)')
+                else:
+                    names = " ".join(f'"{name}"' for name in missing)
+                    why = "(and doesn't have default values for any key fields)"
+                    found.append(f"{omits} all key fields [{names}] {why}")
                 continue
             if step in seen:
                 found.append(f"{path}: duplicate entries for key {_keys_text(keys)}")
             seen.add(step)
         if field.items is not None:
-            found += check_declared(field.items, item, f"{path}[{index}]")
+            found += check_declared(field.items, item, place)
     return found
 
 

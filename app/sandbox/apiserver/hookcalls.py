@@ -37,6 +37,7 @@ class HookCaller:
     #: ``name.namespace``, or ``host:port`` of a URL → what answers in this process.
     local: dict[str, Local] = field(default_factory=dict)
     _sessions: dict[str, aiohttp.ClientSession] = field(default_factory=dict)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def call(self, url: str, ca_bundle: str, review: Json, seconds: float) -> Json:
         """The answer to a review. Raises :class:`CallFailed`."""
@@ -110,19 +111,17 @@ class HookCaller:
         return session
 
     def abandon(self) -> None:
-        """Close all connections without waiting for their ends."""
-        sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            if session.connector is not None:
-                session.connector.close()
-            session.detach()
+        """Begin to close all connections: the loop they belong to does it as it goes on."""
+        if self._sessions:
+            closing = asyncio.get_running_loop().create_task(self.close(), name="sandbox: close webhook connections")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Close all connections."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
-        await asyncio.sleep(0)
 
 
 def _not_an_object(found: str) -> str:

@@ -43,6 +43,7 @@ from app.sandbox.apiserver.forms import (
     wants_yaml,
 )
 from app.sandbox.apiserver.hookcalls import HookCaller
+from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.options import check_options
 from app.sandbox.apiserver.patching import patch_type, transform
 from app.sandbox.apiserver.requests import Call, User, route
@@ -52,7 +53,8 @@ from app.sandbox.apiserver.subresources import Subresources
 from app.sandbox.apiserver.transport import InProcessTransport
 from app.sandbox.apiserver.versions import Versions
 from app.sandbox.apiserver.watching import Watcher
-from app.sandbox.apiserver.writing import Json, Writer, fresh
+from app.sandbox.apiserver.writesteps import fresh
+from app.sandbox.apiserver.writing import Json, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -120,6 +122,11 @@ class ApiServer:
         self.webhooks.abandon()
         self.end_watches()
 
+    async def aclose(self) -> None:
+        """The same, and wait for the connections to webhooks to be closed."""
+        await self.webhooks.close()
+        self.close()
+
     def end_watches(self) -> None:
         """End all watches, as a server does that starts anew."""
         for collection in self.core.storage.collections.values():
@@ -170,6 +177,8 @@ class ApiServer:
         if not route(call, self.core.registry):
             return self.documents.answer(call)
         check_options(call)
+        if warning := _deprecated(call.resource):
+            call.warnings.append(warning)
         if call.subresource and (found := await self.subresources.answer(call)) is not None:
             return found if isinstance(found, Response) else await self._object(call, found[0], found[1])
         match call.verb:
@@ -290,7 +299,17 @@ class ApiServer:
 
 _INCLUDED: Final = ("", "Metadata", "Object", "None")
 _NAMESPACE_DIFFERS: Final = "the namespace of the provided object does not match the namespace sent on the request"
+_DEPRECATED: Final = {
+    "endpoints": "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+}
 _NAME_MISSING: Final = "the name of the object ({} based on URL) was undeterminable: name must be provided"
+
+
+def _deprecated(resource: ResourceType) -> str:
+    """What a client is told that asks for something that is to go."""
+    if resource.custom is not None:
+        return resource.custom.deprecation
+    return _DEPRECATED.get(resource.key, "")
 
 
 def _go_type(call: Call, suffix: str = "") -> str:

@@ -191,6 +191,12 @@ class Storage:
             found = self.collections[name] = Collection(name, compacted=self.compacted)
         return found
 
+    def reread(self, collection: Collection, change: Callable[[Json], Json]) -> None:
+        """Have objects look otherwise from now on; nobody has written them, so versions stay and nobody is told."""
+        for key, entry in collection.objects.items():
+            if (obj := change(entry.obj)) != entry.obj:
+                collection.objects[key] = Entry(key, obj, entry.revision, entry.managed)
+
     def begin(self, name: str) -> None:
         """Have a collection whose history begins now, unless it is there already."""
         if name not in self.collections:

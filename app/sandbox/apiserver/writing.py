@@ -25,8 +25,17 @@ from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.scaling import paths_of, scale_managed, scale_of, scaled
 from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.storage import Entry, Stale
-from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
+from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, new_errors, without_status
 from app.sandbox.apiserver.versions import Versions
+from app.sandbox.apiserver.writesteps import (
+    check_namespace,
+    is_complete,
+    keep_outside,
+    key_of,
+    metadata_of,
+    ordered,
+    uid_mismatch,
+)
 
 Json: TypeAlias = dict[str, Any]
 #: From the object as it is to the object as it is wanted: a fresh document that may be changed.
@@ -50,9 +59,9 @@ class Writer:
     async def create(self, call: Call, obj: Json) -> Entry:
         """Store a new object and give it back as it was stored (with dry run: as it would be)."""
         resource = call.resource
-        metadata = _metadata(obj)
+        metadata = metadata_of(obj)
         meta.wipe(metadata)
-        _check_namespace(resource, metadata, call.namespace)
+        check_namespace(resource, metadata, call.namespace)
         strategy = self._kinds.strategy(resource)
         strategy.default(obj)
         call.warnings.extend(strategy.warnings(obj))
@@ -67,7 +76,7 @@ class Writer:
 
     async def _create(self, call: Call, attributes: Attributes) -> Entry:
         obj = attributes.obj or {}
-        metadata = _metadata(obj)
+        metadata = metadata_of(obj)
         generated = bool(metadata.get("generateName")) and not metadata.get("name")
         for attempt in range(_NAME_ATTEMPTS if generated else 1):
             if generated:
@@ -85,13 +94,13 @@ class Writer:
                 break
         if generated:
             raise status.no_free_name(call.resource, metadata["name"])
-        present = self._core.collection(call.resource).objects.get(_key(metadata))
+        present = self._core.collection(call.resource).objects.get(key_of(metadata))
         deleting = present is not None and "deletionTimestamp" in present.obj["metadata"]
         raise status.already_exists(call.resource, metadata["name"], deleting=deleting)
 
     def _prepare_create(self, resource: ResourceType, obj: Json) -> None:
         strategy = self._kinds.strategy(resource)
-        metadata = _metadata(obj)
+        metadata = metadata_of(obj)
         metadata["uid"] = self._core.new_uid()
         metadata["creationTimestamp"] = self._core.now()
         if not strategy.keeps_status:
@@ -112,12 +121,12 @@ class Writer:
         if metadata.get("resourceVersion"):
             raise status.plain_error("resourceVersion should not be set on objects to be created")
         metadata.pop("resourceVersion", None)
-        collection, key = self._core.collection(call.resource), _key(metadata)
+        collection, key = self._core.collection(call.resource), key_of(metadata)
         if call.dry_run:
             if key in collection.objects:
                 raise Stale(key)
-            return Entry(key, _ordered(call.resource, obj), self._core.storage.revision, managed)
-        return self._core.storage.create(collection, key, _ordered(call.resource, obj), managed)
+            return Entry(key, ordered(call.resource, obj), self._core.storage.revision, managed)
+        return self._core.storage.create(collection, key, ordered(call.resource, obj), managed)
 
     # ---- update
 
@@ -140,7 +149,7 @@ class Writer:
             shown = (await self._versions.shown(resource, [entry]))[0]
             old = shown.obj
             if uid and old["metadata"].get("uid") != uid:
-                raise status.conflict(resource, call.name, _uid_mismatch(call, uid, old["metadata"].get("uid", "")))
+                raise status.conflict(resource, call.name, uid_mismatch(call, uid, old["metadata"].get("uid", "")))
             obj = transform(shown.full if _speaks_of_managers(call) else old)
             try:
                 return await self._update(call, entry, obj, old), False
@@ -151,8 +160,8 @@ class Writer:
     async def _update(self, call: Call, entry: Entry, obj: Json, old: Json) -> Entry:
         resource = call.resource
         strategy = self._kinds.strategy(resource)
-        metadata = _metadata(obj)
-        _check_namespace(resource, metadata, call.namespace)
+        metadata = metadata_of(obj)
+        check_namespace(resource, metadata, call.namespace)
         metadata.setdefault("name", call.name)
         version = str(metadata.get("resourceVersion") or "")
         if version and not version.isdigit():
@@ -172,7 +181,7 @@ class Writer:
             obj = scaled(obj, attributes.obj or {}, paths_of(resource))
         elif attributes.obj is not None:
             obj, managed = attributes.obj, attributes.managed
-        metadata = _metadata(obj)
+        metadata = metadata_of(obj)
         if not version:
             if not resource.unconditional_update:
                 shown = GoLiteral("0x0" if resource.custom is None else "0")
@@ -198,7 +207,9 @@ class Writer:
         meta.keep_server_fields(metadata, old["metadata"])
         keep_outside(call, obj, old)
         errors: list[FieldError] = []
-        if call.subresource != "status":
+        if call.subresource == "status":
+            strategy.prepare_status(obj, old)
+        else:
             if call.subresource != "finalize":
                 strategy.prepare_update(obj, old)
             if resource.generation and changed_outside_metadata(obj, old, status=not resource.has_status):
@@ -214,7 +225,9 @@ class Writer:
     # ---- managed fields
 
     def _manager(self, call: Call) -> Manager:
-        return Manager(call.field_manager, UPDATE, call.resource.api_version, call.subresource, self._core.now())
+        # Who scales is noted without the time.
+        time = self._core.now() if call.subresource != "scale" else ""
+        return Manager(call.field_manager, UPDATE, call.resource.api_version, call.subresource, time)
 
     def _created_by(self, call: Call, obj: Json) -> Managed | None:
         """Who manages a new object: what admission adds belongs to nobody."""
@@ -248,26 +261,24 @@ class Writer:
 
     def _spec_errors(self, call: Call, strategy: Strategy, obj: Json, old: Json) -> list[FieldError]:
         custom = call.resource.custom is not None
-        if call.subresource == "status" and not custom:
-            return []
+        if call.subresource == "status":
+            return strategy.status_errors(obj, old)
         if call.subresource in strategy.part_errors:
             return strategy.part_errors[call.subresource](obj, old)
         errors = strategy.errors(obj)
         if custom and errors:
-            # What was wrong before, under an older schema, may stay so.
-            known = set(map(str, strategy.errors(old)))
-            errors = [error for error in errors if str(error) not in known]
+            errors = new_errors(errors, strategy.errors(old))
         return errors + strategy.update_errors(obj, old)
 
     def _commit_update(self, call: Call, entry: Entry, obj: Json, managed: Managed | None) -> Entry:
         collection = self._core.collection(call.resource)
         if collection.objects.get(entry.key) is not entry:
             raise Stale(entry.key)
-        obj = _ordered(call.resource, obj)
+        obj = ordered(call.resource, obj)
         old = entry.obj
         if call.dry_run:
             return Entry(entry.key, obj, entry.revision, managed)
-        if _complete(obj, old):
+        if is_complete(obj, old):
             # Watchers are told of the object as it was stored last: still with its finalizers.
             self._core.storage.delete(collection, entry, old)
             return Entry(entry.key, obj, entry.revision, managed)
@@ -338,88 +349,3 @@ def _is_apply(call: Call) -> bool:
 def _speaks_of_managers(call: Call) -> bool:
     """Whether a patch is laid on managed fields too."""
     return call.method == "PATCH" and (_is_apply(call) or b"managedFields" in call.body)
-
-
-def keep_outside(call: Call, obj: Json, old: Json) -> None:
-    """What the endpoint does not write stays as it is: status, or everything but status."""
-    if call.subresource == "status":
-        for key in old.keys() | obj.keys():
-            if key not in ("metadata", "status", "kind", "apiVersion"):
-                if key in old:
-                    obj[key] = old[key]
-                else:
-                    obj.pop(key)
-        _keep_metadata(call, obj, old)
-    elif call.resource.has_status and not call.subresource:
-        if "status" in old:
-            obj["status"] = old["status"]
-        else:
-            obj.pop("status", None)
-
-
-def _keep_metadata(call: Call, obj: Json, old: Json) -> None:
-    """A status write changes of the metadata only what it means to: nothing that others count on."""
-    metadata, before = obj["metadata"], old["metadata"]
-    if call.resource.custom is not None:
-        obj["metadata"] = {**before, "resourceVersion": metadata.get("resourceVersion")}
-        return
-    for name in ("deletionTimestamp", "ownerReferences"):
-        if name in before:
-            metadata[name] = before[name]
-        else:
-            metadata.pop(name, None)
-
-
-def _metadata(obj: Json) -> Json:
-    metadata = obj.get("metadata")
-    if not isinstance(metadata, dict):
-        metadata = obj["metadata"] = {}
-    return metadata
-
-
-def _key(metadata: Json) -> str:
-    namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
-
-
-def _ordered(resource: ResourceType, obj: Json) -> Json:
-    """The object with its type first, as the bytes of lists count on."""
-    api_version = resource.stored_api_version
-    found = {"kind": resource.kind, "apiVersion": api_version, "metadata": obj["metadata"]}
-    found.update(obj)
-    found["kind"], found["apiVersion"] = resource.kind, api_version
-    return found
-
-
-def _complete(obj: Json, old: Json) -> bool:
-    """Whether the last finalizer went away from an object that waits for just that."""
-    before = old["metadata"]
-    return (
-        bool(before.get("deletionTimestamp"))
-        and not obj["metadata"].get("finalizers")
-        and not before.get("deletionGracePeriodSeconds")
-    )
-
-
-def _check_namespace(resource: ResourceType, metadata: Json, namespace: str) -> None:
-    given = metadata.get("namespace") or ""
-    if not resource.namespaced:
-        metadata.pop("namespace", None)
-    elif not given:
-        metadata["namespace"] = namespace
-    elif given != namespace:
-        raise status.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-
-
-def _uid_mismatch(call: Call, asked: str, found: str) -> str:
-    return (
-        f"StorageError: invalid object, Code: 4, Key: /registry/{call.resource.key}/{call.key}, ResourceVersion: 0, "
-        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
-    )
-
-
-def fresh(value: Any) -> Any:
-    """A copy that shares nothing."""
-    return orjson.loads(orjson.dumps(value))
