@@ -32,20 +32,33 @@ def spec_by_seed(rng: Random) -> Json:
         "max_unavailable": rng.randrange(1, 3),
         "max_surge": rng.choice((0, 0, 1, 2)),
         "image": f"clone:{rng.randrange(3)}",
+        "min_ready": rng.choice((0, 0, 4, 10)),
+        "grace": rng.choice((0, 0, 3)),
     }
 
 
 def clone_set(
-    name: str, namespace: str, replicas: int, policy: str, max_unavailable: int, max_surge: int, image: str
+    name: str,
+    namespace: str,
+    *,
+    replicas: int,
+    policy: str,
+    max_unavailable: int,
+    max_surge: int,
+    image: str,
+    min_ready: int,
+    grace: int,
 ) -> Json:
     """The object a user applies."""
     rolling = {"podUpdatePolicy": policy, "maxUnavailable": max_unavailable, "maxSurge": max_surge, "partition": 0}
+    rolling["inPlaceUpdateStrategy"] = {"gracePeriodSeconds": grace}
     return {
         "apiVersion": CLONE_SET.resource().api_version,
         "kind": CLONE_SET.kind,
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "replicas": replicas,
+            "minReadySeconds": min_ready,
             "selector": {"matchLabels": {"clone": name}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             "template": {

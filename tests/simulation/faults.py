@@ -48,6 +48,8 @@ class Weather:
 
 
 CALM = Weather()
+#: Nothing comes through.
+CUT_OFF = Weather(lost_request=1.0, watch_ends=1.0)
 FAULTS = tuple(field.name for field in fields(Weather))
 
 
