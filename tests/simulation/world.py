@@ -35,6 +35,7 @@ from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.simulation import clonesets, invariants
 from tests.simulation.faults import CALM, CUT_OFF, CountingTransport, FaultyTransport, Weather, weather
 from tests.simulation.history import History
+from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
 from tests.simulation.replicas import SimulatedReplica, parsed
 from tests.simulation.script import NAMESPACE, PATIENCE, Action, calm_script, script
@@ -144,6 +145,7 @@ class World:
         await self._install()
         self.api.on_write(self._wrote)
         self.replicas = [self._replica(number) for number in range(self._number)]
+        self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
         self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
@@ -163,9 +165,9 @@ class World:
         except TimeoutError as late:
             self.history.breaks(self.clock.monotonic(), str(late))
         finally:
-            for task in (*background, *self._busy):
+            for task in (*background, *self._busy, *self._hooks.tasks):
                 task.cancel()
-            await asyncio.gather(*background, *self._busy, return_exceptions=True)
+            await asyncio.gather(*background, *self._busy, *self._hooks.tasks, return_exceptions=True)
             self.api.close()
         for error in self._errors:
             self.history.breaks(self.clock.monotonic(), error)
@@ -209,7 +211,7 @@ class World:
 
     async def _rest(self) -> None:
         self._now = CALM
-        await self._until(lambda: not self._busy, "the users are answered")
+        await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
         await self._until(self._in_place, "the webhooks are registered again")
         await self._until(lambda: not any(self._pods_to_do()), lambda: "; ".join(self._pods_to_do()))
         await self._until(lambda: not any(self._at_rest()), lambda: "; ".join(self._at_rest()), ROTATION_SECONDS)
@@ -313,6 +315,8 @@ class World:
         if kind == "Pod":
             pods = [one for one in self.api.objects(PODS) if one["metadata"].get("namespace") == NAMESPACE]
             found = [*self._promises.broken_by(at, before, after, pods, by_user=BY_USER.get())]
+            if after is not None:
+                self._hooks.saw(before, after)
             return found if after is None else [*found, *invariants.started_in_order(before, after)]
         if after is None:
             return []
