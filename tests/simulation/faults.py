@@ -48,6 +48,8 @@ class Weather:
 
 
 CALM = Weather()
+#: Nothing comes through.
+CUT_OFF = Weather(lost_request=1.0, watch_ends=1.0)
 FAULTS = tuple(field.name for field in fields(Weather))
 
 
@@ -167,7 +169,7 @@ class FaultyTransport:
             weather = self._weather()
             await self._clock.sleep(rng.expovariate(300.0))
             if rng.random() < weather.watch_stalls:
-                await self._clock.sleep(rng.choice((2.0, 20.0, 150.0)))
+                await self._stand_still(rng.choice((2.0, 20.0, 150.0)))
                 if rng.random() < 0.3:  # so long behind that what was missed is not told any more
                     yield _EXPIRED
                     return
@@ -180,6 +182,12 @@ class FaultyTransport:
             yield chunk
             if rng.random() < weather.watch_repeats and b'"BOOKMARK"' not in chunk:
                 yield chunk
+
+    async def _stand_still(self, seconds: float) -> None:
+        """So long at most: with the weather it is over."""
+        until = self._clock.monotonic() + seconds
+        while self._weather() != CALM and self._clock.monotonic() < until:
+            await self._clock.sleep(2.0)
 
     def _refusal(self, request: Request, weather: Weather) -> Response | None:
         rng = self._rng

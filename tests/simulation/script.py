@@ -166,6 +166,10 @@ def _replica(rng: Random, _state: _State) -> Json | None:
     return {"replica": rng.randrange(2), "process": rng.choice(("webhook-0", "reconciler", "reconciler"))}
 
 
+def _cut_off(rng: Random, _state: _State) -> Json | None:
+    return {"seconds": round(rng.uniform(2.0, 8.0), 1), "lost": rng.randrange(6)}
+
+
 #: What → how often, and its arguments (None: it makes no sense now).
 _ACTIONS: dict[str, tuple[int, Callable[[Random, _State], Json | None]]] = {
     "create set": (5, _create_set),
@@ -181,7 +185,9 @@ _ACTIONS: dict[str, tuple[int, Callable[[Random, _State], Json | None]]] = {
     "partition cloneset": (2, _partition),
     "lose clone": (2, _lose_clone),
     "kill": (3, _replica),
-    "forget history": (2, _nothing),
+    "stop": (2, _replica),
+    "cut off": (2, _cut_off),
+    "forget history": (1, _nothing),
     "end certificates": (1, _nothing),
     "delete secret": (1, _nothing),
     "garble secret": (1, _nothing),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import timedelta
 from functools import cache
@@ -14,7 +15,7 @@ from app.api.cloneset import CLONE_SET
 from app.api.sidecarset import SIDECAR_SET
 from app.certs.issue import LIFETIME, CertificateSet, issue
 from app.kube.client import Client, PatchType
-from app.kube.errors import ApiError, Conflict, TooManyRequests
+from app.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
 from app.kube.resources import (
     MUTATINGWEBHOOKCONFIGURATIONS,
     PODS,
@@ -57,6 +58,8 @@ class Users:
         self._rng = rng
         #: Whether somebody made handshakes fail.
         self.sabotaged = False
+        #: Until when the managers cannot reach the API server.
+        self.cut_off_until = 0.0
         #: The CAs that were put into the Secret by hand, PEM.
         self.given_authority = b""
 
@@ -129,6 +132,22 @@ class Users:
         self.api.end_watches()
         self.api.compact()
 
+    async def _stop(self, replica: int, process: str) -> None:
+        chosen = self.replicas[replica]
+        (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).stop()
+
+    async def _cut_off(self, seconds: float, lost: int) -> None:
+        """The managers lose the API server, too short for a Lease to end, and history goes on without them."""
+        self.cut_off_until = self.clock.monotonic() + seconds
+        self.api.end_watches()
+        await self.clock.sleep(0.5)
+        pods = [pod["metadata"] for pod in self.api.objects(PODS) if pod["metadata"].get("namespace") == NAMESPACE]
+        for metadata in pods[lost % 3 :: 3]:
+            with suppress(NotFound):
+                await self.admin.delete(PODS, metadata["name"], NAMESPACE, grace_period_seconds=lost % 2)
+        await self.clock.sleep(self.cut_off_until - self.clock.monotonic())
+        self.api.compact()
+
     async def _end_certificates(self) -> None:
         ending = _ending_certificates(self._rng.randrange(3))
         self.given_authority += ending.ca_cert
@@ -169,6 +188,8 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "partition cloneset": Users._partition_cloneset,
     "lose clone": Users._lose_clone,
     "kill": Users._kill,
+    "stop": Users._stop,
+    "cut off": Users._cut_off,
     "forget history": Users._forget_history,
     "end certificates": Users._end_certificates,
     "delete secret": Users._delete_secret,

@@ -33,8 +33,9 @@ from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.simulation import clonesets, invariants
-from tests.simulation.faults import CALM, CountingTransport, FaultyTransport, Weather, weather
+from tests.simulation.faults import CALM, CUT_OFF, CountingTransport, FaultyTransport, Weather, weather
 from tests.simulation.history import History
+from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
 from tests.simulation.replicas import SimulatedReplica, parsed
 from tests.simulation.script import NAMESPACE, PATIENCE, Action, calm_script, script
@@ -55,6 +56,8 @@ SERVICE = "kruise-webhook-service.kruise-system"
 MANAGER = "system:serviceaccount:kruise-system:kruise-manager"
 #: How long everything may take to come to rest after the last action, and how long it must then stay quiet.
 REST_SECONDS = 480.0
+#: And how long a change of the CA may take.
+ROTATION_SECONDS = 900.0
 QUIET_SECONDS = 130.0
 #: What the Secret holds while the CA is being changed.
 _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
@@ -103,10 +106,10 @@ class Outcome:
     last: tuple[str, ...]
 
 
-def simulate(run: Run, *, replicas: int = 2) -> Outcome:
+def simulate(run: Run, *, replicas: int | None = None) -> Outcome:
     """Run it from beginning to end, in virtual time."""
     with keys_by_seed(run.seed), _errors_logged() as errors, _no_collector():
-        world = World(run, errors, replicas)
+        world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
         seconds = run_virtually(world.run())
     history = world.history
     return Outcome(run, tuple(history.broken), history.digest, history.count, seconds, tuple(history.last))
@@ -142,6 +145,7 @@ class World:
         await self._install()
         self.api.on_write(self._wrote)
         self.replicas = [self._replica(number) for number in range(self._number)]
+        self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
         self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
@@ -161,9 +165,9 @@ class World:
         except TimeoutError as late:
             self.history.breaks(self.clock.monotonic(), str(late))
         finally:
-            for task in (*background, *self._busy):
+            for task in (*background, *self._busy, *self._hooks.tasks):
                 task.cancel()
-            await asyncio.gather(*background, *self._busy, return_exceptions=True)
+            await asyncio.gather(*background, *self._busy, *self._hooks.tasks, return_exceptions=True)
             self.api.close()
         for error in self._errors:
             self.history.breaks(self.clock.monotonic(), error)
@@ -181,9 +185,12 @@ class World:
         def connect(kill: Callable[[str], None]) -> FaultyTransport:
             rng = Random(self._rng.random())
             server = CountingTransport(self.api.transport(MANAGER), self._revision, self._wasted)
-            return FaultyTransport(server, self.clock, rng, lambda: self._now, kill)
+            return FaultyTransport(server, self.clock, rng, self._weather_now, kill)
 
         return SimulatedReplica(name, self.clock, Random(f"{name} {self._run.seed}"), connect)
+
+    def _weather_now(self) -> Weather:
+        return CUT_OFF if self.clock.monotonic() < self._users.cut_off_until else self._now
 
     def _revision(self) -> int:
         return self.api.core.storage.revision
@@ -204,9 +211,10 @@ class World:
 
     async def _rest(self) -> None:
         self._now = CALM
-        await self._until(lambda: not self._busy, "the users are answered")
+        await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
         await self._until(self._in_place, "the webhooks are registered again")
-        await self._until(lambda: not any(self._at_rest()), lambda: "; ".join(self._at_rest()))
+        await self._until(lambda: not any(self._pods_to_do()), lambda: "; ".join(self._pods_to_do()))
+        await self._until(lambda: not any(self._at_rest()), lambda: "; ".join(self._at_rest()), ROTATION_SECONDS)
 
     async def _calm(self) -> None:
         """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
@@ -307,6 +315,8 @@ class World:
         if kind == "Pod":
             pods = [one for one in self.api.objects(PODS) if one["metadata"].get("namespace") == NAMESPACE]
             found = [*self._promises.broken_by(at, before, after, pods, by_user=BY_USER.get())]
+            if after is not None:
+                self._hooks.saw(before, after)
             return found if after is None else [*found, *invariants.started_in_order(before, after)]
         if after is None:
             return []
@@ -338,10 +348,11 @@ class World:
         return sum(replica.shared.state("reconciler").leading for replica in self.replicas)
 
     def _at_rest(self) -> list[str]:
+        return [*self._certificates_to_do(), *self._bundles_to_do(), *self._pods_to_do()]
+
+    def _pods_to_do(self) -> list[str]:
         pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
-        sentences += self._certificates_to_do()
-        sentences += self._bundles_to_do()
         for one in self._stored(SIDECAR_SETS).values():
             sentences += invariants.counts_are_true(one, pods)
             sentences += invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
