@@ -356,7 +356,7 @@ class CloneSetReconciler:
             generation=owner.metadata.generation,
             replicas=seen.limits.replicas,
             partition=seen.limits.partition,
-            label_selector=str(view.selector),
+            label_selector=view.selector_text,
         )
         failures = {
             type_: outcome.message or None
