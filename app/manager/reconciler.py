@@ -266,12 +266,14 @@ class Reconciler:
         process, caches = self._process, self._process.caches
         client = process.client
         metrics, queue_metrics = process.metrics.controllers, process.metrics.queues
+        limits = rate_limits(process.settings)
         controllers = [
             sidecarset_controller(
                 client,
                 SidecarSetCaches(caches.sidecarsets, caches.pods, caches.namespaces, caches.revisions),
                 process.settings.own_namespace,
                 workers=process.settings.flags.integer("sidecarset-workers"),
+                limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
@@ -279,6 +281,7 @@ class Reconciler:
                 client,
                 caches.pods,
                 arrival=cloneset.arrival(caches.clonesets),
+                limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
@@ -293,7 +296,7 @@ class Reconciler:
                 force_expectations=process.settings.gates.enabled("ForceDeleteTimeoutExpectationGate"),
                 exclude_preparing_delete=process.settings.flags.boolean("cloneset-scaling-exclude-preparing-delete"),
                 workers=process.settings.flags.integer("cloneset-workers"),
-                limits=rate_limits(process.settings),
+                limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
@@ -301,7 +304,12 @@ class Reconciler:
         if process.settings.gates.enabled(launch_barrier.GATE):
             controllers.append(
                 launch_barrier.launch_barrier_controller(
-                    client, caches.pods, self._launch_events, metrics=metrics, queue_metrics=queue_metrics
+                    client,
+                    caches.pods,
+                    self._launch_events,
+                    limits=limits,
+                    metrics=metrics,
+                    queue_metrics=queue_metrics,
                 )
             )
         return controllers
@@ -332,7 +340,7 @@ def cloneset_gates(gates: FeatureGates) -> Gates:
 
 
 def rate_limits(settings: Settings) -> RateLimits:
-    """CS-44: how often what failed is tried again."""
+    """CS-44, PM-172: how often what failed is tried again, the same for all controllers."""
     flags = settings.flags
     return RateLimits(
         base_delay=flags.seconds("rate-limiter-base-delay"),
