@@ -31,7 +31,7 @@ from app.kube.queue import RateLimits
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
 from app.kube.store import Change, Store
-from app.manager.bypassed import BypassReport
+from app.manager.bypassed import BypassReport, reviewed_namespaces
 from app.manager.debug import cache_lines, queue_lines
 from app.manager.gates import FeatureGates
 from app.manager.handlers import declarations
@@ -76,6 +76,7 @@ class Reconciler:
             process.clock,
             self._injection_events,
             process.metrics,
+            reviewed_namespaces(webhooks),
             leading=lambda: bool(self._controllers),
         )
         self._registration = Registration(
