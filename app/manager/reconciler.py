@@ -31,7 +31,7 @@ from app.kube.queue import RateLimits
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
 from app.kube.store import Change, Store
-from app.manager.bypassed import BypassReport
+from app.manager.bypassed import BypassReport, reviewed_namespaces
 from app.manager.debug import cache_lines, queue_lines
 from app.manager.handlers import declarations
 from app.manager.leadership import Reconciling
@@ -75,6 +75,7 @@ class Reconciler:
             process.clock,
             self._injection_events,
             process.metrics,
+            reviewed_namespaces(webhooks),
             leading=lambda: bool(self._controllers),
         )
         self._registration = Registration(
@@ -265,12 +266,14 @@ class Reconciler:
         process, caches = self._process, self._process.caches
         client = process.client
         metrics, queue_metrics = process.metrics.controllers, process.metrics.queues
+        limits = rate_limits(process.settings)
         controllers = [
             sidecarset_controller(
                 client,
                 SidecarSetCaches(caches.sidecarsets, caches.pods, caches.namespaces, caches.revisions),
                 process.settings.own_namespace,
                 workers=process.settings.flags.integer("sidecarset-workers"),
+                limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
@@ -278,6 +281,7 @@ class Reconciler:
                 client,
                 caches.pods,
                 arrival=cloneset.arrival(caches.clonesets),
+                limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
@@ -292,7 +296,7 @@ class Reconciler:
                 force_expectations=process.settings.gates.enabled("ForceDeleteTimeoutExpectationGate"),
                 exclude_preparing_delete=process.settings.flags.boolean("cloneset-scaling-exclude-preparing-delete"),
                 workers=process.settings.flags.integer("cloneset-workers"),
-                limits=rate_limits(process.settings),
+                limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
@@ -300,7 +304,12 @@ class Reconciler:
         if process.settings.gates.enabled(launch_barrier.GATE):
             controllers.append(
                 launch_barrier.launch_barrier_controller(
-                    client, caches.pods, self._launch_events, metrics=metrics, queue_metrics=queue_metrics
+                    client,
+                    caches.pods,
+                    self._launch_events,
+                    limits=limits,
+                    metrics=metrics,
+                    queue_metrics=queue_metrics,
                 )
             )
         return controllers
@@ -317,7 +326,7 @@ def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
 
 
 def rate_limits(settings: Settings) -> RateLimits:
-    """CS-44: how often what failed is tried again."""
+    """CS-44, PM-172: how often what failed is tried again, the same for all controllers."""
     flags = settings.flags
     return RateLimits(
         base_delay=flags.seconds("rate-limiter-base-delay"),
