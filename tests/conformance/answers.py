@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ FOLDER = Path(__file__).parent / "answers"
 _AT_ONCE = 25
 
 
+@cache
 def expected(subject: str) -> dict[str, Any]:
     """The recorded answers of a subject's cases, by case."""
     path = FOLDER / f"{subject}.json"

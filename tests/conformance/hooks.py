@@ -25,7 +25,10 @@ class HookServer:
     def __init__(self) -> None:
         self.asked: list[Review] = []
         self.url = ""
-        self.ca_bundle = base64.b64encode(certificates().ca_cert).decode()
+
+    @property
+    def ca_bundle(self) -> str:
+        return base64.b64encode(certificates().ca_cert).decode()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         review = await request.json()
@@ -46,9 +49,9 @@ async def hook_server() -> AsyncIterator[HookServer]:
     app = web.Application()
     for path in ("/{behaviour}", "/{behaviour}/{argument}"):
         app.router.add_post(path, server.answer)
-    runner = web.AppRunner(app)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=_context(), shutdown_timeout=0.1)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=_context())
     await site.start()
     port = runner.addresses[0][1]
     server.url = f"https://127.0.0.1:{port}"

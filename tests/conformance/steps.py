@@ -64,9 +64,13 @@ class Watch:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What the webhooks of the test have been asked so far, in turn (and forget it)."""
+    """What the webhooks of the test have been asked so far, in turn (and forget it).
+
+    ``distinct``: the same question counts once; a write is asked about again when a controller was faster.
+    """
 
     keep: Sequence[str] = ()
+    distinct: bool = False
 
 
 Step = Call | Watch | Hooks

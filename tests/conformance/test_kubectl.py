@@ -1,6 +1,7 @@
 """Ordinary kubectl commands say the same on the sandbox as on the real API server."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.conformance.gaps import KUBECTL
-from tests.conformance.kubectl import Kubectl, served_sandbox
+from tests.conformance.kubectl import Kubectl, Said, served_sandbox
 from tests.conformance.kubectl_scripts import BROKEN, SCRIPTS, Command
 
 pytestmark = pytest.mark.controlplane
@@ -30,6 +31,12 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
         yield Kubectl(program, folder / "kubeconfig", folder)
 
 
+def said(commands: Sequence[Command], sandbox: Kubectl, real: Kubectl) -> list[list[Said]]:
+    """What both say, asked at the same time."""
+    with ThreadPoolExecutor(2) as both:
+        return list(both.map(lambda server: server.script(commands), (sandbox, real)))
+
+
 @pytest.mark.parametrize(
     "script",
     [
@@ -38,11 +45,13 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
     ],
 )
 def test_script(script: str, real: Kubectl, sandbox: Kubectl) -> None:
-    assert sandbox.script(SCRIPTS[script]) == real.script(SCRIPTS[script])
+    here, there = said(SCRIPTS[script], sandbox, real)
+    assert here == there
 
 
 @pytest.mark.parametrize("manifest", BROKEN)
 @pytest.mark.parametrize("verb", ["apply", "create"])
 def test_broken_manifest(verb: str, manifest: str, real: Kubectl, sandbox: Kubectl) -> None:
     commands = [Command((verb, "-f", "-"), BROKEN[manifest])]
-    assert sandbox.script(commands) == real.script(commands)
+    here, there = said(commands, sandbox, real)
+    assert here == there

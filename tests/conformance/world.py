@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from app.kube.transport import Request, Transport
@@ -26,24 +26,17 @@ _CLUSTER_SCOPED = re.compile(
 class World:
     """One API server. ``real``: a controller manager is beside it, and makes each namespace's default account."""
 
-    def __init__(
-        self, transport: Transport, *, real: bool, hooks: HookServer, compact: Callable[[], None] | None = None
-    ) -> None:
+    def __init__(self, transport: Transport, *, real: bool, hooks: HookServer) -> None:
         self._transport = transport
         self._real = real
         self._hooks = hooks
-        #: Makes the embedded server forget its history; a real one is too old to remember its beginnings.
-        self._compact = compact
         self._made: list[str] = []
         self.deadline = DEADLINE if real else SANDBOX_DEADLINE
 
     async def run(self, case: Case, namespace: str) -> list[Any]:
         """The answers of a case's steps, as they are compared. Raises ``AssertionError`` where a preparation fails."""
         for need in case.needs:
-            if need != "compaction":
-                await self._define(need)
-            elif self._compact is not None:
-                self._compact()
+            await self._define(need)
         self._hooks.asked.clear()
         running = _Running(self, namespace, self._hooks)
         try:
@@ -175,7 +168,10 @@ class _Running:
         asked = [one for one in self._hooks.asked if "probe" not in one["path"]]
         self._hooks.asked.clear()
         self._answers.append(asked)
-        return {"call": "asked of webhooks", "body": [self._normaliser.answer(one, keep=step.keep) for one in asked]}
+        shown = [self._normaliser.answer(one, keep=step.keep) for one in asked]
+        if step.distinct:
+            shown = [one for index, one in enumerate(shown) if one not in shown[:index]]
+        return {"call": "asked of webhooks", "body": shown}
 
     def _filled(self, text: str) -> str:
         text = text.replace("{ns}", self._namespace)

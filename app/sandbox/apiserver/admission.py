@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from app.sandbox.apiserver import golang, jsonpatches, status
+from app.sandbox.apiserver.attributes import Attributes
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.cel import CelError
 from app.sandbox.apiserver.core import Core
@@ -31,12 +32,13 @@ from app.sandbox.apiserver.hooks import (
     matching,
     variables_of,
 )
+from app.sandbox.apiserver.managing import Managed, managers_of, with_managed
 from app.sandbox.apiserver.plugins import Plugins
 from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Entry
 from app.sandbox.apiserver.typecheck import WrongType
 from app.sandbox.apiserver.versions import Versions
-from app.sandbox.apiserver.writing import Attributes, fresh
+from app.sandbox.apiserver.writesteps import fresh
 
 Json: TypeAlias = dict[str, Any]
 
@@ -177,15 +179,29 @@ class AdmissionChain:
             )
         if response.get("patchType") != "JSONPatch":
             raise CallFailed(f'unsupported patch type "{response.get("patchType")}"')
+        seen, _ = self._seen(invocation.hook, shown)
         try:
-            patched = jsonpatches.apply(operations, shown.obj)
+            patched = jsonpatches.apply(operations, seen or {})
         except (jsonpatches.JsonPatchError, KeyError, TypeError, AttributeError) as error:
             raise status.internal(str(error)) from None
         if invocation.resource.api_version != attributes.resource.api_version:
             [patched] = await self._versions.convert(invocation.resource, [patched], attributes.resource.api_version)
         before = attributes.obj
         attributes.obj = self._read(attributes, patched)
+        given = attributes.obj["metadata"].pop("managedFields", None)
+        if seen is not shown.obj and given != (seen or {})["metadata"].get("managedFields"):
+            attributes.managed = Managed(managers_of(given))
         return attributes.obj != before
+
+    def _seen(self, hook: Hook, attributes: Attributes) -> tuple[Json | None, Json | None]:
+        """The object and the old one as a hook sees them; one in this process is spared managed fields."""
+        obj, old = attributes.obj, attributes.old
+        if self._caller.is_local(client_config(hook.raw)[0]):
+            return obj, old
+        return (
+            with_managed(obj, attributes.managed) if obj is not None else None,
+            with_managed(old, attributes.old_managed) if old is not None else None,
+        )
 
     def _read(self, attributes: Attributes, patched: Json) -> Json:
         """What a webhook left, typed and with defaults."""
@@ -210,10 +226,11 @@ class AdmissionChain:
         uid = self._core.new_uid()
         url, ca_bundle, versions = client_config(hook.raw)
         version = next((one for one in versions if one in ("v1", "v1beta1")), "v1")
+        obj, old = self._seen(hook, shown)
         review = {
             "kind": "AdmissionReview",
             "apiVersion": f"admission.k8s.io/{version}",
-            "request": self._request(invocation, shown, uid) | {"object": shown.obj, "oldObject": shown.old},
+            "request": self._request(invocation, shown, uid) | {"object": obj, "oldObject": old},
         }
         answer = await self._caller.call(url, ca_bundle, review, hook.seconds)
         response = _verified(answer, uid, version, mutating=mutating)

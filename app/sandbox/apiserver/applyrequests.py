@@ -6,13 +6,15 @@ from typing import Any, TypeAlias
 
 from app.kube.fielderrors import required
 from app.sandbox.apiserver import applying, status
-from app.sandbox.apiserver.applying import APPLY, Manager
 from app.sandbox.apiserver.bodies import parse_yaml
 from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.lastapplied import KUBECTL, keep_last_applied, last_applied_fields
+from app.sandbox.apiserver.managing import APPLY, Manager, read_managers
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.typecheck import Reader, WrongType
-from app.sandbox.apiserver.writing import Transform, fresh
+from app.sandbox.apiserver.writesteps import fresh
+from app.sandbox.apiserver.writing import Transform
 
 Json: TypeAlias = dict[str, Any]
 
@@ -26,8 +28,6 @@ def apply_transform(core: Core, call: Call, field: Field | None, reader: Reader 
     shown = _shown(call, applied)
     force = call.query.get("force", "").lower() in ("1", "t", "true")
     manager = Manager(call.query["fieldManager"], APPLY, call.resource.api_version, call.subresource, core.now())
-    entry = core.collection(call.resource).objects.get(call.key)
-    writers = entry.writers if entry is not None else None
 
     def change(old: Json | None) -> Json:
         live: Json = fresh(old) if old is not None else {}
@@ -39,10 +39,14 @@ def apply_transform(core: Core, call: Call, field: Field | None, reader: Reader 
             applied["metadata"].pop("resourceVersion", None)
             managers: list[Manager] = []
         elif "managedFields" in live["metadata"]:
-            managers = applying.read_managers(live)
+            managers = read_managers(live)
         else:
-            managers = applying.first_managers(live, writers, call.resource.api_version, field, core.now())
-        found = applying.apply(live, applied, field, managers, manager, force=force)
+            managers = applying.first_managers(live, call.resource.api_version, field, core.now())
+        by_kubectl = manager.name == KUBECTL and not manager.subresource
+        handed_over = last_applied_fields(live, field) if by_kubectl else frozenset()
+        found = applying.apply(live, applied, field, managers, manager, force=force, handed_over=handed_over)
+        if by_kubectl:
+            keep_last_applied(found, applied)
         found["kind"], found["apiVersion"] = call.resource.kind, call.resource.api_version
         if reader is None:
             return found
@@ -57,7 +61,13 @@ def apply_transform(core: Core, call: Call, field: Field | None, reader: Reader 
 
 
 def _configuration(call: Call) -> Json:
-    applied = parse_yaml(call.body)
+    applied, repeated = parse_yaml(call.body)
+    if repeated and call.field_validation == "Strict":
+        lines = "".join(f"\n  {line}" for line in repeated)
+        why = f"error converting YAML to JSON: yaml: unmarshal errors:{lines}"
+        raise status.bad_request(f"error strict decoding YAML: {why}")
+    if call.field_validation == "Warn":
+        call.warnings.extend(repeated)
     if not isinstance(applied, dict):
         raise status.bad_request(
             "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "

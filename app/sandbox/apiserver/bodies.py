@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -61,12 +62,38 @@ def _duplicates(call: Call, document: Any) -> list[str]:
     return golang.duplicate_fields(call.body)
 
 
-def parse_yaml(body: bytes) -> Any:
-    """The one YAML document of a body."""
+def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
+    """The first YAML document of a body, and the complaints about keys that occur twice in it."""
     try:
-        return yaml.safe_load(body)
+        found = orjson.loads(body)
+        if len(orjson.dumps(found)) >= len(body.strip()):
+            return found, []  # JSON as our clients write it
+    except orjson.JSONDecodeError:
+        pass
+    try:
+        loader = yaml.CSafeLoader(body)
+        if not loader.check_node():
+            return None, []
+        node = loader.get_node()
+        assert node is not None  # noqa: S101  # there is one, as was just asked
+        return loader.construct_document(node), list(_repeated(node))
     except yaml.YAMLError as error:
-        raise status.bad_request(f"error decoding YAML: {yaml_error(error)}") from None
+        why = f"error converting YAML to JSON: {yaml_error(error)}"
+        raise status.bad_request(f"error decoding YAML: {why}") from None
+
+
+def _repeated(node: yaml.Node) -> Iterator[str]:
+    """Keys that occur twice in one mapping."""
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if key.value in seen:
+                yield f"line {key.start_mark.line + 1}: key {quote(key.value)} already set in map"
+            seen.add(key.value)
+            yield from _repeated(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            yield from _repeated(item)
 
 
 #: Where the words of the two YAML readers differ.
@@ -81,8 +108,10 @@ def yaml_error(error: yaml.YAMLError) -> str:
     problem = str(getattr(error, "problem", None) or error)
     mark = getattr(error, "problem_mark", None)
     line = mark.line if mark is not None else 0
-    if line and isinstance(error, yaml.scanner.ScannerError):
+    if isinstance(error, yaml.scanner.ScannerError) and line:
         line += 1
+    elif problem.startswith(("expected the node content", "did not find expected node content")):
+        problem, line = "did not find expected node content", line or 1
     return f"yaml: {f'line {line}: ' if line else ''}{_YAML_WORDS.get(problem, problem)}"
 
 
@@ -99,6 +128,8 @@ def read_object(call: Call, document: Any, checker: Reader | None, duplicates: l
         why = f"json: cannot unmarshal {found} into Go value of type {golang.TYPE_META}"
         raise _unrecognized(call, f"couldn't get version/kind; json parse error: {why}")
     _check_type(call, document)
+    if call.resource.custom is None:
+        document.setdefault("apiVersion", call.resource.api_version)
     if checker is None:
         return document
     return check_types(call, document, checker, duplicates)

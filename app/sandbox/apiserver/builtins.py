@@ -60,7 +60,7 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
     "pods": dataclasses.replace(
         pods.STRATEGY,
         part_errors={
-            "ephemeralcontainers": lambda pod, _old: podsubresources.ephemeral_errors(pod),
+            "ephemeralcontainers": podsubresources.ephemeral_errors,
             "resize": lambda pod, old: pods.STRATEGY.errors(pod) or podsubresources.resize_errors(pod, old),
         },
     ),
@@ -69,11 +69,13 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
         default=_default_namespace,
         prepare_create=_prepare_namespace,
         prepare_update=_keep_namespace_spec,
+        status_errors=others.namespace_status_errors,
         name_rule=metadata.label_rule,
     ),
     "deployments.apps": Strategy(
         default=workloads.default_deployment,
         errors=workloads.deployment_errors,
+        status_errors=others.deployment_status_errors,
         update_errors=workloads.selector_stays,
     ),
     "replicasets.apps": Strategy(errors=workloads.workload_errors(), update_errors=workloads.selector_stays),
@@ -85,10 +87,16 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
     "daemonsets.apps": Strategy(
         default=workloads.default_daemon_set,
         prepare_create=_prepare_daemon_set,
-        errors=workloads.workload_errors(),
+        errors=workloads.workload_errors(selector=False),
         update_errors=workloads.selector_stays,
     ),
-    "horizontalpodautoscalers.autoscaling": Strategy(default=workloads.default_autoscaler),
+    "horizontalpodautoscalers.autoscaling": Strategy(
+        default=workloads.default_autoscaler,
+        prepare_create=workloads.default_autoscaler,
+        errors=others.autoscaler_errors,
+    ),
+    "ingresses.networking.k8s.io": Strategy(errors=others.ingress_errors),
+    "limitranges": Strategy(default=workloads.default_limit_range),
     "replicationcontrollers": Strategy(default=workloads.default_replication_controller),
     "jobs.batch": Strategy(
         default=workloads.default_job,
@@ -103,6 +111,8 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
     "poddisruptionbudgets.policy": Strategy(errors=others.budget_errors),
     "services": Strategy(
         default=workloads.default_service,
+        prepare_create=workloads.prepare_service,
+        prepare_update=workloads.keep_families,
         warnings=workloads.service_warnings,
         errors=workloads.service_errors,
         update_errors=workloads.service_stays,

@@ -19,6 +19,7 @@ _TOKEN: Final = re.compile(
     r"""\s+ | [rRbB]?"(?:\\.|[^"\\])*" | [rRbB]?'(?:\\.|[^'\\])*' | [A-Za-z_]\w* | \d[\w.]* | \.\? | \[\? | . """,
     re.VERBOSE | re.DOTALL,
 )
+_PARSER_WORDS: Final = re.compile(r"^Failed to parse expression '.*?': (?=ERROR: <input>)", re.DOTALL)
 _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _CLOSING: Final = {"(": ")", "[": "]", "[?": "]"}
 
@@ -124,7 +125,8 @@ def compiled(source: str) -> Expression:
         program = cel.compile(rewritten(source))
         return Expression(source, program, extended=not _PLAIN.issuperset(program.functions()))
     except ValueError as error:
-        raise CelError(f"compilation failed: {error}") from None
+        words = _PARSER_WORDS.sub("", str(error), count=1).replace("\n| ", "\n | ")
+        raise CelError(f"compilation failed: {words}") from None
 
 
 def rewritten(source: str) -> str:

@@ -6,21 +6,25 @@ Source: Kubernetes 1.34, apiextensions-apiserver: pkg/apiserver, pkg/controller/
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+import orjson
+
+from app.api.jsonvalue import json_copy
 from app.api.structural import unknown_fields
 from app.kube.fielderrors import FieldError, Path
+from app.kube.gotext import quote
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.customrules import has_rules, rule_errors
 from app.sandbox.apiserver.customvalidation import schema_errors
-from app.sandbox.apiserver.discovery import ServedResource, custom_resources
+from app.sandbox.apiserver.discovery import ServedResource, custom_resources, version_order
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.scaling import ScalePaths
+from app.sandbox.apiserver.scaling import ScalePaths, replica_errors
 from app.sandbox.apiserver.schemas import Field, custom_field, object_meta
 from app.sandbox.apiserver.storage import Collection, Entry, Verb
-from app.sandbox.apiserver.strategies import Strategy
+from app.sandbox.apiserver.strategies import Strategy, new_errors
 from app.sandbox.apiserver.structures import fill_defaults, tidied
 from app.sandbox.apiserver.tables import TableKind, custom_table
 from app.sandbox.apiserver.typecheck import Checker, Reader
@@ -45,6 +49,8 @@ class CustomVersion:
     selectable_fields: tuple[str, ...]
     #: ``spec.conversion.webhook``; None where versions differ in nothing but their name.
     conversion: Mapping[str, Any] | None
+    #: What a client is told that asks for a version that is to go; "" for others.
+    deprecation: str
 
 
 class CustomReader:
@@ -53,6 +59,7 @@ class CustomReader:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
         self._metadata = Checker(object_meta())
+        self._embeds = b'"x-kubernetes-embedded-resource":true' in orjson.dumps(schema)
 
     def read(self, value: Any) -> tuple[Any, list[str]]:
         """The object without unknown fields and without nulls that stand for nothing, and the paths of the former."""
@@ -61,8 +68,32 @@ class CustomReader:
             dict(self._schema), value
         )  # fmt: skip
         found = tidied(self._schema, value)
+        inside = _prune_embedded(self._schema, found, Path(), top=True) if self._embeds else []
         metadata, dropped = self._metadata.read(found.get("metadata") or {})
-        return {**found, "metadata": dict(metadata)}, sorted([*unknown, *(f"metadata.{name}" for name in dropped)])
+        return {**found, "metadata": dict(metadata)}, [
+            *sorted([*unknown, *(f"metadata.{name}" for name in dropped)]),
+            *inside,
+        ]
+
+
+def _prune_embedded(schema: Mapping[str, Any], value: Any, path: Path, *, top: bool = False) -> list[str]:
+    """Take out of the metadata of objects inside ``value`` what no metadata have; where it stood."""
+    gone: list[str] = []
+    if isinstance(value, dict):
+        metadata = value.get("metadata")
+        if schema.get("x-kubernetes-embedded-resource") and isinstance(metadata, dict) and not top:
+            unknown = [name for name in metadata if name not in object_meta().properties]
+            value["metadata"] = {name: item for name, item in metadata.items() if name not in unknown}
+            gone += [str(path.child("metadata").child(name)) for name in unknown]
+        properties, values = schema.get("properties") or {}, schema.get("additionalProperties")
+        for key, item in value.items():
+            child = properties.get(key, values)
+            if isinstance(child, Mapping):
+                gone += _prune_embedded(child, item, path.child(key))
+    elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        for index, item in enumerate(value):
+            gone += _prune_embedded(schema["items"], item, path.index(index))
+    return gone
 
 
 def _whole_numbers(value: Any) -> Any:
@@ -92,15 +123,32 @@ def _row(crd: Json, version: Json, served: ServedResource) -> ResourceType:
     custom = CustomVersion(
         stored_api_version=f"{spec['group']}/{stored}",
         list_kind=spec["names"].get("listKind") or f"{served.kind}List",
-        strategy=_strategy(schema),
+        strategy=_strategy(schema, _scale(scale) if scale is not None else None),
         field=custom_field(schema),
         reader=CustomReader(schema),
         table=custom_table(version),
         scale=_scale(scale) if scale is not None else None,
         selectable_fields=tuple(one["jsonPath"].lstrip(".") for one in version.get("selectableFields") or ()),
         conversion=conversion.get("webhook") if conversion.get("strategy") == "Webhook" else None,
+        deprecation=_deprecation(spec, version),
     )
     return ResourceType(served, "gr", custom)
+
+
+def _deprecation(spec: Json, version: Json) -> str:
+    if not version.get("deprecated"):
+        return ""
+    if text := version.get("deprecationWarning"):
+        return str(text)
+    group, kind, name = spec["group"], spec["names"]["kind"], version["name"]
+    order = version_order(name)
+    better = [
+        one["name"]
+        for one in spec["versions"]
+        if one.get("served") and not one.get("deprecated") and version_order(one["name"]) < order
+    ]
+    advice = f"; use {group}/{min(better, key=version_order)} {kind}" if better else ""
+    return f"{group}/{name} {kind} is deprecated{advice}"
 
 
 def _scale(declared: Mapping[str, str]) -> ScalePaths:
@@ -114,7 +162,7 @@ def _scale(declared: Mapping[str, str]) -> ScalePaths:
     )
 
 
-def _strategy(schema: Mapping[str, Any]) -> Strategy:
+def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
     plain = dict(schema)
 
     def default(obj: Json) -> None:
@@ -125,6 +173,8 @@ def _strategy(schema: Mapping[str, Any]) -> Strategy:
     def errors(obj: Json) -> list[FieldError]:
         bare = {key: value for key, value in obj.items() if key != "metadata"}
         found = schema_errors(plain, bare, Path())
+        if scale is not None:
+            found += replica_errors(obj, scale)
         # Rules are looked at only in what is well formed; those about a change, when there is one.
         return found if found or not ruled else rule_errors(plain, obj, None, Path())
 
@@ -134,7 +184,17 @@ def _strategy(schema: Mapping[str, Any]) -> Strategy:
         plainly = {str(error) for error in rule_errors(plain, obj, None, Path())}
         return [error for error in rule_errors(plain, obj, old, Path()) if str(error) not in plainly]
 
-    return Strategy(default=default, errors=errors, update_errors=update_errors)
+    def status_errors(obj: Json, old: Json) -> list[FieldError]:
+        found = errors(obj)
+        found = new_errors(found, errors(old)) if found else found
+        # A status is judged by itself: messages name its fields without where it stands.
+        return [_status_words(error) for error in found] + update_errors(obj, old)
+
+    return Strategy(default=default, errors=errors, update_errors=update_errors, status_errors=status_errors)
+
+
+def _status_words(error: FieldError) -> FieldError:
+    return replace(error, detail=error.detail.replace(f"{error.field} in body", f"{error.field[7:]} in body", 1))
 
 
 class CustomResources:
@@ -154,6 +214,8 @@ class CustomResources:
             self._core.registry.remove(crd["spec"]["group"], crd["spec"]["names"]["plural"])
             if verb != "delete" and _is_true(crd, "Established"):
                 self._core.registry.add(custom_rows(crd))
+                self._core.storage.begin(entry.key)
+                self._reread(entry.key, before.obj if before is not None else None, crd)
             self._changed()
             if verb != "delete":
                 asyncio.get_running_loop().call_soon(self._settle, entry.key)
@@ -161,6 +223,19 @@ class CustomResources:
             crds = self._core.named(CRDS).objects
             if collection.name in crds and crds[collection.name].obj["metadata"].get("deletionTimestamp"):
                 asyncio.get_running_loop().call_soon(self._settle, collection.name)
+
+    def _reread(self, name: str, before: Json | None, crd: Json) -> None:
+        """What is stored gets the defaults of a new schema when it is read: nobody has written it."""
+        stored, known = (_stored_schema(one) if one is not None else None for one in (crd, before))
+        if before is None or stored is None or stored == known:
+            return
+
+        def defaulted(obj: Json) -> Json:
+            found: Json = json_copy(obj)
+            fill_defaults(stored, found)
+            return found
+
+        self._core.storage.reread(self._core.named(name), defaulted)
 
     def _settle(self, name: str) -> None:
         """Bring a definition on: establish it, or empty it and let it go."""
@@ -171,9 +246,17 @@ class CustomResources:
         if entry.obj["metadata"].get("deletionTimestamp"):
             self._terminate(collection, entry)
             return
-        settled = established(entry.obj, self._core.now())
+        settled = established(entry.obj, self._core.now(), self._taken(entry))
         if settled != entry.obj:
             self._core.storage.update(collection, entry, settled)
+
+    def _taken(self, entry: Entry) -> list[Json]:
+        """The names that other definitions of the group have."""
+        return [
+            (other.obj.get("status") or {}).get("acceptedNames") or {}
+            for other in self._core.named(CRDS).objects.values()
+            if other.key != entry.key and other.obj["spec"]["group"] == entry.obj["spec"]["group"]
+        ]
 
     def _terminate(self, collection: Collection, entry: Entry) -> None:
         """Delete the objects of a definition that is being deleted; when all are gone, it goes too."""
@@ -204,19 +287,56 @@ class CustomResources:
             self._core.storage.delete(collection, entry, {**crd, "metadata": metadata})
 
 
-def established(crd: Json, now: str) -> Json:
-    """A definition with the status that says it is served."""
+def established(crd: Json, now: str, taken: Sequence[Json] = ()) -> Json:
+    """A definition with the status that says it is served, if nobody else has its names. ``taken``: others' names."""
     status = dict(crd.get("status") or {})
-    status["acceptedNames"] = crd["spec"]["names"]
     stored = [version["name"] for version in crd["spec"]["versions"] if version.get("storage")]
     known = status.get("storedVersions") or []
     status["storedVersions"] = known + [name for name in stored if name not in known]
     finalizers = crd["metadata"].get("finalizers") or []
     metadata = crd["metadata"] if CLEANUP in finalizers else {**crd["metadata"], "finalizers": [*finalizers, CLEANUP]}
+    status["acceptedNames"], reason, message = accepted_names(
+        crd["spec"]["names"], status.get("acceptedNames") or {}, taken
+    )
     found = {**crd, "metadata": metadata, "status": status}
+    if reason:
+        found = _with_condition(found, "NamesAccepted", "False", reason, message, now)
+        if _is_true(crd, "Established"):
+            return found
+        return _with_condition(found, "Established", "False", "NotAccepted", "not all names are accepted", now)
     found = _with_condition(found, "NamesAccepted", "True", "NoConflicts", "no conflicts found", now)
     message = "the initial names have been accepted"
     return _with_condition(found, "Established", "True", "InitialNamesAccepted", message, now)
+
+
+def accepted_names(wanted: Json, accepted: Json, taken: Sequence[Json]) -> tuple[Json, str, str]:
+    """The names a definition gets; reason and message of the last one that somebody else has, or "".
+
+    Source: apiextensions-apiserver/pkg/controller/status/naming_controller.go.
+    """
+    resources = {name for one in taken for name in (one.get("plural"), one.get("singular"), *one.get("shortNames", ()))}
+    kinds = {name for one in taken for name in (one.get("kind"), one.get("listKind"))}
+    found = {"kind": "", "plural": "", **accepted}
+    reason = message = ""
+    for name in ("plural", "singular", "shortNames", "kind", "listKind"):
+        if name not in wanted:
+            found.pop(name, None)
+            continue
+        given = wanted[name]
+        others = kinds if name in ("kind", "listKind") else resources
+        clash = [one for one in (given if isinstance(given, list) else [given]) if one in others]
+        if clash and given != accepted.get(name):
+            reason, message = f"{name[0].upper()}{name[1:]}Conflict", f"{quote(clash[0])} is already in use"
+        else:
+            found[name] = given
+    found.pop("categories", None)
+    return found | ({"categories": wanted["categories"]} if "categories" in wanted else {}), reason, message
+
+
+def _stored_schema(crd: Json) -> Json:
+    stored = next(one for one in crd["spec"]["versions"] if one.get("storage"))
+    found: Json = (stored.get("schema") or {}).get("openAPIV3Schema") or {}
+    return found
 
 
 def _with_condition(crd: Json, kind: str, value: str, reason: str, message: str, now: str) -> Json:

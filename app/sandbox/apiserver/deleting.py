@@ -13,6 +13,7 @@ import orjson
 from app.kube.clock import rfc3339
 from app.kube.fielderrors import FieldError, invalid, not_supported
 from app.sandbox.apiserver import golang, status
+from app.sandbox.apiserver.attributes import Admission, Attributes, Kinds
 from app.sandbox.apiserver.bodies import no_such_kind, parse_body
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
@@ -23,7 +24,6 @@ from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.storage import Entry, Stale
 from app.sandbox.apiserver.typecheck import Checker, WrongType
-from app.sandbox.apiserver.writing import Admission, Attributes, Kinds
 
 Json: TypeAlias = dict[str, Any]
 
@@ -227,7 +227,7 @@ class Deleter:
 
     def _put(self, call: Call, entry: Entry, obj: Json, options: DeleteOptions) -> Entry:
         if options.dry_run:
-            return Entry(entry.key, obj, entry.revision)
+            return Entry(entry.key, obj, entry.revision, entry.managed)
         if obj == entry.obj:
             return entry
         return self._core.storage.update(self._core.collection(call.resource), entry, obj)
@@ -275,6 +275,7 @@ class Deleter:
             dry_run=options.dry_run,
             options=options.as_json(),
             warnings=call.warnings,
+            old_managed=entry.managed,
         )
         if self._admission.concerns(attributes):
             await self._admission.mutate(attributes)

@@ -21,7 +21,9 @@ _NAMES: Final[Mapping[str, str]] = {
 
 def new_event(event: Json) -> Json:
     """A v1 Event as ``events.k8s.io/v1``."""
-    return _renamed(event, _NAMES, "events.k8s.io/v1")
+    empty: Json = {"deprecatedSource": {}, "deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None}
+    found = _renamed(event, _NAMES, "events.k8s.io/v1")
+    return {**found, **{name: value for name, value in empty.items() if name not in found}}
 
 
 def core_event(event: Json) -> Json:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 from app.sandbox.apiserver.schemas import Field, FieldType
@@ -82,14 +83,32 @@ def children(field: Field | None, value: Any) -> Iterator[tuple[Step, Field | No
 # ---- making sets
 
 
-def fields_of(field: Field | None, value: Any) -> FieldSet:
-    """Every leaf of a value, and every item of its lists."""
+def fields_of(field: Field | None, value: Any, *, parts: bool = False) -> FieldSet:
+    """Every leaf of a value, and every item of its lists; ``parts``: and every object and list that holds any."""
     found: FieldSet = {}
     for step, child, item in children(field, value):
-        below = fields_of(child, item)
-        if step.startswith("k:"):
+        below = fields_of(child, item, parts=parts)
+        if below and (parts or step.startswith("k:")):
             below = {SELF: {}, **below}
         found[step] = below
+    return found
+
+
+def empty_object(field: Field | None) -> Json:
+    """An object of a type without anything in it: the parts that are there all the same, as nobody adds them."""
+    if field is None or not field.type_name:
+        return {"metadata": {}}
+    return _skeleton(field)
+
+
+@cache
+def _skeleton(field: Field) -> Json:
+    found: Json = {}
+    for name, child in field.properties.items():
+        if child.schema.get("default") == {} and child.type is FieldType.OBJECT:
+            found[name] = _skeleton(child)
+        elif name in field.required and child.type in (FieldType.LIST, FieldType.MAP):
+            found[name] = None
     return found
 
 
@@ -116,14 +135,14 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def leaves(fields: FieldSet, path: tuple[Step, ...] = ()) -> Iterator[tuple[Step, ...]]:
-    """The paths of the members: leaves, and ``.`` as the path it stands for."""
-    for key, below in fields.items():
-        if key == SELF:
-            yield path
-        elif not below:
+    """The paths of the members, as a real server goes through them: of each object or list those in it, then deeper."""
+    steps = sorted(key for key in fields if key != SELF)
+    for key in steps:
+        if not fields[key] or SELF in fields[key]:
             yield (*path, key)
-        else:
-            yield from leaves(below, (*path, key))
+    for key in steps:
+        if fields[key]:
+            yield from leaves(fields[key], (*path, key))
 
 
 def has(fields: FieldSet, path: tuple[Step, ...]) -> bool:
@@ -155,7 +174,7 @@ def without(fields: FieldSet, paths: set[tuple[Step, ...]], path: tuple[Step, ..
             if here not in paths:
                 found[key] = below
         elif kept := without(below, paths, here):
-            found[key] = kept
+            found[key] = {} if kept.keys() == {SELF} else kept
         elif here not in paths and SELF in below and not any(one[: len(here)] == here for one in paths):
             found[key] = {}
     return found
@@ -184,9 +203,8 @@ def changes(field: Field | None, old: Any, new: Any) -> tuple[FieldSet, FieldSet
     after = {step: (child, item) for step, child, item in children(field, new)}
     for step, (child, item) in after.items():
         if step not in before:
-            below = fields_of(child, item)
-            # A new map or list is a member itself, beside what it holds.
-            touched[step] = {SELF: {}, **below} if below else {}
+            # A new object or list is a member itself, beside what it holds.
+            touched[step] = _with_parts(child, item)
         elif before[step][1] != item:
             deeper, less = changes(child, before[step][1], item)
             if deeper or less:
@@ -198,9 +216,13 @@ def changes(field: Field | None, old: Any, new: Any) -> tuple[FieldSet, FieldSet
                 touched[step] = {}
     for step, (child, item) in before.items():
         if step not in after:
-            below = fields_of(child, item)
-            gone[step] = {SELF: {}, **below} if below else {}
+            gone[step] = _with_parts(child, item)
     return touched, gone
+
+
+def _with_parts(field: Field | None, value: Any) -> FieldSet:
+    below = fields_of(field, value, parts=True)
+    return {SELF: {}, **below} if below else {}
 
 
 def _inner(field: Field | None, value: Any) -> bool:
@@ -269,30 +291,51 @@ def check_declared(field: Field | None, value: Any, path: str = "") -> list[str]
         found += _list_problems(field, value, path)
     elif field is not None and value is not None and field.type in (FieldType.OBJECT, FieldType.MAP, FieldType.LIST):
         return [f"{path}: expected {_word(field)}, got {_shown(value)}"]
-    elif field is not None and field.type is FieldType.STRING and value is not None and not isinstance(value, str):
-        return [f"{path}: expected string, got &value.valueUnstructured{{Value:{value}}}"]
+    elif field is not None and value is not None and (wrong := _wrong_scalar(field, value)):
+        return [f"{path}: {wrong}"]
     return found
+
+
+def _wrong_scalar(field: Field, value: Any) -> str:
+    shown = json.dumps(value, ensure_ascii=False)
+    match field.type:
+        case FieldType.STRING if not isinstance(value, str):
+            return f"expected string, got &value.valueUnstructured{{Value:{shown}}}"
+        case FieldType.BOOLEAN if not isinstance(value, bool):
+            return f"expected boolean, got &value.valueUnstructured{{Value:{shown}}}"
+        case FieldType.INTEGER | FieldType.NUMBER if isinstance(value, bool | str):
+            return f"expected numeric (int or float), got {'bool' if isinstance(value, bool) else 'string'}"
+    return ""
 
 
 def _list_problems(field: Field, value: list[Any], path: str) -> list[str]:
     found: list[str] = []
     seen: set[Step] = set()
     for index, item in enumerate(value):
-        if field.list_type == "map" and isinstance(item, dict):
+        place = f"{path}[{index}]"
+        if field.list_type == "set":
+            if (step := value_step(item)) in seen:
+                found.append(f"{path}: duplicate entries for key [={step[2:]}]")
+            seen.add(step)
+        elif field.list_type == "map" and isinstance(item, dict):
             step = item_step(field, item)
             keys = json.loads(step[2:])
+            place = f"{path}{_keys_text(keys)}"
             missing = [name for name in field.list_map_keys if name not in keys]
             if missing:
-                found.append(
-                    f"{path}: element {index}: associative list with keys has an element that omits key field "
-                    f'"{missing[0]}" (and doesn\'t have default value)'
-                )
+                omits = f"{path}: element {index}: associative list with keys has an element that omits"
+                if keys:
+                    found.append(f'{omits} key field "{missing[0]}" (and doesn\'t have default value)')
+                else:
+                    names = " ".join(f'"{name}"' for name in missing)
+                    why = "(and doesn't have default values for any key fields)"
+                    found.append(f"{omits} all key fields [{names}] {why}")
                 continue
             if step in seen:
                 found.append(f"{path}: duplicate entries for key {_keys_text(keys)}")
             seen.add(step)
         if field.items is not None:
-            found += check_declared(field.items, item, f"{path}[{index}]")
+            found += check_declared(field.items, item, place)
     return found
 
 

@@ -74,21 +74,22 @@ def negotiate(accept: str, *, listing: bool = False, go_type: str = "") -> Accep
 
 
 class ObjectForm:
-    """The object as it is stored."""
+    """The object as it is stored. ``managed``: with managed fields."""
 
-    def __init__(self, resource: ResourceType) -> None:
+    def __init__(self, resource: ResourceType, *, managed: bool) -> None:
         self._resource = resource
-        self.key: object = resource.api_version
+        self._managed = managed
+        self.key: object = (resource.api_version, managed)
         #: Items of lists of built-in kinds carry no apiVersion and kind of their own.
         self._prefix = b"" if resource.custom is not None else _type_prefix(resource)
 
     def encode(self, entry: Entry) -> bytes:
         """The object."""
-        return entry.raw
+        return entry.full_raw if self._managed else entry.raw
 
     def item(self, entry: Entry) -> bytes:
         """The object as an item of a list."""
-        raw = entry.raw
+        raw = self.encode(entry)
         return b"{" + raw[len(self._prefix) :] if self._prefix and raw.startswith(self._prefix) else raw
 
     def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
@@ -112,13 +113,14 @@ def _type_prefix(resource: ResourceType) -> bytes:
 class MetadataForm:
     """``PartialObjectMetadata``: what every object has, without the rest."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, *, managed: bool) -> None:
         self._api_version = f"meta.k8s.io/{version}"
-        self.key: object = ("metadata", version)
+        self._managed = managed
+        self.key: object = ("metadata", version, managed)
 
     def encode(self, entry: Entry) -> bytes:
         """The object's metadata."""
-        return self.bookmark(entry.obj["metadata"])
+        return self.bookmark((entry.full if self._managed else entry.obj)["metadata"])
 
     def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
         """A list of them."""
@@ -135,9 +137,10 @@ class TableForm:
     """``Table``: the columns ``kubectl get`` prints, computed by the server."""
 
     def __init__(
-        self, kind: TableKind, clock: Clock, version: str, include: str, *, headers_once: bool = False
+        self, kind: TableKind, clock: Clock, version: str, include: str, *, managed: bool, headers_once: bool = False
     ) -> None:
         self._kind = kind
+        self._managed = managed
         self._clock = clock
         self._api_version = f"meta.k8s.io/{version}"
         if include not in _INCLUDES:
@@ -151,11 +154,11 @@ class TableForm:
 
     def encode(self, entry: Entry) -> bytes:
         """A table of one row."""
-        return self._table([entry.obj], {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")})
+        return self._table([entry], {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")})
 
     def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
         """A table of all rows."""
-        return self._table([entry.obj for entry in entries], metadata) + b"\n"
+        return self._table(entries, metadata) + b"\n"
 
     def bookmark(self, metadata: dict[str, object]) -> bytes:
         """A table whose only row is the bookmark."""
@@ -164,8 +167,9 @@ class TableForm:
         table["rows"] = [{"cells": [], "object": partial}]
         return orjson.dumps(table)
 
-    def _table(self, objects: list[dict[str, Any]], metadata: dict[str, Any]) -> bytes:
+    def _table(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
         now = self._clock.now()
+        objects = [entry.full if self._managed and self._include != "None" else entry.obj for entry in entries]
         table = self._kind.table(objects, now, metadata=metadata, include_object=self._include, headers=self._headers)
         self._headers = not self._headers_once
         table["apiVersion"] = self._api_version

@@ -37,6 +37,7 @@ class HookCaller:
     #: ``name.namespace``, or ``host:port`` of a URL → what answers in this process.
     local: dict[str, Local] = field(default_factory=dict)
     _sessions: dict[str, aiohttp.ClientSession] = field(default_factory=dict)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def call(self, url: str, ca_bundle: str, review: Json, seconds: float) -> Json:
         """The answer to a review. Raises :class:`CallFailed`."""
@@ -45,7 +46,7 @@ class HookCaller:
         shown = f'Post "{url}?timeout={int(seconds)}s"'
         name = _service_name(parts.hostname or "")
         try:
-            local = self.local.get(name) or self.local.get(parts.netloc)
+            local = self._local(url)
             if local is not None:
                 status, answer = await self.clock.wait_for(local(parts.path, body), seconds)
             else:
@@ -69,6 +70,14 @@ class HookCaller:
         if not isinstance(found, dict):
             raise CallFailed(f"failed to call webhook: {_not_an_object(golang.json_type(found))}")
         return found
+
+    def is_local(self, url: str) -> bool:
+        """Whether a hook answers in this process."""
+        return self._local(url) is not None
+
+    def _local(self, url: str) -> Local | None:
+        parts = urlsplit(url)
+        return self.local.get(_service_name(parts.hostname or "")) or self.local.get(parts.netloc)
 
     async def _post(self, url: str, service: str, ca_bundle: str, body: bytes, seconds: float) -> tuple[int, bytes]:
         parts = urlsplit(url)
@@ -102,19 +111,17 @@ class HookCaller:
         return session
 
     def abandon(self) -> None:
-        """Close all connections without waiting for their ends."""
-        sessions, self._sessions = self._sessions, {}
-        for session in sessions.values():
-            if session.connector is not None:
-                session.connector.close()
-            session.detach()
+        """Begin to close all connections: the loop they belong to does it as it goes on."""
+        if self._sessions:
+            closing = asyncio.get_running_loop().create_task(self.close(), name="sandbox: close webhook connections")
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """Close all connections."""
         sessions, self._sessions = self._sessions, {}
         for session in sessions.values():
             await session.close()
-        await asyncio.sleep(0)
 
 
 def _not_an_object(found: str) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from app.kube.selectors import Selector, compile_selector
+from app.sandbox.apiserver.attributes import Attributes
 from app.sandbox.apiserver.cel import CelError, compiled
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.writing import Attributes
 
 Json: TypeAlias = dict[str, Any]
 

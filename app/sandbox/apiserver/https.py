@@ -162,7 +162,7 @@ class HttpsServer:
         try:
             yield found
         finally:
-            api.close()
+            await api.aclose()
             server.stop()
             await asyncio.gather(running, return_exceptions=True)
             sock.close()

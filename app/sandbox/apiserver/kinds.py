@@ -65,6 +65,11 @@ _FLAGS: Final[Mapping[str, str]] = {
 }
 #: Resources that are another view of one that is stored.
 _STORED_IN: Final = {"events.events.k8s.io": "events"}
+#: The version of those that are served in several.
+_STORED_VERSIONS: Final = {
+    "events.events.k8s.io": "v1",
+    "horizontalpodautoscalers.autoscaling": "autoscaling/v2",
+}
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,7 @@ class ResourceType:
         """The apiVersion its objects have while they are stored."""
         if self.custom is not None:
             return self.custom.stored_api_version
-        return "v1" if self.qualified in _STORED_IN else self.api_version
+        return _STORED_VERSIONS.get(self.qualified, self.api_version)
 
     @cached_property
     def list_name(self) -> str:

@@ -17,7 +17,8 @@ from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import Field, kind_field
 from app.sandbox.apiserver.strategic import strategic_merge
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
-from app.sandbox.apiserver.writing import Transform, fresh
+from app.sandbox.apiserver.writesteps import fresh
+from app.sandbox.apiserver.writing import Transform
 
 Json: TypeAlias = dict[str, Any]
 
@@ -60,12 +61,12 @@ def transform(call: Call, kind: PatchType, schema: Field | None, checker: Reader
         except WrongType as error:
             if kind is PatchType.STRATEGIC:
                 raise _invalid_strategic(document, str(error)) from None
-            raise _invalid_patch(found, str(error)) from None
+            raise invalid_patch(found, str(error)) from None
         if unknown and not warned:
             warned = True
             problems = strict_errors(unknown)
             if call.field_validation == "Strict":
-                raise _invalid_patch(found, f"strict decoding error: {', '.join(problems)}")
+                raise invalid_patch(found, f"strict decoding error: {', '.join(problems)}")
             if call.field_validation == "Warn":
                 call.warnings.extend(problems)
         return dict(checked)
@@ -126,11 +127,12 @@ def _restore_type(call: Call, found: Json) -> None:
     if kind == resource.kind and api_version in (resource.stored_api_version, resource.api_version):
         return
     if kind_field(api_version, kind) is None:
-        raise _invalid_patch(found, no_such_kind(api_version, kind))
-    raise _invalid_patch(found, f"unable to decode {api_version}, Kind={kind} into a {resource.kind}")
+        raise invalid_patch(found, no_such_kind(api_version, kind))
+    raise invalid_patch(found, f"unable to decode {api_version}, Kind={kind} into a {resource.kind}")
 
 
-def _invalid_patch(found: Json, why: str) -> status.Refusal:
+def invalid_patch(found: Json, why: str) -> status.Refusal:
+    """The refusal of a patch that makes something of the wrong type."""
     return status.invalid_kind("", "", "", [invalid("patch", orjson.dumps(found).decode(), why)])
 
 

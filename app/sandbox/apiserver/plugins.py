@@ -6,8 +6,8 @@ from typing import Any, Final, TypeAlias
 
 from app.api.jsonvalue import json_copy
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.attributes import Attributes
 from app.sandbox.apiserver.core import Core
-from app.sandbox.apiserver.writing import Attributes
 
 Json: TypeAlias = dict[str, Any]
 

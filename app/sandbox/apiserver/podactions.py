@@ -8,11 +8,13 @@ from app.kube.fielderrors import forbidden, not_supported, required
 from app.kube.gotext import quote
 from app.kube.selectors import compile_selector
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.attributes import Attributes, Kinds
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.storage import Entry
-from app.sandbox.apiserver.writing import Attributes, Kinds, Writer, fresh
+from app.sandbox.apiserver.writesteps import fresh
+from app.sandbox.apiserver.writing import Writer
 
 Json: TypeAlias = dict[str, Any]
 
@@ -206,19 +208,20 @@ def _budget_refusal(cause: str, retry_after: int) -> status.Refusal:
 
 
 def only_ephemeral(wanted: Json, old: Json) -> Json:
-    """Of the wanted Pod only new ephemeral containers count; those that are there stay as they are."""
+    """Of the wanted Pod only ephemeral containers count, those that are there first."""
     found: Json = fresh(old)
     given = (wanted.get("spec") or {}).get("ephemeralContainers") or []
     present = found["spec"].get("ephemeralContainers") or []
     names = {one["name"] for one in present}
-    missing = [one["name"] for one in present if one["name"] not in {given_one.get("name") for given_one in given}]
+    wanted_by_name = {one.get("name"): one for one in given}
+    missing = [one["name"] for one in present if one["name"] not in wanted_by_name]
     if missing:
         at = "spec.ephemeralContainers"
         message = f"existing ephemeral containers {quote(missing[0])} may not be removed\n"
         raise status.invalid_kind("", "Pod", old["metadata"]["name"], [forbidden(at, message)])
     added = [one for one in given if one.get("name") not in names]
     if present or added:
-        found["spec"]["ephemeralContainers"] = present + added
+        found["spec"]["ephemeralContainers"] = [*(wanted_by_name[one["name"]] for one in present), *added]
     _take_version(found, wanted)
     return found
 

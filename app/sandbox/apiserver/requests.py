@@ -56,6 +56,8 @@ class Call:
     verb: str = ""
     #: One of the objects a deletion of many is about: the request itself names none.
     of_many: bool = False
+    #: Whether the client sees managed fields.
+    managed: bool = True
     #: Shown to the client beside the answer.
     warnings: list[str] = field(default_factory=list)
 
@@ -159,7 +161,7 @@ def route(call: Call, registry: Registry) -> bool:
     if call.name and resource.namespaced and not call.namespace:
         raise status.page_not_found() if resource.custom is not None else status.no_such_path()
     if call.subresource and call.subresource not in resource.subresources:
-        raise status.no_such_path()
+        raise status.no_such_path() if resource.custom is None else status.not_found(resource, call.name)
     if call.rest and call.subresource != "proxy":
         raise status.no_such_path()
     served = resource.served.subresource(call.subresource)

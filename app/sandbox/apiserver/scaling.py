@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
+from app.kube.fielderrors import FieldError, invalid
 from app.kube.selectors import SelectorError, to_query
+from app.sandbox.apiserver.fieldsets import has
 from app.sandbox.apiserver.kinds import ResourceType
+from app.sandbox.apiserver.managing import Managed
 
 Json: TypeAlias = dict[str, Any]
 Place: TypeAlias = tuple[str, ...]
+
+_MAX_REPLICAS: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +83,83 @@ def scaled(obj: Json, scale: Mapping[str, Any], paths: ScalePaths) -> Json:
     if version:
         obj["metadata"]["resourceVersion"] = version
     return obj
+
+
+def scale_managed(managed: Managed | None, paths: ScalePaths) -> Managed | None:
+    """Who manages the replicas, as a Scale says it."""
+    path = tuple(f"f:{name}" for name in paths.wanted)
+    found = [
+        replace(one, api_version="autoscaling/v1", fields={"f:spec": {"f:replicas": {}}})
+        for one in (managed.managers if managed is not None else ())
+        if has(one.fields or {}, path)
+    ]
+    return Managed(found) if found else None
+
+
+def replica_errors(obj: Mapping[str, Any], paths: ScalePaths) -> list[FieldError]:
+    """What is wrong with the replicas of a custom resource that can be scaled.
+
+    Source: apiextensions-apiserver/pkg/registry/customresource/validator.go.
+    """
+    found: list[FieldError] = []
+    for place in (paths.wanted, paths.present):
+        path = f".{'.'.join(place)}"
+        value, why = _number_at(obj, place)
+        if why:
+            found.append(invalid(path, 0, why))
+        elif value < 0:
+            found.append(invalid(path, value, "should be a non-negative integer"))
+        elif value >= _MAX_REPLICAS:
+            found.append(invalid(path, value, f"should be less than or equal to {_MAX_REPLICAS - 1}"))
+    return found
+
+
+def _number_at(obj: Mapping[str, Any], place: Place) -> tuple[int, str]:
+    """The number that stands there (0 where nothing does), or why there is none."""
+    found: Any = obj
+    for index, key in enumerate(place):
+        if found is None:
+            return 0, ""
+        if not isinstance(found, Mapping):
+            path = ".".join(place[: index + 1])
+            why = f"{_shown(found)} is of the type {_go_type(found)}, expected map[string]interface{{}}"
+            return 0, f".{path} accessor error: {why}"
+        if key not in found:
+            return 0, ""
+        found = found[key]
+    if isinstance(found, int) and not isinstance(found, bool) and -(2**63) <= found < 2**63:
+        return found, ""
+    return 0, f".{'.'.join(place)} accessor error: {_shown(found)} is of the type {_go_type(found)}, expected int64"
+
+
+def _go_type(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case str():
+            return "string"
+        case list():
+            return "[]interface {}"
+        case None:
+            return "<nil>"
+        case Mapping():
+            return "map[string]interface {}"
+        case int() if -(2**63) <= value < 2**63:
+            return "int64"
+    return "float64"
+
+
+def _shown(value: Any) -> str:
+    """A value as Go prints it."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case None:
+            return "<nil>"
+        case list():
+            return f"[{' '.join(_shown(item) for item in value)}]"
+        case Mapping():
+            return f"map[{' '.join(f'{key}:{_shown(item)}' for key, item in sorted(value.items()))}]"
+        case int() | float() if _go_type(value) == "float64":
+            return repr(float(value))
+    return str(value)

@@ -43,6 +43,7 @@ from app.sandbox.apiserver.forms import (
     wants_yaml,
 )
 from app.sandbox.apiserver.hookcalls import HookCaller
+from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.options import check_options
 from app.sandbox.apiserver.patching import patch_type, transform
 from app.sandbox.apiserver.requests import Call, User, route
@@ -52,7 +53,8 @@ from app.sandbox.apiserver.subresources import Subresources
 from app.sandbox.apiserver.transport import InProcessTransport
 from app.sandbox.apiserver.versions import Versions
 from app.sandbox.apiserver.watching import Watcher
-from app.sandbox.apiserver.writing import Json, Writer, fresh
+from app.sandbox.apiserver.writesteps import fresh
+from app.sandbox.apiserver.writing import Json, Writer
 
 logger = logging.getLogger(__name__)
 
@@ -85,9 +87,14 @@ class ApiServer:
         for name in _NAMESPACES:
             self._make_namespace(name)
 
-    def transport(self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",)) -> Transport:
-        """A client's connection, in process, as this user."""
-        return InProcessTransport(self, User(user, (*groups, "system:authenticated")))
+    def transport(
+        self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",), *, managed_fields: bool = False
+    ) -> Transport:
+        """A client's connection, in process, as this user.
+
+        ``managed_fields``: the client sees them, which costs something; nobody in process looks at them.
+        """
+        return InProcessTransport(self, User(user, (*groups, "system:authenticated")), managed=managed_fields)
 
     def on_write(self, callback: OnWrite) -> None:
         """Call back after every committed write, in the order of the commits."""
@@ -114,6 +121,11 @@ class ApiServer:
         self.collector.close()
         self.webhooks.abandon()
         self.end_watches()
+
+    async def aclose(self) -> None:
+        """The same, and wait for the connections to webhooks to be closed."""
+        await self.webhooks.close()
+        self.close()
 
     def end_watches(self) -> None:
         """End all watches, as a server does that starts anew."""
@@ -165,6 +177,8 @@ class ApiServer:
         if not route(call, self.core.registry):
             return self.documents.answer(call)
         check_options(call)
+        if warning := _deprecated(call.resource):
+            call.warnings.append(warning)
         if call.subresource and (found := await self.subresources.answer(call)) is not None:
             return found if isinstance(found, Response) else await self._object(call, found[0], found[1])
         match call.verb:
@@ -242,7 +256,7 @@ class ApiServer:
             except Refusal as refusal:
                 if refusal.code != 404:
                     raise
-        form = ObjectForm(call.resource)
+        form = ObjectForm(call.resource, managed=call.managed)
         return Response(200, _headers(_JSON, call.warnings), form.listing(entries, metadata))
 
     async def _list(self, call: Call) -> Response:
@@ -267,23 +281,35 @@ class ApiServer:
                     error = invalid("includeObject", include, "must be 'Metadata', 'Object', 'None', or empty")
                     raise status.bad_request(f"Unable to convert to Table as requested: {error}")
                 table = self.catalog.table(call.resource)
-                return TableForm(table, self.core.clock, accepted.version, include, headers_once=watching)
+                version, managed = accepted.version, call.managed
+                return TableForm(table, self.core.clock, version, include, managed=managed, headers_once=watching)
             case "metadata":
-                return MetadataForm(accepted.version)
-        return ObjectForm(call.resource)
+                return MetadataForm(accepted.version, managed=call.managed)
+        return ObjectForm(call.resource, managed=call.managed)
 
     async def _object(self, call: Call, entry: Entry, code: int = 200) -> Response:
         if entry.api_version != call.resource.api_version:
             [entry] = await self.versions.shown(call.resource, [entry])
         accepted = negotiate(call.headers.get("accept", ""), go_type=_go_type(call))
         if accepted.shape == "object" and not accepted.yaml:
-            return Response(code, _headers(_JSON, call.warnings), entry.raw)
+            raw = entry.full_raw if call.managed else entry.raw
+            return Response(code, _headers(_JSON, call.warnings), raw)
         return _response(code, call, accepted, self._form(call, accepted).encode(entry))
 
 
 _INCLUDED: Final = ("", "Metadata", "Object", "None")
 _NAMESPACE_DIFFERS: Final = "the namespace of the provided object does not match the namespace sent on the request"
+_DEPRECATED: Final = {
+    "endpoints": "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+}
 _NAME_MISSING: Final = "the name of the object ({} based on URL) was undeterminable: name must be provided"
+
+
+def _deprecated(resource: ResourceType) -> str:
+    """What a client is told that asks for something that is to go."""
+    if resource.custom is not None:
+        return resource.custom.deprecation
+    return _DEPRECATED.get(resource.key, "")
 
 
 def _go_type(call: Call, suffix: str = "") -> str:

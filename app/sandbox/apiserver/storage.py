@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import orjson
 
+from app.sandbox.apiserver.managing import Managed, with_managed
+
 Json: TypeAlias = dict[str, Any]
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 Verb: TypeAlias = Literal["create", "update", "delete"]
@@ -26,9 +28,9 @@ HISTORY_BYTES: Final = 32 * 2**20
 class Entry:
     """One version of one object: parsed, and as bytes made when first asked for."""
 
-    __slots__ = ("_obj", "_raw", "api_version", "converted", "key", "labels", "revision", "writers")
+    __slots__ = ("_full", "_obj", "_raw", "api_version", "converted", "key", "labels", "managed", "revision")
 
-    def __init__(self, key: str, obj: Json, revision: int) -> None:
+    def __init__(self, key: str, obj: Json, revision: int, managed: Managed | None = None) -> None:
         self.key = key
         self.revision = revision
         #: The version it is stored in, which need not be the one that is asked for.
@@ -36,10 +38,11 @@ class Entry:
         #: The same in other versions, by apiVersion.
         self.converted: dict[str, Entry] | None = None
         self.labels: dict[str, str] = obj["metadata"].get("labels") or {}
-        #: Who wrote it, for the managed fields: (manager, subresource) → when. Shared by versions of one object.
-        self.writers: dict[tuple[str, str], str] | None = None
+        #: Who manages what: shown to those who see managed fields.
+        self.managed = managed
         self._obj: Json | None = obj
         self._raw: bytes | None = None
+        self._full: bytes | None = None
 
     @property
     def obj(self) -> Json:
@@ -55,11 +58,25 @@ class Entry:
             self._raw = orjson.dumps(self._obj)
         return self._raw
 
+    @property
+    def full(self) -> Json:
+        """The object with its managed fields. It must not be changed."""
+        return with_managed(self.obj, self.managed)
+
+    @property
+    def full_raw(self) -> bytes:
+        """The object with its managed fields, as JSON."""
+        if self.managed is None:
+            return self.raw
+        if self._full is None:
+            self._full = orjson.dumps(self.full)
+        return self._full
+
     def shrink(self) -> None:
         """Keep the bytes alone: the version is history."""
         if self._obj is not None:
             _ = self.raw
-            self._obj = None
+            self._obj = self._full = None
 
 
 class Event:
@@ -160,6 +177,8 @@ class Storage:
 
     def __init__(self) -> None:
         self.revision = 1
+        #: Changes up to this version are forgotten, of whatever resource.
+        self.compacted = 0
         self.collections: dict[str, Collection] = {}
         self.listeners: list[Listener] = []
         #: Owner's uid → the objects that name it: (collection, key).
@@ -169,25 +188,42 @@ class Storage:
         """The collection of that name, made when first asked for."""
         found = self.collections.get(name)
         if found is None:
-            found = self.collections[name] = Collection(name)
+            found = self.collections[name] = Collection(name, compacted=self.compacted)
         return found
 
-    def create(self, collection: Collection, key: str, obj: Json) -> Entry:
+    def reread(self, collection: Collection, change: Callable[[Json], Json]) -> None:
+        """Have objects look otherwise from now on; nobody has written them, so versions stay and nobody is told."""
+        for key, entry in collection.objects.items():
+            if (obj := change(entry.obj)) != entry.obj:
+                collection.objects[key] = Entry(key, obj, entry.revision, entry.managed)
+
+    def begin(self, name: str) -> None:
+        """Have a collection whose history begins now, unless it is there already."""
+        if name not in self.collections:
+            self.collections[name] = Collection(name, compacted=self.revision)
+
+    def create(self, collection: Collection, key: str, obj: Json, managed: Managed | None = None) -> Entry:
         """Store a new object. Raises :class:`Stale` where there is one under that key."""
         if key in collection.objects:
             raise Stale(key)
-        entry = self._entry(key, obj)
+        entry = self._entry(key, obj, managed)
         insort(collection.keys, key)
         collection.objects[key] = entry
         self._committed("create", collection, "ADDED", None, entry)
         return entry
 
     def update(self, collection: Collection, current: Entry, obj: Json) -> Entry:
-        """Put a new version in place of ``current``. Raises :class:`Stale` if that is not the current one."""
+        """Put a new version in place of ``current``. Raises :class:`Stale` if that is not the current one.
+
+        Who manages what stays as it is: the server's own writes belong to nobody.
+        """
+        return self.replace(collection, current, obj, current.managed)
+
+    def replace(self, collection: Collection, current: Entry, obj: Json, managed: Managed | None) -> Entry:
+        """The same, with who manages what in the new version."""
         if collection.objects.get(current.key) is not current:
             raise Stale(current.key)
-        entry = self._entry(current.key, obj)
-        entry.writers = current.writers
+        entry = self._entry(current.key, obj, managed)
         collection.objects[current.key] = entry
         self._committed("update", collection, "MODIFIED", current, entry)
         return entry
@@ -196,16 +232,16 @@ class Storage:
         """Remove ``current``; watchers see ``obj``, else its last state. Raises :class:`Stale` as update does."""
         if collection.objects.get(current.key) is not current:
             raise Stale(current.key)
-        last = self._entry(current.key, dict(obj if obj is not None else current.obj))
+        last = self._entry(current.key, dict(obj if obj is not None else current.obj), current.managed)
         del collection.objects[current.key]
         del collection.keys[bisect_left(collection.keys, current.key)]
         self._committed("delete", collection, "DELETED", current, last)
         return last
 
-    def _entry(self, key: str, obj: Json) -> Entry:
+    def _entry(self, key: str, obj: Json, managed: Managed | None) -> Entry:
         self.revision += 1
         obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.revision)}
-        return Entry(key, obj, self.revision)
+        return Entry(key, obj, self.revision, managed)
 
     def _committed(
         self, verb: Verb, collection: Collection, type_: EventType, before: Entry | None, after: Entry
@@ -241,8 +277,9 @@ class Storage:
 
     def compact(self, revision: int | None = None) -> None:
         """Forget all changes up to a version (the current one): older watches and continue tokens are refused."""
+        self.compacted = max(self.compacted, self.revision if revision is None else revision)
         for collection in self.collections.values():
-            collection.compact(self.revision if revision is None else revision)
+            collection.compact(self.compacted)
 
 
 def owner_uids(obj: Json) -> tuple[str, ...]:

@@ -46,11 +46,15 @@ class Strategy:
     #: After status was taken away, before the object is validated.
     prepare_create: Callable[[Json], None] = _nothing
     prepare_update: Callable[[Json, Json], None] = _no_change
+    #: The same of a write of the status.
+    prepare_status: Callable[[Json, Json], None] = _no_change
     errors: Callable[[Json], list[FieldError]] = _no_errors
     #: Errors of a create in addition to ``errors``.
     create_errors: Callable[[Json], list[FieldError]] = _no_errors
     #: Errors of an update in addition to ``errors``.
     update_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
+    #: All errors of a write of the status.
+    status_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
     #: Subresources that write a part of the spec, each with what is checked in place of the rest.
     part_errors: Mapping[str, Callable[[Json, Json], list[FieldError]]] = field(default_factory=dict)
     name_rule: NameRule = metadata.subdomain_rule
@@ -60,6 +64,12 @@ class Strategy:
     grace: Callable[[Json, int | None], int | None] | None = None
     #: A create keeps the status it carries.
     keeps_status: bool = False
+
+
+def new_errors(errors: list[FieldError], before: list[FieldError]) -> list[FieldError]:
+    """The errors that were not there before: what was wrong under an older schema may stay so."""
+    known = set(map(str, before))
+    return [error for error in errors if str(error) not in known]
 
 
 def without_status(resource: ResourceType, obj: Json) -> None:

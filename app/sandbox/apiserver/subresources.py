@@ -18,14 +18,17 @@ from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.deleting import Deleter
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.patching import patch_type, transform
+from app.sandbox.apiserver.managing import with_managed
+from app.sandbox.apiserver.patching import invalid_patch, patch_type, transform
 from app.sandbox.apiserver.podactions import PodActions, only_ephemeral, only_resources
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.reviews import review
-from app.sandbox.apiserver.scaling import paths_of, scale_of, scaled
+from app.sandbox.apiserver.scaling import paths_of, scale_managed, scale_of, scaled, value_at
 from app.sandbox.apiserver.storage import Entry
 from app.sandbox.apiserver.tokens import service_account_token
-from app.sandbox.apiserver.writing import Transform, Writer, fresh
+from app.sandbox.apiserver.typecheck import WrongType
+from app.sandbox.apiserver.writesteps import fresh
+from app.sandbox.apiserver.writing import Transform, Writer
 
 Json: TypeAlias = dict[str, Any]
 Found: TypeAlias = Response | tuple[Entry, int]
@@ -55,8 +58,9 @@ class Subresources:
         """The answer; None where the ordinary verb does what is wanted (status)."""
         name = call.subresource
         if name in _STREAMS:
-            if not call.resource.custom:
-                self._core.entry(call)
+            entry = self._core.entry(call)
+            if call.resource.key == "pods" and name != "proxy" and not entry.obj["spec"].get("nodeName"):
+                raise status.bad_request(f"pod {call.name} does not have a host assigned")
             raise status.not_implemented(f"{call.resource.plural}/{name}")
         if name == "scale":
             return await self._scale(call)
@@ -130,7 +134,11 @@ class Subresources:
     async def _scale(self, call: Call) -> Response:
         resource, paths = call.resource, paths_of(call.resource)
         if call.verb == "get":
-            return _scale_response(scale_of(self._core.entry(call).obj, paths))
+            entry = self._core.entry(call)
+            if resource.custom is not None and value_at(entry.obj, paths.wanted) is None:
+                path = ".".join(paths.wanted)
+                raise status.internal(f'the spec replicas field ".{path}" does not exist')
+            return _scale_response(call, entry)
         if call.verb not in ("update", "patch"):
             raise status.method_not_allowed()
         wanted: Json | None = None
@@ -139,6 +147,10 @@ class Subresources:
             checker = self._catalog.checker_of("autoscaling/v1", "Scale")
             if checker is not None and isinstance(document, dict):
                 wanted = check_types(call, document, checker, duplicates)
+                name = (wanted.get("metadata") or {}).get("name") or call.name
+                if name != call.name:
+                    message = f"the name of the object ({name}) does not match the name on the URL ({call.name})"
+                    raise status.bad_request(message)
 
         def change(old: Json | None) -> Json:
             if old is None:
@@ -149,7 +161,7 @@ class Subresources:
             return scaled(fresh(old), scale, paths)
 
         entry, _ = await self._writer.update(call, change)
-        return _scale_response(scale_of(entry.obj, paths))
+        return _scale_response(call, entry)
 
     def _patched_scale(self, call: Call, scale: Json) -> Json:
         kind = patch_type(call)
@@ -166,7 +178,11 @@ class Subresources:
             raise status.Refusal(422, "Invalid", _REJECTED) from None
         except patches.PatchError as error:
             raise status.bad_request(str(error)) from None
-        return found
+        checker = self._catalog.checker_of("autoscaling/v1", "Scale")
+        try:
+            return dict(checker.read(found)[0]) if checker is not None else found
+        except WrongType as error:
+            raise invalid_patch(found, str(error)) from None
 
     # ---- logs
 
@@ -233,15 +249,17 @@ def _only(part: str) -> Callable[[Json, Json], Json]:
 def _check_scale(resource: ResourceType, name: str, scale: Json) -> None:
     replicas = (scale.get("spec") or {}).get("replicas") or 0
     errors: list[FieldError] = []
-    if not isinstance(replicas, int):
-        raise status.bad_request("spec.replicas must be a number")
-    if replicas < 0:
+    if replicas < 0 and resource.custom is None:
         errors.append(invalid("spec.replicas", replicas, "must be greater than or equal to 0"))
     if errors:
         raise status.invalid_kind("autoscaling", "Scale", name or resource.kind, errors)
 
 
-def _scale_response(scale: Json) -> Response:
+def _scale_response(call: Call, entry: Entry) -> Response:
+    paths = paths_of(call.resource)
+    scale = scale_of(entry.obj, paths)
+    if call.managed:
+        scale = with_managed(scale, scale_managed(entry.managed, paths))
     return Response(200, _json_headers(), orjson.dumps(scale) + b"\n")
 
 

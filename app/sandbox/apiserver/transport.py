@@ -26,18 +26,24 @@ class Server(Protocol):
 
 
 class InProcessTransport:
-    """Implements ``app.kube.transport.Transport`` on a server in this process."""
+    """Implements ``app.kube.transport.Transport`` on a server in this process.
 
-    def __init__(self, server: Server, user: User) -> None:
+    ``managed``: the client sees managed fields, as those over HTTPS do.
+    """
+
+    def __init__(self, server: Server, user: User, *, managed: bool = False) -> None:
         self._server = server
         self._user = user
+        self._managed = managed
         self._closed = False
 
     def _call(self, request: Request) -> Call:
         if self._closed:
             raise TransportError(RequestInfo(request.method, request.target), "the transport is closed")
         headers = {name.lower(): value for name, value in request.headers.items()}
-        return Call(request.method, request.path, request.query, headers, request.body or b"", self._user)
+        call = Call(request.method, request.path, request.query, headers, request.body or b"", self._user)
+        call.managed = self._managed
+        return call
 
     async def request(self, request: Request) -> Response:
         """Send, and read the whole answer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from app.sandbox.apiserver.autoscalerviews import full, simple
 from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.eventviews import core_event, new_event
 from app.sandbox.apiserver.kinds import ResourceType
@@ -35,7 +36,8 @@ class Versions:
         if missing:
             objects = await self.convert(resource, [entry.obj for entry in missing], wanted)
             for entry, obj in zip(missing, objects, strict=True):
-                entry.converted = {**(entry.converted or {}), wanted: Entry(entry.key, obj, entry.revision)}
+                shown = Entry(entry.key, obj, entry.revision, entry.managed)
+                entry.converted = {**(entry.converted or {}), wanted: shown}
         return [
             entry if entry.api_version == wanted else (entry.converted or {}).get(wanted, entry) for entry in entries
         ]
@@ -63,6 +65,9 @@ class Versions:
         if resource.key == "events":
             view = new_event if wanted == "events.k8s.io/v1" else core_event
             return [view(obj) for obj in objects]
+        if resource.qualified == "horizontalpodautoscalers.autoscaling":
+            show = full if wanted == "autoscaling/v2" else simple
+            return [obj if obj.get("apiVersion", resource.api_version) == wanted else show(obj) for obj in objects]
         if resource.custom is None or resource.custom.conversion is None or self.webhook is None:
             return [{**obj, "apiVersion": wanted} for obj in objects]
         differing = [obj for obj in objects if obj.get("apiVersion", resource.api_version) != wanted]

@@ -114,7 +114,7 @@ class Watcher:
             # It left the selection: gone for this watcher, in the state last seen but with the new version.
             last = event.before.obj
             metadata = {**last["metadata"], "resourceVersion": str(event.revision)}
-            entry = Entry(event.before.key, {**last, "metadata": metadata}, event.revision)
+            entry = Entry(event.before.key, {**last, "metadata": metadata}, event.revision, event.before.managed)
             self._push(self._encoded(event, "DELETED", entry))
 
     def _shown(self, type_: EventType, entry: Entry) -> bytes | tuple[EventType, Entry]:

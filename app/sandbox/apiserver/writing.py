@@ -7,8 +7,8 @@ others may write; then the steps are taken again from the newest state, as a rea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -16,15 +16,26 @@ from app.kube.client import PatchType
 from app.kube.fielderrors import FieldError, GoLiteral, invalid
 from app.sandbox.apiserver import metadata as meta
 from app.sandbox.apiserver import status
-from app.sandbox.apiserver.applying import UPDATE, Manager, after_update
+from app.sandbox.apiserver.attributes import Admission, Attributes, Kinds
 from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver.fieldsets import empty_object
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.requests import Call, User
-from app.sandbox.apiserver.scaling import paths_of, scale_of, scaled
-from app.sandbox.apiserver.schemas import Field
+from app.sandbox.apiserver.managing import UPDATE, Managed, Manager, change_of, managers_of
+from app.sandbox.apiserver.requests import Call
+from app.sandbox.apiserver.scaling import paths_of, scale_managed, scale_of, scaled
+from app.sandbox.apiserver.schemas import kind_field
 from app.sandbox.apiserver.storage import Entry, Stale
-from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, without_status
+from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, new_errors, without_status
 from app.sandbox.apiserver.versions import Versions
+from app.sandbox.apiserver.writesteps import (
+    check_namespace,
+    is_complete,
+    keep_outside,
+    key_of,
+    metadata_of,
+    ordered,
+    uid_mismatch,
+)
 
 Json: TypeAlias = dict[str, Any]
 #: From the object as it is to the object as it is wanted: a fresh document that may be changed.
@@ -32,53 +43,6 @@ Transform: TypeAlias = Callable[[Json | None], Json]
 
 _NAME_ATTEMPTS: Final = 8
 _UPDATE_ATTEMPTS: Final = 20
-
-
-@dataclass(slots=True)
-class Attributes:
-    """A write as admission sees it. ``obj`` may be replaced by mutating admission."""
-
-    operation: str
-    resource: ResourceType
-    subresource: str
-    namespace: str
-    name: str
-    obj: Json | None
-    old: Json | None
-    user: User
-    dry_run: bool
-    options: Json
-    warnings: list[str]
-    #: The kind of what is posted to a subresource, where it is not that of the resource.
-    kind: Json | None = None
-
-
-class Admission(Protocol):
-    """What may change or refuse a write before it is committed."""
-
-    async def mutate(self, attributes: Attributes) -> None:
-        """Change ``attributes.obj`` (by putting another there), or refuse."""
-        ...
-
-    async def validate(self, attributes: Attributes) -> None:
-        """Refuse what must not be."""
-        ...
-
-    def concerns(self, attributes: Attributes) -> bool:
-        """Whether there is anything to ask; saves the copies that asking needs."""
-        ...
-
-
-class Kinds(Protocol):
-    """What is known of kinds beyond their row: strategies, and the reading of bodies."""
-
-    def strategy(self, resource: ResourceType) -> Strategy:
-        """How objects of the resource are written."""
-        ...
-
-    def schema(self, resource: ResourceType) -> Field | None:
-        """The type of its objects."""
-        ...
 
 
 class Writer:
@@ -95,15 +59,16 @@ class Writer:
     async def create(self, call: Call, obj: Json) -> Entry:
         """Store a new object and give it back as it was stored (with dry run: as it would be)."""
         resource = call.resource
-        metadata = _metadata(obj)
+        metadata = metadata_of(obj)
         meta.wipe(metadata)
-        _check_namespace(resource, metadata, call.namespace)
+        check_namespace(resource, metadata, call.namespace)
         strategy = self._kinds.strategy(resource)
         strategy.default(obj)
         call.warnings.extend(strategy.warnings(obj))
         if resource.custom is not None:
             call.warnings.extend(meta.finalizer_warnings(metadata))
         attributes = self._attributes(call, "CREATE", metadata.get("name") or "", obj, None)
+        attributes.managed = self._created_by(call, obj)
         await self._mutate(attributes)
         if attributes.obj is None:  # pragma: no cover  # webhooks cannot take an object away
             raise status.internal("admission left no object")
@@ -111,7 +76,7 @@ class Writer:
 
     async def _create(self, call: Call, attributes: Attributes) -> Entry:
         obj = attributes.obj or {}
-        metadata = _metadata(obj)
+        metadata = metadata_of(obj)
         generated = bool(metadata.get("generateName")) and not metadata.get("name")
         for attempt in range(_NAME_ATTEMPTS if generated else 1):
             if generated:
@@ -121,20 +86,21 @@ class Writer:
             attributes.obj, attributes.name = obj, name
             await self._validate(attributes)
             try:
-                return self._commit_create(call, await self._versions.stored(call.resource, obj))
+                stored = await self._versions.stored(call.resource, obj)
+                return self._commit_create(call, stored, attributes.managed)
             except Stale:
                 if generated and attempt < _NAME_ATTEMPTS - 1:
                     continue
                 break
         if generated:
             raise status.no_free_name(call.resource, metadata["name"])
-        present = self._core.collection(call.resource).objects.get(_key(metadata))
+        present = self._core.collection(call.resource).objects.get(key_of(metadata))
         deleting = present is not None and "deletionTimestamp" in present.obj["metadata"]
         raise status.already_exists(call.resource, metadata["name"], deleting=deleting)
 
     def _prepare_create(self, resource: ResourceType, obj: Json) -> None:
         strategy = self._kinds.strategy(resource)
-        metadata = _metadata(obj)
+        metadata = metadata_of(obj)
         metadata["uid"] = self._core.new_uid()
         metadata["creationTimestamp"] = self._core.now()
         if not strategy.keeps_status:
@@ -150,19 +116,17 @@ class Writer:
         if errors:
             raise status.invalid(resource, metadata.get("name") or "", errors)
 
-    def _commit_create(self, call: Call, obj: Json) -> Entry:
+    def _commit_create(self, call: Call, obj: Json, managed: Managed | None) -> Entry:
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
             raise status.plain_error("resourceVersion should not be set on objects to be created")
         metadata.pop("resourceVersion", None)
-        collection, key = self._core.collection(call.resource), _key(metadata)
+        collection, key = self._core.collection(call.resource), key_of(metadata)
         if call.dry_run:
             if key in collection.objects:
                 raise Stale(key)
-            return Entry(key, _ordered(call.resource, obj), self._core.storage.revision)
-        entry = self._core.storage.create(collection, key, _ordered(call.resource, obj))
-        entry.writers = {(call.field_manager, ""): metadata["creationTimestamp"]}
-        return entry
+            return Entry(key, ordered(call.resource, obj), self._core.storage.revision, managed)
+        return self._core.storage.create(collection, key, ordered(call.resource, obj), managed)
 
     # ---- update
 
@@ -182,10 +146,11 @@ class Writer:
                     raise status.not_found(resource, call.name)
                 obj = transform(None)
                 return await self.create(call, obj), True
-            old = (await self._versions.shown(resource, [entry]))[0].obj
+            shown = (await self._versions.shown(resource, [entry]))[0]
+            old = shown.obj
             if uid and old["metadata"].get("uid") != uid:
-                raise status.conflict(resource, call.name, _uid_mismatch(call, uid, old["metadata"].get("uid", "")))
-            obj = transform(old)
+                raise status.conflict(resource, call.name, uid_mismatch(call, uid, old["metadata"].get("uid", "")))
+            obj = transform(shown.full if _speaks_of_managers(call) else old)
             try:
                 return await self._update(call, entry, obj, old), False
             except Stale:
@@ -195,15 +160,19 @@ class Writer:
     async def _update(self, call: Call, entry: Entry, obj: Json, old: Json) -> Entry:
         resource = call.resource
         strategy = self._kinds.strategy(resource)
-        metadata = _metadata(obj)
-        _check_namespace(resource, metadata, call.namespace)
+        metadata = metadata_of(obj)
+        check_namespace(resource, metadata, call.namespace)
         metadata.setdefault("name", call.name)
         version = str(metadata.get("resourceVersion") or "")
         if version and not version.isdigit():
             raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+        given = metadata.pop("managedFields", None)
         strategy.default(obj)
         keep_outside(call, obj, old)
         attributes = self._attributes(call, "UPDATE", call.name, obj, old)
+        attributes.old_managed = entry.managed
+        attributes.managed = self._updated_by(call, entry.managed, given, obj, old)
+        managed = attributes.managed
         view = _scale_view if call.subresource == "scale" else None
         if view is not None:
             view(attributes)
@@ -211,8 +180,8 @@ class Writer:
         if view is not None:
             obj = scaled(obj, attributes.obj or {}, paths_of(resource))
         elif attributes.obj is not None:
-            obj = attributes.obj
-        metadata = _metadata(obj)
+            obj, managed = attributes.obj, attributes.managed
+        metadata = metadata_of(obj)
         if not version:
             if not resource.unconditional_update:
                 shown = GoLiteral("0x0" if resource.custom is None else "0")
@@ -224,12 +193,12 @@ class Writer:
             raise status.conflict(resource, call.name)
         metadata["resourceVersion"] = old["metadata"]["resourceVersion"]
         self._prepare_update(call, obj, old)
-        self._note_manager(call, obj, old)
         attributes.obj, attributes.old = obj, old
+        attributes.managed, attributes.old_managed = managed, entry.managed
         if view is not None:
             view(attributes)
         await self._validate(attributes)
-        return self._commit_update(call, entry, await self._versions.stored(resource, obj))
+        return self._commit_update(call, entry, await self._versions.stored(resource, obj), managed)
 
     def _prepare_update(self, call: Call, obj: Json, old: Json) -> None:
         resource = call.resource
@@ -238,7 +207,9 @@ class Writer:
         meta.keep_server_fields(metadata, old["metadata"])
         keep_outside(call, obj, old)
         errors: list[FieldError] = []
-        if call.subresource != "status":
+        if call.subresource == "status":
+            strategy.prepare_status(obj, old)
+        else:
             if call.subresource != "finalize":
                 strategy.prepare_update(obj, old)
             if resource.generation and changed_outside_metadata(obj, old, status=not resource.has_status):
@@ -251,47 +222,69 @@ class Writer:
         if errors:
             raise status.invalid(resource, call.name, errors)
 
-    def _note_manager(self, call: Call, obj: Json, old: Json) -> None:
-        """Keep managed fields true after a write that is no apply, once an object has them."""
-        if call.headers.get("content-type", "").startswith(PatchType.APPLY):
-            return
-        if "managedFields" in old["metadata"]:
-            api_version, now = call.resource.api_version, self._core.now()
-            manager = Manager(call.field_manager, UPDATE, api_version, call.subresource, now)
-            after_update(old, obj, self._kinds.schema(call.resource), manager)
-        else:
-            obj["metadata"].pop("managedFields", None)
+    # ---- managed fields
+
+    def _manager(self, call: Call) -> Manager:
+        # Who scales is noted without the time.
+        time = self._core.now() if call.subresource != "scale" else ""
+        return Manager(call.field_manager, UPDATE, call.resource.api_version, call.subresource, time)
+
+    def _created_by(self, call: Call, obj: Json) -> Managed | None:
+        """Who manages a new object: what admission adds belongs to nobody."""
+        given = managers_of(obj["metadata"].pop("managedFields", None))
+        if _is_apply(call):
+            return Managed(given)
+        field, has_status = self._kinds.schema(call.resource), call.resource.has_status
+        manager = self._manager(call)
+        if not given:
+            return Managed.created(manager, field, orjson.dumps(obj), has_status=has_status)
+        change = change_of(empty_object(field), obj, field, manager, has_status=has_status)
+        return Managed(given) if change is None else Managed(given).changed(change)
+
+    def _updated_by(self, call: Call, current: Managed | None, given: Any, obj: Json, old: Json) -> Managed | None:
+        """Who manages an object after an update.
+
+        ``given``: what the client says of it, which counts; an empty entry ends the account.
+        """
+        if _is_apply(call):
+            return Managed(managers_of(given))
+        if given is not None and not call.subresource:
+            if managers := managers_of(given):
+                current = Managed(managers)
+            elif given == [{}]:
+                return None
+        if current is None:
+            return None
+        field, has_status = self._kinds.schema(call.resource), call.resource.has_status
+        change = change_of(old, obj, field, self._manager(call), has_status=has_status)
+        return current if change is None else current.changed(change)
 
     def _spec_errors(self, call: Call, strategy: Strategy, obj: Json, old: Json) -> list[FieldError]:
         custom = call.resource.custom is not None
-        if call.subresource == "status" and not custom:
-            return []
+        if call.subresource == "status":
+            return strategy.status_errors(obj, old)
         if call.subresource in strategy.part_errors:
             return strategy.part_errors[call.subresource](obj, old)
         errors = strategy.errors(obj)
         if custom and errors:
-            # What was wrong before, under an older schema, may stay so.
-            known = set(map(str, strategy.errors(old)))
-            errors = [error for error in errors if str(error) not in known]
+            errors = new_errors(errors, strategy.errors(old))
         return errors + strategy.update_errors(obj, old)
 
-    def _commit_update(self, call: Call, entry: Entry, obj: Json) -> Entry:
+    def _commit_update(self, call: Call, entry: Entry, obj: Json, managed: Managed | None) -> Entry:
         collection = self._core.collection(call.resource)
         if collection.objects.get(entry.key) is not entry:
             raise Stale(entry.key)
-        obj = _ordered(call.resource, obj)
+        obj = ordered(call.resource, obj)
         old = entry.obj
         if call.dry_run:
-            return Entry(entry.key, obj, entry.revision)
-        if _complete(obj, old):
+            return Entry(entry.key, obj, entry.revision, managed)
+        if is_complete(obj, old):
             # Watchers are told of the object as it was stored last: still with its finalizers.
             self._core.storage.delete(collection, entry, old)
-            return Entry(entry.key, obj, entry.revision)
-        if obj == old:
+            return Entry(entry.key, obj, entry.revision, managed)
+        if obj == old and (managed is entry.managed or (managed is not None and managed.same(entry.managed))):
             return entry  # nothing changed: no new version, no event
-        found = self._core.storage.update(collection, entry, obj)
-        found.writers = {**(entry.writers or {}), (call.field_manager, call.subresource): self._core.now()}
-        return found
+        return self._core.storage.replace(collection, entry, obj, managed)
 
     # ---- admission
 
@@ -300,6 +293,9 @@ class Writer:
         attributes = self._attributes(call, "CREATE", name, obj, None)
         group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
         attributes.kind = {"group": group, "version": version, "kind": obj.get("kind", "")}
+        manager = replace(self._manager(call), api_version=obj.get("apiVersion", ""))
+        field = kind_field(manager.api_version, obj.get("kind", ""))
+        attributes.managed = Managed.created(manager, field, orjson.dumps(obj), has_status=False)
         await self._mutate(attributes)
         await self._validate(attributes)
 
@@ -341,89 +337,15 @@ def _scale_view(attributes: Attributes) -> None:
     paths = paths_of(attributes.resource)
     attributes.obj = scale_of(attributes.obj or {}, paths)
     attributes.old = scale_of(attributes.old or {}, paths)
+    attributes.managed = scale_managed(attributes.managed, paths)
+    attributes.old_managed = scale_managed(attributes.old_managed, paths)
     attributes.kind = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
-def keep_outside(call: Call, obj: Json, old: Json) -> None:
-    """What the endpoint does not write stays as it is: status, or everything but status."""
-    if call.subresource == "status":
-        for key in old.keys() | obj.keys():
-            if key not in ("metadata", "status", "kind", "apiVersion"):
-                if key in old:
-                    obj[key] = old[key]
-                else:
-                    obj.pop(key)
-        _keep_metadata(call, obj, old)
-    elif call.resource.has_status and not call.subresource:
-        if "status" in old:
-            obj["status"] = old["status"]
-        else:
-            obj.pop("status", None)
+def _is_apply(call: Call) -> bool:
+    return call.headers.get("content-type", "").startswith(PatchType.APPLY)
 
 
-def _keep_metadata(call: Call, obj: Json, old: Json) -> None:
-    """A status write changes of the metadata only what it means to: nothing that others count on."""
-    metadata, before = obj["metadata"], old["metadata"]
-    if call.resource.custom is not None:
-        obj["metadata"] = {**before, "resourceVersion": metadata.get("resourceVersion")}
-        return
-    for name in ("deletionTimestamp", "ownerReferences"):
-        if name in before:
-            metadata[name] = before[name]
-        else:
-            metadata.pop(name, None)
-
-
-def _metadata(obj: Json) -> Json:
-    metadata = obj.get("metadata")
-    if not isinstance(metadata, dict):
-        metadata = obj["metadata"] = {}
-    return metadata
-
-
-def _key(metadata: Json) -> str:
-    namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
-
-
-def _ordered(resource: ResourceType, obj: Json) -> Json:
-    """The object with its type first, as the bytes of lists count on."""
-    api_version = resource.stored_api_version
-    found = {"kind": resource.kind, "apiVersion": api_version, "metadata": obj["metadata"]}
-    found.update(obj)
-    found["kind"], found["apiVersion"] = resource.kind, api_version
-    return found
-
-
-def _complete(obj: Json, old: Json) -> bool:
-    """Whether the last finalizer went away from an object that waits for just that."""
-    before = old["metadata"]
-    return (
-        bool(before.get("deletionTimestamp"))
-        and not obj["metadata"].get("finalizers")
-        and not before.get("deletionGracePeriodSeconds")
-    )
-
-
-def _check_namespace(resource: ResourceType, metadata: Json, namespace: str) -> None:
-    given = metadata.get("namespace") or ""
-    if not resource.namespaced:
-        metadata.pop("namespace", None)
-    elif not given:
-        metadata["namespace"] = namespace
-    elif given != namespace:
-        raise status.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-
-
-def _uid_mismatch(call: Call, asked: str, found: str) -> str:
-    return (
-        f"StorageError: invalid object, Code: 4, Key: /registry/{call.resource.key}/{call.key}, ResourceVersion: 0, "
-        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
-    )
-
-
-def fresh(value: Any) -> Any:
-    """A copy that shares nothing."""
-    return orjson.loads(orjson.dumps(value))
+def _speaks_of_managers(call: Call) -> bool:
+    """Whether a patch is laid on managed fields too."""
+    return call.method == "PATCH" and (_is_apply(call) or b"managedFields" in call.body)

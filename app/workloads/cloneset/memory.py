@@ -144,5 +144,7 @@ class Memory:
                 and rolling.policy != "InPlaceOnly",
             )
             grace = rolling.grace_seconds if rolling is not None else 0
-            found = self.specs[key] = update_spec(own, target, options, grace_seconds=grace)
+            found = update_spec(own, target, options, grace_seconds=grace)
+            if own is not None:  # else the cache may be behind: what it lacks now it may have at the next pass
+                self.specs[key] = found
         return found

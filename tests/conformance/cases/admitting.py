@@ -87,10 +87,14 @@ def _create(id: str, *configurations: Call, body: Any = None, **more: Any) -> Ca
 
 
 def _asks(
-    id: str, hooks: list[Call], *calls: Call, keep: tuple[str, ...] = ("path", "request.operation", "request.name")
+    id: str,
+    hooks: list[Call],
+    *calls: Call,
+    keep: tuple[str, ...] = ("path", "request.operation", "request.name"),
+    distinct: bool = False,
 ) -> Case:
     """What the webhooks are asked while calls are made."""
-    return Case(id, [*hooks, *calls, Hooks(keep)])
+    return Case(id, [*hooks, *calls, Hooks(keep, distinct)])
 
 
 def _quietly(call: Call) -> Call:
@@ -273,6 +277,7 @@ CASES = [
             "request.oldObject.spec",
             "request.name",
         ),
+        distinct=True,
     ),
     _asks(
         "review-of-a-binding",

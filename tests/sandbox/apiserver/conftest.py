@@ -23,7 +23,7 @@ def play() -> Callable[[Scenario], Any]:
             clock = VirtualClock()
             api = ApiServer(clock=clock, rng=Random(7))
             try:
-                return await scenario(Client(api.transport(), clock), api)
+                return await scenario(Client(api.transport(managed_fields=True), clock), api)
             finally:
                 api.close()
 

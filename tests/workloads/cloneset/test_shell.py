@@ -6,13 +6,18 @@ from typing import Any
 import orjson
 import pytest
 
+from app.api.cloneset import CloneSet
 from app.kube.controller import Result
 from app.kube.errors import Forbidden
 from app.kube.expectations import ScaleAction
-from app.kube.objects import decode_pod
+from app.kube.objects import decode_controller_revision, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
+from app.pods.inplace import Blocked
+from app.pods.revisions import revision_of, short_hash
+from app.workloads.cloneset.memory import Memory
 from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.view import view_of
 from tests.kube.fakes import virtual
 from tests.workloads.cloneset.shell import Shell
 from tests.workloads.cloneset.test_takeover import recorded
@@ -212,3 +217,17 @@ async def test_what_is_told_of_a_pod_whose_write_is_refused(
     assert told["message"] == message.format(pod=f"hooked-{pod}", revision=revision)
     failed = "FailedScale" if replicas == 2 else "FailedUpdate"
     assert {"type": failed, "status": "True", "message": "no"}.items() <= status["conditions"][-1].items()
+
+
+@pytest.mark.behaviour("PM-10")
+def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_place() -> None:
+    found = objects()
+    view = view_of(CloneSet.model_validate(found["CloneSet"][0]), Gates())
+    next_one = copy.deepcopy(found["ControllerRevision"][-1])
+    next_one["metadata"] |= {"name": "hooked-next", "uid": "next"}
+    next_one["data"]["spec"]["template"]["spec"]["containers"][0]["image"] += "-next"
+    revisions = (found["ControllerRevision"][-1], next_one)
+    own, target = (revision_of(decode_controller_revision(orjson.dumps(one))) for one in revisions)
+    memory, at = Memory("uid", KEY), short_hash(own.name)
+    assert isinstance(memory.spec_between(at, target, [target], view), Blocked)  # nobody knows what it is made from
+    assert not isinstance(memory.spec_between(at, target, [own, target], view), Blocked)

@@ -36,7 +36,8 @@ def errors(crd: Json) -> list[FieldError]:
     names = spec.get("names") or {}
     found: list[FieldError] = []
     wanted = f"{names.get('plural', '')}.{spec.get('group', '')}"
-    if crd["metadata"].get("name") != wanted:
+    # An existing definition keeps its name and its group.
+    if crd["metadata"].get("name") != wanted and not crd["metadata"].get("resourceVersion"):
         found.append(invalid("metadata.name", crd["metadata"].get("name") or "", _NAME_MESSAGE))
     found += _group_errors(spec.get("group") or "")
     if spec.get("scope") not in ("Cluster", "Namespaced"):

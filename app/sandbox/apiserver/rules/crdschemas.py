@@ -10,9 +10,12 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
+import orjson
+
 from app.api.structural import unknown_fields
 from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, not_supported, required
 from app.kube.regex import PatternError, compile_re2
+from app.sandbox.apiserver.celchecks import RULE_VARIABLES, fault
 from app.sandbox.apiserver.customvalidation import schema_errors
 
 Json: TypeAlias = dict[str, Any]
@@ -21,6 +24,7 @@ _TYPES: Final = ("array", "boolean", "integer", "number", "object", "string")
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _LIST_TYPES: Final = ("atomic", "set", "map")
+_RULES: Final = "x-kubernetes-validations"
 _JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
 #: What only the schema itself may say, not the alternatives inside it.
 _STRUCTURAL: Final = ("additionalProperties", "default", "description", "nullable", "title", "type", _PRESERVE)
@@ -53,6 +57,7 @@ def _errors(schema: Json, path: Path, *, top: bool = False) -> Iterator[FieldErr
     yield from _words(schema, path)
     yield from _list_errors(schema, path)
     yield from _default_errors(schema, path)
+    yield from _rule_faults(schema, path, top=top)
     for name, child in (schema.get("properties") or {}).items():
         if not (top and name == "metadata"):
             yield from _errors(child, path.child("properties").key(name))
@@ -117,6 +122,24 @@ def _default_errors(schema: Json, path: Path) -> Iterator[FieldError]:
         yield invalid(at, schema["default"], "must not have unknown fields")
     for error in schema_errors(schema, schema["default"], Path()):
         yield dataclasses.replace(error, field=f"{at}{error.field}")
+
+
+def _rule_faults(schema: Json, path: Path, *, top: bool) -> Iterator[FieldError]:
+    """Rules in CEL that do not compile."""
+    for index, rule in enumerate(schema.get(_RULES) or ()):
+        if wrong := fault(rule.get("rule") or "", RULE_VARIABLES, schema, top=top):
+            shown = {
+                "Rule": rule.get("rule") or "",
+                "Message": rule.get("message") or "",
+                "MessageExpression": rule.get("messageExpression") or "",
+                "Reason": rule.get("reason"),
+                "FieldPath": rule.get("fieldPath") or "",
+                "OptionalOldSelf": rule.get("optionalOldSelf"),
+            }
+            text = orjson.dumps(shown).decode()
+            for char in "<>&":
+                text = text.replace(char, f"\\u{ord(char):04x}")
+            yield invalid(path.child(_RULES).index(index).child("rule"), GoLiteral(text), wrong)
 
 
 def _bare_errors(schema: Json, path: Path, around: Json) -> Iterator[FieldError]:

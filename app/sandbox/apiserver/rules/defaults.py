@@ -124,6 +124,8 @@ DEFAULTS: Final[Mapping[str, Rows]] = {
     "networkpolicies.networking.k8s.io": (("spec!.policyTypes", ["Ingress"]), ("spec!.podSelector", {})),
     "ingresses.networking.k8s.io": (("status!.loadBalancer", {}),),
     "horizontalpodautoscalers.autoscaling": (("spec!.minReplicas", 1),),
+    "roles.rbac.authorization.k8s.io": (("rules", None),),
+    "clusterroles.rbac.authorization.k8s.io": (("rules", None),),
     "mutatingwebhookconfigurations.admissionregistration.k8s.io": (
         *_WEBHOOK,
         ("webhooks.[].reinvocationPolicy", "Never"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import FieldError, Path, forbidden, invalid, required
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, required
 from app.sandbox.apiserver.rules.workloads import secret_errors as secret_key_errors
 
 Json: TypeAlias = dict[str, Any]
@@ -126,3 +126,64 @@ def endpoints_errors(obj: Json) -> list[FieldError]:
         for index, port in enumerate(subset.get("ports") or ())
         if len(subset["ports"]) > 1 and not port.get("name")
     ]
+
+
+def autoscaler_errors(obj: Json) -> list[FieldError]:
+    """A range of replicas, and something to scale."""
+    spec = obj.get("spec") or {}
+    found: list[FieldError] = []
+    least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
+    if least is not None and least < 1:
+        found.append(invalid(SPEC.child("minReplicas"), least, "must be greater than or equal to 1"))
+    if most < 1:
+        found.append(invalid(SPEC.child("maxReplicas"), most, "must be greater than 0"))
+    if least is not None and most < least:
+        found.append(invalid(SPEC.child("maxReplicas"), most, "must be greater than or equal to `minReplicas`"))
+    target, at = spec.get("scaleTargetRef") or {}, SPEC.child("scaleTargetRef")
+    found += [required(at.child(name)) for name in ("kind", "name") if not target.get(name)]
+    if not target.get("apiVersion"):
+        found.append(invalid(at.child("apiVersion"), "", "apiVersion must specify API group"))
+    return found
+
+
+def ingress_errors(obj: Json) -> list[FieldError]:
+    """An Ingress leads somewhere."""
+    spec = obj.get("spec") or {}
+    if spec.get("rules") or spec.get("defaultBackend"):
+        return []
+    shown = spec or GoLiteral("null")
+    return [invalid(SPEC, shown, "either `defaultBackend` or `rules` must be specified")]
+
+
+# ---- statuses
+
+
+def deployment_status_errors(obj: Json, _old: Json) -> list[FieldError]:
+    """Counts that are counts, and no part larger than the whole."""
+    status, at = obj.get("status") or {}, Path("status")
+    names = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas")
+    counts = {name: status.get(name) or 0 for name in (*names, "observedGeneration", "collisionCount")}
+    found = [
+        invalid(at.child(name), counts[name], "must be greater than or equal to 0")
+        for name in ("observedGeneration", *names, "collisionCount")
+        if counts[name] < 0
+    ]
+    found += [
+        invalid(at.child(name), counts[name], "cannot be greater than status.replicas")
+        for name in names[1:4]
+        if counts[name] > counts["replicas"]
+    ]
+    if counts["availableReplicas"] > counts["readyReplicas"]:
+        message = "cannot be greater than readyReplicas"
+        found.append(invalid(at.child("availableReplicas"), counts["availableReplicas"], message))
+    return found
+
+
+def namespace_status_errors(obj: Json, _old: Json) -> list[FieldError]:
+    """A namespace is being deleted, or it is not."""
+    phase, deleted = (obj.get("status") or {}).get("phase"), obj["metadata"].get("deletionTimestamp")
+    if deleted and phase != "Terminating":
+        return [invalid("status.Phase", phase or "", "may only be 'Terminating' if `deletionTimestamp` is not empty")]
+    if not deleted and phase != "Active":
+        return [invalid("status.Phase", phase or "", "may only be 'Active' if `deletionTimestamp` is empty")]
+    return []

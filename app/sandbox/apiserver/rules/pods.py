@@ -94,6 +94,7 @@ def default_template(template: Json) -> None:
 def default_pod(pod: Json) -> None:
     """The defaults of a Pod: those of its spec, and requests from limits."""
     spec = pod.setdefault("spec", {})
+    pod.setdefault("status", {})
     default_pod_spec(spec)
     spec.setdefault("enableServiceLinks", True)
     for name in _LISTS:
@@ -142,6 +143,20 @@ def _compute(quantities: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _prepare_create(pod: Json) -> None:
     pod["status"] = {"phase": "Pending", "qosClass": quality_of_service(pod["spec"])}
+
+
+def _prepare_status(pod: Json, old: Json) -> None:
+    """Quality of service is no kubelet's to say; conditions and containers have all their parts."""
+    status = pod.setdefault("status", {})
+    if quality := (old.get("status") or {}).get("qosClass"):
+        status["qosClass"] = quality
+    for condition in status.get("conditions") or ():
+        condition.setdefault("lastProbeTime", None)
+        condition.setdefault("lastTransitionTime", None)
+    for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        for container in status.get(name) or ():
+            container.setdefault("state", {})
+            container.setdefault("lastState", {})
 
 
 def grace_period(pod: Json, asked: int | None) -> int:
@@ -206,7 +221,7 @@ def _update_errors(pod: Json, old: Json) -> list[FieldError]:
     errors += _gate_errors(new.get("schedulingGates") or [], before.get("schedulingGates") or [])
     munged = _munged(new, before)
     if munged != before:
-        shown = "\n".join(_differences(before, munged))
+        shown = "\n".join(differences(before, munged))
         message = f"pod updates may not change fields other than {_UPDATABLE}\n{shown}"
         errors.append(forbidden(SPEC, message))
     return errors
@@ -241,16 +256,16 @@ def _munged(new: Json, before: Json) -> Json:
     return munged
 
 
-def _differences(before: Any, after: Any, path: str = "spec") -> Iterator[str]:
+def differences(before: Any, after: Any, path: str = "spec") -> Iterator[str]:
     """The places where two specs differ, as lines."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
-                yield from _differences(before.get(key), after.get(key), f"{path}.{key}")
+                yield from differences(before.get(key), after.get(key), f"{path}.{key}")
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for index, (one, other) in enumerate(zip(before, after, strict=True)):
             if one != other:
-                yield from _differences(one, other, f"{path}[{index}]")
+                yield from differences(one, other, f"{path}[{index}]")
     else:
         yield f"- {path}: {orjson.dumps(before).decode()}"
         yield f"+ {path}: {orjson.dumps(after).decode()}"
@@ -299,6 +314,7 @@ STRATEGY: Final = Strategy(
     default=default_pod,
     create_errors=_create_errors,
     prepare_create=_prepare_create,
+    prepare_status=_prepare_status,
     errors=_errors,
     update_errors=_update_errors,
     grace=grace_period,

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_found
-from app.sandbox.apiserver.rules.pods import quality_of_service
+from app.kube.gotext import quote
+from app.sandbox.apiserver.rules.pods import differences, quality_of_service
 
 Json: TypeAlias = dict[str, Any]
 
@@ -17,8 +18,8 @@ _EPHEMERAL: Final = Path("spec").child("ephemeralContainers")
 _NOT_EPHEMERAL: Final = ("ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy")
 
 
-def ephemeral_errors(pod: Json) -> list[FieldError]:
-    """What is wrong with the ephemeral containers of a Pod."""
+def ephemeral_errors(pod: Json, old: Json) -> list[FieldError]:
+    """What is wrong with the ephemeral containers of a Pod: those that are there stay as they are."""
     spec = pod.get("spec") or {}
     others = [one.get("name") for key in ("containers", "initContainers") for one in spec.get(key) or ()]
     found: list[FieldError] = []
@@ -34,6 +35,14 @@ def ephemeral_errors(pod: Json) -> list[FieldError]:
         for field in _NOT_EPHEMERAL:
             if container.get(field):
                 found.append(forbidden(at.child(field), "cannot be set for an Ephemeral Container"))
+    given = {one.get("name"): one for one in spec.get("ephemeralContainers") or ()}
+    for before in (old.get("spec") or {}).get("ephemeralContainers") or ():
+        name = before.get("name")
+        if name in given and given[name] != before:
+            shown = "\n".join(differences(before, given[name], name))
+            found.append(
+                forbidden(_EPHEMERAL, f"existing ephemeral containers {quote(name)} may not be changed\n{shown}")
+            )
     return found
 
 

@@ -12,7 +12,7 @@ from app.kube.fielderrors import FieldError, Path, duplicate, invalid, not_suppo
 from app.kube.gotext import quote
 from app.kube.selectors import validate_selector
 from app.kube.validation import is_dns1123_subdomain, is_qualified_name
-from app.sandbox.apiserver.cel import CelError, compiled
+from app.sandbox.apiserver.celchecks import REQUEST_VARIABLES, fault
 
 Json: TypeAlias = dict[str, Any]
 
@@ -20,6 +20,8 @@ _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 _KNOWN_REVIEWS: Final = ("v1", "v1beta1")
 _MAX_SECONDS: Final = 30
+#: Lists of a rule in which ``*`` stands for everything, with what they are lists of.
+_ALONE: Final = {"apiGroups": "API groups", "apiVersions": "API versions", "operations": "operations"}
 
 
 def errors(configuration: Json) -> list[FieldError]:
@@ -95,10 +97,9 @@ def _rule_errors(rule: Json, at: Path) -> list[FieldError]:
         values = rule.get(name) or []
         if not values:
             found.append(required(at.child(name)))
-        elif len(values) > 1 and "*" in values:
-            found.append(invalid(at.child(name), values, "if '*' is present, must not specify other " + {
-                "apiGroups": "API groups", "apiVersions": "API versions", "operations": "operations",
-                "resources": "resources"}[name]))  # fmt: skip
+        elif name in _ALONE and len(values) > 1 and "*" in values:
+            found.append(invalid(at.child(name), values, f"if '*' is present, must not specify other {_ALONE[name]}"))
+    found += _resource_errors(rule.get("resources") or [], at.child("resources"))
     found += [
         not_supported(at.child("operations").index(index), operation, _OPERATIONS)
         for index, operation in enumerate(rule.get("operations") or ())
@@ -106,6 +107,34 @@ def _rule_errors(rule: Json, at: Path) -> list[FieldError]:
     ]
     if rule.get("scope") not in (None, "*", "Cluster", "Namespaced"):
         found.append(not_supported(at.child("scope"), rule["scope"], ("*", "Cluster", "Namespaced")))
+    return found
+
+
+def _resource_errors(resources: list[str], at: Path) -> list[FieldError]:
+    """Resources that others in the list include already."""
+    found: list[FieldError] = []
+    with_all_below: set[str] = set()
+    below_all: set[str] = set()
+    for index, text in enumerate(resources):
+        resource, slash, below = text.partition("/")
+        if not text:
+            found.append(required(at.index(index)))
+        if not slash:
+            continue
+        if resource in with_all_below:
+            message = f"if '{resource}/*' is present, must not specify {text}"
+            found.append(invalid(at.index(index), text, message))
+        if below in below_all:
+            found.append(invalid(at.index(index), text, f"if '*/{below}' is present, must not specify {text}"))
+        if below == "*":
+            with_all_below.add(resource)
+        if resource == "*":
+            below_all.add(below)
+    if len(resources) > 1 and "*/*" in resources:
+        found.append(invalid(at, resources, "if '*/*' is present, must not specify other resources"))
+    if "*" in resources and any(text != "*" and "/" not in text for text in resources):
+        message = "if '*' is present, must not specify other resources without subresources"
+        found.append(invalid(at, resources, message))
     return found
 
 
@@ -140,7 +169,9 @@ def url_errors(url: str, at: Path) -> list[FieldError]:
 
 def service_errors(service: Json, at: Path) -> list[FieldError]:
     """What is wrong with a reference to a webhook's Service."""
-    found = [required(at.child(name)) for name in ("name", "namespace") if not service.get(name)]
+    # A real server takes the two for one another when it says which is missing.
+    swapped = (("namespace", "name"), ("name", "namespace"))
+    found = [required(at.child(shown)) for shown, name in swapped if not service.get(name)]
     port = service.get("port")
     if port is not None and not 0 < port < 65536:
         message = "port is not valid: must be between 1 and 65535, inclusive"
@@ -152,7 +183,7 @@ def service_errors(service: Json, at: Path) -> list[FieldError]:
     if not path.startswith("/"):
         found.append(invalid(place, path, "must start with a '/'"))
     segments = path[1:].split("/")
-    if segments and not segments[-1]:
+    if len(segments) > 1 and not segments[-1]:
         segments = segments[:-1]
     for index, segment in enumerate(segments):
         if not segment:
@@ -166,8 +197,5 @@ def _condition_errors(condition: Json, at: Path) -> list[FieldError]:
     source = condition.get("expression") or ""
     if not source.strip():
         return [required(at.child("expression"))]
-    try:
-        compiled(source)
-    except CelError as error:
-        return [invalid(at.child("expression"), source, str(error))]
-    return []
+    wrong = fault(source, REQUEST_VARIABLES)
+    return [invalid(at.child("expression"), source, wrong)] if wrong else []

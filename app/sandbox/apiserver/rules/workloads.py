@@ -9,7 +9,17 @@ import base64
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required, too_long
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
 from app.kube.selectors import SelectorError, compile_selector, validate_selector
 from app.kube.validation import is_config_map_key, is_dns1035_label, validate_labels
 from app.sandbox.apiserver.rules.pods import default_template, spec_errors
@@ -65,15 +75,33 @@ def default_service(obj: Json) -> None:
     spec = obj["spec"]
     for port in spec.get("ports") or ():
         if port.get("targetPort") in (None, "", 0):
-            port["targetPort"] = port.get("port")
+            port["targetPort"] = port.get("port") or 0
     if spec["type"] != "ExternalName":
         spec.setdefault("internalTrafficPolicy", "Cluster")
-        spec.setdefault("ipFamilies", ["IPv4"])
-        spec.setdefault("ipFamilyPolicy", "SingleStack")
     if spec["type"] in ("NodePort", "LoadBalancer"):
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if spec["type"] == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
+
+
+def prepare_service(obj: Json) -> None:
+    """The families of addresses."""
+    spec = obj["spec"]
+    if spec["type"] != "ExternalName":
+        # Nothing is allotted to a Service that others give its endpoints: it may have both families.
+        both = spec.get("clusterIP") == "None" and not spec.get("selector")
+        spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if both else ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "RequireDualStack" if both else "SingleStack")
+
+
+def keep_families(obj: Json, old: Json) -> None:
+    """What was allotted stays where an update says nothing of it."""
+    spec, before = obj["spec"], old.get("spec") or {}
+    if spec["type"] != "ExternalName":
+        for name in ("ipFamilies", "ipFamilyPolicy"):
+            if name in before:
+                spec.setdefault(name, before[name])
+        prepare_service(obj)
 
 
 def default_secret(obj: Json) -> None:
@@ -82,6 +110,15 @@ def default_secret(obj: Json) -> None:
     if given:
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in given.items()}
         obj["data"] = {**(obj.get("data") or {}), **encoded}
+
+
+def default_limit_range(obj: Json) -> None:
+    """Limits and requests of containers that follow from one another."""
+    for item in (obj.get("spec") or {}).get("limits") or ():
+        if item.get("type") == "Container":
+            limits = {**(item.get("max") or {}), **(item.get("default") or {})}
+            requests = {**(item.get("min") or {}), **limits, **(item.get("defaultRequest") or {})}
+            item |= {name: found for name, found in (("default", limits), ("defaultRequest", requests)) if found}
 
 
 def default_role_binding(obj: Json) -> None:
@@ -109,10 +146,10 @@ def with_template(place: tuple[str, ...], more: Callable[[Json], None] | None) -
 
     def default(obj: Json) -> None:
         holder: Any = obj
-        for key in place:
+        for key in place[:-1]:
             holder = holder.get(key) if isinstance(holder, dict) else None
         if isinstance(holder, dict):
-            default_template(holder)
+            default_template(holder.setdefault(place[-1], {}))
         if more is not None:
             more(obj)
 
@@ -122,8 +159,10 @@ def with_template(place: tuple[str, ...], more: Callable[[Json], None] | None) -
 # ---- what is checked
 
 
-def workload_errors(*, policies: tuple[str, ...] = ("Always",)) -> Callable[[Json], list[FieldError]]:
-    """Errors of a workload: replicas, a selector that selects its own Pods, the template."""
+def workload_errors(
+    *, policies: tuple[str, ...] = ("Always",), selector: bool = True
+) -> Callable[[Json], list[FieldError]]:
+    """Errors of a workload: replicas, a selector (which must be there) that selects its own Pods, the template."""
 
     def errors(obj: Json) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -131,7 +170,7 @@ def workload_errors(*, policies: tuple[str, ...] = ("Always",)) -> Callable[[Jso
         replicas = spec.get("replicas")
         if replicas is not None and replicas < 0:
             found.append(invalid(SPEC.child("replicas"), replicas, "must be greater than or equal to 0"))
-        found += _selector_errors(spec)
+        found += _selector_errors(spec, demanded=selector)
         template = spec.get("template") or {}
         found += template_errors(template, SPEC.child("template"), policies)
         return found
@@ -139,17 +178,19 @@ def workload_errors(*, policies: tuple[str, ...] = ("Always",)) -> Callable[[Jso
     return errors
 
 
-def _selector_errors(spec: Json) -> list[FieldError]:
+def _selector_errors(spec: Json, *, demanded: bool) -> list[FieldError]:
     at = SPEC.child("selector")
     selector = spec.get("selector")
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     if selector is None:
-        return [required(at)]
+        place = SPEC.child("template").child("metadata").child("labels")
+        mismatch = invalid(place, labels or GoLiteral("null"), "`selector` does not match template `labels`")
+        return [required(at), mismatch] if demanded else [mismatch]
     found = validate_selector(selector, at)
     if found:
         return found
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         return [invalid(at, selector, "empty selector is invalid for deployment")]
-    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     try:
         matches = compile_selector(selector).matches(labels)
     except SelectorError:
@@ -235,7 +276,7 @@ def config_map_errors(obj: Json) -> list[FieldError]:
                 found.append(invalid(at.key(key), key, "duplicate of key present in binaryData"))
             size += len(value.encode()) if name == "data" else len(value) * 3 // 4
     if size > 2**20:
-        found.append(too_long("", 2**20))
+        found.append(too_long("[]", 2**20))
     return found
 
 
@@ -285,6 +326,10 @@ def service_errors(obj: Json) -> list[FieldError]:
         if not 0 < (port.get("port") or 0) < 65536:
             message = "must be between 1 and 65535, inclusive"
             found.append(invalid(at.index(index).child("port"), port.get("port") or 0, message))
+        target = port.get("targetPort")
+        if isinstance(target, int) and not 0 < target < 65536:
+            message = "must be between 1 and 65535, inclusive"
+            found.append(invalid(at.index(index).child("targetPort"), target, message))
     types = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
     if spec.get("type") not in types:
         found.append(not_supported(SPEC.child("type"), spec.get("type") or "", types))
@@ -347,6 +392,9 @@ def secret_warnings(secret: Json) -> list[str]:
 def default_autoscaler(scaler: Json) -> None:
     """Without metrics the share of CPU decides."""
     spec = scaler.setdefault("spec", {})
-    if scaler.get("apiVersion", "autoscaling/v2") == "autoscaling/v2" and not spec.get("metrics"):
+    if scaler.get("apiVersion") == "autoscaling/v1":
+        return
+    scaler["status"] = {"desiredReplicas": 0, "currentMetrics": None, **(scaler.get("status") or {})}
+    if not spec.get("metrics"):
         target = {"type": "Utilization", "averageUtilization": 80}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]

@@ -1,0 +1,262 @@
+"""Managed fields: who wrote which field of an object. Pure.
+
+Every write is noted, as on a real server, but what it amounts to is worked out when somebody looks: a creation is kept
+as the bytes that were asked for, an update as the fields it touched. So writing costs next to nothing, and only clients
+that see managed fields pay for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from app.sandbox.apiserver.fieldsets import (
+    FieldSet,
+    changes,
+    empty_object,
+    leaves,
+    union,
+    without,
+    without_system,
+)
+from app.sandbox.apiserver.schemas import Field
+
+Json: TypeAlias = dict[str, Any]
+
+APPLY: Final = "Apply"
+UPDATE: Final = "Update"
+#: Where more managers update an object than are told apart, the oldest become one.
+ANCIENT: Final = "ancient-changes"
+_MAX_UPDATERS: Final = 10
+#: Updates that are kept as they came; more are worked out at once.
+_MAX_CHANGES: Final = 16
+_NOTHING: Final = b"{}"
+_MAX_KNOWN: Final = 1_000
+_known: Final[dict[bytes, bytes]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """One entry of the managed fields."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+    time: str = ""
+    fields: FieldSet | None = None
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What tells entries apart."""
+        return (self.name, self.operation, self.api_version, self.subresource)
+
+    def as_json(self) -> Json:
+        """The entry as objects carry it."""
+        found: Json = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
+        if self.time:
+            found["time"] = self.time
+        found["fieldsType"] = "FieldsV1"
+        found["fieldsV1"] = self.fields or {}
+        if self.subresource:
+            found["subresource"] = self.subresource
+        return found
+
+    def described(self) -> str:
+        """As conflicts name it."""
+        found = f'"{self.name}"'
+        if self.subresource:
+            found += f' with subresource "{self.subresource}"'
+        if self.operation == UPDATE:
+            found += f" using {self.api_version}"
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An update: by whom, the fields it added or changed, and those it took away, both as JSON.
+
+    Equal ones share their bytes: nearly all updates of a kind touch the same few sets of fields.
+    """
+
+    manager: Manager
+    touched: bytes
+    gone: bytes
+
+
+class Managed:
+    """Who manages what in one version of an object. Never changed; a write makes another."""
+
+    __slots__ = ("_changes", "_created", "_managers", "_shown")
+
+    def __init__(
+        self,
+        managers: Sequence[Manager] = (),
+        created: tuple[Manager, Field | None, bytes, bool] | None = None,
+        pending: tuple[Change, ...] = (),
+    ) -> None:
+        self._managers = tuple(managers)
+        self._created = created
+        self._changes = pending
+        self._shown: list[Json] | None = None
+
+    @classmethod
+    def created(cls, manager: Manager, field: Field | None, asked: bytes, *, has_status: bool) -> Managed:
+        """A new object, as it was asked for. ``has_status``: its status is written elsewhere."""
+        return cls((), (manager, field, asked, has_status))
+
+    def changed(self, change: Change) -> Managed:
+        """After an update."""
+        pending = self._changes
+        if pending and _repeats(pending[-1], change):
+            pending = pending[:-1]
+        if len(pending) >= _MAX_CHANGES:
+            return Managed(self.managers, None, (change,))
+        return Managed(self._managers, self._created, (*pending, change))
+
+    @property
+    def managers(self) -> tuple[Manager, ...]:
+        """The entries, in the order they are shown in."""
+        if self._created is not None or self._changes:
+            found = list(self._managers)
+            if self._created is not None:
+                manager, field, asked, has_status = self._created
+                touched, _ = changes(field, empty_object(field), orjson.loads(asked))
+                found = [replace(manager, fields=without_system(touched, status=has_status))]
+            for change in self._changes:
+                found = _after(found, change)
+            self._managers, self._created, self._changes = ordered(found), None, ()
+        return self._managers
+
+    def as_json(self) -> list[Json]:
+        """The entries as objects carry them; not to be changed."""
+        if self._shown is None:
+            self._shown = [one.as_json() for one in self.managers]
+        return self._shown
+
+    def same(self, other: Managed | None) -> bool:
+        """Whether it says the same, whenever it came about."""
+        if other is None or self is other:
+            return self is other
+        mine, theirs = ({one.identity: one.fields for one in each.managers} for each in (self, other))
+        return mine == theirs
+
+
+def _repeats(last: Change, change: Change) -> bool:
+    """Whether a change does once more what the one before it did."""
+    return (
+        last.manager.identity == change.manager.identity
+        and last.gone == change.gone == _NOTHING
+        and last.touched == change.touched
+    )
+
+
+def _after(managers: Iterable[Manager], change: Change) -> list[Manager]:
+    """The entries after an update: what it touched is its manager's, and what it took away is nobody's."""
+    touched = orjson.loads(change.touched)
+    gone = set(leaves(orjson.loads(change.gone)))
+    paths = gone | set(leaves(touched))
+    found, own = [], None
+    for one in managers:
+        if one.identity == change.manager.identity:
+            own = replace(one, fields=without(one.fields or {}, gone) if gone else one.fields)
+        else:
+            found.append(replace(one, fields=without(one.fields or {}, paths)) if paths else one)
+    if touched:
+        fields = union(own.fields or {}, touched) if own is not None else touched
+        own = replace(change.manager, fields=fields)
+    if own is not None:
+        found.append(own)
+    return _capped(found)
+
+
+def _capped(managers: list[Manager]) -> list[Manager]:
+    updaters = [one for one in managers if one.operation == UPDATE and not one.subresource]
+    if len(updaters) <= _MAX_UPDATERS:
+        return managers
+    oldest = ordered(updaters)[: len(updaters) - _MAX_UPDATERS + 1]
+    fields: FieldSet = {}
+    for one in oldest:
+        fields = union(fields, one.fields or {})
+    ancient = Manager(ANCIENT, UPDATE, oldest[0].api_version, "", oldest[-1].time, fields)
+    return [*(one for one in managers if one not in oldest), ancient]
+
+
+def ordered(managers: Iterable[Manager]) -> tuple[Manager, ...]:
+    """Those that manage anything: applies first, then by time and name."""
+    kept = [one for one in managers if one.fields]
+    kept.sort(key=lambda one: (one.operation, one.time, one.name, one.api_version, one.subresource))
+    return tuple(kept)
+
+
+def read_managers(obj: Mapping[str, Any]) -> list[Manager]:
+    """The entries an object carries."""
+    return managers_of(obj["metadata"].get("managedFields"))
+
+
+def managers_of(entries: Iterable[Mapping[str, Any]] | None) -> list[Manager]:
+    """The managers that entries of managed fields tell of; none where one of them makes no sense."""
+    found = [
+        Manager(
+            entry.get("manager", ""),
+            entry.get("operation", ""),
+            entry.get("apiVersion", ""),
+            entry.get("subresource", ""),
+            entry.get("time", ""),
+            entry.get("fieldsV1") or {},
+        )
+        for entry in entries or ()
+    ]
+    return found if all(one.operation in (APPLY, UPDATE) for one in found) else []
+
+
+def with_managed(obj: Json, managed: Managed | None) -> Json:
+    """The object as it is shown to those who see managed fields."""
+    if managed is None or not (entries := managed.as_json()):
+        return obj
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": entries}}
+
+
+def change_of(
+    old: Mapping[str, Any], new: Mapping[str, Any], field: Field | None, manager: Manager, *, has_status: bool
+) -> Change | None:
+    """What an update did; None where it changed nothing that is managed."""
+    skipped = ("apiVersion", "kind", "metadata", "status" if has_status and not manager.subresource else "")
+    touched: FieldSet = {}
+    gone: FieldSet = {}
+    for name in (*new, *(key for key in old if key not in new)):
+        if name in skipped or old.get(name) == new.get(name):
+            continue
+        added, removed = changes(field, _part(old, name), _part(new, name))
+        touched.update(added)
+        gone.update(removed)
+    if metadata := _metadata_change(field, old["metadata"], new["metadata"]):
+        added, removed = metadata
+        touched.update(without_system(added, status=False))
+        gone.update(without_system(removed, status=False))
+    return Change(manager, _shared(touched), _shared(gone)) if touched or gone else None
+
+
+def _shared(fields: FieldSet) -> bytes:
+    encoded = orjson.dumps(fields) if fields else _NOTHING
+    if len(_known) >= _MAX_KNOWN:
+        _known.clear()
+    return _known.setdefault(encoded, encoded)
+
+
+def _part(obj: Mapping[str, Any], name: str) -> Json:
+    return {name: obj[name]} if name in obj else {}
+
+
+_MANAGED_METADATA: Final = ("labels", "annotations", "ownerReferences", "finalizers", "generateName")
+
+
+def _metadata_change(field: Field | None, old: Json, new: Json) -> tuple[FieldSet, FieldSet] | None:
+    differing = [name for name in _MANAGED_METADATA if old.get(name) != new.get(name)]
+    if not differing:
+        return None
+    before, after = ({name: one[name] for name in differing if name in one} for one in (old, new))
+    return changes(field, {"metadata": before}, {"metadata": after})
