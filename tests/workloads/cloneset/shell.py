@@ -38,7 +38,7 @@ class Noting:
         self.requests: list[tuple[str, str, Any]] = []
         #: Which requests are forbidden, with the message "no".
         self.refuse: Callable[[Request], bool] = lambda _: False
-        self._version = 1_000_000
+        self.version = 1_000_000
 
     async def request(self, request: Request) -> Response:
         body = orjson.loads(request.body) if request.body else None
@@ -47,10 +47,10 @@ class Noting:
             return json_response(403, status_body(403, "Forbidden", "no"))
         if request.method == "GET":
             return json_response(404, status_body(404, "NotFound"))
-        self._version += 1
+        self.version += 1
         metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
         whole = body if request.method == "POST" else {}
-        metadata = {"uid": f"uid-{self._version}", **metadata, "resourceVersion": str(self._version)}
+        metadata = {"uid": f"uid-{self.version}", **metadata, "resourceVersion": str(self.version)}
         return json_response(200, {**whole, "metadata": metadata})
 
     def stream(self, request: Request) -> Any:

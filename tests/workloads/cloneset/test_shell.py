@@ -127,6 +127,29 @@ async def test_who_is_gone_terminating_or_unreadable_is_left_alone() -> None:
     assert {path.rsplit("/", 1)[-1] for _, path in shell.writes} == {"status"}
 
 
+@pytest.mark.behaviour("CS-44")
+@virtual
+async def test_a_status_of_ours_wakes_nobody_unless_the_cache_missed_what_came_before_it() -> None:
+    shell, found = filled()
+    known = found["CloneSet"][0]
+    known["spec"]["replicas"] = 9
+    known["metadata"] |= {"generation": 7, "resourceVersion": "700000"}
+    shell.show(known)
+    await shell.reconcile("hooked", "moving")
+    assert shell.writes[-1][1].endswith("/status")
+
+    def seen(**metadata: Any) -> CloneSet:
+        return CloneSet.model_validate({**known, "metadata": {**known["metadata"], **metadata}})
+
+    version = str(shell.server.version)
+    old, ours = seen(), seen(resourceVersion=version)
+    assert list(shell.reconciler.of_set(Change(old, ours))) == []
+    for missed in ({"generation": 8}, {"annotations": {"a": "b"}}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
+        assert list(shell.reconciler.of_set(Change(old, seen(resourceVersion=version, **missed)))) == [KEY]
+    assert list(shell.reconciler.of_set(Change(None, ours))) == [KEY]
+    assert list(shell.reconciler.of_set(Change(old, seen(resourceVersion="700001")))) == [KEY]
+
+
 @pytest.mark.behaviour("CS-60", "CS-66", "CS-136", "CS-134")
 @virtual
 async def test_scaling_and_updating_never_happen_in_one_pass() -> None:
