@@ -143,7 +143,9 @@ def condition_of(
     """
     certificate = check_pair(certificates.cert, certificates.key)
     authority = _load_certificate(certificates.ca_cert, "CA certificate")
-    can_sign = _reusable_ca(certificates, now) is not None
+    # A CA that ends within renew_before itself would have its certificates renewed again and again.
+    outlives = authority.not_valid_after_utc > now + renew_before
+    can_sign = outlives and _reusable_ca(certificates, now) is not None
     try:
         certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):

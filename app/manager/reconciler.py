@@ -145,7 +145,8 @@ class Reconciler:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         self._stop_watching()
-        await asyncio.gather(self._launch_events.flush(1.0), self._cloneset_events.flush(1.0))
+        recorders = (self._launch_events, self._cloneset_events, self._injection_events, self._lease_events)
+        await asyncio.gather(*(recorder.flush(1.0) for recorder in recorders))
 
     def debug_pages(self) -> Mapping[str, list[str]]:
         """Caches and queues."""
