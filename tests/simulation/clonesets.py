@@ -128,7 +128,7 @@ class Promises:
         specs = [spec for spec in self._specs.get(uid, ()) if spec.until is None or at - spec.until <= STALE_SECONDS]
         if pod is None or not specs:
             return
-        if by_user:
+        if by_user and before is not None and (after is None or is_taken(before, after)):
             self._lost.setdefault(uid, []).append(at)
             return
         mine = [one for one in pods if invariants.owner_of(one) == uid]

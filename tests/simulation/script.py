@@ -55,7 +55,8 @@ PATIENCE = {
     "create pod": 20.0,
     "scale cloneset": 40.0,
     "roll cloneset": 90.0,
-    "lose clone": 20.0,
+    "lose clone": 40.0,
+    "mark clones": 90.0,
 }
 
 
@@ -71,6 +72,7 @@ def calm_script(rng: Random, sets: Sequence[str], pods: Sequence[str], clones: S
         name = rng.choice(clones)
         choices.append(("scale cloneset", {"name": name, "replicas": rng.randrange(0, 8)}))
         choices.append(("roll cloneset", {"name": name, "image": "clone:calm"}))
+        choices.append(("mark clones", {"name": name, "number": rng.randrange(2)}))
         choices.append(("lose clone", {"name": name, "number": rng.randrange(8), "seconds": rng.choice((0, 1))}))
     for what, arguments in rng.sample(choices, min(3, len(choices))):
         yield Action(0.0, what, arguments)
@@ -154,6 +156,10 @@ def _lose_clone(rng: Random, state: _State) -> Json | None:
     return {"name": rng.choice(state.clones), "number": rng.randrange(8), "seconds": rng.choice((0, 1))}
 
 
+def _mark_clones(rng: Random, state: _State) -> Json | None:
+    return {"name": rng.choice(state.clones), "number": rng.randrange(2)} if state.clones else None
+
+
 def _configuration(rng: Random, _state: _State) -> Json | None:
     return {"kind": rng.choice(("mutating", "validating"))}
 
@@ -184,6 +190,7 @@ _ACTIONS: dict[str, tuple[int, Callable[[Random, _State], Json | None]]] = {
     "roll cloneset": (5, _roll),
     "partition cloneset": (2, _partition),
     "lose clone": (2, _lose_clone),
+    "mark clones": (2, _mark_clones),
     "kill": (3, _replica),
     "stop": (2, _replica),
     "cut off": (2, _cut_off),

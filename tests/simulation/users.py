@@ -11,6 +11,7 @@ from functools import cache
 from random import Random
 from typing import Any
 
+from app.api import names
 from app.api.cloneset import CLONE_SET
 from app.api.sidecarset import SIDECAR_SET
 from app.certs.issue import LIFETIME, CertificateSet, issue
@@ -123,6 +124,14 @@ class Users:
             chosen = clones[number % len(clones)]["metadata"]["name"]
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=seconds)
 
+    async def _mark_clones(self, name: str, number: int) -> None:
+        """A user asks the controller to replace some Pods."""
+        clones = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get("clone") == name]
+        for pod in clones[number % 2 :: 2]:
+            body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
+            with suppress(NotFound):
+                await self.admin.patch(PODS, pod["metadata"]["name"], body, NAMESPACE)
+
     async def _kill(self, replica: int, process: str) -> None:
         chosen = self.replicas[replica]
         (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).kill("by the script")
@@ -187,6 +196,7 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "roll cloneset": Users._roll_cloneset,
     "partition cloneset": Users._partition_cloneset,
     "lose clone": Users._lose_clone,
+    "mark clones": Users._mark_clones,
     "kill": Users._kill,
     "stop": Users._stop,
     "cut off": Users._cut_off,
