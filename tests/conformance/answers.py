@@ -21,7 +21,7 @@ from tests.conformance.world import World
 
 FOLDER = Path(__file__).parent / "answers"
 #: Namespaces made at a time: their accounts come about by themselves, which takes a moment.
-_AT_ONCE = 25
+AT_ONCE = 25
 
 
 @cache
@@ -52,7 +52,7 @@ async def _record_subject(world: World, cases: Sequence[Case]) -> tuple[dict[str
     found: dict[str, Any] = {}
     namespaces: list[str] = []
     for case in cases:
-        namespaces = namespaces or await world.namespaces(min(_AT_ONCE, len(cases)))
+        namespaces = namespaces or await world.namespaces(min(AT_ONCE, len(cases)))
         try:
             found[case.id] = await world.run(case, namespaces.pop())
         except Exception as error:  # noqa: BLE001  # the others are to be recorded all the same

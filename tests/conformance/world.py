@@ -28,7 +28,7 @@ class World:
 
     def __init__(self, transport: Transport, *, real: bool, hooks: HookServer) -> None:
         self._transport = transport
-        self._real = real
+        self.real = real
         self._hooks = hooks
         self._made: list[str] = []
         self.deadline = DEADLINE if real else SANDBOX_DEADLINE
@@ -62,13 +62,13 @@ class World:
         names = [f"c-{uuid.uuid4().hex[:10]}" for _ in range(count)]
         for name in names:
             await self._ask("POST", "/api/v1/namespaces", {"kind": "Namespace", "metadata": {"name": name}})
-            if not self._real:
+            if not self.real:
                 account = {"kind": "ServiceAccount", "metadata": {"name": "default"}}
                 path = f"/api/v1/namespaces/{name}/serviceaccounts"
                 await self._ask("POST", path, account, (201, 409))
         for name in names:
             await self._until(f"/api/v1/namespaces/{name}/serviceaccounts/default")
-            await self._until(f"/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt", only=self._real)
+            await self._until(f"/api/v1/namespaces/{name}/configmaps/kube-root-ca.crt", only=self.real)
         return names
 
     async def _define(self, plural: str) -> None:

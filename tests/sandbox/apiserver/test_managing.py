@@ -1,0 +1,144 @@
+"""Managed fields: noted at every write, worked out when somebody looks."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from app.kube.client import Client, PatchType
+from app.kube.clock import SystemClock
+from app.kube.resources import CONFIGMAPS, DEPLOYMENTS
+from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.autoscalerviews import full, simple
+from app.sandbox.apiserver.celchecks import REQUEST_VARIABLES, RULE_VARIABLES, fault
+from app.sandbox.apiserver.customresources import accepted_names
+
+Play = Callable[[Any], Any]
+BODY = {"metadata": {"name": "c"}, "data": {"a": "1", "b": "1"}}
+
+
+def by_manager(obj: Any) -> dict[str, Any]:
+    return {one["manager"]: one["fieldsV1"] for one in obj["metadata"]["managedFields"]}
+
+
+def test_an_update_takes_its_fields_from_who_had_them(play: Play) -> None:
+    async def scenario(client: Client, _api: ApiServer) -> None:
+        await client.create(CONFIGMAPS, BODY, "default", field_manager="maker")
+        found = await client.patch(CONFIGMAPS, "c", {"data": {"b": "2"}}, "default", field_manager="changer")
+        assert by_manager(found) == {"maker": {"f:data": {".": {}, "f:a": {}}}, "changer": {"f:data": {"f:b": {}}}}
+
+    play(scenario)
+
+
+def test_in_process_they_are_shown_to_those_who_ask(play: Play) -> None:
+    async def scenario(client: Client, api: ApiServer) -> None:
+        assert "managedFields" in (await client.create(CONFIGMAPS, BODY, "default"))["metadata"]
+        plain = Client(api.transport(), SystemClock())
+        found = await plain.get(CONFIGMAPS, "c", "default")
+        assert "managedFields" not in found["metadata"]
+        # Who writes back what it saw without them takes nothing away.
+        await plain.replace(CONFIGMAPS, "c", found, "default")
+        assert "managedFields" in (await client.get(CONFIGMAPS, "c", "default"))["metadata"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("updates", [3, 40])
+def test_many_updates_of_one_manager_are_one_entry(play: Play, updates: int) -> None:
+    async def scenario(client: Client, _api: ApiServer) -> None:
+        await client.create(CONFIGMAPS, BODY, "default", field_manager="maker")
+        for number in range(updates):
+            body = {"data": {"a": str(number + 2), f"k{number % 2}": "x"}}
+            found = await client.patch(CONFIGMAPS, "c", body, "default", field_manager="changer")
+        assert by_manager(found) == {
+            "maker": {"f:data": {".": {}, "f:b": {}}},
+            "changer": {"f:data": {"f:a": {}, "f:k0": {}, "f:k1": {}}},
+        }
+
+    play(scenario)
+
+
+def test_more_than_ten_updaters_become_ancient(play: Play) -> None:
+    async def scenario(client: Client, _api: ApiServer) -> None:
+        await client.create(CONFIGMAPS, BODY, "default", field_manager="m-00")
+        for number in range(1, 13):
+            name = f"m-{number:02}"
+            found = await client.patch(CONFIGMAPS, "c", {"data": {name: "x"}}, "default", field_manager=name)
+        managers = by_manager(found)
+        assert len(managers) == 10
+        assert {"f:a", "f:b", "f:m-01"} <= managers["ancient-changes"]["f:data"].keys()
+
+    play(scenario)
+
+
+def test_scaling_is_noted_of_the_replicas(play: Play) -> None:
+    async def scenario(client: Client, _api: ApiServer) -> None:
+        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+        await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, "default", field_manager="maker")
+        scale = await client.patch(
+            DEPLOYMENTS, "d", {"spec": {"replicas": 3}}, "default", kind=PatchType.MERGE, subresource="scale",
+            field_manager="scaler",
+        )  # fmt: skip
+        assert by_manager(scale) == {"scaler": {"f:spec": {"f:replicas": {}}}}
+        found = by_manager(await client.get(DEPLOYMENTS, "d", "default"))
+        assert found["scaler"] == {"f:spec": {"f:replicas": {}}}
+        assert "f:replicas" not in found["maker"]["f:spec"]
+
+    play(scenario)
+
+
+# ---- what else is like on a real server
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("object.metadata.name == 'x'", ""),
+        ("object.spec.list.all(one, one.x > 1 || request.name == '')", ""),
+        ("nobody.knows", "undeclared reference to 'nobody' (in container '')"),
+        ("'text'", "must evaluate to bool but got string"),
+        ("true", ""),
+    ],
+)
+def test_conditions_are_checked_when_they_are_registered(source: str, wrong: str) -> None:
+    assert wrong in fault(source, REQUEST_VARIABLES)
+    assert bool(wrong) == bool(fault(source, REQUEST_VARIABLES))
+
+
+def test_a_rule_names_fields_that_there_are() -> None:
+    spec = {
+        "type": "object",
+        "properties": {"low": {"type": "integer"}, "free": {"type": "object", "additionalProperties": {}}},
+    }
+    assert not fault("self.low > 1 && self.free.anything == 'x'", RULE_VARIABLES, spec)
+    assert fault("1 < self.high", RULE_VARIABLES, spec).endswith(
+        "ERROR: <input>:1:9: undefined field 'high'\n | 1 < self.high\n | ........^"
+    )
+
+
+def test_an_autoscaler_loses_nothing_in_its_old_version() -> None:
+    metrics = [
+        {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}},
+        {"type": "Resource", "resource": {"name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}},
+    ]
+    spec = {"maxReplicas": 3, "metrics": metrics, "behavior": {"scaleDown": {"selectPolicy": "Disabled"}}}
+    scaler = {
+        "kind": "HorizontalPodAutoscaler",
+        "apiVersion": "autoscaling/v2",
+        "metadata": {"name": "a"},
+        "spec": spec,
+    }
+    old = simple(scaler)
+    assert old["spec"] == {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50}
+    assert full(old)["spec"] == spec
+    assert full(old)["metadata"] == {"name": "a"}
+
+
+def test_a_name_that_is_taken_is_not_accepted() -> None:
+    wanted = {"plural": "ones", "singular": "one", "kind": "One", "listKind": "OneList", "shortNames": ["o"]}
+    assert accepted_names(wanted, {}, [])[0] == wanted
+    names, reason, message = accepted_names(wanted, {}, [{"plural": "others", "kind": "One", "shortNames": ["x"]}])
+    assert (names["kind"], reason, message) == ("", "KindConflict", '"One" is already in use')
+    # Who has a name already keeps it.
+    assert accepted_names(wanted, wanted, [{"kind": "One"}])[1] == ""
