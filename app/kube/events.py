@@ -166,4 +166,5 @@ class EventRecorder:
         occurrence = event.occurrence
         regarding = occurrence.regarding
         name = describe(regarding.kind, regarding.namespace, regarding.name)
-        logger.warning("event %s of %s is dropped: %s: %s", occurrence.reason, name, why, occurrence.message)
+        message = occurrence.message.encode("utf-8", "backslashreplace").decode()  # a log must take whatever it says
+        logger.warning("event %s of %s is dropped: %s: %s", occurrence.reason, name, why, message)

@@ -240,3 +240,4 @@ async def test_an_event_that_cannot_be_written_as_json_is_no_reason_to_tell_no_m
         assert await recorder.flush(10)
     assert [stored["reason"] for stored in server.objects.values()] == ["Created"]
     assert "event Failed of Pod shop/web-0 is dropped: TypeError: " in caplog.text
+    assert r"half a character: \ud800" in caplog.text
