@@ -63,6 +63,20 @@ class _Written(Struct, frozen=True):
 _decode_written = decoder(_Written)
 
 
+def _status_only(change: Change[CloneSet]) -> bool:
+    """Whether nothing else changed: a list shows in one step what users and we wrote since the last look."""
+    if change.old is None or change.new is None:
+        return False
+    old, new = change.old.metadata, change.new.metadata
+    return (old.uid, old.generation, old.labels, old.annotations, old.deletion_timestamp) == (
+        new.uid,
+        new.generation,
+        new.labels,
+        new.annotations,
+        new.deletion_timestamp,
+    )
+
+
 class CloneSetReconciler:
     """Keeps the Pods of all CloneSets.
 
@@ -108,7 +122,7 @@ class CloneSetReconciler:
         key = ObjectKey(found.metadata.namespace, found.name)
         memory = self._memories.get(key)
         written = memory.status_version if memory is not None else ""
-        if change.new is not None and written and change.new.metadata.resource_version == written:
+        if written and _status_only(change) and found.metadata.resource_version == written:
             return ()
         return (key,)
 
