@@ -21,6 +21,8 @@ Json = dict[str, Any]
 
 #: How far behind a cache may be: a stalled watch, and the time until it is known to be dead.
 STALE_SECONDS = 400.0
+#: The same with nothing going wrong.
+FRESH_SECONDS = 2.0
 HASH_LABEL = "controller-revision-hash"
 POLICIES = ("ReCreate", "InPlaceIfPossible", "InPlaceOnly")
 
@@ -120,12 +122,19 @@ class Promises:
         known.append(spec)
 
     def broken_by(
-        self, at: float, before: Json | None, after: Json | None, pods: Iterable[Json], *, by_user: bool
+        self,
+        at: float,
+        before: Json | None,
+        after: Json | None,
+        pods: Iterable[Json],
+        *,
+        by_user: bool,
+        behind: float = STALE_SECONDS,
     ) -> Iterator[str]:
-        """What a write of a Pod breaks; ``pods`` are all as they are after it."""
+        """What a write of a Pod breaks; ``pods`` are all as they are after it. ``behind``: what a cache may be."""
         pod = after if after is not None else before
         uid = invariants.owner_of(pod) if pod is not None else ""
-        specs = [spec for spec in self._specs.get(uid, ()) if spec.until is None or at - spec.until <= STALE_SECONDS]
+        specs = [spec for spec in self._specs.get(uid, ()) if spec.until is None or at - spec.until <= behind]
         if pod is None or not specs:
             return
         if by_user and before is not None and (after is None or is_taken(before, after)):
@@ -142,7 +151,7 @@ class Promises:
             yield from held_back(before, after)
         if before is not None and after is not None and is_taken(before, after) and is_available(before):
             available = sum(is_available(one) for one in mine)
-            lost = sum(at - when <= STALE_SECONDS for when in self._lost.get(uid, ()))
+            lost = sum(at - when <= behind for when in self._lost.get(uid, ()))
             least = min(spec.replicas - spec.max_unavailable for spec in specs) - lost
             if available < least:
                 yield f"Pod {name} was taken: {available} are available, {least} are the least ever asked for"
@@ -206,6 +215,9 @@ def at_rest(obj: Json, pods: Iterable[Json]) -> Iterator[str]:
     for field, value in wanted.items():
         if (status.get(field) or 0) != value:
             yield f"CloneSet {name} at rest: status.{field} is {status.get(field)}, asked for is {value}"
+    marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in mine)
+    if marked:
+        yield f"CloneSet {name} at rest: {marked} Pods are still to be replaced"
     if len(mine) != spec["replicas"]:
         yield f"CloneSet {name} at rest: {len(mine)} Pods, asked for are {spec['replicas']}"
     image = spec["template"]["spec"]["containers"][0]["image"]

@@ -51,17 +51,24 @@ PATIENCE = {
     "delete configuration": 10.0,
     "update set": 10.0,
     "create set": 10.0,
-    "delete pod": 10.0,
+    "delete pod": 20.0,
     "create pod": 20.0,
-    "scale cloneset": 40.0,
-    "roll cloneset": 90.0,
-    "lose clone": 40.0,
-    "mark clones": 90.0,
+    "scale cloneset": 600.0,
+    "roll cloneset": 600.0,
+    "lose clone": 100.0,
+    "mark clones": 600.0,
 }
 
 
+#: Who waits less long than this does not wait for the last action to be dealt with.
+HASTE_SECONDS = 4.0
+
+
 def calm_script(rng: Random, sets: Sequence[str], pods: Sequence[str], clones: Sequence[str]) -> Iterator[Action]:
-    """What is done one after the other once everything is at rest, given what is there."""
+    """What is done one after the other once everything is at rest, given what is there.
+
+    ``at`` of these actions: how long after the last one; less than HASTE_SECONDS: without waiting for rest.
+    """
     choices: list[tuple[str, Json]] = [("delete configuration", {"kind": rng.choice(("mutating", "validating"))})]
     choices.append(("create pod", {"name": "pod-calm", "app": rng.choice(APPS), "ordered": rng.random() < 0.5}))
     if sets:
@@ -75,7 +82,10 @@ def calm_script(rng: Random, sets: Sequence[str], pods: Sequence[str], clones: S
         choices.append(("mark clones", {"name": name, "number": rng.randrange(2)}))
         choices.append(("lose clone", {"name": name, "number": rng.randrange(8), "seconds": rng.choice((0, 1))}))
     for what, arguments in rng.sample(choices, min(3, len(choices))):
-        yield Action(0.0, what, arguments)
+        yield Action(round(rng.uniform(HASTE_SECONDS, 20.0), 1), what, arguments)
+        if what == "scale cloneset" and rng.random() < 0.7:
+            hasty = {"name": arguments["name"], "image": "clone:hasty"}
+            yield Action(round(rng.uniform(0.1, HASTE_SECONDS - 1.0), 1), "roll cloneset", hasty)
 
 
 class _State:

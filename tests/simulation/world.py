@@ -31,6 +31,7 @@ from app.kube.virtualtime import VirtualClock
 from app.kube.virtualtime import run as run_virtually
 from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
+from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.simulation import clonesets, invariants
 from tests.simulation.faults import CALM, CUT_OFF, CountingTransport, FaultyTransport, Weather, weather
@@ -38,7 +39,7 @@ from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
 from tests.simulation.replicas import SimulatedReplica, parsed
-from tests.simulation.script import NAMESPACE, PATIENCE, Action, calm_script, script
+from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, Action, calm_script, script
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
     BY_USER,
@@ -152,6 +153,7 @@ class World:
             simulated_nodes(3),
             rng=Random(f"nodes {self._run.seed}"),
             bind=True,
+            pace=_pace(Random(f"pace {self._run.seed}")),
             heartbeat_seconds=3600.0,  # nobody here takes a node for dead
         )
         background = [asyncio.create_task(nodes.run(), name="nodes")]
@@ -221,10 +223,13 @@ class World:
         rng = Random(f"calm {self._run.seed}")
         there = {resource.plural: sorted(self._stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
         there["pods"] = sorted(found["metadata"]["name"] for found in self._stored(PODS).values() if _is_bare(found))
-        for action in calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"]):
-            await self.clock.sleep(rng.uniform(0.0, 20.0))
+        acts = [*calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"])]
+        for action, after in zip(acts, [*acts[1:], None], strict=True):
+            await self.clock.sleep(action.at)
             self._calm_now = True
             await asyncio.create_task(self._users.do(action))
+            if after is not None and after.at < HASTE_SECONDS:
+                continue
             seconds = PATIENCE[action.what]
             await self._until(self._settled, lambda: "; ".join(self._to_settle()), seconds, every=0.5)
             await self.clock.sleep(2.0)
@@ -314,7 +319,8 @@ class World:
         at = self.clock.monotonic()
         if kind == "Pod":
             pods = [one for one in self.api.objects(PODS) if one["metadata"].get("namespace") == NAMESPACE]
-            found = [*self._promises.broken_by(at, before, after, pods, by_user=BY_USER.get())]
+            behind = clonesets.FRESH_SECONDS if self._calm_now else clonesets.STALE_SECONDS
+            found = [*self._promises.broken_by(at, before, after, pods, by_user=BY_USER.get(), behind=behind)]
             if after is not None:
                 self._hooks.saw(before, after)
             return found if after is None else [*found, *invariants.started_in_order(before, after)]
@@ -400,6 +406,13 @@ class World:
 @cache
 def _definition(name: str) -> Json:
     return next(manifest(kind) for kind in KINDS if kind.crd_name == name)
+
+
+def _pace(rng: Random) -> Pace:
+    """Nodes that are as fast or as slow as this."""
+    return Pace(
+        start=rng.choice((0.0, 0.0, 1.0, 3.0)), restart=rng.choice((0.0, 1.0, 3.0)), stop=rng.choice((0.0, 1.0))
+    )
 
 
 def _is_bare(obj: Json) -> bool:
