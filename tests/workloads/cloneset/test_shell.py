@@ -254,18 +254,3 @@ def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_plac
     memory, at = Memory("uid", KEY), short_hash(own.name)
     assert isinstance(memory.spec_between(at, target, [target], view), Blocked)  # nobody knows what it is made from
     assert not isinstance(memory.spec_between(at, target, [own, target], view), Blocked)
-
-
-@pytest.mark.behaviour("CS-44")
-@virtual
-async def test_a_change_that_a_list_shows_together_with_our_own_status_is_not_missed() -> None:
-    shell, found = filled()
-    await shell.reconcile("hooked", "moving")
-    written = shell.reconciler._memories[KEY].status_version
-    before = CloneSet.model_validate(found["CloneSet"][0])
-    own = copy.deepcopy(found["CloneSet"][0])
-    own["metadata"]["resourceVersion"] = written
-    assert written
-    assert list(shell.reconciler.of_set(Change(before, CloneSet.model_validate(own)))) == []
-    own["metadata"]["generation"] += 1
-    assert list(shell.reconciler.of_set(Change(before, CloneSet.model_validate(own)))) == [KEY]
