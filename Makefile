@@ -6,6 +6,9 @@ STAMP  := $(VENV)/.installed
 POLICIES ?= policies/samples
 PORT   ?= 9443
 SEEDS  ?= 1-300
+# How many processes run the tests; each starts for itself what its tests need.
+WORKERS ?= auto
+PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadgroup
 COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --no-emit-index-url --no-emit-trusted-host \
            --no-emit-find-links --strip-extras
 
@@ -32,7 +35,7 @@ serve: venv ## Answer admission reviews without a cluster, from the YAML files i
 	$(BIN)/pykruise serve --policies $(POLICIES) --port $(PORT)
 
 test: venv ## Run the tests that need nothing but Python
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q $(PARALLEL)
 
 lint: venv ## Style and format
 	$(BIN)/ruff check .
@@ -64,7 +67,8 @@ cluster-down: venv ## Stop it and leave nothing behind
 	$(BIN)/python -m tests.cluster down
 
 test-controlplane: venv ## The tests against a real API server
-	$(BIN)/pytest -q -m controlplane
+	$(BIN)/pytest -q -m controlplane $(PARALLEL) --ignore=tests/chaos
+	$(BIN)/pytest -q -m controlplane tests/chaos
 
 test-cluster: venv ## The tests on nodes with real containers (root)
 	$(BIN)/pytest -q -m cluster

@@ -43,7 +43,7 @@ class UpdateScatterTerm(ApiModel):
     key: str
     """The label key."""
     value: str
-    """The label value; `*` stands for every value there is."""
+    """The label value; in a SidecarSet `*` stands for every value there is."""
 
 
 def priority_error(strategy: dict[str, Any] | None) -> str:

@@ -143,7 +143,9 @@ def condition_of(
     """
     certificate = check_pair(certificates.cert, certificates.key)
     authority = _load_certificate(certificates.ca_cert, "CA certificate")
-    can_sign = _reusable_ca(certificates, now) is not None
+    # A CA that ends within renew_before itself would have its certificates renewed again and again.
+    outlives = authority.not_valid_after_utc > now + renew_before
+    can_sign = outlives and _reusable_ca(certificates, now) is not None
     try:
         certificate.verify_directly_issued_by(authority)
     except (InvalidSignature, ValueError, TypeError):
@@ -269,7 +271,7 @@ def _is_ca(certificate: x509.Certificate) -> bool:
 
 def _load_certificate(pem: bytes, what: str) -> x509.Certificate:
     try:
-        return x509.load_pem_x509_certificate(pem)
+        return _read_certificate(pem)
     except ValueError:
         raise CertificateError(f"{what}: is not a PEM certificate") from None
 
@@ -281,6 +283,11 @@ def _load_key(pem: bytes, what: str) -> PrivateKeyTypes:
         raise CertificateError(f"{what}: is encrypted; give it without a passphrase") from None
     except (ValueError, UnsupportedAlgorithm):
         raise CertificateError(f"{what}: is not a PEM private key") from None
+
+
+@lru_cache(maxsize=16)
+def _read_certificate(pem: bytes) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem)
 
 
 @lru_cache(maxsize=8)

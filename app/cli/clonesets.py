@@ -17,7 +17,6 @@ from app.kube.errors import NotFound
 from app.kube.objects import Node, Pod, decode_controller_revision, decode_node, decode_pod
 from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
 from app.kube.selectors import SelectorError, to_query
-from app.manager.gates import FeatureGates
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Create, Revision, in_order, of_owner, plan_revision, revision_of
@@ -39,18 +38,6 @@ def wanted_name(words: Sequence[str]) -> str:
     if parts[0].lower() not in _WORDS:
         raise CommandError(f"{' '.join(words)}: {parts[0]} is no kind this command knows; it knows cloneset")
     return parts[1]
-
-
-def gates_of(features: FeatureGates) -> Gates:
-    """The gates that the plan asks; those of the manager are not known here."""
-    return Gates(
-        short_hash=features.enabled("CloneSetShortHash"),
-        partition_rollback=features.enabled("CloneSetPartitionRollback"),
-        preparing_update_as_update=features.enabled("PreparingUpdateAsUpdate"),
-        recreate_on_claim_change=features.enabled("RecreatePodWhenChangeVCTInCloneSetGate"),
-        env_from_metadata=features.enabled("InPlaceUpdateEnvFromMetadata"),
-        vertical_scaling=features.enabled("InPlaceWorkloadVerticalScaling"),
-    )
 
 
 async def read_cloneset(client: Client, namespace: str, name: str) -> dict[str, Any]:

@@ -95,11 +95,12 @@ def _manifest(file: str) -> dict[str, Any]:
 
 async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: FeatureGates) -> str:
     """The table of what would happen. Raises CommandError, or KubeError with what the API server refuses."""
-    from app.cli.clonesets import gates_of, parsed, situation, surroundings
+    from app.cli.clonesets import parsed, situation, surroundings
+    from app.workloads.cloneset.settings import Gates
 
     name = str(manifest["metadata"]["name"])
     wanted = parsed(await _as_it_would_be(client, namespace, name, manifest))
-    found = situation(wanted, await surroundings(client, wanted), gates_of(features))
+    found = situation(wanted, await surroundings(client, wanted), Gates.of(features.enabled))
     coming = _preview(client, found)
     template = "the template stays" if found.update.uid and found.update is found.current else "the template changes"
     head = f"CloneSet {namespace}/{name}: {template}, update revision {found.update.name}"
@@ -145,7 +146,7 @@ def _preview(client: Client, found: Situation) -> Preview:
 
 async def explanation(client: Client, namespace: str, name: str, features: FeatureGates) -> str:
     """Everything about one Pod. Raises CommandError."""
-    from app.cli.clonesets import gates_of, parsed, read_cloneset, situation, surroundings
+    from app.cli.clonesets import parsed, read_cloneset, situation, surroundings
     from app.kube.errors import NotFound
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
@@ -153,6 +154,7 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
     from app.workloads.cloneset.explain import explain as explained
     from app.workloads.cloneset.memory import managing_reference
     from app.workloads.cloneset.plan import survey
+    from app.workloads.cloneset.settings import Gates
 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)
@@ -162,7 +164,7 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
     if reference is None:
         raise CommandError(f"Pod {namespace}/{name}: no CloneSet controls it")
     owner = parsed(await read_cloneset(client, namespace, reference.name))
-    found = situation(owner, await surroundings(client, owner), gates_of(features))
+    found = situation(owner, await surroundings(client, owner), Gates.of(features.enabled))
     now = client.clock.now().timestamp()
     seen = survey(found.pods, found.view.settings, short_hash(found.current.name), short_hash(found.update.name), now)
     coming = _preview(client, found)

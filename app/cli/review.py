@@ -154,7 +154,8 @@ def _rendered(line: Line) -> Text:
 
 def _said(decision: Decision) -> str:
     if isinstance(decision, Denied):
-        return f"denied ({decision.code}): {decision.message}"
+        # A message may quote what UTF-8 cannot say.
+        return f"denied ({decision.code}): {decision.message.encode('utf-8', 'replace').decode()}"
     if isinstance(decision, Patched):
         rules = dict.fromkeys(operation.rule for operation in decision.operations if operation.rule)
         return f"{len(decision.operations)} changes by {', '.join(rules)}"

@@ -203,6 +203,14 @@ def describe(kind: str, namespace: str | None, name: str) -> str:
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
+def message_of(error: KubeError) -> str:
+    """What is told of it in events and conditions: the API server's sentence alone, as Go's clients print it.
+
+    The request belongs into logs. Where there was no answer nothing else is known.
+    """
+    return (error.message if isinstance(error, ApiError) else "") or str(error)
+
+
 def read_status(body: Any) -> Status:
     """A ``Status`` from JSON bytes or a raw part of a bigger message."""
     try:

@@ -89,6 +89,8 @@ class EventRecorder:
             event = await self._queue.get()
             try:
                 await self._send(event)
+            except Exception as error:  # noqa: BLE001 - a mistake over one event must not keep others from being told
+                self._drop(event, f"{type(error).__name__}: {error}")
             finally:
                 self._queue.task_done()
 

@@ -145,6 +145,7 @@ __all__ = [
     "compile_selector",
     "go_label_selector",
     "parse_query",
+    "selector_text",
     "to_query",
     "validate_selector",
 ]
@@ -263,6 +264,27 @@ def go_label_selector(selector: Mapping[str, Any] | None) -> GoLiteral:
         shown = f"[]v1.LabelSelectorRequirement{{{', '.join(items)}}}"
     labels = go_string_map(selector.get("matchLabels"))
     return GoLiteral(f"v1.LabelSelector{{MatchLabels:{labels}, MatchExpressions:{shown}}}")
+
+
+def selector_text(selector: Mapping[str, Any]) -> str:
+    """A LabelSelector as Go prints its compiled form, which is what workloads show in ``status.labelSelector``.
+
+    It means the same as :func:`to_query`, but an expression with one value stays one: ``app in (web)``.
+    """
+    labels, expressions = _parts(selector)
+    shown = [(key, f"{key}={value}") for key, value in labels.items()]
+    for expression in expressions:
+        key, operator = expression.get("key") or "", expression.get("operator")
+        values = ",".join(sorted(expression.get("values") or ()))
+        match operator:
+            case Operator.EXISTS:
+                text = key
+            case Operator.DOES_NOT_EXIST:
+                text = f"!{key}"
+            case _:
+                text = f"{key} {'in' if operator == Operator.IN else 'notin'} ({values})"
+        shown.append((key, text))
+    return ",".join(text for _, text in sorted(shown, key=lambda item: item[0]))
 
 
 def to_query(selector: Mapping[str, Any] | Selector | None) -> str:

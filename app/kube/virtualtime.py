@@ -34,14 +34,18 @@ class _JumpingSelector(selectors.DefaultSelector):
         self.own_files = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if ready or (timeout is not None and timeout <= 0):
-            return ready
+        foreign = len(self.get_map()) > self.own_files
+        if foreign or timeout is None:  # else there is nothing to be seen, and looking costs more than the rest
+            ready = super().select(0)
+            if ready:
+                return ready
+        if timeout is not None and timeout <= 0:
+            return []
         if timeout is not None:
             # Whole nanoseconds (the loop's resolution): sums of many sleeps stay exact.
             self.elapsed = round(self.elapsed + timeout, 9)
             return []
-        if len(self.get_map()) > self.own_files:  # somebody waits for a socket: only real time can help
+        if foreign:  # somebody waits for a socket: only real time can help
             return super().select(None)
         raise Stalled("every task is waiting and no timer is set")
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Final
 
 from app.admission.pod import MUTATE_POD
+from app.kube.admission import Webhook
 from app.kube.clock import Clock
 from app.kube.events import EventRecorder, reference
 from app.kube.resources import PODS
-from app.kube.selectors import compile_selector
+from app.kube.selectors import Selector, compile_selector
 from app.manager.caches import Caches
 from app.manager.metrics import ManagerMetrics
 from app.sidecars.sidecarset.bypassed import REASON, Bypassed, bypassed_pods
@@ -23,8 +24,16 @@ logger = logging.getLogger(__name__)
 SETTLE_SECONDS: Final = 3.0
 
 
+def reviewed_namespaces(webhooks: Iterable[Webhook]) -> Selector | None:
+    """The namespaces whose new Pods are sent to us, given what is registered; None: no Pod is (PW-4)."""
+    return next((compile_selector(one.namespace_selector) for one in webhooks if one.name == MUTATE_POD.name), None)
+
+
 class BypassReport:
-    """Looks through the cached Pods after each time the webhook may have been away. Only who leads has them cached."""
+    """Looks through the cached Pods after each time the webhook may have been away. Only who leads has them cached.
+
+    ``reviewed``: the namespaces whose Pods are to have their sidecars; Pods that nobody is to send are no loss.
+    """
 
     def __init__(
         self,
@@ -32,6 +41,7 @@ class BypassReport:
         clock: Clock,
         events: EventRecorder,
         metrics: ManagerMetrics,
+        reviewed: Selector | None,
         leading: Callable[[], bool],
     ) -> None:
         self._caches = caches
@@ -39,7 +49,7 @@ class BypassReport:
         self._events = events
         self._metrics = metrics
         self._leading = leading
-        self._reviewed = compile_selector(MUTATE_POD.namespace_selector)
+        self._reviewed = reviewed
         self._since: datetime | None = None
         self._wake = asyncio.Event()
         #: Pods (by uid) of the last look, which the next may see again.
@@ -57,10 +67,10 @@ class BypassReport:
             await self._clock.sleep(SETTLE_SECONDS)
             self._wake.clear()
             since, self._since = self._since, None
-            if since is not None and self._leading():
-                self._report(self._found(since))
+            if since is not None and self._reviewed is not None and self._leading():
+                self._report(self._found(since, self._reviewed))
 
-    def _found(self, since: datetime) -> Sequence[Bypassed]:
+    def _found(self, since: datetime, reviewed: Selector) -> Sequence[Bypassed]:
         caches = self._caches
         created = {
             one.metadata.name: datetime.fromisoformat(one.metadata.creation_timestamp)
@@ -68,7 +78,7 @@ class BypassReport:
             if one.metadata.creation_timestamp
         }
         namespaces = {one.metadata.name: one.metadata.labels for one in caches.namespaces.list()}
-        return bypassed_pods(caches.pods.list(), since, caches.index, created, namespaces, self._reviewed)
+        return bypassed_pods(caches.pods.list(), since, caches.index, created, namespaces, reviewed)
 
     def _report(self, found: Sequence[Bypassed]) -> None:
         new = [one for one in found if one.pod.metadata.uid not in self._told]

@@ -21,7 +21,6 @@ FlagValue: TypeAlias = str | bool | int | float
 _WORKERS: Final = (
     "advancedcronjob",
     "broadcastjob",
-    "cloneset",
     "crr",
     "daemonset",
     "imagepulljob",
@@ -122,13 +121,20 @@ def _flags() -> tuple[Flag, ...]:
         Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= switch groups"),
         Flag("logging-format", "text", _logging_format, "text or json"),
         Flag("v", 0, _integer, "log verbosity; 5 and more show every decision", shorthand="v"),
-        Flag("namespace", "", str, "watch the Pods of this namespace only"),
+        Flag("namespace", "", str, "watch Pods and CloneSets of this namespace only"),
         Flag("webhook-initialize-timeout", 60.0, parse_duration, "give up without a certificate after this time"),
         Flag("controller-cache-sync-timeout", 120.0, parse_duration, "give up if caches are not filled in this time"),
         Flag("rest-config-qps", 30.0, _number, "requests per second to the API server; 0 or less: unlimited"),
         Flag("rest-config-burst", 50, _integer, "requests to the API server in one burst"),
         Flag("protection-log-path", "/log", str, "folder of protection.log, the refused deletions"),
-        Flag("sidecarset-workers", 3, _workers, "SidecarSets the controller works on at once"),
+        Flag("sidecarset-workers", 3, _at_least_one, "SidecarSets the controller works on at once"),
+        Flag("cloneset-workers", 3, _at_least_one, "CloneSets the controller works on at once"),
+        Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "Pods preparing deletion do not count"),
+        Flag("expectation-timeout", 300.0, _delay, "when an expectation that was not met is dropped"),
+        Flag("rate-limiter-base-delay", 0.005, _delay, "first delay of a key that failed"),
+        Flag("rate-limiter-max-delay", 1000.0, _delay, "longest delay of a key that failed"),
+        Flag("rate-limiter-qps", 10, _at_least_one, "requeues per second of a controller, once its burst is used up"),
+        Flag("rate-limiter-bucket-size", 100, _at_least_one, "requeues of a controller in one burst"),
         Flag("enable-leader-election", True, parse_bool, "let one replica reconcile; off: this one always does"),
         Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease; not given: our own"),
         Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
@@ -151,11 +157,6 @@ def _without_effect() -> tuple[Flag, ...]:
     """Flags of OpenKruise that are read and checked, so that its manifests start, but that nothing here acts on."""
     flags = (
         Flag("leader-election-resource-lock", "leases", str, "kind of the lock; it is always a Lease"),
-        Flag("rate-limiter-base-delay", 0.005, parse_duration, "first delay of a key that failed"),
-        Flag("rate-limiter-max-delay", 1000.0, parse_duration, "longest delay of a key that failed"),
-        Flag("rate-limiter-qps", 10, _integer, "requeues per second of a controller"),
-        Flag("rate-limiter-bucket-size", 100, _integer, "requeues of a controller in one burst"),
-        Flag("expectation-timeout", 300.0, parse_duration, "when an expectation that was not met is dropped"),
         Flag("sync-period", "", str, "resync period of the caches; they follow watches and need none"),
         Flag(
             "allow-privileged", True, parse_bool, "templates may hold privileged containers; the API server judges that"
@@ -164,7 +165,6 @@ def _without_effect() -> tuple[Flag, ...]:
         Flag("nodeimage-creation-delay", 30.0, parse_duration, "how long after a Node its NodeImage is made"),
         Flag("assign-bcj-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a BroadcastJob"),
         Flag("assign-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a DaemonSet"),
-        Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "Pods preparing deletion do not count"),
         Flag(
             "ws-enabled-versioned-status",
             "deployment,replicaset",
@@ -175,7 +175,10 @@ def _without_effect() -> tuple[Flag, ...]:
         Flag("pprof-addr", ":8090", str, "address of Go's profiler"),
         Flag("disable-no-deepcopy", False, parse_bool, "a cache switch of Go"),
         Flag("logtostderr", True, parse_bool, "logs always go to standard error"),
-        *(Flag(f"{name}-workers", 3, _workers, f"keys the {name} controller works on at once") for name in _WORKERS),
+        *(
+            Flag(f"{name}-workers", 3, _at_least_one, f"keys the {name} controller works on at once")
+            for name in _WORKERS
+        ),
     )
     return tuple(replace(flag, meaningful=False) for flag in flags)
 
@@ -201,11 +204,18 @@ def _period(text: str) -> float:
     return seconds
 
 
-def _workers(text: str) -> int:
+def _at_least_one(text: str) -> int:
     count = _integer(text)
     if count < 1:
         raise ValueError("expected at least 1")
     return count
+
+
+def _delay(text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds <= 0:
+        raise ValueError("expected more than 0s")
+    return seconds
 
 
 FLAGS: Final[Mapping[str, Flag]] = {flag.name: flag for flag in _flags()}

@@ -23,57 +23,61 @@ class Gate:
     default: bool
     stage: Stage
     effect: str
+    #: False: known, so that manifests of OpenKruise start, but nothing here asks it yet; said once when given.
+    acts: bool = True
 
 
-def _alpha(effect: str, default: bool = False) -> Gate:
-    return Gate(default, Stage.ALPHA, effect)
+def _alpha(effect: str, default: bool = False, *, acts: bool = True) -> Gate:
+    return Gate(default, Stage.ALPHA, effect, acts)
 
 
-def _beta(effect: str, default: bool = True) -> Gate:
-    return Gate(default, Stage.BETA, effect)
+def _beta(effect: str, default: bool = True, *, acts: bool = True) -> Gate:
+    return Gate(default, Stage.BETA, effect, acts)
 
 
 GATES: Final[Mapping[str, Gate]] = {
     "PodWebhook": _beta("serve /mutate-pod and /validate-pod"),
     "KruiseDaemon": _beta("the node agent: image pulling, container restarts, probes"),
-    "DaemonWatchingPod": _beta("the node agent watches the Pods of its node"),
+    "DaemonWatchingPod": _beta("the node agent watches the Pods of its node", acts=False),
     "CloneSetStrictValidation": _alpha("CloneSets that OpenKruise admits with surely unmeant values are refused"),
     "CloneSetShortHash": _alpha("the label controller-revision-hash holds the bare hash"),
     "KruisePodReadinessGate": _alpha("the readiness gate KruisePodReady goes into every new Pod"),
-    "PreDownloadImageForInPlaceUpdate": _alpha("images are pulled before a CloneSet or StatefulSet updates in place"),
-    "PreDownloadImageForDaemonSetUpdate": _alpha("images are pulled before a DaemonSet updates"),
+    "PreDownloadImageForInPlaceUpdate": _alpha(
+        "images are pulled before a CloneSet or StatefulSet updates in place", acts=False
+    ),
+    "PreDownloadImageForDaemonSetUpdate": _alpha("images are pulled before a DaemonSet updates", acts=False),
     # Ours: OpenKruise replaces as many Pods as the surge has.
     "CloneSetInPlaceSurge": _alpha("with maxSurge a CloneSet updates in place and takes the surge away again"),
     "CloneSetPartitionRollback": _alpha("raising a partition takes updated Pods back"),
-    "CloneSetEventHandlerOptimization": _alpha("fewer Pod updates wake a CloneSet"),
+    "CloneSetEventHandlerOptimization": _alpha("fewer Pod updates wake a CloneSet", acts=False),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),
     # D-15: on by default here, for who writes the label means it.
     "ResourcesDeletionProtection": _beta("the label policy.kruise.io/delete-protection is obeyed"),
     "DeletionProtectionForCRDCascadingGate": _alpha("Cascading protection of CustomResourceDefinitions"),
-    "PodUnavailableBudgetDeleteGate": _beta("budgets judge deletions and evictions"),
-    "PodUnavailableBudgetUpdateGate": _alpha("budgets judge updates"),
-    "WorkloadSpread": _beta("WorkloadSpread"),
+    "PodUnavailableBudgetDeleteGate": _beta("budgets judge deletions and evictions", acts=False),
+    "PodUnavailableBudgetUpdateGate": _alpha("budgets judge updates", acts=False),
+    "WorkloadSpread": _beta("WorkloadSpread", acts=False),
     "TemplateNoDefaults": _alpha("Pod and volume claim templates are not defaulted"),
     "InPlaceUpdateEnvFromMetadata": _beta("in-place update when env comes from labels or annotations"),
     "InPlaceWorkloadVerticalScaling": _alpha("workloads resize Pods in place"),
-    "InPlacePodVerticalScaling": _alpha("the cluster can resize Pods in place"),
-    "StatefulSetAutoDeletePVC": _beta("StatefulSets delete volume claims as their policy says"),
-    "StatefulSetAutoResizePVCGate": _alpha("StatefulSets expand volume claims"),
-    "StatefulSetStartOrdinal": _alpha("spec.ordinals.start of a StatefulSet"),
-    "PodIndexLabel": _beta("the label apps.kubernetes.io/pod-index on Pods of a StatefulSet"),
+    "InPlacePodVerticalScaling": _alpha("the cluster can resize Pods in place", acts=False),
+    "StatefulSetAutoDeletePVC": _beta("StatefulSets delete volume claims as their policy says", acts=False),
+    "StatefulSetAutoResizePVCGate": _alpha("StatefulSets expand volume claims", acts=False),
+    "StatefulSetStartOrdinal": _alpha("spec.ordinals.start of a StatefulSet", acts=False),
+    "PodIndexLabel": _beta("the label apps.kubernetes.io/pod-index on Pods of a StatefulSet", acts=False),
     "RecreatePodWhenChangeVCTInCloneSetGate": _alpha("a changed volume claim template recreates Pods of a CloneSet"),
     "SidecarSetPatchPodMetadataDefaultsAllowed": _alpha("a SidecarSet may patch any annotation"),
     "EnableSortSidecarContainerByName": _alpha("injected sidecars are sorted by name"),
-    "SidecarTerminator": _alpha("sidecars of a finished job are stopped"),
-    "PodProbeMarkerGate": _beta("PodProbeMarker"),
-    "EnablePodProbeMarkerOnServerless": _alpha("PodProbeMarker for serverless Pods"),
-    "EnhancedLivenessProbe": _alpha("liveness probes through PodProbeMarker"),
-    "ImagePullJobGate": _alpha("ImagePullJob and ImageListPullJob"),
-    "ResourceDistributionGate": _beta("ResourceDistribution", default=False),
+    "SidecarTerminator": _alpha("sidecars of a finished job are stopped", acts=False),
+    "PodProbeMarkerGate": _beta("PodProbeMarker", acts=False),
+    "EnablePodProbeMarkerOnServerless": _alpha("PodProbeMarker for serverless Pods", acts=False),
+    "EnhancedLivenessProbe": _alpha("liveness probes through PodProbeMarker", acts=False),
+    "ImagePullJobGate": _alpha("ImagePullJob and ImageListPullJob", acts=False),
+    "ResourceDistributionGate": _beta("ResourceDistribution", default=False, acts=False),
     "EnableExternalCerts": _alpha("certificates come from outside"),
     "ForceDeleteTimeoutExpectationGate": _alpha("expectations of a CloneSet that time out are dropped"),
     "DefaultHostNetworkHostPortsInPodTemplates": _alpha("hostPort is defaulted in templates with hostNetwork"),
-    "DaemonSetPruneIneligibleNodes": _alpha("a DaemonSet ignores Pods on nodes that became ineligible"),
+    "DaemonSetPruneIneligibleNodes": _alpha("a DaemonSet ignores Pods on nodes that became ineligible", acts=False),
 }
 
 #: MGR-73: what the documentation of OpenKruise calls two of them.
@@ -126,6 +130,13 @@ class FeatureGates:
     """The gates of one process after defaults, groups, explicit settings and forcing."""
 
     values: Mapping[str, bool]
+    #: The gates that were named, not those of a group.
+    given: frozenset[str] = frozenset()
+
+    @property
+    def without_effect(self) -> tuple[str, ...]:
+        """Gates that were named and that nothing here asks."""
+        return tuple(sorted(name for name in self.given if not GATES[name].acts))
 
     def enabled(self, name: str) -> bool:
         """Whether a gate is on. Raises KeyError for a name that is no gate."""
@@ -153,7 +164,7 @@ def parse_gates(text: str, custom_resource_enable: str = "") -> FeatureGates:
     if enabled_kinds and "SidecarSet" not in enabled_kinds:
         values["PodWebhook"] = False
     values.update(explicit)  # MGR-73: an explicit gate beats its group
-    return FeatureGates(_forced(values))
+    return FeatureGates(_forced(values), frozenset(explicit))
 
 
 def _forced(values: dict[str, bool]) -> dict[str, bool]:

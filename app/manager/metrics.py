@@ -180,6 +180,13 @@ class ControllerCounters:
         self._errors = Counter(
             "controller_runtime_reconcile_errors", "Reconciles that failed.", ["controller"], registry=registry
         )
+        # There from the start for dashboards: nothing here fails for good, every key is tried again.
+        self._terminal = Counter(
+            "controller_runtime_terminal_reconcile_errors",
+            "Reconciles that failed and are not tried again; always 0.",
+            ["controller"],
+            registry=registry,
+        )
         self._panics = Counter(
             "controller_runtime_reconcile_panics",
             "Reconciles that failed unexpectedly.",
@@ -201,6 +208,7 @@ class ControllerCounters:
         for result in ("error", "requeue", "requeue_after", "success"):
             self._total.labels(controller, result)
         self._errors.labels(controller)
+        self._terminal.labels(controller)
         self._panics.labels(controller)
         self._active.labels(controller)
         self._workers.labels(controller).set(workers)

@@ -48,6 +48,12 @@ _REGISTRATION: Final = (
 _CONTROLLERS: Final = (*cloneset_controller.PERMISSIONS, *sidecarset_controller.PERMISSIONS, *readiness.PERMISSIONS)
 
 
+#: What ``--namespace`` limits: Pods, workloads of ours, and what is made for both.
+_OF_ONE_NAMESPACE: Final = frozenset(
+    {"pods", "clonesets", "persistentvolumeclaims", "controllerrevisions", "configmaps"}
+)
+
+
 def all_rules() -> tuple[PolicyRule, ...]:
     """Everything a manager of this build needs."""
     return (
@@ -75,9 +81,13 @@ def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRul
     if settings.gates.enabled(launch_barrier.GATE):
         found += launch_barrier.PERMISSIONS
     if flags.text("namespace"):
-        # Pods are watched in one namespace only, where a Role may be all that is granted.
-        found = [rule for rule in found if not any(resource.partition("/")[0] == "pods" for resource in rule.resources)]
+        # These are watched and written in one namespace only, where a Role may be all that is granted.
+        found = [rule for rule in found if rule.own_namespace or _kinds_of(rule).isdisjoint(_OF_ONE_NAMESPACE)]
     return tuple(found)
+
+
+def _kinds_of(rule: PolicyRule) -> set[str]:
+    return {resource.partition("/")[0] for resource in rule.resources}
 
 
 def _of_webhooks(webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:

@@ -32,7 +32,7 @@ from app.manager.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
-#: How long what is in flight may take when the process ends (the grace period of its Pod is 10 s).
+#: How long what is in flight may take when the process ends (OpenKruise's Pods are given 10 s in all).
 GRACE_SECONDS: Final = 5.0
 #: How often a process shows that it is alive, and what it counts.
 BEAT_SECONDS: Final = 1.0

@@ -31,9 +31,8 @@ from app.kube.queue import RateLimits
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
 from app.kube.store import Change, Store
-from app.manager.bypassed import BypassReport
+from app.manager.bypassed import BypassReport, reviewed_namespaces
 from app.manager.debug import cache_lines, queue_lines
-from app.manager.gates import FeatureGates
 from app.manager.handlers import declarations
 from app.manager.leadership import Reconciling
 from app.manager.permissions import rules_of
@@ -76,6 +75,7 @@ class Reconciler:
             process.clock,
             self._injection_events,
             process.metrics,
+            reviewed_namespaces(webhooks),
             leading=lambda: bool(self._controllers),
         )
         self._registration = Registration(
@@ -145,7 +145,8 @@ class Reconciler:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         self._stop_watching()
-        await asyncio.gather(self._launch_events.flush(1.0), self._cloneset_events.flush(1.0))
+        recorders = (self._launch_events, self._cloneset_events, self._injection_events, self._lease_events)
+        await asyncio.gather(*(recorder.flush(1.0) for recorder in recorders))
 
     def debug_pages(self) -> Mapping[str, list[str]]:
         """Caches and queues."""
@@ -266,12 +267,14 @@ class Reconciler:
         process, caches = self._process, self._process.caches
         client = process.client
         metrics, queue_metrics = process.metrics.controllers, process.metrics.queues
+        limits = rate_limits(process.settings)
         controllers = [
             sidecarset_controller(
                 client,
                 SidecarSetCaches(caches.sidecarsets, caches.pods, caches.namespaces, caches.revisions),
                 process.settings.own_namespace,
                 workers=process.settings.flags.integer("sidecarset-workers"),
+                limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
@@ -279,6 +282,7 @@ class Reconciler:
                 client,
                 caches.pods,
                 arrival=cloneset.arrival(caches.clonesets),
+                limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
@@ -287,13 +291,13 @@ class Reconciler:
                 caches.for_clonesets,
                 self._cloneset_events,
                 process.rng,
-                gates=cloneset_gates(process.settings.gates),
+                gates=Gates.of(process.settings.gates.enabled),
                 counters=process.metrics.clonesets,
                 expectation_timeout=process.settings.flags.seconds("expectation-timeout"),
                 force_expectations=process.settings.gates.enabled("ForceDeleteTimeoutExpectationGate"),
                 exclude_preparing_delete=process.settings.flags.boolean("cloneset-scaling-exclude-preparing-delete"),
                 workers=process.settings.flags.integer("cloneset-workers"),
-                limits=rate_limits(process.settings),
+                limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,
             ),
@@ -301,7 +305,12 @@ class Reconciler:
         if process.settings.gates.enabled(launch_barrier.GATE):
             controllers.append(
                 launch_barrier.launch_barrier_controller(
-                    client, caches.pods, self._launch_events, metrics=metrics, queue_metrics=queue_metrics
+                    client,
+                    caches.pods,
+                    self._launch_events,
+                    limits=limits,
+                    metrics=metrics,
+                    queue_metrics=queue_metrics,
                 )
             )
         return controllers
@@ -317,22 +326,8 @@ def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
     return served(declared, settings.gates.enabled)
 
 
-def cloneset_gates(gates: FeatureGates) -> Gates:
-    """CS-176: the gates the plan of CloneSets asks."""
-    return Gates(
-        short_hash=gates.enabled("CloneSetShortHash"),
-        partition_rollback=gates.enabled("CloneSetPartitionRollback"),
-        preparing_update_as_update=gates.enabled("PreparingUpdateAsUpdate"),
-        recreate_on_claim_change=gates.enabled("RecreatePodWhenChangeVCTInCloneSetGate"),
-        budget=gates.enabled("PodUnavailableBudgetUpdateGate"),
-        env_from_metadata=gates.enabled("InPlaceUpdateEnvFromMetadata"),
-        vertical_scaling=gates.enabled("InPlaceWorkloadVerticalScaling"),
-        in_place_surge=gates.enabled("CloneSetInPlaceSurge"),
-    )
-
-
 def rate_limits(settings: Settings) -> RateLimits:
-    """CS-44: how often what failed is tried again."""
+    """CS-44, PM-172: how often what failed is tried again, the same for all controllers."""
     flags = settings.flags
     return RateLimits(
         base_delay=flags.seconds("rate-limiter-base-delay"),

@@ -33,10 +33,13 @@ def gates_page() -> str:
         "",
         _GENERATED,
         "`--feature-gates=A=true,B=false`; `AllAlpha=` and `AllBeta=` switch a stage, an explicit gate beats it.",
-        "`PodWebhook=false` and `KruiseDaemon=false` take what needs them with them.",
+        "`PodWebhook=false` and `KruiseDaemon=false` take what needs them with them. All gates of OpenKruise are",
+        "accepted; those marked *no effect* have nothing to switch here yet, and say so once when named.",
         "",
         "| Gate | Default | Stage | When on |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {name} | {shown(gate.default)} | {gate.stage} | {gate.effect} |" for name, gate in GATES.items()]
+    for name, gate in GATES.items():
+        note = "" if gate.acts else " *(no effect)*"
+        lines.append(f"| {name} | {shown(gate.default)} | {gate.stage} | {gate.effect}{note} |")
     return "\n".join(lines) + "\n"

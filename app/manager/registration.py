@@ -15,7 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from random import Random
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypedDict, TypeVar
 
 import msgspec
 
@@ -31,10 +31,11 @@ from app.admission.configurations import (
 )
 from app.api.kind import KindDefinition
 from app.certs.issue import CertificateError, CertificateSet, expiry
+from app.certs.rotation import blocks
 from app.kube.admission import Webhook
 from app.kube.backoff import Backoff
 from app.kube.client import Client
-from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, TransportError
+from app.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound, TransportError
 from app.kube.objects import ObjectMeta
 from app.kube.ratelimit import TokenBucket
 from app.kube.reflector import Reflector, ReflectorMetrics
@@ -96,6 +97,20 @@ class _Named(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class _DefinitionSpec(TypedDict, total=False):
+    conversion: dict[str, Any]
+
+
+class _Definition(TypedDict):
+    """Of a CustomResourceDefinition only what is looked after: its schemas are a hundred times longer."""
+
+    metadata: dict[str, Any]
+    spec: _DefinitionSpec
+
+
+_decode_definition: Final = msgspec.json.Decoder(_Definition).decode
+
+
 class _Attempts:
     """Goes on with the rest where one object cannot be read or written (a missing right), and tells of it at the end.
 
@@ -104,6 +119,13 @@ class _Attempts:
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []
+        #: Whether somebody else was faster with an object: it is not as we wanted it.
+        self.overtaken = False
+
+    @property
+    def may_succeed(self) -> bool:
+        """Whether what was not done can be expected to be done before long; what we have no right to cannot."""
+        return self.overtaken or not all(isinstance(failure, Forbidden) for failure in self.failures)
 
     async def result(self, attempt: Awaitable[T]) -> T | None:
         """What the attempt gives; None if it failed. Raises NotFound and TransportError."""
@@ -251,18 +273,20 @@ class Registration:
         configurations = await self._read_configurations(attempts)
         published = _published(definitions.values(), (live for _, _, live in configurations if live is not None))
         certificates = await self._certificates.ensure(published)
-        if self.current is None:
+        if self._board.read() is None:
             self._serve(certificates)  # nobody listens yet: without it there is nothing to register
         complete = self._may_register and not self._missing
         for name, definition in definitions.items():
-            complete &= bool(await attempts.result(self._sync_definition(name, definition)))
+            complete &= bool(await attempts.result(self._sync_definition(name, definition, attempts)))
         known = 0
         for resource, name, live in configurations if self._may_register else ():
-            done = await attempts.result(self._sync_configuration(resource, name, live))
+            done = await attempts.result(self._sync_configuration(resource, name, live, attempts))
             complete &= bool(done)
             known += done is not None
-        # After the bundle: who is asked to trust a new certificate was told about its CA first.
-        self._serve(certificates)
+        trusted = self._may_register or all(_carries(live, certificates.ca_cert) for _, _, live in configurations)
+        if trusted and not attempts.may_succeed:
+            # After the bundle: who is asked to trust a new certificate was told about its CA first.
+            self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
         if not self._missing:
             self.defined.set()  # those we may not see are taken to be there: the caches will tell
@@ -271,12 +295,17 @@ class Registration:
         attempts.raise_first()
 
     async def use_certificate(self) -> None:
-        """Make sure of the certificate and hand it to the listeners."""
+        """Make sure of the certificate, and hand it to the listeners if they have none.
+
+        Listeners that outlived the process before us serve what is trusted; ``sync`` sees to what follows.
+        """
         attempts = _Attempts()
         definitions = await self._read_definitions(attempts)
         configurations = await self._read_configurations(attempts)
         published = _published(definitions.values(), (live for _, _, live in configurations if live is not None))
-        self._serve(await self._certificates.ensure(published))
+        certificates = await self._certificates.ensure(published)
+        if self._board.read() is None:
+            self._serve(certificates)
 
     def _serve(self, certificates: CertificateSet) -> None:
         shared = Certificate(certificates.cert, certificates.key, self._certificates.bundle)
@@ -287,13 +316,14 @@ class Registration:
 
     # ---- CustomResourceDefinitions
 
-    async def _read_definitions(self, attempts: _Attempts) -> dict[str, dict[str, Any]]:
+    async def _read_definitions(self, attempts: _Attempts) -> dict[str, _Definition]:
         """MGR-52: the CRDs of ours that are installed; what is missing is told once."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, _Definition] = {}
         absent: set[str] = set()
         for kind in self._kinds:
+            reading = self._client.get(CUSTOMRESOURCEDEFINITIONS, kind.crd_name, decode=_decode_definition)
             try:
-                definition = await attempts.result(self._client.get(CUSTOMRESOURCEDEFINITIONS, kind.crd_name))
+                definition = await attempts.result(reading)
             except NotFound:
                 absent.add(kind.crd_name)
                 continue
@@ -310,7 +340,7 @@ class Registration:
         self._missing = missing
         return found
 
-    async def _sync_definition(self, name: str, definition: dict[str, Any]) -> bool:
+    async def _sync_definition(self, name: str, definition: _Definition, attempts: _Attempts) -> bool:
         """Whether the definition converts through us already; if not, now it does."""
         patch = conversion_patch(definition, self._endpoint, self._ca_bundle)
         what = f"CustomResourceDefinition {name}"
@@ -320,6 +350,7 @@ class Registration:
                 await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch)
             except Conflict:
                 logger.info("%s changed meanwhile, looking again", what)
+                attempts.overtaken = True
                 self._wake.set()
                 return False
             self._repaired(what)
@@ -339,7 +370,9 @@ class Registration:
                 found.append((resource, name, live))
         return found
 
-    async def _sync_configuration(self, resource: Resource, name: str, live: dict[str, Any] | None) -> bool:
+    async def _sync_configuration(
+        self, resource: Resource, name: str, live: dict[str, Any] | None, attempts: _Attempts
+    ) -> bool:
         """Whether the configuration stood as declared; if not, now it does."""
         make = mutating_configuration if name == MUTATING_NAME else validating_configuration
         desired = make(self._webhooks, self._endpoint, self._ca_bundle)
@@ -359,6 +392,7 @@ class Registration:
                 await self._repairs.take()
                 await self._client.replace(resource, name, body)
         except (AlreadyExists, Conflict):
+            attempts.overtaken = True
             self._wake.set()
             return False
         self._repaired(what)
@@ -407,3 +441,17 @@ def _published(definitions: Iterable[Mapping[str, Any]], configurations: Iterabl
         with contextlib.suppress(binascii.Error, ValueError):
             found[base64.b64decode((config or {}).get("caBundle") or "", validate=True)] = None
     return b"".join(found)
+
+
+def _carries(configuration: Mapping[str, Any] | None, authority: bytes) -> bool:
+    """Whether whoever is called by a configuration is trusted if ``authority`` (PEM) signed what it serves."""
+    entries = (configuration or {}).get("webhooks") or []
+    wanted = frozenset(blocks(authority))
+    for entry in entries:
+        try:
+            bundle = base64.b64decode((entry.get("clientConfig") or {}).get("caBundle") or "", validate=True)
+        except (binascii.Error, ValueError):
+            return False
+        if not wanted <= set(blocks(bundle)):
+            return False
+    return True

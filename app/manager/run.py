@@ -19,7 +19,7 @@ from app.kube.config import load_config
 from app.kube.errors import ConfigError
 from app.kube.leases import LeadershipLost
 from app.manager import logging as manager_logging
-from app.manager.flags import FlagError, Flags, help_text, parse_flags
+from app.manager.flags import FlagError, help_text, parse_flags
 from app.manager.process import Part, Process
 from app.manager.reconciler import Reconciler, declared_webhooks
 from app.manager.serving import StartError, bind, bind_address
@@ -48,8 +48,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     try:
         flags = parse_flags(arguments)
         manager_logging.configure(flags.text("logging-format"), manager_logging.level_for(flags.integer("v")))
-        _warn_of_flags(flags)
         settings = read_settings(flags, environ)
+        _warn_of_what_does_nothing(settings)
         listeners = bind_all(settings)
         _check(settings, environ)
     except _START_ERRORS as error:
@@ -124,6 +124,8 @@ def _be(make: Callable[[], Process]) -> int:
     return 0
 
 
-def _warn_of_flags(flags: Flags) -> None:
-    if flags.without_meaning:
-        logger.warning("accepted without effect: %s", ", ".join(f"--{name}" for name in flags.without_meaning))
+def _warn_of_what_does_nothing(settings: Settings) -> None:
+    given = [f"--{name}" for name in settings.flags.without_meaning]
+    given += [f"feature gate {name}" for name in settings.gates.without_effect]
+    if given:
+        logger.warning("accepted without effect: %s", ", ".join(given))

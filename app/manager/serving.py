@@ -16,6 +16,8 @@ import uvicorn
 #: API servers keep idle connections for 90 s; closing them first would now and then meet a review on its way.
 KEEP_ALIVE_SECONDS: Final = 120
 BACKLOG: Final = 2048
+#: Enough for a loop that is behind to read what its connections hold.
+_ARRIVED_SECONDS: Final = 0.05
 
 
 class StartError(Exception):
@@ -105,6 +107,11 @@ class Server(uvicorn.Server):
         """Accept no more connections, finish what is in flight, return from ``serve``."""
         self.should_exit = True
         self._stopped.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answer what has arrived: closing a connection with a request that nobody has read yet would lose it."""
+        await asyncio.sleep(_ARRIVED_SECONDS)
+        await super().shutdown(sockets)
 
     async def main_loop(self) -> None:
         """Wait until somebody stops us."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,10 +13,13 @@ from typing import Final
 from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint
 from app.api import names
 from app.api.crd import WEBHOOK_SERVICE
+from app.certs.issue import LIFETIME
 from app.kube.leases import LeaseTimes
 from app.manager.flags import Flags
 from app.manager.gates import FeatureGateError, FeatureGates, parse_gates
 from app.manager.serving import StartError
+
+logger = logging.getLogger(__name__)
 
 SECRET_NAME: Final = "kruise-webhook-certs"  # noqa: S105 - a name
 DEFAULT_RENEW_BEFORE: Final = timedelta(days=180)
@@ -102,11 +106,22 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
 
 def renew_before(text: str) -> timedelta:
-    """``CERTS_RENEW_BEFORE``: a number and d, m (30 days) or y (365 days); anything else means 180 days."""
-    match = re.fullmatch(r"(\d+)([dmy])", text.strip())
-    if match is None or int(match[1]) == 0:
-        return DEFAULT_RENEW_BEFORE
-    return timedelta(days=int(match[1]) * _DAYS[match[2]])
+    """``CERTS_RENEW_BEFORE``: a number and d, m (30 days) or y (365); anything else means 180 days, with a warning.
+
+    So does what no certificate lasts: it would be renewed again and again.
+    """
+    match = re.fullmatch(r"0*([1-9][0-9]{0,4})([dmy])", text.strip(), re.ASCII)
+    if match is not None and (before := timedelta(days=int(match[1]) * _DAYS[match[2]])) < LIFETIME:
+        return before
+    if text:
+        logger.warning(
+            "CERTS_RENEW_BEFORE: expected a number and d, m or y, less than the %d days of a certificate, got %r: "
+            "renewing %d days before the end",
+            LIFETIME.days,
+            text,
+            DEFAULT_RENEW_BEFORE.days,
+        )
+    return DEFAULT_RENEW_BEFORE
 
 
 def _election(flags: Flags) -> LeaseTimes | None:
@@ -126,6 +141,6 @@ def _port(flags: Flags, environ: Mapping[str, str]) -> int:
     text = environ.get("WEBHOOK_PORT", "")
     if "webhook-port" in flags.given or not text:
         return flags.integer("webhook-port")
-    if not text.isdigit() or int(text) > 65535:
+    if re.fullmatch(r"[0-9]{1,5}", text) is None or int(text) > 65535:
         raise StartError(f"WEBHOOK_PORT: expected a port, 0 to 65535, got {text!r}")
     return int(text)

@@ -86,7 +86,7 @@ def claims_of_pod(
 ) -> list[dict[str, Any]]:
     """CS-118: the claims to create before the Pod; those in ``existing`` (names) are there.
 
-    ``labels``: the selector's and the instance id, on top of each template's own.
+    ``labels``: the selector's and the instance id, on top of each claim template's own.
     """
     made = []
     for template in templates:
@@ -100,8 +100,7 @@ def claims_of_pod(
             "labels": {**(given.get("labels") or {}), **labels},
             "ownerReferences": [owner],
         }
-        if given.get("annotations"):
-            metadata["annotations"] = given["annotations"]
+        metadata |= {field: given[field] for field in ("annotations", "finalizers") if given.get(field)}
         spec = template.get("spec") or {}
         made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
     return made

@@ -12,7 +12,8 @@ from typing import Final
 from app.api import names
 from app.kube.objects import Pod
 
-_KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,9}})", re.ASCII)
+#: 64 bits: OpenKruise admits priorities beyond U-68's range, and such Pods are there when we take over.
+_KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,18}})", re.ASCII)
 
 
 def barrier_config_map(pod: Pod) -> str:

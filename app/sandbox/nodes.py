@@ -131,8 +131,10 @@ class Nodes:
         scripts: Scripts | None = None,
         events: bool = False,
         pods: Store[Pod] | None = None,
+        heartbeat_seconds: float = HEARTBEAT_SECONDS,
     ) -> None:
         self._client = client
+        self._heartbeat_seconds = heartbeat_seconds
         self._clock: Clock = client.clock
         self._nodes = nodes
         hosts = {node.name: node.address for node in nodes}
@@ -182,7 +184,7 @@ class Nodes:
 
     async def _heartbeats(self) -> None:
         while True:
-            await self._clock.sleep(HEARTBEAT_SECONDS)
+            await self._clock.sleep(self._heartbeat_seconds)
             for node in self._nodes:
                 if self.kubelets.is_stopped(node.name):
                     continue

@@ -46,6 +46,16 @@ GOOD, ENDING, ENDING_UNDER_GOOD_CA, BROKEN = (
 ONE, TWO, THREE = made(1), made(2), made(3)
 
 
+@pytest.mark.behaviour("MGR-34")
+def test_a_ca_that_is_to_be_renewed_itself_signs_no_more() -> None:
+    stored = Rotation(issue(("svc",), EPOCH))
+    # A year and a half before the end: good for another year, but not for the two that are asked for.
+    now = EPOCH + timedelta(days=3650 - 550)
+    observed = Observed(exists=True, stored=stored, held=None, settled=True)
+    assert plan(observed, judge_for(("svc",), now, timedelta(days=730))).action is Action.ANNOUNCE
+    assert plan(observed, judge_for(("svc",), now, timedelta(days=180))).action is Action.KEEP
+
+
 @pytest.mark.behaviour("MGR-33", "MGR-34")
 @pytest.mark.parametrize(
     ("stored", "held", "settled", "conditions", "action"),

@@ -1,7 +1,8 @@
 """What a Service does, for replicas on this machine: `python -m tests.chaos.balancer PORT HOST:PORT:HEALTH_PORT …`.
 
-Connections go in turn to the replicas whose `/readyz` said yes when it was last asked, as kube-proxy sends them to
-ready endpoints; a replica that is gone is noticed by the next look and not before. Connections stay where they are.
+Connections go in turn to the replicas that are ready, as kube-proxy sends them to ready endpoints. One that says it
+stops is left out at once, as a Pod is that is being deleted; one that fails otherwise after FAILURES looks, as by the
+probes of a kubelet. Connections stay where they are.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import uvloop
 
 LOOK_SECONDS = 0.5
+FAILURES = 3
 
 
 @dataclass
@@ -20,22 +22,30 @@ class Endpoint:
     port: int
     health_port: int
     ready: bool = False
+    failures: int = 0
 
     async def look(self) -> None:
         """Ask whether it is ready, for as long as the balancer lives."""
         while True:
             try:
                 async with asyncio.timeout(2):
-                    self.ready = await self._says_ready()
-            except (OSError, TimeoutError):
-                self.ready = False
+                    self._heard(await self._readiness())
+            except (OSError, TimeoutError) as error:
+                self._heard(repr(error).encode())
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _says_ready(self) -> bool:
+    def _heard(self, answer: bytes) -> None:
+        before = self.ready
+        self.failures = 0 if b" 200 " in answer else self.failures + 1
+        self.ready = not self.failures or (before and self.failures < FAILURES and b"shutting down" not in answer)
+        if self.ready != before:
+            print(f"{self.host}: {'ready' if self.ready else 'not ready'}: {answer[-200:]!r}", flush=True)
+
+    async def _readiness(self) -> bytes:
         reader, writer = await asyncio.open_connection(self.host, self.health_port)
         try:
             writer.write(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-            return b" 200 " in await reader.readline()
+            return await reader.read()
         finally:
             writer.close()
 
@@ -60,7 +70,8 @@ async def main(port: int, endpoints: list[Endpoint]) -> None:
         try:
             chosen = ready[turn % len(ready)]
             far_reader, far_writer = await asyncio.open_connection(chosen.host, chosen.port)
-        except (OSError, ZeroDivisionError):
+        except (OSError, ZeroDivisionError) as error:
+            print(f"a connection came to nothing: {error!r}", flush=True)
             writer.close()
             return
         await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))

@@ -48,6 +48,7 @@ class Site:
         self._ports = {host: (free_port(host), free_port(host)) for host in HOSTS}
         self._started = 0
         self.replicas: dict[str, Replica] = {}
+        self.balancer_log = folder / "balancer.log"
 
     def start(self, host: str) -> Replica:
         """Start a replica and do not wait for it."""
@@ -86,7 +87,9 @@ class Site:
     def behind_one_address(self) -> Iterator[None]:
         """The replicas, ready, and what stands before them, for the time of the block."""
         places = [f"{host}:{self._port}:{health}" for host, (health, _) in self._ports.items()]
-        balancer = subprocess.Popen([sys.executable, "-m", "tests.chaos.balancer", str(self._port), *places], cwd=ROOT)
+        command = [sys.executable, "-m", "tests.chaos.balancer", str(self._port), *places]
+        with self.balancer_log.open("wb") as output:
+            balancer = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
         try:
             for host in HOSTS:
                 self.start(host)

@@ -76,12 +76,14 @@ def _pod(name: str) -> bytes:
 
 
 class _Creator:
-    def __init__(self, control_plane: ControlPlane, rate: int, *, delete: bool) -> None:
+    def __init__(self, control_plane: ControlPlane, rate: int, sidecar: str, *, delete: bool, dry_run: bool) -> None:
         self._url = f"{control_plane.server}/api/v1/namespaces/{NAMESPACE}/pods"
+        self._query = "?dryRun=All" if dry_run else ""
+        self._sidecar = sidecar
         self._headers = {"Authorization": f"Bearer {control_plane.token}", "Content-Type": "application/json"}
         self._tls = ssl.create_default_context(cafile=str(control_plane.ca_file))
         self._rate = rate
-        self._delete = delete
+        self._delete = delete and not dry_run
         self.stop = threading.Event()
         self.creations = Creations()
 
@@ -112,21 +114,23 @@ class _Creator:
 
     async def _create(self, session: ClientSession, name: str) -> tuple[Outcome, str]:
         try:
-            async with session.post(self._url, data=_pod(name)) as answer:
+            async with session.post(self._url + self._query, data=_pod(name)) as answer:
                 body = await answer.json(content_type=None)
         except (ClientError, OSError, TimeoutError, ValueError) as error:
             return Outcome.NO_API_SERVER, type(error).__name__
         if answer.status == 201:
             names = [container["name"] for container in body["spec"]["containers"]]
-            return (Outcome.INJECTED if SIDECAR in names else Outcome.WITHOUT_SIDECAR), ""
+            return (Outcome.INJECTED if self._sidecar in names else Outcome.WITHOUT_SIDECAR), ""
         message = str(body.get("message", body) if isinstance(body, dict) else body)
         return (Outcome.REFUSED if "webhook" in message else Outcome.NO_API_SERVER), message
 
 
 @contextmanager
-def pod_creations(control_plane: ControlPlane, rate: int = 50, *, delete: bool = True) -> Iterator[Creations]:
-    """The load beside the block; the figures are complete after it."""
-    creator = _Creator(control_plane, rate, delete=delete)
+def pod_creations(
+    control_plane: ControlPlane, rate: int = 50, *, sidecar: str = SIDECAR, delete: bool = True, dry_run: bool = False
+) -> Iterator[Creations]:
+    """The load beside the block; the figures are complete after it. ``dry_run``: all is judged and nothing kept."""
+    creator = _Creator(control_plane, rate, sidecar, delete=delete, dry_run=dry_run)
     thread = threading.Thread(target=creator.run, name="load")
     thread.start()
     try:

@@ -40,7 +40,8 @@ def test_no_pod_is_created_without_its_sidecar(made: Site, fault: str) -> None:
     report = brief(made, fault)
     assert report.creations.count(Outcome.WITHOUT_SIDECAR) == 0
     if fault not in MAY_REFUSE:
-        assert report.creations.count(Outcome.REFUSED) == 0, report.creations.messages()
+        told = f"{report.creations.messages()}\n{made.balancer_log.read_text()}"
+        assert report.creations.count(Outcome.REFUSED) == 0, told
     if "API server" not in fault:
         assert report.creations.count(Outcome.NO_API_SERVER) == 0, report.creations.messages()
 

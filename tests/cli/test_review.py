@@ -129,3 +129,14 @@ def test_version_and_help_are_there() -> None:
     text = CliRunner().invoke(app, ["--help"]).stdout
     for command in ("manager", "serve", "review", "version"):
         assert command in text
+
+
+def test_a_refusal_that_quotes_half_a_character_is_shown() -> None:
+    review = json.loads((FIXTURES / "pod-create.json").read_text("utf-8"))
+    order = {"apps.kruise.io/container-launch-priority": '{"\\ud800": 1}'}
+    review["request"]["object"]["metadata"]["annotations"] = order
+    code, out, _ = run("-", "--policies", SAMPLES, stdin=json.dumps(review))
+    assert code == 1
+    assert (
+        "denied (400): Pod shop/web-0: annotation apps.kruise.io/container-launch-priority: the Pod has no con" in out
+    )

@@ -22,6 +22,7 @@ from tests.cluster.images import DEFAULT_IMAGES, Image
 from tests.cluster.nodes import Node
 from tests.cluster.paths import locked, runs_dir
 from tests.cluster.process import wait_until
+from tests.cluster.recording import RECORDING
 from tests.cluster.registry import PROCESS as REGISTRY_PROCESS
 from tests.cluster.registry import Registry
 from tests.cluster.run import Run
@@ -34,8 +35,8 @@ class Cluster:
     """A control plane and nodes. A context manager; also usable with `start()` and `stop()`.
 
     `nodes`: how many; with 0 it is a control plane alone, on loopback, which needs no root. `detached`: it outlives
-    this process, until `stop()`. `kubelet_config`: more fields of the KubeletConfiguration. The other arguments are
-    those of ControlPlane.
+    this process, until `stop()`. `kubelet_config`: more fields of the KubeletConfiguration. `audit_policy`: by default
+    the manager's requests. The other arguments are those of ControlPlane.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Cluster:
             ],
             "api_server_args": api_server_args,
             "controller_manager_args": controller_manager_args,
-            "audit_policy": audit_policy,
+            "audit_policy": RECORDING if audit_policy is None else audit_policy,
             "admission_config": admission_config,
             "scheduler": True,
             "address": network.HOST_ADDRESS if nodes else LOOPBACK,

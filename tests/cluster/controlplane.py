@@ -6,8 +6,10 @@
 It needs no root and any number of them can run side by side.
 """
 
+import contextlib
 import json
 import os
+import random
 import socket
 import ssl
 import subprocess
@@ -27,6 +29,8 @@ from tests.cluster.process import end, wait_until
 from tests.cluster.run import Run
 
 LOOPBACK = "127.0.0.1"
+#: Below those that clients get, and those of Services (NodePort).
+_PORTS = range(15_000, 30_000)
 
 
 class ControlPlane:
@@ -326,10 +330,16 @@ class ControlPlane:
 
 
 def free_port(address: str) -> int:
-    """A TCP port of `address` that nobody listens on now."""
-    with socket.socket() as listener:
-        listener.bind((address, 0))
-        return int(listener.getsockname()[1])
+    """A TCP port of `address` that nobody listens on now.
+
+    None of those that the kernel gives to clients: while what listens is being restarted, a client that tries again and
+    again could get the very port it asks for, and keep it.
+    """
+    for port in random.sample(_PORTS, len(_PORTS)):
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind((address, port))
+            return port
+    raise ClusterError(f"no port from {_PORTS[0]} to {_PORTS[-1]} of {address} is free")
 
 
 def _decoded(body: bytes) -> Any:

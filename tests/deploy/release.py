@@ -9,12 +9,12 @@ from typing import Any
 import yaml
 
 from tests.cluster.helm import helm
+from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.deploy.rendering import CHART
 from tests.scenarios.world import Kubectl
 
 NAME = "kruise"
 NAMESPACE = "kruise-system"
-MANAGER = f"system:serviceaccount:{NAMESPACE}:kruise-manager"
 
 
 class Release:
@@ -55,7 +55,7 @@ class Release:
     def apply(self, manifest: Mapping[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(dict(manifest)))
 
-    def may(self, verb: str, resource: str, namespace: str = "", user: str = MANAGER) -> bool:
+    def may(self, verb: str, resource: str, namespace: str = "", user: str = SERVICE_ACCOUNT) -> bool:
         """What the API server's own authorizer says (`kubectl auth can-i`); ``pods --subresource=exec`` names one."""
         where = ["-n", namespace] if namespace else ["--all-namespaces"]
         resource, *subresource = resource.split()

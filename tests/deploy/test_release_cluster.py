@@ -2,18 +2,17 @@
 
 import base64
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from app.certs.issue import issue
+from tests.chaos.load import Outcome, pod_creations
 from tests.cluster import ourimage
 from tests.cluster.cluster import RUN_NAME, Cluster, left_over
 from tests.cluster.run import Run
@@ -68,8 +67,8 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def release(no_cluster: None, before: Path) -> Iterator[Release]:
-    """Nothing installed yet; our image is in the registry under the name the chart asks for."""
+def own_cluster(no_cluster: None, before: Path) -> Iterator[Cluster]:
+    """Our image is in its registry under the name the chart asks for."""
     image: str = find(render(), "Deployment", "kruise-controller-manager")["spec"]["template"]["spec"]["containers"][0][
         "image"
     ]
@@ -78,8 +77,14 @@ def release(no_cluster: None, before: Path) -> Iterator[Release]:
         untouched = cluster.run.before
         cluster.registry.add_layout(image, layout)
         cluster.registry.add_layout(f"{image.rpartition(':')[0]}:before", ourimage.build(before))
-        yield Release(cluster.kubectl, cluster.kubeconfig)
+        yield cluster
     assert left_over(untouched) == []
+
+
+@pytest.fixture(scope="module")
+def release(own_cluster: Cluster) -> Release:
+    """Nothing installed yet."""
+    return Release(own_cluster.kubectl, own_cluster.kubeconfig)
 
 
 def pods(release: Release) -> dict[str, str]:
@@ -301,24 +306,19 @@ def left_behind(release: Release) -> list[str]:
 
 
 @pytest.mark.behaviour("MGR-100", "MGR-101")
-def test_an_upgrade_from_the_release_before_forgets_and_refuses_no_pod(release: Release, before: Path) -> None:
-    """Its chart and its image; Pods are created all the while."""
+def test_an_upgrade_from_the_release_before_forgets_and_refuses_no_pod(
+    release: Release, own_cluster: Cluster, before: Path
+) -> None:
+    """Its chart and its image; 50 Pods a second are created all the while, and the policy is to fail."""
     chart = str(before / "deploy" / "chart")
     release.helm("install", "kruise", chart, "--set=manager.image.tag=before", "--wait", "--timeout=120s")
     release.apply(SIDECAR_SET)
     old = pods(release)
-    upgrade = Thread(target=release.upgrade, args=("--reset-values", "--wait", "--timeout=180s"))
-    upgrade.start()
-    created = 0
-    dry_run = ["run", "probe", "--image=nginx:1.25", "--labels=app=web", "--dry-run=server", "-o", "json"]
-    deadline = time.monotonic() + 240
-    while upgrade.is_alive() or pods(release).keys() & old.keys():
-        assert time.monotonic() < deadline, "the old replicas are still there"
-        found = json.loads(release.kubectl(*dry_run).stdout)
-        assert "log-shipper" in [container["name"] for container in found["spec"]["containers"]]
-        created += 1
-    upgrade.join()
-    assert created > 10
+    with pod_creations(own_cluster.control_plane, 50, sidecar="log-shipper", dry_run=True) as creations:
+        eventually(lambda: creations.count(Outcome.INJECTED) > 50, "the load runs")
+        release.upgrade("--reset-values", "--wait", "--timeout=180s")
+        eventually(lambda: not pods(release).keys() & old.keys(), "the old replicas have ended")
+    assert creations.count(Outcome.INJECTED) == len(creations.attempts), creations.messages()
     eventually(lambda: leader(release) in pods(release), "one of the new replicas leads", seconds=30)
     assert len(pods(release)) == 2
     containers = release.get("pods", "-n", NAMESPACE)["items"][0]["spec"]["containers"]

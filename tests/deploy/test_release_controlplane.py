@@ -10,7 +10,8 @@ from app.api.registry import KINDS
 from app.kube.admission import PolicyRule
 from app.manager.permissions import all_rules
 from tests.cluster.controlplane import ControlPlane
-from tests.deploy.release import MANAGER, NAME, NAMESPACE, Release
+from tests.cluster.recording import SERVICE_ACCOUNT
+from tests.deploy.release import NAME, NAMESPACE, Release
 
 pytestmark = pytest.mark.controlplane
 
@@ -105,7 +106,7 @@ def test_the_manager_may_what_it_declares(empty: ControlPlane, release: Release)
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
-            "spec": {"user": MANAGER, "resourceAttributes": attributes},
+            "spec": {"user": SERVICE_ACCOUNT, "resourceAttributes": attributes},
         }
         status, answer = empty.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
         assert status == 201

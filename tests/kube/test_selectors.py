@@ -12,6 +12,7 @@ from app.kube.selectors import (
     compile_selector,
     go_label_selector,
     parse_query,
+    selector_text,
     to_query,
     validate_selector,
 )
@@ -140,3 +141,23 @@ def test_a_selector_prints_as_a_go_struct() -> None:
         'v1.LabelSelector{MatchLabels:map[string]string{"a":"1", "b":"2"}, '
         "MatchExpressions:[]v1.LabelSelectorRequirement{}}"
     )
+
+
+@pytest.mark.behaviour("CS-147")
+@pytest.mark.parametrize(
+    ("selector", "text"),
+    [
+        ({"matchLabels": {"tier": "web", "app": "cs"}}, "app=cs,tier=web"),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["cs"]}]}, "app in (cs)"),
+        ({"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["z", "a"]}]}, "app notin (a,z)"),
+        (
+            {
+                "matchLabels": {"c": "1"},
+                "matchExpressions": [{"key": "d", "operator": "Exists"}, {"key": "a", "operator": "DoesNotExist"}],
+            },
+            "!a,c=1,d",
+        ),
+    ],
+)
+def test_a_selector_is_shown_as_go_prints_it(selector: dict[str, Any], text: str) -> None:
+    assert selector_text(selector) == text

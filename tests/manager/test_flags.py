@@ -1,9 +1,13 @@
 """The manager's command line: Go's spelling, OpenKruise's flags, clear refusals."""
 
+from pathlib import Path
+
 import pytest
 
 from app.manager.flags import FLAGS, FlagError, help_text, parse_bool, parse_duration, parse_flags
 from app.manager.reference import flags_page, gates_page
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 @pytest.mark.parametrize(
@@ -132,3 +136,27 @@ def test_help_and_reference_show_every_flag_and_gate() -> None:
         assert f"--{name}" in text
         assert f"`--{name}`" in page
     assert "| PodWebhook | true | Beta |" in gates_page()
+
+
+@pytest.mark.behaviour("MGR-10")
+def test_a_flag_is_said_to_have_no_effect_exactly_if_nothing_reads_it() -> None:
+    sources = [path.read_text("utf-8") for path in (ROOT / "app" / "manager").glob("*.py") if path.name != "flags.py"]
+    read = {name for name in FLAGS if any(f'("{name}")' in text for text in sources)}
+    assert {flag.name for flag in FLAGS.values() if flag.meaningful} == read
+
+
+@pytest.mark.behaviour("PM-172")
+@pytest.mark.parametrize(
+    "argument",
+    [
+        "--rate-limiter-qps=0",
+        "--rate-limiter-bucket-size=0",
+        "--rate-limiter-base-delay=0",
+        "--rate-limiter-max-delay=-1s",
+        "--expectation-timeout=0s",
+    ],
+)
+def test_a_limit_that_would_end_every_retry_is_refused_at_the_start(argument: str) -> None:
+    name, _, value = argument.partition("=")
+    with pytest.raises(FlagError, match=rf"^{name}: expected .*, got '{value}'$"):
+        parse_flags([argument])

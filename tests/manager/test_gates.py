@@ -1,5 +1,7 @@
 """Feature gates: defaults, groups, forcing, refusals."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,3 +126,15 @@ def test_whatever_is_said_forcing_holds(said: dict[str, bool]) -> None:
         assert not any(gates.enabled(name) for name in NEEDS_DAEMON)
     assert set(gates.values) == set(GATES)
     assert {gate.stage for gate in GATES.values()} == set(Stage)
+
+
+@pytest.mark.behaviour("MGR-10")
+def test_a_gate_is_said_to_have_no_effect_exactly_if_nothing_asks_it() -> None:
+    app = Path(__file__).parent.parent.parent / "app"
+    code = "\n".join(path.read_text("utf-8") for path in app.rglob("*.py") if path.name != "gates.py")
+    asked = {name for name in GATES if f'"{name}"' in code}
+    # Forces other gates off; asked by CloneSets, but there are no budgets to ask then.
+    expected = (asked | {"KruiseDaemon"}) - {"PodUnavailableBudgetUpdateGate"}
+    assert {name for name, gate in GATES.items() if gate.acts} == expected
+    named = parse_gates("AllAlpha=true,ImagePullJobGate=true,CloneSetShortHash=true")
+    assert named.without_effect == ("ImagePullJobGate",)

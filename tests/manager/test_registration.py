@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ from app.certs.external import ExternalFolder
 from app.certs.issue import issue
 from app.certs.secret import SecretCertificates
 from app.kube.client import Client
-from app.kube.errors import TransportError
+from app.kube.errors import KubeError, TransportError
 from app.kube.transport import Request, RequestInfo, Response
 from app.kube.virtualtime import EPOCH, VirtualClock
 from app.manager.exposition import families, text
@@ -56,7 +57,7 @@ def secret() -> dict[str, Any]:
 
 
 def prepared(
-    *, options: Mapping[str, Any] | None = None, **objects: Any
+    *, options: Mapping[str, Any] | None = None, board: Board[Certificate] | None = None, **objects: Any
 ) -> tuple[MemoryApi, Registration, ManagerMetrics]:
     """A registration before an API server that has the CRD and a good Secret."""
     api = MemoryApi(objects={DEFINITION: definition(), SECRET: secret(), **objects})
@@ -71,7 +72,7 @@ def prepared(
         renew_before=timedelta(days=180),
     )
     metrics = ManagerMetrics()
-    board = Board(Certificate, 2**16)
+    board = board if board is not None else Board(Certificate, 2**16)
     registration = Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, metrics, Random(1), board, **(options or {}))
     return api, registration, metrics
 
@@ -429,3 +430,65 @@ async def test_with_external_certificates_only_their_authority_is_written(tmp_pa
     await asyncio.sleep(STEP_SECONDS + 60)
     assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
     task.cancel()
+
+
+def changed_secret(api: MemoryApi) -> Any:
+    """Somebody puts certificates of another authority into the Secret; returns them."""
+    newer = issue(("kruise-webhook-service.kruise-system.svc",), EPOCH)
+    api.objects[SECRET] = {**secret(), "data": newer.secret_data()}
+    return newer
+
+
+@pytest.mark.behaviour("MGR-36")
+@pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (500, "InternalError")])
+@virtual
+async def test_a_certificate_is_not_served_before_its_authority_could_be_published(code: int, reason: str) -> None:
+    api, registration, _ = prepared()
+    await registered(registration)
+    newer = changed_secret(api)
+    api.fail = failing(VALIDATING, "PUT", code, reason, times=1)
+    with contextlib.suppress(KubeError):
+        await registration.sync()
+    assert registration.current == CERTIFICATES
+    await registration.sync()
+    assert registration.current == newer
+
+
+@pytest.mark.behaviour("MGR-36")
+@virtual
+async def test_who_has_no_right_to_publish_serves_what_the_secret_holds() -> None:
+    api, registration, _ = prepared()
+    await registered(registration)
+    newer = changed_secret(api)
+    api.fail = failing(VALIDATING, "PUT", 403, "Forbidden")
+    with contextlib.suppress(KubeError):
+        await registration.sync()
+    assert registration.current == newer
+
+
+@pytest.mark.behaviour("MGR-36")
+@virtual
+async def test_listeners_that_outlive_the_process_beside_them_get_nothing_untrusted() -> None:
+    board = Board(Certificate, 2**16)
+    api, before, _ = prepared(board=board)
+    await registered(before)
+    newer = changed_secret(api)
+    client = Client(api, VirtualClock())
+    source = SecretCertificates(
+        client,
+        client.clock,
+        namespace="kruise-system",
+        name="kruise-webhook-certs",
+        hosts=("kruise-webhook-service.kruise-system.svc",),
+        renew_before=timedelta(days=180),
+    )
+    after = Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(2), board)
+    await after.use_certificate()
+    await after.sync()  # not yet allowed to write configurations
+    served = board.read()
+    assert served is not None
+    assert served.cert == CERTIFICATES.cert
+    await registered(after)
+    served = board.read()
+    assert served is not None
+    assert served.cert == newer.cert

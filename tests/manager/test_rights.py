@@ -84,6 +84,8 @@ def as_granted(rule: PolicyRule) -> Granted:
         (("--feature-gates=PodWebhook=false",), {}, "configmaps"),
         ((), {"WEBHOOK_CERT_WRITER": "fs"}, "secrets"),
         (("--namespace=shop",), {}, "pods/status"),
+        (("--namespace=shop",), {}, "clonesets/status"),
+        (("--namespace=shop",), {}, "persistentvolumeclaims"),
     ],
 )
 def test_what_a_setting_makes_superfluous_is_not_missed(
@@ -94,6 +96,13 @@ def test_what_a_setting_makes_superfluous_is_not_missed(
 
     everything, left = resources(rules()), resources(rules(*flags, **environ))
     assert unneeded in everything - left
+
+
+@pytest.mark.behaviour("MGR-60")
+def test_of_revisions_only_those_of_sidecarsets_are_needed_beside_the_namespace_that_is_watched() -> None:
+    left = [rule for rule in rules("--namespace=shop") if "controllerrevisions" in rule.resources]
+    assert left
+    assert all(rule.own_namespace for rule in left)
 
 
 def test_a_secret_of_somebody_else_is_only_read() -> None:

@@ -223,6 +223,7 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
         'controller_runtime_reconcile_total{controller="sidecarset-controller",result="requeue_after"} 0.0',
         'controller_runtime_reconcile_errors_total{controller="sidecarset-controller"} 1.0',
         'controller_runtime_reconcile_panics_total{controller="sidecarset-controller"} 1.0',
+        'controller_runtime_terminal_reconcile_errors_total{controller="sidecarset-controller"} 0.0',
         'controller_runtime_max_concurrent_reconciles{controller="sidecarset-controller"} 3.0',
         'controller_runtime_active_workers{controller="sidecarset-controller"} 1.0',
         'workqueue_depth{name="q"} 2.0',

@@ -77,16 +77,34 @@ def test_certificates_may_be_kept_in_a_folder() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "days"), [("30d", 30), ("2m", 60), ("1y", 365), ("", 180), ("0d", 180), ("x", 180), ("-1d", 180)]
+    ("text", "days", "warned"),
+    [
+        ("30d", 30, False),
+        ("2m", 60, False),
+        ("1y", 365, False),
+        ("", 180, False),
+        ("0d", 180, True),
+        ("x", 180, True),
+        ("-1d", 180, True),
+        # A certificate lasts ten years: it would be renewed at every look.
+        ("10y", 180, True),
+        ("999999999999d", 180, True),
+    ],
 )
-def test_renewal_time_falls_back_to_half_a_year(text: str, days: int) -> None:
+@pytest.mark.behaviour("MGR-33")
+def test_renewal_time_falls_back_to_half_a_year_and_says_so(
+    text: str, days: int, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     assert renew_before(text) == timedelta(days=days)
+    assert bool(caplog.messages) is warned
+    assert all(message.startswith("CERTS_RENEW_BEFORE: ") for message in caplog.messages)
 
 
 @pytest.mark.parametrize(
     ("arguments", "environ", "message"),
     [
         (["--feature-gates=Nope=true"], {}, "--feature-gates: unknown feature gate 'Nope'"),
+        ([], {"WEBHOOK_PORT": "²"}, "WEBHOOK_PORT: expected a port, 0 to 65535, got '²'"),
         ([], {"WEBHOOK_PORT": "x"}, "WEBHOOK_PORT: expected a port, 0 to 65535, got 'x'"),
         ([], {"WEBHOOK_CERT_WRITER": "disk"}, "WEBHOOK_CERT_WRITER: expected secret or fs, got 'disk'"),
         (["--policies=/nowhere"], {}, "--policies: /nowhere does not exist"),

@@ -17,8 +17,9 @@ from app.certs.issue import issue
 from app.manager.permissions import all_rules
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.manager.replicas import configuration, published, replica
-from tests.scenarios.world import SERVICE_ACCOUNT, SYSTEM_NAMESPACE, eventually, install
+from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
 pytestmark = pytest.mark.controlplane
 ROLES = (("clusterrole", "kruise-manager-role"), ("role", "kruise-manager-namespaced-role"))

@@ -14,8 +14,9 @@ import yaml
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.recording import RECORDING
 from tests.scenarios.minikubectl import MiniKubectl
-from tests.scenarios.world import SERVICE_ACCOUNT, Kubectl, World, eventually, manager, running
+from tests.scenarios.world import Kubectl, World, eventually, manager, running
 
 LEVELS = [
     pytest.param("sandbox_with_manager", id="sandbox"),
@@ -23,11 +24,6 @@ LEVELS = [
     pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
 ]
 GATES = "--feature-gates=SidecarSetPatchPodMetadataDefaultsAllowed=false"
-#: Every request of the manager, with what the authorizer said to it.
-RECORDING = {
-    "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "users": [SERVICE_ACCOUNT]}, {"level": "None"}],
-}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -80,10 +76,12 @@ def cluster_with_manager(cluster: Cluster, tmp_path_factory: pytest.TempPathFact
         yield cluster
 
 
-@pytest.fixture
-def recorded_requests(control_plane_with_manager: ControlPlane) -> list[dict[str, Any]]:
+@pytest.fixture(params=LEVELS[1:])
+def recorded_requests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     """What the manager asked of the API server in all scenarios until now, as the audit log has it."""
-    return [json.loads(line) for line in control_plane_with_manager.audit_log.read_text().splitlines()]
+    started = request.getfixturevalue(request.param)
+    control_plane = started.control_plane if isinstance(started, Cluster) else started
+    return [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
 
 
 @pytest.fixture(params=LEVELS)

@@ -125,13 +125,14 @@ class MiniKubectl:
             names = [one["metadata"]["name"] for one in found["items"]]
         for name in names:
             try:
-                self._send("DELETE", f"{collection}/{name}", body)
+                answer = self._send("DELETE", f"{collection}/{name}", body).json()
             except Refused as refused:
                 if options.ignore_not_found and "(NotFound)" in str(refused):
                     continue
                 raise
             if options.wait != "false" and not options.dry_run:
-                self._until_gone(f"{collection}/{name}", 60)
+                uid = answer["details"]["uid"] if answer["kind"] == "Status" else answer["metadata"]["uid"]
+                self._until_gone(f"{collection}/{name}", 60, uid)
         return ""
 
     def _label(self, options: Any, _stdin: str, field: str = "labels") -> str:
@@ -219,11 +220,15 @@ class MiniKubectl:
         headers = {"Content-Type": "application/merge-patch+json"}
         self._send("PATCH", f"{self._collection(resource, namespace)}/{name}", body, headers=headers)
 
-    def _until_gone(self, path: str, seconds: float) -> None:
+    def _until_gone(self, path: str, seconds: float, uid: str = "") -> None:
+        """Until nothing is there, or another object of the same name."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             try:
-                self._send("GET", path)
+                found = self._send("GET", path).json()["metadata"]["uid"]
+                uid = uid or found
+                if found != uid:
+                    return
             except Refused as refused:
                 if "(NotFound)" in str(refused):
                     return

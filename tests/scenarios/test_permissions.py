@@ -11,9 +11,9 @@ from app.admission.rbac import CLUSTER_ROLE, NAMESPACED_ROLE
 from app.kube.admission import PolicyRule
 from app.manager.permissions import all_rules
 from tests.cluster.controlplane import ControlPlane
-from tests.scenarios.world import SERVICE_ACCOUNT, SYSTEM_NAMESPACE
-
-pytestmark = pytest.mark.controlplane
+from tests.cluster.recording import SERVICE_ACCOUNT
+from tests.scenarios.conftest import LEVELS
+from tests.scenarios.world import SYSTEM_NAMESPACE
 
 MANAGER = f"--as={SERVICE_ACCOUNT}"
 _LOOKED_UP = "what a cache does not have yet is asked for"
@@ -41,6 +41,7 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
 }
 
 
+@pytest.mark.controlplane
 @pytest.mark.behaviour("SS-109")
 @pytest.mark.parametrize(
     "question",
@@ -64,6 +65,7 @@ def test_the_manager_may_not(control_plane_with_manager: ControlPlane, question:
     assert answer.stdout.strip() == "no"
 
 
+@pytest.mark.controlplane
 @pytest.mark.behaviour("SS-109")
 @pytest.mark.parametrize(
     "question",
@@ -109,6 +111,7 @@ def judged(event: dict[str, Any]) -> tuple[str, str]:
     return annotations["authorization.k8s.io/decision"], annotations["authorization.k8s.io/reason"]
 
 
+@pytest.mark.parametrize("recorded_requests", LEVELS[1:2], indirect=True)
 def test_no_right_is_generated_that_no_scenario_needs(recorded_requests: list[dict[str, Any]]) -> None:
     needed = {asked(event) for event in recorded_requests}
     granted = {one for rule in all_rules() for one in spelled_out(rule)}

@@ -19,7 +19,6 @@ from tests.cluster.controlplane import ControlPlane, free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SYSTEM_NAMESPACE = "kruise-system"
-SERVICE_ACCOUNT = f"system:serviceaccount:{SYSTEM_NAMESPACE}:kruise-manager"
 Found = TypeVar("Found")
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import logging
+import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from app.kube.virtualtime import Stalled
@@ -41,17 +43,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     done = _Done(options.again or keep is not None or bool(without))
     began, virtual, ran, broken = time.perf_counter(), 0.0, 0, 0
-    for seed in _seeds(options.seeds):
-        run = Run(seed, options.seconds, options.actions, keep, without)
-        if done.has(run):
-            continue
-        outcome = checked(run, twice=options.twice)
+    runs = (Run(seed, options.seconds, options.actions, keep, without) for seed in _seeds(options.seeds))
+    for outcome in _outcomes([run for run in runs if not done.has(run)], options.jobs, twice=options.twice):
         ran += 1
         virtual += outcome.virtual_seconds
         if options.show:
-            print(f"seed {seed}: digest {outcome.digest}, {outcome.writes} writes, {outcome.virtual_seconds:.0f} s")
+            told = f"{outcome.writes} writes, {outcome.virtual_seconds:.0f} s"
+            print(f"seed {outcome.run.seed}: digest {outcome.digest}, {told}")
         if not outcome.broken:
-            done.add(run)
+            done.add(outcome.run)
             continue
         broken += 1
         _report(outcome if options.no_shrink or options.twice else shrunk(outcome, checked), ran)
@@ -63,6 +63,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"({seconds / max(1, ran):.2f} s each)"
     )
     return 1 if broken else 0
+
+
+def _outcomes(runs: Sequence[Run], jobs: int, *, twice: bool) -> Iterator[Outcome]:
+    """What comes of each, in their order; so many are run at once."""
+    one = partial(checked, twice=twice)
+    if jobs == 1 or len(runs) < 2:
+        yield from map(one, runs)
+        return
+    with multiprocessing.get_context("fork").Pool(jobs) as pool:
+        yield from pool.imap(one, runs)
 
 
 def checked(run: Run, *, twice: bool = False) -> Outcome:
@@ -131,6 +141,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", help="only these actions of the script, by number")
     parser.add_argument("--without", default="", help="faults to leave out")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many broken seeds (default: 1)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="how many at once (default: a processor each)"
+    )
     parser.add_argument("--again", action="store_true", help="also what was found clean before")
     parser.add_argument("--twice", action="store_true", help="run each twice and compare the histories")
     parser.add_argument("--no-shrink", action="store_true", help="show a broken seed as it is")

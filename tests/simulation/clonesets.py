@@ -15,6 +15,7 @@ from typing import Any
 from app.api import names
 from app.api.cloneset import CLONE_SET
 from tests.simulation import invariants
+from tests.simulation.lifecycle import DELETE_HOOK, LIFECYCLE, UPDATE_HOOK, is_held
 
 Json = dict[str, Any]
 
@@ -32,24 +33,41 @@ def spec_by_seed(rng: Random) -> Json:
         "max_unavailable": rng.randrange(1, 3),
         "max_surge": rng.choice((0, 0, 1, 2)),
         "image": f"clone:{rng.randrange(3)}",
+        "min_ready": rng.choice((0, 0, 4, 10)),
+        "grace": rng.choice((0, 0, 3)),
+        "hooked": rng.random() < 0.35,
     }
 
 
 def clone_set(
-    name: str, namespace: str, replicas: int, policy: str, max_unavailable: int, max_surge: int, image: str
+    name: str,
+    namespace: str,
+    *,
+    replicas: int,
+    policy: str,
+    max_unavailable: int,
+    max_surge: int,
+    image: str,
+    min_ready: int,
+    grace: int,
+    hooked: bool,
 ) -> Json:
     """The object a user applies."""
     rolling = {"podUpdatePolicy": policy, "maxUnavailable": max_unavailable, "maxSurge": max_surge, "partition": 0}
+    rolling["inPlaceUpdateStrategy"] = {"gracePeriodSeconds": grace}
+    labels = {"clone": name, "app": "clones", **(dict.fromkeys((DELETE_HOOK, UPDATE_HOOK), "true") if hooked else {})}
     return {
         "apiVersion": CLONE_SET.resource().api_version,
         "kind": CLONE_SET.kind,
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "replicas": replicas,
+            "minReadySeconds": min_ready,
             "selector": {"matchLabels": {"clone": name}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+            **({"lifecycle": LIFECYCLE} if hooked else {}),
             "template": {
-                "metadata": {"labels": {"clone": name, "app": "clones"}},
+                "metadata": {"labels": labels},
                 "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": image}]},
             },
         },
@@ -87,6 +105,8 @@ class Promises:
 
     def __init__(self) -> None:
         self._specs: dict[str, list[_Spec]] = {}
+        #: When users took Pods, by CloneSet: the manager may not know it yet.
+        self._lost: dict[str, list[float]] = {}
 
     def asked(self, at: float, obj: Json) -> None:
         """A CloneSet was created or changed."""
@@ -99,12 +119,17 @@ class Promises:
             known[-1] = _Spec(last.replicas, last.partition, last.max_unavailable, last.max_surge, at)
         known.append(spec)
 
-    def broken_by(self, at: float, before: Json | None, after: Json | None, pods: Iterable[Json]) -> Iterator[str]:
+    def broken_by(
+        self, at: float, before: Json | None, after: Json | None, pods: Iterable[Json], *, by_user: bool
+    ) -> Iterator[str]:
         """What a write of a Pod breaks; ``pods`` are all as they are after it."""
         pod = after if after is not None else before
         uid = invariants.owner_of(pod) if pod is not None else ""
         specs = [spec for spec in self._specs.get(uid, ()) if spec.until is None or at - spec.until <= STALE_SECONDS]
         if pod is None or not specs:
+            return
+        if by_user and before is not None and (after is None or is_taken(before, after)):
+            self._lost.setdefault(uid, []).append(at)
             return
         mine = [one for one in pods if invariants.owner_of(one) == uid]
         name = invariants.name(pod)
@@ -113,9 +138,12 @@ class Promises:
             most = max(spec.replicas + spec.max_surge for spec in specs)
             if len(active) > most:
                 yield f"Pod {name} is one too many: {len(active)} are active, {most} are the most ever asked for"
-        elif after is not None and is_taken(before, after) and is_available(before):
+        if before is not None and after is not None:
+            yield from held_back(before, after)
+        if before is not None and after is not None and is_taken(before, after) and is_available(before):
             available = sum(is_available(one) for one in mine)
-            least = min(spec.replicas - spec.max_unavailable for spec in specs)
+            lost = sum(at - when <= STALE_SECONDS for when in self._lost.get(uid, ()))
+            least = min(spec.replicas - spec.max_unavailable for spec in specs) - lost
             if available < least:
                 yield f"Pod {name} was taken: {available} are available, {least} are the least ever asked for"
         yield from self._partition(before, after, active, specs)
@@ -150,6 +178,16 @@ def is_taken(before: Json, after: Json) -> bool:
     """Whether a write begins to delete a Pod, or to update it in place."""
     deleted = bool(after["metadata"].get("deletionTimestamp")) and not before["metadata"].get("deletionTimestamp")
     return deleted or _images(before) != _images(after)
+
+
+def held_back(before: Json, after: Json) -> Iterator[str]:
+    """No Pod is deleted or changed while its hook holds it."""
+    name = invariants.name(after)
+    deleted = bool(after["metadata"].get("deletionTimestamp")) and not before["metadata"].get("deletionTimestamp")
+    if deleted and is_held(before, DELETE_HOOK):
+        yield f"Pod {name} was deleted before its hook was released"
+    if _images(before) != _images(after) and is_held(before, UPDATE_HOOK):
+        yield f"Pod {name} was updated before its hook was released"
 
 
 def _images(pod: Json) -> list[str]:

@@ -48,6 +48,8 @@ class Weather:
 
 
 CALM = Weather()
+#: Nothing comes through.
+CUT_OFF = Weather(lost_request=1.0, watch_ends=1.0)
 FAULTS = tuple(field.name for field in fields(Weather))
 
 
@@ -71,6 +73,29 @@ def weather(rng: Random) -> Weather:
         watch_expired=rate(0.05),
         killed=rate(0.004),
     )
+
+
+class CountingTransport:
+    """Tells of writes that changed nothing. ``revision``: that of the store's last change."""
+
+    def __init__(self, inner: Transport, revision: Callable[[], int], wasted: Callable[[Request], None]) -> None:
+        self._inner = inner
+        self._revision = revision
+        self._wasted = wasted
+        self.stream = inner.stream
+        self.close = inner.close
+
+    async def request(self, request: Request) -> Response:
+        """Pass it on."""
+        if request.method not in ("PUT", "PATCH") or "/leases/" in request.path or "dryRun" in request.query:
+            return await self._inner.request(request)
+        before = self._revision()
+        response = await self._inner.request(request)
+        if response.status == 200:
+            version = orjson.loads(response.body)["metadata"].get("resourceVersion", "")
+            if version.isdigit() and int(version) <= before:
+                self._wasted(request)
+        return response
 
 
 class FaultyTransport:
@@ -108,7 +133,8 @@ class FaultyTransport:
         self._check(info)
         response = await self._inner.request(request)
         await self._alive(weather, f"after {request.method} {request.path}", info)
-        await self._clock.sleep(rng.expovariate(500.0))
+        if rng.random() < 0.3:  # most answers are there at once; a timer for each would be a tenth of all the work
+            await self._clock.sleep(rng.expovariate(200.0))
         if request.method in _WRITES and rng.random() < weather.lost_answer:
             await self._clock.sleep(rng.choice((0.0, 0.0, 10.0, TIMEOUT_SECONDS)))
             raise TransportError(info, "simulated: connection reset before the answer")
@@ -143,7 +169,10 @@ class FaultyTransport:
             weather = self._weather()
             await self._clock.sleep(rng.expovariate(300.0))
             if rng.random() < weather.watch_stalls:
-                await self._clock.sleep(rng.choice((2.0, 20.0, 150.0)))
+                await self._stand_still(rng.choice((2.0, 20.0, 150.0)))
+                if rng.random() < 0.3:  # so long behind that what was missed is not told any more
+                    yield _EXPIRED
+                    return
             self._check(info)
             if rng.random() < weather.watch_ends:
                 if rng.random() < 0.5:
@@ -153,6 +182,12 @@ class FaultyTransport:
             yield chunk
             if rng.random() < weather.watch_repeats and b'"BOOKMARK"' not in chunk:
                 yield chunk
+
+    async def _stand_still(self, seconds: float) -> None:
+        """So long at most: with the weather it is over."""
+        until = self._clock.monotonic() + seconds
+        while self._weather() != CALM and self._clock.monotonic() < until:
+            await self._clock.sleep(2.0)
 
     def _refusal(self, request: Request, weather: Weather) -> Response | None:
         rng = self._rng
@@ -180,6 +215,9 @@ def status(code: int, reason: str, message: str, headers: dict[str, str] | None 
     """A refusal as API servers word it."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return Response(code, CIMultiDict(headers or {}), orjson.dumps(body | {"message": message}))
+
+
+_EXPIRED = orjson.dumps({"type": "ERROR", "object": orjson.loads(status(410, "Expired", "too old").body)}) + b"\n"
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

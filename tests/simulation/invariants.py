@@ -110,8 +110,10 @@ def holds(one: Json, pod: Json) -> bool:
 
 
 def pods_are_ready(pods: Sequence[Json]) -> Iterator[str]:
-    """At rest: every Pod runs, and its gate is open."""
+    """At rest: every Pod runs, its gate is open, and none is going."""
     for pod in pods:
+        if pod["metadata"].get("deletionTimestamp"):
+            yield f"Pod {name(pod)} at rest: is being deleted"
         if condition(pod, "Ready") != "True":
             gates = [gate["conditionType"] for gate in pod["spec"].get("readinessGates") or ()]
             states = {gate: condition(pod, gate) for gate in gates}

@@ -1,4 +1,4 @@
-"""Keys and certificates made beforehand: making an RSA key takes longer than simulating ten minutes."""
+"""Keys made once: making an RSA key takes longer than simulating ten minutes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from unittest.mock import patch
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-POOL = 6
+POOL = 4
+_generate = rsa.generate_private_key
 
 
 @cache
-def _keys() -> tuple[rsa.RSAPrivateKey, ...]:
-    return tuple(rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(POOL))
+def _key(_number: int) -> rsa.RSAPrivateKey:
+    return _generate(public_exponent=65537, key_size=2048)
 
 
 @contextmanager
 def keys_by_seed(seed: int) -> Iterator[None]:
     """Inside, whoever makes an RSA key gets one of the pool."""
-    rng, keys = Random(seed), _keys()
-    with patch("app.certs.issue.rsa.generate_private_key", lambda **_options: keys[rng.randrange(POOL)]):
+    rng = Random(seed)
+    with patch("app.certs.issue.rsa.generate_private_key", lambda **_options: _key(rng.randrange(POOL))):
         yield

@@ -82,6 +82,12 @@ class SimulatedProcess:
             self._transport.dead = True
         life.cancel()
 
+    def stop(self) -> None:
+        """Ask it to end: what it does last still reaches the API server."""
+        if self._life is not None:
+            life, self._life = self._life, None
+            life.cancel()
+
     async def run(self) -> None:
         """Live, die and live again, for ever."""
         replica = self._replica
@@ -114,10 +120,10 @@ class SimulatedProcess:
             await process.work(Client(transport, replica.clock))
             process.tasks.raise_failure()
         finally:
-            transport.dead = True
             for task in process.tasks.all:
                 task.cancel()
             await asyncio.gather(*process.tasks.all, return_exceptions=True)
+            transport.dead = True
 
     def _parts(self, process: Process) -> Sequence[Part]:
         if self.name == WEBHOOK:
@@ -182,7 +188,8 @@ class SimulatedReplica:
 
 FLAGS = (
     "--enable-leader-election=true",
-    "--certificate-rotation-step=60s",
+    "--leader-election-retry-period=4s",
+    "--certificate-rotation-step=180s",
     "--rest-config-qps=0",
     "--feature-gates=PodWebhook=true",
 )

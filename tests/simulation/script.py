@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -35,12 +35,47 @@ def script(seed: int, *, seconds: float, actions: int) -> tuple[Action, ...]:
     rng = Random(f"script {seed}")
     state = _State()
     made = []
+    peaceful = rng.random() < 0.6
     for at in sorted(rng.uniform(0.0, seconds) for _ in range(actions)):
         what = rng.choices(list(_ACTIONS), [weight for weight, _ in _ACTIONS.values()])[0]
+        if peaceful and what in CERTIFICATE_SABOTAGE:
+            what = "end certificates"
         arguments = _ACTIONS[what][1](rng, state)
         if arguments is not None:
             made.append(Action(round(at, 1), what, arguments))
     return tuple(made)
+
+
+#: How soon what users do with nothing going wrong must be dealt with, in seconds.
+PATIENCE = {
+    "delete configuration": 10.0,
+    "update set": 10.0,
+    "create set": 10.0,
+    "delete pod": 10.0,
+    "create pod": 20.0,
+    "scale cloneset": 40.0,
+    "roll cloneset": 90.0,
+    "lose clone": 40.0,
+    "mark clones": 90.0,
+}
+
+
+def calm_script(rng: Random, sets: Sequence[str], pods: Sequence[str], clones: Sequence[str]) -> Iterator[Action]:
+    """What is done one after the other once everything is at rest, given what is there."""
+    choices: list[tuple[str, Json]] = [("delete configuration", {"kind": rng.choice(("mutating", "validating"))})]
+    choices.append(("create pod", {"name": "pod-calm", "app": rng.choice(APPS), "ordered": rng.random() < 0.5}))
+    if sets:
+        choices.append(("update set", {"name": rng.choice(sets), "image": "shipper:calm"}))
+    if pods:
+        choices.append(("delete pod", {"name": rng.choice(pods)}))
+    if clones:
+        name = rng.choice(clones)
+        choices.append(("scale cloneset", {"name": name, "replicas": rng.randrange(0, 8)}))
+        choices.append(("roll cloneset", {"name": name, "image": "clone:calm"}))
+        choices.append(("mark clones", {"name": name, "number": rng.randrange(2)}))
+        choices.append(("lose clone", {"name": name, "number": rng.randrange(8), "seconds": rng.choice((0, 1))}))
+    for what, arguments in rng.sample(choices, min(3, len(choices))):
+        yield Action(0.0, what, arguments)
 
 
 class _State:
@@ -48,14 +83,18 @@ class _State:
 
     def __init__(self) -> None:
         self.sets: list[str] = []
+        self.free: list[str] = []
         self.pods: list[str] = []
         self.clones: list[str] = []
         self.made = 0
 
 
 def _create_set(rng: Random, state: _State) -> Json | None:
-    state.made += 1
-    name = f"set-{state.made}"
+    if state.free and rng.random() < 0.6:
+        name = state.free.pop()  # another object of a name that some still know
+    else:
+        state.made += 1
+        name = f"set-{state.made}"
     state.sets.append(name)
     return {"name": name, "app": rng.choice(APPS), "image": f"shipper:{rng.randrange(3)}"}
 
@@ -67,7 +106,9 @@ def _of_set(rng: Random, state: _State) -> Json | None:
 def _delete_set(rng: Random, state: _State) -> Json | None:
     if not state.sets:
         return None
-    return {"name": state.sets.pop(rng.randrange(len(state.sets)))}
+    name = state.sets.pop(rng.randrange(len(state.sets)))
+    state.free.append(name)
+    return {"name": name}
 
 
 def _create_pod(rng: Random, state: _State) -> Json | None:
@@ -109,6 +150,16 @@ def _partition(rng: Random, state: _State) -> Json | None:
     return {"name": rng.choice(state.clones), "partition": rng.choice((0, 0, 1, 3))} if state.clones else None
 
 
+def _lose_clone(rng: Random, state: _State) -> Json | None:
+    if not state.clones:
+        return None
+    return {"name": rng.choice(state.clones), "number": rng.randrange(8), "seconds": rng.choice((0, 1))}
+
+
+def _mark_clones(rng: Random, state: _State) -> Json | None:
+    return {"name": rng.choice(state.clones), "number": rng.randrange(2)} if state.clones else None
+
+
 def _configuration(rng: Random, _state: _State) -> Json | None:
     return {"kind": rng.choice(("mutating", "validating"))}
 
@@ -121,11 +172,15 @@ def _replica(rng: Random, _state: _State) -> Json | None:
     return {"replica": rng.randrange(2), "process": rng.choice(("webhook-0", "reconciler", "reconciler"))}
 
 
+def _cut_off(rng: Random, _state: _State) -> Json | None:
+    return {"seconds": round(rng.uniform(2.0, 8.0), 1), "lost": rng.randrange(6)}
+
+
 #: What → how often, and its arguments (None: it makes no sense now).
 _ACTIONS: dict[str, tuple[int, Callable[[Random, _State], Json | None]]] = {
     "create set": (5, _create_set),
     "update set": (4, _of_set),
-    "delete set": (1, _delete_set),
+    "delete set": (2, _delete_set),
     "garble status": (1, _of_set),
     "create pod": (20, _create_pod),
     "delete pod": (4, _delete_pod),
@@ -134,8 +189,12 @@ _ACTIONS: dict[str, tuple[int, Callable[[Random, _State], Json | None]]] = {
     "scale cloneset": (4, _scale),
     "roll cloneset": (5, _roll),
     "partition cloneset": (2, _partition),
+    "lose clone": (2, _lose_clone),
+    "mark clones": (2, _mark_clones),
     "kill": (3, _replica),
-    "forget history": (2, _nothing),
+    "stop": (2, _replica),
+    "cut off": (2, _cut_off),
+    "forget history": (1, _nothing),
     "end certificates": (1, _nothing),
     "delete secret": (1, _nothing),
     "garble secret": (1, _nothing),

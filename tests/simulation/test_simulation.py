@@ -12,7 +12,8 @@ from tests.simulation import invariants
 from tests.simulation.__main__ import checked
 from tests.simulation.script import script
 from tests.simulation.shrink import shrunk
-from tests.simulation.world import Outcome, Run, pod, sidecar_set, simulate
+from tests.simulation.users import pod, sidecar_set
+from tests.simulation.world import Outcome, Run, simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

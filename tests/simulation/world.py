@@ -4,61 +4,63 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cache
 from random import Random
 from typing import Any
 
-from cryptography import x509
-
-from app.api.cloneset import CLONE_SET
 from app.api.crd import manifest
 from app.api.registry import KINDS
-from app.api.sidecarset import SIDECAR_SET
-from app.certs.issue import LIFETIME, CertificateError, CertificateSet, expiry, from_secret_data, issue
-from app.kube.client import Client, PatchType
-from app.kube.errors import ApiError, Conflict, TooManyRequests
+from app.certs.issue import CertificateError, expiry, from_secret_data
+from app.kube.client import Client
 from app.kube.resources import (
     CONTROLLERREVISIONS,
     CUSTOMRESOURCEDEFINITIONS,
-    MUTATINGWEBHOOKCONFIGURATIONS,
     NAMESPACES,
     PODS,
     SECRETS,
-    VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
-from app.kube.virtualtime import EPOCH, VirtualClock
+from app.kube.transport import Request
+from app.kube.virtualtime import VirtualClock
 from app.kube.virtualtime import run as run_virtually
 from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.simulation import clonesets, invariants
-from tests.simulation.faults import CALM, FaultyTransport, Weather, weather
+from tests.simulation.faults import CALM, CUT_OFF, CountingTransport, FaultyTransport, Weather, weather
 from tests.simulation.history import History
+from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
 from tests.simulation.replicas import SimulatedReplica, parsed
-from tests.simulation.script import CERTIFICATE_SABOTAGE, NAMESPACE, Action, script
+from tests.simulation.script import NAMESPACE, PATIENCE, Action, calm_script, script
+from tests.simulation.trust import Trust
+from tests.simulation.users import (
+    BY_USER,
+    CLONE_SETS,
+    CONFIGURATION_NAMES,
+    CONFIGURATIONS,
+    SIDECAR_SETS,
+    SYSTEM,
+    Users,
+)
 
 Json = dict[str, Any]
 
-CLONE_SETS = CLONE_SET.resource()
-SYSTEM = "kruise-system"
 SERVICE = "kruise-webhook-service.kruise-system"
 MANAGER = "system:serviceaccount:kruise-system:kruise-manager"
 #: How long everything may take to come to rest after the last action, and how long it must then stay quiet.
-REST_SECONDS = 1800.0
+REST_SECONDS = 480.0
+#: And how long a change of the CA may take.
+ROTATION_SECONDS = 900.0
 QUIET_SECONDS = 130.0
 #: What the Secret holds while the CA is being changed.
 _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
-_CONFIGURATIONS = {"mutating": MUTATINGWEBHOOKCONFIGURATIONS, "validating": VALIDATINGWEBHOOKCONFIGURATIONS}
-_CONFIGURATION_NAMES = {"mutating": "kruise-mutating-webhook-configuration"} | {
-    "validating": "kruise-validating-webhook-configuration"
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,10 @@ class Outcome:
     last: tuple[str, ...]
 
 
-def simulate(run: Run, *, replicas: int = 2) -> Outcome:
+def simulate(run: Run, *, replicas: int | None = None) -> Outcome:
     """Run it from beginning to end, in virtual time."""
-    with keys_by_seed(run.seed), _errors_logged() as errors:
-        world = World(run, errors, replicas)
+    with keys_by_seed(run.seed), _errors_logged() as errors, _no_collector():
+        world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
         seconds = run_virtually(world.run())
     history = world.history
     return Outcome(run, tuple(history.broken), history.digest, history.count, seconds, tuple(history.last))
@@ -126,10 +128,12 @@ class World:
         self._weather = weather(Random(f"weather {run.seed}")).without(*run.without)
         self._now: Weather = CALM
         self._script = run.script
-        self._trusts = not any(action.what in CERTIFICATE_SABOTAGE for action in self._script)
+        self._trust = Trust()
         self._writes: Counter[str] = Counter()
         self._promises = clonesets.Promises()
-        self._users: set[asyncio.Task[None]] = set()
+        self._busy: set[asyncio.Task[None]] = set()
+        #: Whether a write that changes nothing is one too many now.
+        self._calm_now = False
 
     # ---- the run
 
@@ -141,11 +145,14 @@ class World:
         await self._install()
         self.api.on_write(self._wrote)
         self.replicas = [self._replica(number) for number in range(self._number)]
+        self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
+        self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
             simulated_nodes(3),
             rng=Random(f"nodes {self._run.seed}"),
             bind=True,
+            heartbeat_seconds=3600.0,  # nobody here takes a node for dead
         )
         background = [asyncio.create_task(nodes.run(), name="nodes")]
         background += [asyncio.create_task(replica.run(), name=replica.name) for replica in self.replicas]
@@ -153,12 +160,14 @@ class World:
             await self._until(self._in_place, "the webhooks are registered")
             await self._follow_script()
             await self._rest()
+            await self._calm()
+            await self._quiet()
         except TimeoutError as late:
-            self.history.breaks(self.clock.monotonic(), f"not within {REST_SECONDS:.0f} s: {late}")
+            self.history.breaks(self.clock.monotonic(), str(late))
         finally:
-            for task in (*background, *self._users):
+            for task in (*background, *self._busy, *self._hooks.tasks):
                 task.cancel()
-            await asyncio.gather(*background, *self._users, return_exceptions=True)
+            await asyncio.gather(*background, *self._busy, *self._hooks.tasks, return_exceptions=True)
             self.api.close()
         for error in self._errors:
             self.history.breaks(self.clock.monotonic(), error)
@@ -175,121 +184,70 @@ class World:
 
         def connect(kill: Callable[[str], None]) -> FaultyTransport:
             rng = Random(self._rng.random())
-            return FaultyTransport(self.api.transport(MANAGER), self.clock, rng, lambda: self._now, kill)
+            server = CountingTransport(self.api.transport(MANAGER), self._revision, self._wasted)
+            return FaultyTransport(server, self.clock, rng, self._weather_now, kill)
 
         return SimulatedReplica(name, self.clock, Random(f"{name} {self._run.seed}"), connect)
+
+    def _weather_now(self) -> Weather:
+        return CUT_OFF if self.clock.monotonic() < self._users.cut_off_until else self._now
+
+    def _revision(self) -> int:
+        return self.api.core.storage.revision
+
+    def _wasted(self, request: Request) -> None:
+        if self._calm_now:
+            self.history.breaks(self.clock.monotonic(), f"{request.method} {request.path} changes nothing")
 
     async def _follow_script(self) -> None:
         began = self.clock.monotonic()
         self._now = self._weather
         for action in self._script:
             await self.clock.sleep(began + action.at - self.clock.monotonic())
-            self.history.say(f"{self.clock.monotonic():10.3f} -- {action.what} {action.arguments}")
-            task = asyncio.create_task(self._do(action))
-            self._users.add(task)
-            task.add_done_callback(self._users.discard)
+            task = asyncio.create_task(self._users.do(action))
+            self._busy.add(task)
+            task.add_done_callback(self._busy.discard)
         await self.clock.sleep(began + self._run.seconds - self.clock.monotonic())
 
     async def _rest(self) -> None:
         self._now = CALM
-        await self._until(lambda: not self._users, "the users are answered")
+        await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
         await self._until(self._in_place, "the webhooks are registered again")
-        await self._until(lambda: not any(self._at_rest()), lambda: "; ".join(self._at_rest()))
+        await self._until(lambda: not any(self._pods_to_do()), lambda: "; ".join(self._pods_to_do()))
+        await self._until(lambda: not any(self._at_rest()), lambda: "; ".join(self._at_rest()), ROTATION_SECONDS)
+
+    async def _calm(self) -> None:
+        """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
+        rng = Random(f"calm {self._run.seed}")
+        there = {resource.plural: sorted(self._stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
+        there["pods"] = sorted(found["metadata"]["name"] for found in self._stored(PODS).values() if _is_bare(found))
+        for action in calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"]):
+            await self.clock.sleep(rng.uniform(0.0, 20.0))
+            self._calm_now = True
+            await asyncio.create_task(self._users.do(action))
+            seconds = PATIENCE[action.what]
+            await self._until(self._settled, lambda: "; ".join(self._to_settle()), seconds, every=0.5)
+            await self.clock.sleep(2.0)
+            self._calm_now = False
+
+    async def _quiet(self) -> None:
         before = Counter(self._writes)
         await self.clock.sleep(QUIET_SECONDS)
         for sentence in (*self._at_rest(), *invariants.quiet(self._writes - before, QUIET_SECONDS)):
             self.history.breaks(self.clock.monotonic(), sentence)
 
-    async def _until(self, holds: Callable[[], object], what: str | Callable[[], str]) -> None:
-        deadline = self.clock.monotonic() + REST_SECONDS
+    async def _until(
+        self,
+        holds: Callable[[], object],
+        what: str | Callable[[], str],
+        seconds: float = REST_SECONDS,
+        every: float = 5.0,
+    ) -> None:
+        deadline = self.clock.monotonic() + seconds
         while not holds():
             if self.clock.monotonic() > deadline:
-                raise TimeoutError(what if isinstance(what, str) else what())
-            await self.clock.sleep(5.0)
-
-    # ---- what users do
-
-    async def _do(self, action: Action) -> None:
-        """Carry it out as a user with patience: what was refused for the moment is tried again."""
-        for _ in range(200):
-            try:
-                await _DEEDS[action.what](self, **action.arguments)
-            except ApiError as refusal:
-                if refusal.code < 500 and not isinstance(refusal, Conflict | TooManyRequests):
-                    self.history.say(f"           -- {action.what}: {refusal.message[:200]}")
-                    return
-                await self.clock.sleep(3.0)
-            else:
-                return
-
-    async def _create_set(self, name: str, app: str, image: str) -> None:
-        await self.admin.create(SIDECAR_SET.resource(), sidecar_set(name, app, image))
-
-    async def _update_set(self, name: str, image: str) -> None:
-        patch = [{"op": "replace", "path": "/spec/containers/0/image", "value": image}]
-        await self.admin.patch(SIDECAR_SET.resource(), name, patch, kind=PatchType.JSON)
-
-    async def _delete_set(self, name: str) -> None:
-        await self.admin.delete(SIDECAR_SET.resource(), name)
-
-    async def _garble_status(self, name: str, image: str) -> None:
-        del image
-        await self.admin.patch(SIDECAR_SET.resource(), name, {"status": {"matchedPods": 99}}, subresource="status")
-
-    async def _create_pod(self, name: str, app: str, ordered: bool) -> None:
-        await self.admin.create(PODS, pod(name, app, ordered=ordered), NAMESPACE)
-
-    async def _delete_pod(self, name: str) -> None:
-        await self.admin.delete(PODS, name, NAMESPACE, grace_period_seconds=1)
-
-    async def _relabel_pod(self, name: str, app: str) -> None:
-        await self.admin.patch(PODS, name, {"metadata": {"labels": {"app": app}}}, NAMESPACE)
-
-    async def _create_cloneset(self, name: str, **spec: Any) -> None:
-        await self.admin.create(CLONE_SETS, clonesets.clone_set(name, NAMESPACE, **spec), NAMESPACE)
-
-    async def _scale_cloneset(self, name: str, replicas: int) -> None:
-        await self.admin.patch(CLONE_SETS, name, {"spec": {"replicas": replicas}}, NAMESPACE)
-
-    async def _roll_cloneset(self, name: str, image: str) -> None:
-        patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]
-        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE, kind=PatchType.JSON)
-
-    async def _partition_cloneset(self, name: str, partition: int) -> None:
-        patch = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": partition}}}}
-        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE)
-
-    async def _kill(self, replica: int, process: str) -> None:
-        chosen = self.replicas[replica]
-        (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).kill("by the script")
-
-    async def _forget_history(self) -> None:
-        """The API server starts anew: every watch ends, and where it was is forgotten."""
-        self.api.end_watches()
-        self.api.compact()
-
-    async def _end_certificates(self) -> None:
-        await self._put_secret(_ending_certificates(self._rng.randrange(3)).secret_data())
-
-    async def _put_secret(self, data: Mapping[str, str]) -> None:
-        patch = [{"op": "add", "path": "/data", "value": dict(data)}]
-        await self.admin.patch(SECRETS, SECRET_NAME, patch, SYSTEM, kind=PatchType.JSON)
-
-    async def _delete_secret(self) -> None:
-        await self.admin.delete(SECRETS, SECRET_NAME, SYSTEM)
-
-    async def _garble_secret(self) -> None:
-        await self._put_secret({"tls.crt": base64.b64encode(b"garbage").decode()})
-
-    async def _empty_bundle(self, kind: str) -> None:
-        resource, name = _CONFIGURATIONS[kind], _CONFIGURATION_NAMES[kind]
-        live = await self.admin.get(resource, name)
-        for entry in live["webhooks"]:
-            entry["clientConfig"].pop("caBundle", None)
-        await self.admin.replace(resource, name, live)
-
-    async def _delete_configuration(self, kind: str) -> None:
-        await self.admin.delete(_CONFIGURATIONS[kind], _CONFIGURATION_NAMES[kind])
+                raise TimeoutError(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
+            await self.clock.sleep(every)
 
     # ---- reviews
 
@@ -299,7 +257,7 @@ class World:
         if not ready:
             raise ConnectionRefusedError
         replica = ready[self._rng.randrange(len(ready))]
-        self._check_trust(replica)
+        self._check_trust()
         await self.clock.sleep(self._rng.expovariate(1000.0))
         process = replica.webhook.process
         known = [one.to_dict() for one in process.caches.sidecarsets.list()] if process is not None else []
@@ -321,20 +279,17 @@ class World:
                     pod_name = request["object"]["metadata"].get("name")
                     self.history.breaks(at, f"Pod {pod_name} let through without {container['name']}")
 
-    def _check_trust(self, replica: SimulatedReplica) -> None:
-        """At every moment the bundles that are published trust whatever is served."""
-        board = replica.shared.certificate.read()
-        if not self._trusts or board is None:
-            return
-        for kind, resource in _CONFIGURATIONS.items():
-            live = self._stored(resource).get(_CONFIGURATION_NAMES[kind])
-            for entry in (live or {}).get("webhooks") or ():
-                bundle = base64.b64decode(entry["clientConfig"].get("caBundle") or "")
-                if not _trusts(bundle, board.cert):
-                    message = f"the bundle of {entry['name']} does not trust what {replica.name} serves"
-                    self.history.breaks(self.clock.monotonic(), message)
-
     # ---- after every write
+
+    def _check_trust(self) -> None:
+        """At every moment the bundles that API servers may hold trust whatever is served."""
+        if self._users.sabotaged:
+            return
+        boards = {replica.name: replica.shared.certificate.read() for replica in self.replicas if replica.answers}
+        served = {name: board.cert for name, board in boards.items() if board is not None}
+        at = self.clock.monotonic()
+        for sentence in self._trust.broken_by(at, served, self._users.given_authority):
+            self.history.breaks(at, sentence)
 
     def _wrote(self, verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
         at = self.clock.monotonic()
@@ -349,12 +304,19 @@ class World:
         self.history.note(at, verb, resource, obj)
         for sentence in self._breaches(kind, before, after):
             self.history.breaks(at, sentence)
+        if (leaders := self._leaders()) > 1:
+            self.history.breaks(at, f"{leaders} replicas lead")
+        if kind.endswith("WebhookConfiguration"):
+            self._trust.wrote(at, before, after)
+            self._check_trust()
 
     def _breaches(self, kind: str, before: Json | None, after: Json | None) -> list[str]:
         at = self.clock.monotonic()
         if kind == "Pod":
             pods = [one for one in self.api.objects(PODS) if one["metadata"].get("namespace") == NAMESPACE]
-            found = [*self._promises.broken_by(at, before, after, pods)]
+            found = [*self._promises.broken_by(at, before, after, pods, by_user=BY_USER.get())]
+            if after is not None:
+                self._hooks.saw(before, after)
             return found if after is None else [*found, *invariants.started_in_order(before, after)]
         if after is None:
             return []
@@ -368,11 +330,17 @@ class World:
 
     # ---- at rest
 
+    def _settled(self) -> bool:
+        return self._in_place() and not any(self._at_rest())
+
+    def _to_settle(self) -> list[str]:
+        return [*([] if self._in_place() else ["the webhooks are not registered"]), *self._at_rest()]
+
     def _in_place(self) -> bool:
         """Whether the API server calls us, every replica answers, and one leads."""
         complete = all(
-            (self._stored(resource).get(_CONFIGURATION_NAMES[kind]) or {}).get("webhooks")
-            for kind, resource in _CONFIGURATIONS.items()
+            (self._stored(resource).get(CONFIGURATION_NAMES[kind]) or {}).get("webhooks")
+            for kind, resource in CONFIGURATIONS.items()
         )
         return complete and all(replica.answers for replica in self.replicas) and self._leaders() == 1
 
@@ -380,11 +348,12 @@ class World:
         return sum(replica.shared.state("reconciler").leading for replica in self.replicas)
 
     def _at_rest(self) -> list[str]:
+        return [*self._certificates_to_do(), *self._bundles_to_do(), *self._pods_to_do()]
+
+    def _pods_to_do(self) -> list[str]:
         pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
-        sentences += self._certificates_to_do()
-        sentences += self._bundles_to_do()
-        for one in self._stored(SIDECAR_SET.resource()).values():
+        for one in self._stored(SIDECAR_SETS).values():
             sentences += invariants.counts_are_true(one, pods)
             sentences += invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
         for one in self._stored(CLONE_SETS).values():
@@ -410,7 +379,7 @@ class World:
         wanted = {board.ca_bundle for board in boards if board is not None}
         carried = {
             entry["name"]: base64.b64decode(entry["clientConfig"].get("caBundle") or "")
-            for resource in _CONFIGURATIONS.values()
+            for resource in CONFIGURATIONS.values()
             for live in self.api.objects(resource)
             for entry in live.get("webhooks") or ()
         }
@@ -428,79 +397,27 @@ class World:
         return {obj["metadata"]["name"]: obj for obj in self.api.objects(resource)}
 
 
-_DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
-    "create set": World._create_set,
-    "update set": World._update_set,
-    "delete set": World._delete_set,
-    "garble status": World._garble_status,
-    "create pod": World._create_pod,
-    "delete pod": World._delete_pod,
-    "relabel pod": World._relabel_pod,
-    "create cloneset": World._create_cloneset,
-    "scale cloneset": World._scale_cloneset,
-    "roll cloneset": World._roll_cloneset,
-    "partition cloneset": World._partition_cloneset,
-    "kill": World._kill,
-    "forget history": World._forget_history,
-    "end certificates": World._end_certificates,
-    "delete secret": World._delete_secret,
-    "garble secret": World._garble_secret,
-    "empty bundle": World._empty_bundle,
-    "delete configuration": World._delete_configuration,
-}
-
-
-def sidecar_set(name: str, app: str, image: str) -> Json:
-    """A set that adds one container to Pods of an app."""
-    return {
-        "apiVersion": SIDECAR_SET.resource().api_version,
-        "kind": SIDECAR_SET.kind,
-        "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": {"app": app}},
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-            "containers": [{"name": name, "image": image}],
-            "updateStrategy": {"type": "NotUpdate"},
-        },
-    }
-
-
-def pod(name: str, app: str, *, ordered: bool) -> Json:
-    """A Pod of an app; ``ordered``: with two containers that start one after the other."""
-    annotations = {"apps.kruise.io/container-launch-priority": "Ordered"} if ordered else {}
-    containers = [{"name": "main", "image": "main:1"}, {"name": "second", "image": "second:1"}]
-    return {
-        "metadata": {"name": name, "labels": {"app": app}, "annotations": annotations},
-        "spec": {"containers": containers if ordered else containers[:1]},
-    }
-
-
 @cache
 def _definition(name: str) -> Json:
     return next(manifest(kind) for kind in KINDS if kind.crd_name == name)
 
 
-@cache
-def _ending_certificates(number: int) -> CertificateSet:
-    """A sound set that ends before long, so that a change of the CA is due; several, so that one may follow another."""
-    del number
-    return issue(("kruise-webhook-service.kruise-system.svc",), EPOCH - LIFETIME + timedelta(days=30))
-
-
-@cache
-def _trusts(bundle: bytes, leaf: bytes) -> bool:
-    certificate = x509.load_pem_x509_certificate(leaf)
-    for authority in x509.load_pem_x509_certificates(bundle) if bundle else ():
-        try:
-            certificate.verify_directly_issued_by(authority)
-        except Exception:  # noqa: BLE001 - any reason means: not by this one
-            continue
-        return True
-    return False
+def _is_bare(obj: Json) -> bool:
+    return obj["metadata"].get("namespace") == NAMESPACE and not obj["metadata"].get("ownerReferences")
 
 
 def _holder(lease: Json) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity"))
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Garbage waits for the end of a run: a collector in its midst costs a sixth of it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _errors_logged:

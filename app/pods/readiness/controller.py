@@ -8,7 +8,7 @@ from app.kube.admission import PolicyRule
 from app.kube.client import Client
 from app.kube.controller import Controller, ControllerMetrics, Watch
 from app.kube.objects import Pod
-from app.kube.queue import QueueMetrics
+from app.kube.queue import QueueMetrics, RateLimits
 from app.kube.store import Store
 from app.pods.readiness.reconcile import Arrival, PodReadinessReconciler
 
@@ -27,6 +27,7 @@ def pod_readiness_controller(
     *,
     arrival: Arrival | None = None,
     workers: int = WORKERS,
+    limits: RateLimits | None = None,
     metrics: ControllerMetrics | None = None,
     queue_metrics: QueueMetrics | None = None,
 ) -> Controller:
@@ -41,6 +42,7 @@ def pod_readiness_controller(
         [Watch(pods, reconciler.of_pod)],
         reconciler,
         workers=workers,
+        limits=limits,
         metrics=metrics,
         queue_metrics=queue_metrics,
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import logging
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +18,9 @@ from prometheus_client.registry import Collector
 logger = logging.getLogger(__name__)
 
 LOG_NAME: Final = "protection.log"
+#: Whoever retries a refused deletion for ever (a Namespace that is going, DP-43) must not fill the volume: a manager's
+#: Pod that outgrows it is evicted.
+MAX_BYTES: Final = 32 * 1024 * 1024
 _EXTRA: Final = {
     "Namespace": ("namespace_deletion_protection", "Refused deletions of Namespaces."),
     "CustomResourceDefinition": ("crd_deletion_protection", "Refused deletions of CustomResourceDefinitions."),
@@ -49,11 +55,14 @@ class RefusalCounters(Collector):
 class ProtectionLog:
     """``protection.log``: one JSON line per refusal. MGR-126: where it cannot be written, lines go to ``stdout``.
 
-    The file is opened for each line, so that it may be rotated, and so that several processes may share it.
+    The file is opened for each line, so that it may be rotated, and so that several processes may share it. One of
+    ``max_bytes`` is put aside as ``protection.log.1``, in place of the one before.
     """
 
-    def __init__(self, folder: Path, stdout: TextIO | None = None) -> None:
+    def __init__(self, folder: Path, stdout: TextIO | None = None, *, max_bytes: int = MAX_BYTES) -> None:
         self.path = folder / LOG_NAME
+        self.older = folder / f"{LOG_NAME}.1"
+        self._max_bytes = max_bytes
         self._stdout = stdout
         self._complained = False
 
@@ -81,6 +90,8 @@ class ProtectionLog:
             # Unbuffered: one write per line, which O_APPEND keeps whole.
             with self.path.open("ab", buffering=0) as file:
                 file.write(line)
+                if file.tell() >= self._max_bytes:
+                    self._put_aside(file.fileno())
         except OSError as error:
             if not self._complained:
                 self._complained = True
@@ -92,6 +103,13 @@ class ProtectionLog:
             return False
         self._complained = False
         return True
+
+    def _put_aside(self, file: int) -> None:
+        """Rename the full file, unless another process did so meanwhile. Where it may not be, it grows on."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.path.samestat(os.fstat(file), self.path.stat()):
+                self.path.replace(self.older)
 
 
 class RefusalRecord:

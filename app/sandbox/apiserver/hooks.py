@@ -75,17 +75,15 @@ def matching(core: Core, hook: Hook, attributes: Attributes) -> Invocation | Non
     resource = attributes.resource
     if resource.group == _OWN_GROUP and resource.plural.endswith("webhookconfigurations"):
         return None  # nobody could repair a configuration that stands in its own way
-    rows = [resource]
-    if hook.raw.get("matchPolicy", "Equivalent") == "Equivalent":
-        rows += [row for row in core.registry if row.key == resource.key and row.version != resource.version]
+    rules = hook.raw.get("rules") or ()
+    rows = core.registry.versions_of(resource) if hook.raw.get("matchPolicy") != "Exact" else (resource,)
+    # The rules first: nearly every write is none of a hook's business.
+    row = next((row for row in rows if any(_rule_matches(rule, attributes, row) for rule in rules)), None)
+    if row is None:
+        return None
     if not any(_selects(hook.objects, obj) for obj in (attributes.obj, attributes.old) if obj is not None):
         return None
-    if not _namespace_selected(core, hook, attributes):
-        return None
-    for row in rows:
-        if any(_rule_matches(rule, attributes, row) for rule in hook.raw.get("rules") or ()):
-            return Invocation(hook, row)
-    return None
+    return Invocation(hook, row) if _namespace_selected(core, hook, attributes) else None
 
 
 def _rule_matches(rule: Mapping[str, Any], attributes: Attributes, row: ResourceType) -> bool:

@@ -184,6 +184,9 @@ class Registry:
     """All resources that are served now."""
 
     _by_path: dict[tuple[str, str, str], ResourceType] = field(default_factory=dict)
+    #: What every request asks for, found once: the versions of a resource, the groups of custom resources.
+    _versions: dict[tuple[str, str, str], tuple[ResourceType, ...]] = field(default_factory=dict)
+    _custom_groups: frozenset[str] | None = None
 
     @classmethod
     def built_in(cls) -> Registry:
@@ -202,11 +205,32 @@ class Registry:
         """Serve these from now on; a row with the same path is replaced."""
         for row in rows:
             self._by_path[(row.group, row.version, row.plural)] = row
+        self._forget()
 
     def remove(self, group: str, plural: str) -> None:
         """Serve no version of this resource any more."""
         for key in [key for key in self._by_path if key[0] == group and key[2] == plural]:
             del self._by_path[key]
+        self._forget()
+
+    def _forget(self) -> None:
+        self._versions.clear()
+        self._custom_groups = None
+
+    def versions_of(self, resource: ResourceType) -> tuple[ResourceType, ...]:
+        """The resource itself, then its other versions."""
+        path = (resource.group, resource.version, resource.plural)
+        found = self._versions.get(path)
+        if found is None or found[0] is not resource:
+            others = (row for row in self if row.key == resource.key and row.version != resource.version)
+            found = self._versions[path] = (resource, *others)
+        return found
+
+    def is_custom(self, group: str) -> bool:
+        """Whether a group is one of custom resources."""
+        if self._custom_groups is None:
+            self._custom_groups = frozenset(row.group for row in self if row.custom is not None)
+        return group in self._custom_groups
 
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
         """The resource at this path."""

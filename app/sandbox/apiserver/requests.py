@@ -149,7 +149,8 @@ def route(call: Call, registry: Registry) -> bool:
     resource = registry.find(group, version, rest[0])
     if resource is None and not any(served.group == group for served in registry.served()):
         raise status.page_not_found()
-    if _is_custom(registry, group) and (resource is None or bool(call.namespace) > resource.namespaced):
+    # Custom resources' paths are answered by another handler.
+    if registry.is_custom(group) and (resource is None or bool(call.namespace) > resource.namespaced):
         raise status.page_not_found()
     if resource is None or (call.namespace and not resource.namespaced):
         raise status.no_such_path()
@@ -168,11 +169,6 @@ def route(call: Call, registry: Registry) -> bool:
         raise status.method_not_allowed()
     call.verb = "watch" if watching and call.method == "GET" else _verb(call)
     return True
-
-
-def _is_custom(registry: Registry, group: str) -> bool:
-    """Whether a group is one of custom resources, whose paths another handler answers."""
-    return any(row.custom is not None for row in registry if row.group == group)
 
 
 def _verb(call: Call) -> str:

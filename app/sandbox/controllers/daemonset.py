@@ -11,17 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from app.kube.client import Client
-from app.kube.controller import Controller, Result, Watch, to_self
-from app.kube.errors import NotFound
+from app.kube.controller import Result, Watch
 from app.kube.intorpercent import scaled
-from app.kube.objects import decoder
-from app.kube.reflector import Reflector
 from app.kube.resources import DAEMONSETS, ObjectKey
-from app.kube.selectors import compile_selector
 from app.kube.store import Store, key_of
 from app.sandbox.controllers.objects import Workload
-from app.sandbox.controllers.pods import PodControl, available_in, is_ready, matching_workloads, owner_reference, pod_of
+from app.sandbox.controllers.pods import available_in, is_ready, owner_reference, pod_of
 from app.sandbox.controllers.revisions import LABEL, Revisions
+from app.sandbox.controllers.workloads import WorkloadController
 from app.sandbox.controllers.writing import patch_status
 from app.sandbox.kubelet.plan import FINISHED
 from app.sandbox.objects import Node, Pod, PodSpec
@@ -103,47 +100,27 @@ def _outdated(found: Workload, pods: Sequence[Pod], update: str, now: datetime) 
     return chosen
 
 
-class DaemonSets:
+class DaemonSets(WorkloadController):
     """The controller of DaemonSets."""
 
     def __init__(self, client: Client, pods: Store[Pod], nodes: Store[Node], revisions: Revisions, rng: Random) -> None:
-        self._client = client
-        self._nodes = nodes
-        self._revisions = revisions
-        self.sets: Store[Workload] = Store()
-        self._control = PodControl(client, pods, DAEMONSETS, rng)
-        self._reflector = Reflector(client, DAEMONSETS, self.sets, decode=decoder(Workload), rng=rng)
-        keys = matching_workloads(self.sets, DAEMONSETS, lambda one: compile_selector(one.spec.selector))
-        watches: list[Watch[Any]] = [
-            Watch(self.sets, to_self),
-            Watch(pods, keys),
+        others: list[Watch[Any]] = [
             Watch(nodes, lambda _change: [key_of(one) for one in self.sets.list()]),
             Watch(revisions.store, lambda _change: ()),
         ]
-        self.controller = Controller("sandbox-daemonsets", client.clock, watches, self._reconcile, workers=2)
+        super().__init__(client, pods, DAEMONSETS, rng, workers=2, others=others)
+        self._nodes = nodes
+        self._revisions = revisions
 
-    def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
-        return [self._reflector.run(), self.controller.run()]
-
-    async def _reconcile(self, key: ObjectKey) -> Result | None:
-        found = self.sets.by_key(key)
-        if found is None:
-            self._control.forget(key)
-            return None
-        if seconds := self._control.waits(key):
-            return Result(requeue_after=seconds)
-        pods = list(await self._control.claim(found, compile_selector(found.spec.selector)))
+    async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
+        """One step towards a Pod of the newest template on every node that takes it."""
         update = await self._revisions.record(DAEMONSETS, found)
-        now = self._client.clock.now()
+        now = self.client.clock.now()
         if found.metadata.deletion_timestamp is None:
             todo = plan(found, self._nodes.list(), pods, update, now)
-            await self._control.create(key, [self._body(found, node, update) for node in todo.create])
-            await self._control.delete(key, todo.delete)
-        try:
-            return await self._report(found, pods, update, now)
-        except NotFound:
-            return None
+            await self.control.create(key, [self._body(found, node, update) for node in todo.create])
+            await self.control.delete(key, todo.delete)
+        return await self._report(found, pods, update, now)
 
     def _body(self, found: Workload, node: str, update: str) -> dict[str, Any]:
         template = found.spec.template
@@ -151,7 +128,7 @@ class DaemonSets:
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
         affinity = {**(template.spec.get("affinity") or {}), "nodeAffinity": required}
         labels = {LABEL: update, "pod-template-generation": str(found.metadata.generation)}
-        name = self._control.new_name(f"{found.metadata.name}-")
+        name = self.control.new_name(f"{found.metadata.name}-")
         owner = owner_reference(DAEMONSETS, found.metadata)
         return pod_of(template.metadata, daemon_spec(template.spec) | {"affinity": affinity}, name, owner, labels)
 
@@ -171,6 +148,6 @@ class DaemonSets:
             "numberMisscheduled": sum(node_of(pod) not in wanted for pod in pods),
             "observedGeneration": found.metadata.generation,
         }
-        await patch_status(self._client, DAEMONSETS, found, status)
+        await patch_status(self.client, DAEMONSETS, found, status)
         soon = [wait for wait in waits if 0 < wait < float("inf")]
         return Result(requeue_after=max(0.01, min(soon))) if soon else None

@@ -9,16 +9,14 @@ from random import Random
 from typing import Any, Final
 
 from app.kube.client import Client
-from app.kube.controller import Controller, Result, Watch, to_self
-from app.kube.errors import AlreadyExists, NotFound
-from app.kube.objects import decoder
-from app.kube.reflector import Reflector
+from app.kube.controller import Result, Watch
+from app.kube.errors import AlreadyExists
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, STATEFULSETS, ObjectKey
-from app.kube.selectors import compile_selector
 from app.kube.store import Store
 from app.sandbox.controllers.objects import Workload
-from app.sandbox.controllers.pods import PodControl, available_in, is_ready, matching_workloads, owner_reference, pod_of
+from app.sandbox.controllers.pods import available_in, is_ready, owner_reference, pod_of
 from app.sandbox.controllers.revisions import LABEL, Revisions
+from app.sandbox.controllers.workloads import WorkloadController
 from app.sandbox.controllers.writing import patch_status
 from app.sandbox.kubelet.plan import FINISHED
 from app.sandbox.objects import Pod
@@ -93,54 +91,32 @@ def plan(found: Workload, pods: Sequence[Pod], current: str, update: str, now: d
     return Plan(again=again)
 
 
-class StatefulSets:
+class StatefulSets(WorkloadController):
     """The controller of StatefulSets."""
 
     def __init__(self, client: Client, pods: Store[Pod], revisions: Revisions, rng: Random) -> None:
-        self._client = client
+        others = [Watch(revisions.store, lambda _change: ())]
+        super().__init__(client, pods, STATEFULSETS, rng, workers=4, others=others)
         self._revisions = revisions
-        self.sets: Store[Workload] = Store()
-        self._control = PodControl(client, pods, STATEFULSETS, rng)
-        self._reflector = Reflector(client, STATEFULSETS, self.sets, decode=decoder(Workload), rng=rng)
-        keys = matching_workloads(self.sets, STATEFULSETS, lambda one: compile_selector(one.spec.selector))
-        watches: list[Watch[Any]] = [
-            Watch(self.sets, to_self),
-            Watch(pods, keys),
-            Watch(revisions.store, lambda _change: ()),
-        ]
-        self.controller = Controller("sandbox-statefulsets", client.clock, watches, self._reconcile, workers=4)
 
-    def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
-        return [self._reflector.run(), self.controller.run()]
-
-    async def _reconcile(self, key: ObjectKey) -> Result | None:
-        found = self.sets.by_key(key)
-        if found is None:
-            self._control.forget(key)
-            return None
-        if seconds := self._control.waits(key):
-            return Result(requeue_after=seconds)
-        pods = list(await self._control.claim(found, compile_selector(found.spec.selector)))
+    async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
+        """The next step of the order."""
         digest = await self._revisions.record(STATEFULSETS, found)
         update = f"{found.metadata.name}-{digest}"
         current = found.status.current_revision or update
-        now = self._client.clock.now()
+        now = self.client.clock.now()
         todo = Plan()
         if found.metadata.deletion_timestamp is None:
             todo = plan(found, pods, current, update, now)
             await self._carry_out(key, found, todo)
-        try:
-            await self._report(found, pods, current, update, now)
-        except NotFound:
-            return None
+        await self._report(found, pods, current, update, now)
         return Result(requeue_after=todo.again)
 
     async def _carry_out(self, key: ObjectKey, found: Workload, todo: Plan) -> None:
         for ordinal, _ in todo.create:
             await self._claims(found, ordinal)
-        await self._control.create(key, [self._body(found, ordinal, revision) for ordinal, revision in todo.create])
-        await self._control.delete(key, todo.delete)
+        await self.control.create(key, [self._body(found, ordinal, revision) for ordinal, revision in todo.create])
+        await self.control.delete(key, todo.delete)
 
     def _body(self, found: Workload, ordinal: int, revision: str) -> dict[str, Any]:
         name = f"{found.metadata.name}-{ordinal}"
@@ -164,7 +140,7 @@ class StatefulSets:
             name = _claim_name(claim, f"{found.metadata.name}-{ordinal}")
             body = {"metadata": {"name": name, "labels": labels}, "spec": claim.get("spec") or {}}
             try:
-                await self._client.create(PERSISTENTVOLUMECLAIMS, body, found.metadata.namespace)
+                await self.client.create(PERSISTENTVOLUMECLAIMS, body, found.metadata.namespace)
             except AlreadyExists:
                 continue
 
@@ -186,7 +162,7 @@ class StatefulSets:
             "updateRevision": update,
             "collisionCount": 0,
         }
-        await patch_status(self._client, STATEFULSETS, found, status)
+        await patch_status(self.client, STATEFULSETS, found, status)
 
 
 def _claim_name(claim: Mapping[str, Any], pod: str) -> str:

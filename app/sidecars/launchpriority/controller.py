@@ -9,7 +9,7 @@ from app.kube.client import Client
 from app.kube.controller import Controller, ControllerMetrics, Watch
 from app.kube.events import EventRecorder
 from app.kube.objects import Pod
-from app.kube.queue import QueueMetrics
+from app.kube.queue import QueueMetrics, RateLimits
 from app.kube.store import Store
 from app.sidecars.launchpriority.reconcile import LaunchBarrierReconciler
 
@@ -30,6 +30,7 @@ def launch_barrier_controller(
     events: EventRecorder,
     *,
     workers: int = WORKERS,
+    limits: RateLimits | None = None,
     metrics: ControllerMetrics | None = None,
     queue_metrics: QueueMetrics | None = None,
 ) -> Controller:
@@ -41,6 +42,7 @@ def launch_barrier_controller(
         [Watch(pods, reconciler.of_pod)],
         reconciler,
         workers=workers,
+        limits=limits,
         metrics=metrics,
         queue_metrics=queue_metrics,
     )

@@ -8,7 +8,7 @@ from app.api import names
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
 from app.kube.controller import Controller, ControllerMetrics, Watch, to_self
-from app.kube.queue import QueueMetrics
+from app.kube.queue import QueueMetrics, RateLimits
 from app.sidecars.sidecarset.reconcile import Caches, SidecarSetReconciler
 
 NAME: Final = "sidecarset-controller"
@@ -34,6 +34,7 @@ def sidecarset_controller(
     namespace: str,
     *,
     workers: int = WORKERS,
+    limits: RateLimits | None = None,
     metrics: ControllerMetrics | None = None,
     queue_metrics: QueueMetrics | None = None,
 ) -> Controller:
@@ -50,6 +51,7 @@ def sidecarset_controller(
         ],
         reconciler,
         workers=workers,
+        limits=limits,
         metrics=metrics,
         queue_metrics=queue_metrics,
     )

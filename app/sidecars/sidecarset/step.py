@@ -204,5 +204,10 @@ class SidecarSetStep:
             content = prepare_revision(prepared.name, revision)
         except UnusableSidecarSetError as error:
             return error
+        if len(self._prepared_revisions) > len(self._index):
+            # Sets come and go under ever new names.
+            self._prepared_revisions = {
+                name: kept for name, kept in self._prepared_revisions.items() if self._index.get(name) is not None
+            }
         self._prepared_revisions[prepared.name] = (version, content)
         return content

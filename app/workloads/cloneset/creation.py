@@ -70,15 +70,12 @@ class PodMaker:
 
     def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
         """CS-118: the claims of that instance id, without those that exist."""
-        if not self.claim_templates:
-            return []
-        template_labels = (self.template.get("metadata") or {}).get("labels") or {}
         return claims_of_pod(
             self.claim_templates,
             pod_name(self.owner.name, instance),
             self.owner.namespace,
             self.owner.reference,
-            {**template_labels, **self.selector_labels, names.CLONESET_INSTANCE_ID: instance},
+            {**self.selector_labels, names.CLONESET_INSTANCE_ID: instance},
             existing,
         )
 

@@ -82,6 +82,8 @@ class Memory:
     #: The limit that was told last, and when (B-14).
     limited_to: int | None = None
     limited_at: float = 0.0
+    #: Why Pods were replaced though they should be updated in place, as it was told last (B-22).
+    replaced_for: str = ""
     #: The status as we wrote it last, which the cache may not show yet.
     status: Mapping[str, Any] = field(default_factory=dict)
     status_version: str = ""
@@ -142,5 +144,7 @@ class Memory:
                 and rolling.policy != "InPlaceOnly",
             )
             grace = rolling.grace_seconds if rolling is not None else 0
-            found = self.specs[key] = update_spec(own, target, options, grace_seconds=grace)
+            found = update_spec(own, target, options, grace_seconds=grace)
+            if own is not None:  # else the cache may be behind: what it lacks now it may have at the next pass
+                self.specs[key] = found
         return found

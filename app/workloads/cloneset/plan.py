@@ -112,6 +112,7 @@ def scale(seen: Survey, order: DeletionOrder) -> ScalePlan:
         is_new=lambda pod: _is_new(pod, settings, seen.update),
         is_marked=lambda pod: pod.marked or pod.name in named,
         available=seen.counts.available,
+        now=seen.now,
         order=(lambda group: sorted(order(group), key=_was_updated_in_place)) if seen.keeps_pods else order,
         may_revive=may_cancel_deletion(settings.lifecycle),
     )

@@ -103,12 +103,11 @@ class CloneSetReconciler:
     # ---- what changes concern
 
     def of_set(self, change: Change[CloneSet]) -> Iterable[ObjectKey]:
-        """CS-44: itself, but for a status that we wrote."""
+        """CS-44: itself, but for a status that we wrote, if that is all that is new."""
         found = change.object
         key = ObjectKey(found.metadata.namespace, found.name)
         memory = self._memories.get(key)
-        written = memory.status_version if memory is not None else ""
-        if change.new is not None and written and change.new.metadata.resource_version == written:
+        if memory is not None and _wrote_status(change, memory.status_version):
             return ()
         return (key,)
 
@@ -356,7 +355,7 @@ class CloneSetReconciler:
             generation=owner.metadata.generation,
             replicas=seen.limits.replicas,
             partition=seen.limits.partition,
-            label_selector=str(view.selector),
+            label_selector=view.selector_text,
         )
         failures = {
             type_: outcome.message or None
@@ -452,3 +451,12 @@ class CloneSetReconciler:
                     break
             self._nodes, self._nodes_until = nodes, now + NODES_KNOWN
         return self._nodes
+
+
+def _wrote_status(change: Change[CloneSet], version: str) -> bool:
+    """Whether the change is the status written as ``version``, alone: a cache that was behind may show it together with
+    what users wrote before it."""
+    old, new = change.old, change.new
+    if old is None or new is None or new.metadata.resource_version != version:
+        return False
+    return old.metadata.model_copy(update={"resource_version": version}) == new.metadata

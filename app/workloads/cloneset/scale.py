@@ -69,10 +69,11 @@ def plan_scale(
     is_new: Callable[[PodFacts], bool],
     is_marked: Callable[[PodFacts], bool],
     available: int,
+    now: float,
     order: DeletionOrder,
     may_revive: bool,
 ) -> ScalePlan:
-    """CS-96 … CS-104. ``available``: how many Pods are available now, marked ones included."""
+    """CS-96 … CS-104. ``available``: how many Pods are available at ``now`` (POSIX seconds), marked ones included."""
     marked = [pod for pod in pods if is_marked(pod)]
     preparing = [pod for pod in pods if pod.preparing_delete]
     leaving = len(marked) + sum(1 for pod in preparing if not is_marked(pod))
@@ -93,7 +94,8 @@ def plan_scale(
     # B-7: that nothing may be created is no reason to keep what should go.
     removals = [Removal(pod, prepare=False) for pod in preparing if not pod.delete_hooked]  # CS-102
     if not removals:
-        budget = _Budget(difference.delete_ready_limit, available - max(0, limits.replicas - limits.max_unavailable))
+        spare = available - max(0, limits.replicas - limits.max_unavailable)
+        budget = _Budget(difference.delete_ready_limit, spare, now)
         victims = [pod for pod in marked if not pod.preparing_delete]  # CS-103
         if not leaving and difference.delete:  # CS-104
             victims = _victims(pods, difference, is_new, order)
@@ -104,18 +106,21 @@ def plan_scale(
 @dataclass(slots=True)
 class _Budget:
     """How many Pods that serve may be deleted (CS-109). ``spare``: available Pods beyond what must stay; it is less
-    than ``limit`` only where marked Pods are broken, which the limit does not count."""
+    than ``limit`` only where marked Pods are broken, which the limit does not count. A Pod that is ready, but not for
+    minReadySeconds yet, takes none of it."""
 
     limit: int
     spare: int
+    now: float
 
     def allows(self, pod: PodFacts) -> bool:
         if not pod.delete_ready:
             return True
-        if self.limit <= 0 or self.spare <= 0:
+        available = pod.available(self.now)
+        if self.limit <= 0 or (available and self.spare <= 0):
             return False
         self.limit -= 1
-        self.spare -= 1
+        self.spare -= available
         return True
 
 

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from app.api.cloneset import CloneSet
-from app.kube.errors import Conflict, KubeError
+from app.kube.errors import Conflict, KubeError, message_of
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.pods.claims import cleanup, free_instance_ids, instance_id, instance_ids
 from app.pods.lifecycle import LifecycleState
@@ -141,7 +141,7 @@ class Scaler:
         return Outcome(
             changed=made > 0,
             error=error,
-            message=f"{error} ({missing} of {plan.create} Pods to create are missing)",  # B-17
+            message=f"{message_of(error)} ({missing} of {plan.create} Pods to create are missing)",  # B-17
             shortfall=Shortfall.CREATION_REFUSED,
         )
 
@@ -224,5 +224,5 @@ def _outcome(found: Sequence[object]) -> Outcome:
     return Outcome(
         changed=any(not isinstance(one, KubeError | PodGoneError) for one in found),
         error=error,
-        message=str(refusals[0]) if refusals else "",
+        message=message_of(refusals[0]) if refusals else "",
     )

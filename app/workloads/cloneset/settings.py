@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Self
 
 from app.pods.lifecycle import Lifecycle
 
@@ -41,6 +43,20 @@ class Gates:
     vertical_scaling: bool = False
     #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
     in_place_surge: bool = False
+
+    @classmethod
+    def of(cls, enabled: Callable[[str], bool]) -> Self:
+        """The gates by their names."""
+        return cls(
+            short_hash=enabled("CloneSetShortHash"),
+            partition_rollback=enabled("CloneSetPartitionRollback"),
+            preparing_update_as_update=enabled("PreparingUpdateAsUpdate"),
+            recreate_on_claim_change=enabled("RecreatePodWhenChangeVCTInCloneSetGate"),
+            budget=enabled("PodUnavailableBudgetUpdateGate"),
+            env_from_metadata=enabled("InPlaceUpdateEnvFromMetadata"),
+            vertical_scaling=enabled("InPlaceWorkloadVerticalScaling"),
+            in_place_surge=enabled("CloneSetInPlaceSurge"),
+        )
 
 
 @dataclass(frozen=True, slots=True)

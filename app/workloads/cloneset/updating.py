@@ -9,7 +9,7 @@ from typing import Final
 from app.api import names
 from app.api.cloneset import CloneSet
 from app.kube.clock import Clock
-from app.kube.errors import Conflict, KubeError
+from app.kube.errors import Conflict, KubeError, message_of
 from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
 from app.pods.inplace import Blocked, StateError, blocked_on_pod, update_state
 from app.pods.lifecycle import LifecycleState
@@ -90,7 +90,7 @@ class Updater:
                 outcome.again_after.append(one)
         outcome.changed = bool(steps)
         if outcome.error is not None and not isinstance(outcome.error, Conflict):
-            outcome.message = str(outcome.error)
+            outcome.message = message_of(outcome.error)
         messages = [f"Pod {step.pod.name}: {step.obstacle}" for step in refused[:NAMED]]
         if plan.failure:
             messages.insert(0, plan.failure)
@@ -129,7 +129,7 @@ class Updater:
             elif step.completes and not isinstance(one, PodGoneError):
                 self._finished(owner, pod)
         if outcome.error is not None and not isinstance(outcome.error, Conflict):
-            outcome.message = str(outcome.error)
+            outcome.message = message_of(outcome.error)
         elif errors:
             outcome.message = "; ".join(errors[:NAMED])
         return frozenset(pod for pod, step in steps if step.writes)
@@ -168,17 +168,19 @@ class Updater:
                 hook = lifecycle.in_place_update if lifecycle is not None else None
                 await self._writer.set_state(uid, pod, LifecycleState.PREPARING_UPDATE, lifecycle, rearm=hook)
             case StepKind.RECREATE:
-                await self._recreate(owner, view, step, target)
+                await self._recreate(owner, memory, view, step, target)
             case StepKind.IN_PLACE:
                 return await self._in_place(owner, memory, view, step.pod, target, ordered)
         return 0.0
 
-    async def _recreate(self, owner: CloneSet, view: View, step: Step, target: Revision) -> None:
-        name = step.pod.name
+    async def _recreate(self, owner: CloneSet, memory: Memory, view: View, step: Step, target: Revision) -> None:
+        name, rolling = step.pod.name, view.settings.rolling_update
         try:
             await self._writer.mark_for_deletion(view.owner.uid, step.pod.pod)
         except KubeError as error:
-            text = f"failed to patch pod specified-delete {name} for update(revision {target.name}): {error}"
+            text = (
+                f"failed to patch pod specified-delete {name} for update(revision {target.name}): {message_of(error)}"
+            )
             self._writer.event(owner, "FailedUpdatePodReCreate", text, warning=True)
             raise
         # B-22, PM-189
@@ -187,6 +189,10 @@ class Updater:
         )
         text = f"successfully patch pod {name} specified-delete for update(revision {target.name})"
         self._writer.event(owner, "SuccessfulUpdatePodReCreate", text)
+        why = f"pods are replaced for update(revision {target.name}), not updated in-place: {step.obstacle}"
+        if rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE and memory.replaced_for != why:
+            memory.replaced_for = why
+            self._writer.event(owner, "InPlaceUpdateNotPossible", why)
 
     async def _in_place(
         self,
@@ -210,7 +216,7 @@ class Updater:
             raise  # somebody else writes the Pod just now: the next pass tries again
         except KubeError as error:
             self._metrics.in_place_failed(namespace)
-            text = f"failed to update pod {facts.name} in-place(revision {target.name}): {error}"
+            text = f"failed to update pod {facts.name} in-place(revision {target.name}): {message_of(error)}"
             self._writer.event(owner, "FailedUpdatePodInPlace", text, warning=True)
             raise
         self._metrics.in_place_started(namespace)

@@ -9,7 +9,7 @@ from typing import Any, Final
 from app.api import cloneset as api
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.api.cloneset.types import ON_DELETE
-from app.kube.selectors import Selector, compile_selector
+from app.kube.selectors import Selector, compile_selector, selector_text
 from app.pods.claims import claim_templates_hash
 from app.pods.lifecycle import Lifecycle
 from app.pods.templates import template_data
@@ -22,10 +22,11 @@ DEFAULT_HISTORY_LIMIT: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One CloneSet at one generation. ``spec`` is its JSON form."""
+    """One CloneSet at one generation. ``spec`` is its JSON form, ``selector_text`` the selector's in the status."""
 
     settings: Settings
     selector: Selector
+    selector_text: str
     owner: Owner
     spec: Mapping[str, Any]
     content: Content
@@ -67,6 +68,7 @@ def view_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool 
     return View(
         settings=settings_of(cloneset, gates, exclude_preparing_delete=exclude_preparing_delete),
         selector=compile_selector(spec["selector"]),
+        selector_text=selector_text(spec["selector"]),
         owner=owner,
         spec=spec,
         content=content,

@@ -16,7 +16,7 @@ import orjson
 from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.kube.client import Client, PatchType
-from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
 from app.kube.objects import ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
@@ -115,9 +115,8 @@ class Writer:
                 await self._client.create(PODS, body, owner.metadata.namespace, decode=_decode_written)
             except KubeError as error:
                 if not await self._came_about(owner, name, error):
-                    self.event(
-                        owner, "FailedCreate", f"failed to create pod: {error}, pod: {_shown(body)}", warning=True
-                    )
+                    text = f"failed to create pod: {message_of(error)}, pod: {_shown(body)}"
+                    self.event(owner, "FailedCreate", text, warning=True)
                     raise
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.CREATE, name)
@@ -132,7 +131,8 @@ class Writer:
             await self._client.create(PERSISTENTVOLUMECLAIMS, claim, owner.metadata.namespace, decode=_decode_written)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.CREATE, _claim(name))
-            self.event(owner, "FailedCreate", f"failed to create pvc: {error}, pvc: {_shown(claim)}", warning=True)
+            text = f"failed to create pvc: {message_of(error)}, pvc: {_shown(claim)}"
+            self.event(owner, "FailedCreate", text, warning=True)
             raise
 
     async def _came_about(self, owner: CloneSet, name: str, error: KubeError) -> bool:
@@ -165,7 +165,7 @@ class Writer:
             self.scale.observe(uid, ScaleAction.DELETE, name)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.DELETE, name)
-            self.event(owner, "FailedDelete", f"failed to delete pod {name}: {error}", warning=True)
+            self.event(owner, "FailedDelete", f"failed to delete pod {name}: {message_of(error)}", warning=True)
             raise
         else:
             self.event(owner, "SuccessfulDelete", f"succeed to delete pod {name}")
@@ -181,7 +181,7 @@ class Writer:
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.DELETE, _claim(name))
             what = f"clean up PVC {name}" if cleaning else f"delete pvc {name}"
-            self.event(owner, "FailedDelete", f"failed to {what}: {error}", warning=True)
+            self.event(owner, "FailedDelete", f"failed to {what}: {message_of(error)}", warning=True)
             raise
 
     async def hand_over_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, pod: Pod) -> None:
@@ -199,7 +199,8 @@ class Writer:
         except NotFound:
             return
         except KubeError as error:
-            self.event(owner, "FailedUpdate", f"failed to update PVC {claim.metadata.name}: {error}", warning=True)
+            text = f"failed to update PVC {claim.metadata.name}: {message_of(error)}"
+            self.event(owner, "FailedUpdate", text, warning=True)
             raise
 
     # ---- changing Pods

@@ -92,3 +92,22 @@ def test_a_log_that_can_be_written_again_is_used_again(tmp_path: Path) -> None:
     assert "first" in output.getvalue()
     assert "second" not in output.getvalue()
     assert json.loads((folder / "protection.log").read_text())["Name"] == "second"
+
+
+@pytest.mark.behaviour("DP-41")
+def test_a_protection_log_that_is_full_is_put_aside_once(tmp_path: Path) -> None:
+    logs = [ProtectionLog(tmp_path, max_bytes=200) for _ in range(2)]  # two processes of a replica
+    for number in range(8):
+        logs[number % 2].write("Namespace", "", f"ns-{number}", "jane")
+    now, before = ((tmp_path / name).read_text("utf-8").splitlines() for name in ("protection.log", "protection.log.1"))
+    # Lines of about 90 bytes: a file is full with the third.
+    assert [json.loads(text)["Name"] for text in (*before, *now)] == [f"ns-{number}" for number in range(3, 8)]
+
+
+def test_a_log_that_another_process_put_aside_is_left_alone(tmp_path: Path) -> None:
+    log = ProtectionLog(tmp_path, max_bytes=1)
+    log.write("Namespace", "", "first", "jane")
+    with (tmp_path / "protection.log.1").open("ab") as late:  # opened before it was put aside
+        log.path.write_text("new\n")
+        log._put_aside(late.fileno())
+    assert log.path.read_text("utf-8") == "new\n"

@@ -32,6 +32,11 @@ def test_priorities_are_read_from_the_env_that_admission_appended() -> None:
     assert not_ready(pod(EXAMPLE, ready=["b", "d", "c"])) == {"a": 3, "e": -1, "f": 3}
 
 
+@pytest.mark.behaviour("PM-142", "PM-146")
+def test_pods_that_openkruise_gave_priorities_beyond_ours_go_on_starting() -> None:
+    assert launch_priorities(pod({"a": 99999999999, "b": -99999999999})) == {"a": 99999999999, "b": -99999999999}
+
+
 @pytest.mark.parametrize(
     "env",
     [

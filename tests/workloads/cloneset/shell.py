@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -34,17 +36,21 @@ class Noting:
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, Any]] = []
-        self._version = 1_000_000
+        #: Which requests are forbidden, with the message "no".
+        self.refuse: Callable[[Request], bool] = lambda _: False
+        self.version = 1_000_000
 
     async def request(self, request: Request) -> Response:
         body = orjson.loads(request.body) if request.body else None
         self.requests.append((request.method, request.path, body))
+        if self.refuse(request):
+            return json_response(403, status_body(403, "Forbidden", "no"))
         if request.method == "GET":
             return json_response(404, status_body(404, "NotFound"))
-        self._version += 1
+        self.version += 1
         metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
         whole = body if request.method == "POST" else {}
-        metadata = {"uid": f"uid-{self._version}", **metadata, "resourceVersion": str(self._version)}
+        metadata = {"uid": f"uid-{self.version}", **metadata, "resourceVersion": str(self.version)}
         return json_response(200, {**whole, "metadata": metadata})
 
     def stream(self, request: Request) -> Any:
@@ -62,10 +68,11 @@ class Shell:
         self.server = Noting()
         client = Client(self.server, self.clock)
         self.caches = Caches("kruise-system")
+        self.recorder = EventRecorder(client, cloneset.NAME)
         self.reconciler = CloneSetReconciler(
             client,
             self.caches.for_clonesets,
-            EventRecorder(client, cloneset.NAME),
+            self.recorder,
             Random(1),
             gates=gates,
             **options,
@@ -78,6 +85,14 @@ class Shell:
 
     async def reconcile(self, name: str = "web", namespace: str = "default") -> Result | None:
         return await self.reconciler(ObjectKey(namespace, name))
+
+    async def events(self, reason: str) -> list[dict[str, Any]]:
+        """The bodies of the events with this reason, as they are sent."""
+        sending = asyncio.ensure_future(self.recorder.run())
+        await self.recorder.flush(10.0)
+        sending.cancel()
+        sent = [body for method, path, body in self.server.requests if (method, path[-7:]) == ("POST", "/events")]
+        return [body for body in sent if body["reason"] == reason]
 
     @property
     def writes(self) -> list[tuple[str, str]]:

@@ -96,8 +96,12 @@ async def test_replaces_pods_that_cannot_be_updated_in_place() -> None:
         await cluster.settled(availableReplicas=3)
         before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
         await cluster.patch({"spec": {"template": template(hostname="other")}})
-        await cluster.settled(updatedAvailableReplicas=3, replicas=3)
+        status = await cluster.settled(updatedAvailableReplicas=3, replicas=3)
         assert not before & {pod["metadata"]["uid"] for pod in await cluster.pods()}
+        assert await cluster.events("InPlaceUpdateNotPossible") == [
+            f"pods are replaced for update(revision {status['updateRevision']}), not updated in-place: "
+            "add /spec/hostname: cannot be changed in a running Pod"
+        ]
 
 
 @virtual
@@ -303,14 +307,14 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> No
 
         condition = await cluster.until(told, "the condition")
         assert condition["status"] == "True"
-        assert "exceeded quota" in condition["message"]
-        assert "3 of 3 Pods to create are missing" in condition["message"]
+        assert condition["message"] == "exceeded quota (3 of 3 Pods to create are missing)"
         await cluster.clock.sleep(120)
         tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith("/pods")]
         assert len(tries) < 20, "no loop at full speed"
         status_writes = [line for line in cluster.sent.requests if line.endswith("clonesets/web/status")]
         assert len(status_writes) < 5
-        assert any("failed to create pod: " in message for message in await cluster.events("FailedCreate"))
+        failures = await cluster.events("FailedCreate")
+        assert any(message.startswith('failed to create pod: exceeded quota, pod: {"') for message in failures)
         refuse = False
         status = await cluster.settled(availableReplicas=3)
         assert not status.get("conditions")

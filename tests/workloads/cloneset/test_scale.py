@@ -37,6 +37,7 @@ def planned(
         is_new=lambda p: p.revision == NEW,
         is_marked=lambda p: p.marked,
         available=sum(p.available(0.0) for p in pods),
+        now=0.0,
         order=by_name,
         may_revive=may_revive,
     )
@@ -102,6 +103,14 @@ def test_broken_marked_pods_do_not_let_a_healthy_one_go_beyond_the_limit() -> No
     """W34 counts one more than may go: a marked Pod that is broken is unavailable too."""
     broken, healthy = pod(marked=True, available=False), pod(marked=True)
     assert removed(planned([broken, healthy, pod(), pod(), pod()], 5)) == [broken]
+
+
+@pytest.mark.behaviour("CS-94", "CS-103")
+def test_a_marked_pod_that_is_ready_only_lately_takes_no_available_one_from_the_others() -> None:
+    """R5 mu1, four available and a marked one that minReadySeconds still runs for: it goes at once."""
+    fresh = pod(marked=True, available=False, ready=True)
+    assert removed(planned([*(pod() for _ in range(4)), fresh], 5)) == [fresh]
+    assert removed(planned([pod(available=False), *(pod() for _ in range(3)), fresh], 5)) == []
 
 
 @pytest.mark.behaviour("CS-104", "CS-181")

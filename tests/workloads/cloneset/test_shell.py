@@ -6,12 +6,18 @@ from typing import Any
 import orjson
 import pytest
 
+from app.api.cloneset import CloneSet
 from app.kube.controller import Result
+from app.kube.errors import Forbidden
 from app.kube.expectations import ScaleAction
-from app.kube.objects import decode_pod
+from app.kube.objects import decode_controller_revision, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
+from app.pods.inplace import Blocked
+from app.pods.revisions import revision_of, short_hash
+from app.workloads.cloneset.memory import Memory
 from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.view import view_of
 from tests.kube.fakes import virtual
 from tests.workloads.cloneset.shell import Shell
 from tests.workloads.cloneset.test_takeover import recorded
@@ -121,6 +127,29 @@ async def test_who_is_gone_terminating_or_unreadable_is_left_alone() -> None:
     assert {path.rsplit("/", 1)[-1] for _, path in shell.writes} == {"status"}
 
 
+@pytest.mark.behaviour("CS-44")
+@virtual
+async def test_a_status_of_ours_wakes_nobody_unless_the_cache_missed_what_came_before_it() -> None:
+    shell, found = filled()
+    known = found["CloneSet"][0]
+    known["spec"]["replicas"] = 9
+    known["metadata"] |= {"generation": 7, "resourceVersion": "700000"}
+    shell.show(known)
+    await shell.reconcile("hooked", "moving")
+    assert shell.writes[-1][1].endswith("/status")
+
+    def seen(**metadata: Any) -> CloneSet:
+        return CloneSet.model_validate({**known, "metadata": {**known["metadata"], **metadata}})
+
+    version = str(shell.server.version)
+    old, ours = seen(), seen(resourceVersion=version)
+    assert list(shell.reconciler.of_set(Change(old, ours))) == []
+    for missed in ({"generation": 8}, {"annotations": {"a": "b"}}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
+        assert list(shell.reconciler.of_set(Change(old, seen(resourceVersion=version, **missed)))) == [KEY]
+    assert list(shell.reconciler.of_set(Change(None, ours))) == [KEY]
+    assert list(shell.reconciler.of_set(Change(old, seen(resourceVersion="700001")))) == [KEY]
+
+
 @pytest.mark.behaviour("CS-60", "CS-66", "CS-136", "CS-134")
 @virtual
 async def test_scaling_and_updating_never_happen_in_one_pass() -> None:
@@ -167,3 +196,61 @@ async def test_a_claim_concerns_its_cloneset_when_it_comes_and_goes() -> None:
     assert list(reconciler.of_claim(Change(None, found))) == [ObjectKey("moving", "web")]
     assert list(reconciler.of_claim(Change(found, found))) == []
     assert list(reconciler.of_claim(Change(found, None))) == [ObjectKey("moving", "web")]
+
+
+@pytest.mark.behaviour("CS-159", "CS-163", "CS-165")
+@pytest.mark.parametrize(
+    ("policy", "replicas", "reason", "message"),
+    [
+        ("ReCreate", 2, "FailedDelete", "failed to delete pod {pod}: no"),
+        (
+            "ReCreate",
+            3,
+            "FailedUpdatePodReCreate",
+            "failed to patch pod specified-delete {pod} for update(revision {revision}): no",
+        ),
+        (
+            "InPlaceIfPossible",
+            3,
+            "FailedUpdatePodInPlace",
+            "failed to update pod {pod} in-place(revision {revision}): no",
+        ),
+    ],
+)
+@virtual
+async def test_what_is_told_of_a_pod_whose_write_is_refused(
+    policy: str, replicas: int, reason: str, message: str
+) -> None:
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"replicas": replicas, "lifecycle": {}}
+    owner["spec"]["updateStrategy"]["rollingUpdate"]["podUpdatePolicy"] = policy
+    if replicas == 3:
+        owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    shell.show(owner)
+    shell.server.refuse = lambda request: "/pods/" in request.path and request.method != "GET"
+    with pytest.raises(Forbidden):
+        await shell.reconcile("hooked", "moving")
+    status = next(body["status"] for _, path, body in shell.server.requests if path.endswith("/hooked/status"))
+    (told,) = await shell.events(reason)
+    assert told["type"] == "Warning"
+    pod = told["message"].partition(" hooked-")[2].partition(" ")[0].rstrip(":")
+    revision = status.get("updateRevision", "")
+    assert told["message"] == message.format(pod=f"hooked-{pod}", revision=revision)
+    failed = "FailedScale" if replicas == 2 else "FailedUpdate"
+    assert {"type": failed, "status": "True", "message": "no"}.items() <= status["conditions"][-1].items()
+
+
+@pytest.mark.behaviour("PM-10")
+def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_place() -> None:
+    found = objects()
+    view = view_of(CloneSet.model_validate(found["CloneSet"][0]), Gates())
+    next_one = copy.deepcopy(found["ControllerRevision"][-1])
+    next_one["metadata"] |= {"name": "hooked-next", "uid": "next"}
+    next_one["data"]["spec"]["template"]["spec"]["containers"][0]["image"] += "-next"
+    revisions = (found["ControllerRevision"][-1], next_one)
+    own, target = (revision_of(decode_controller_revision(orjson.dumps(one))) for one in revisions)
+    memory, at = Memory("uid", KEY), short_hash(own.name)
+    assert isinstance(memory.spec_between(at, target, [target], view), Blocked)  # nobody knows what it is made from
+    assert not isinstance(memory.spec_between(at, target, [own, target], view), Blocked)

@@ -4,6 +4,8 @@ import pytest
 
 from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.cloneset.diff import Diff
+from app.workloads.cloneset.orders import update_order
+from app.workloads.cloneset.plan import survey, update
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.settings import RollingUpdate, Settings, UpdatePolicy
 from app.workloads.cloneset.update import Step, StepKind, UpdatePlan, chosen_pods, plan_update
@@ -51,6 +53,17 @@ def test_who_prepares_its_deletion_is_no_candidate() -> None:
     ]
     chosen = chosen_pods(pods, Diff(update=3, update_max=9), update=NEW, now=0.0, order=as_listed)
     assert chosen == pods[1:]
+
+
+@pytest.mark.behaviour("CS-128", "CS-188")
+def test_who_waits_for_its_update_is_replaced_although_the_only_pod_that_serves_is_marked() -> None:
+    """The policy became ReCreate meanwhile; nobody may be taken out of service beside the one that prepares."""
+    marked, preparing, new = pod(OLD, marked=True), pod(OLD, lifecycle="PreparingUpdate"), pod(NEW)
+    pods = [marked, preparing, new]
+    settings = Settings(replicas=3, rolling_update=RollingUpdate(partition=1, max_unavailable=1))
+    seen = survey(pods, settings, OLD, NEW, 0.0)
+    plan = update(seen, update_order(pods, None), lambda _pod: "the policy is ReCreate")
+    assert plan.steps == (Step(StepKind.RECREATE, preparing, "the policy is ReCreate"),)
 
 
 HOOKED = Lifecycle(in_place_update=Hook(finalizers=(HOLD,)))

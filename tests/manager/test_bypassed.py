@@ -1,0 +1,48 @@
+"""Whose Pods may be said to lack sidecars: those of namespaces whose Pods the API server is told to send."""
+
+import pytest
+
+from app.admission.policies import WebhookPolicies, apply_policies
+from app.admission.registry import served
+from app.api.names import NAMESPACE_NAME
+from app.manager.bypassed import reviewed_namespaces
+from app.manager.gates import parse_gates
+from app.manager.handlers import WEBHOOKS
+
+pytestmark = pytest.mark.behaviour("MGR-123")
+POLICIES = WebhookPolicies.model_validate(
+    {
+        "excludedNamespaces": ["monitoring"],
+        "excludedNamespaceLabels": {"team": ["legacy"]},
+        "webhooks": {"mpod.kb.io": {"excludedNamespaces": ["batch"]}, "vservice.kb.io": {"failurePolicy": "Ignore"}},
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "reviewed"),
+    [
+        ("shop", {}, True),
+        ("kube-system", {}, False),
+        ("kube-public", {}, False),
+        # The manager's own, whether or not somebody labelled it.
+        ("operators", {}, False),
+        ("other", {"control-plane": "openkruise"}, False),
+        # What the operator took out.
+        ("monitoring", {}, False),
+        ("batch", {}, False),
+        ("old", {"team": "legacy"}, False),
+        ("new", {"team": "shop"}, True),
+    ],
+)
+def test_pods_of_namespaces_that_the_operator_took_out_lack_nothing(
+    name: str, labels: dict[str, str], reviewed: bool
+) -> None:
+    selector = reviewed_namespaces(apply_policies(WEBHOOKS, POLICIES, "operators"))
+    assert selector is not None
+    assert selector.matches({NAMESPACE_NAME: name, **labels}) is reviewed
+
+
+def test_without_the_pod_webhook_no_pod_lacks_anything() -> None:
+    gates = parse_gates("PodWebhook=false")
+    assert reviewed_namespaces(served(apply_policies(WEBHOOKS, POLICIES, "operators"), gates.enabled)) is None

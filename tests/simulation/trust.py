@@ -1,0 +1,69 @@
+"""Trust: what is served must be trusted by every API server, also by one that learns of new bundles seconds later."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from cryptography import x509
+
+Json = Mapping[str, Any]
+
+#: An API server reads webhook configurations through a watch of its own; so far it may be behind.
+BEHIND_SECONDS = 15.0
+
+
+class Trust:
+    """Remembers which bundles an API server may hold at a moment."""
+
+    def __init__(self) -> None:
+        #: Webhook → its bundles, each with the time at which it was replaced (None: it stands).
+        self._bundles: dict[str, list[tuple[bytes, float | None]]] = {}
+
+    def wrote(self, at: float, before: Json | None, after: Json | None) -> None:
+        """A webhook configuration was written."""
+        new = _bundles(after)
+        for name in {**_bundles(before), **new}:
+            known = self._bundles.setdefault(name, [])
+            if known and known[-1] == (new.get(name), None):
+                continue
+            if known and known[-1][1] is None:
+                known[-1] = (known[-1][0], at)
+            if name in new:
+                known.append((new[name], None))
+            self._bundles[name] = [one for one in known if one[1] is None or at - one[1] <= BEHIND_SECONDS]
+
+    def broken_by(self, at: float, served: Mapping[str, bytes], given: bytes = b"") -> Iterator[str]:
+        """Who would not trust what is served; ``served``: replica → certificate, PEM.
+
+        ``given``: CAs that a person put into the Secret and that therefore are in force at once.
+        """
+        for name, bundles in self._bundles.items():
+            for bundle, until in bundles:
+                if until is not None and at - until > BEHIND_SECONDS:
+                    continue
+                for replica, certificate in served.items():
+                    if until is not None and _trusts(given, certificate):
+                        continue
+                    if not _trusts(bundle, certificate):
+                        when = "is" if until is None else f"was until {at - until:.1f} s ago"
+                        yield f"the bundle that {when} the one of {name} does not trust what {replica} serves"
+
+
+def _bundles(configuration: Json | None) -> dict[str, bytes]:
+    entries = (configuration or {}).get("webhooks") or ()
+    return {entry["name"]: base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in entries}
+
+
+@cache
+def _trusts(bundle: bytes, leaf: bytes) -> bool:
+    certificate = x509.load_pem_x509_certificate(leaf)
+    for authority in x509.load_pem_x509_certificates(bundle) if bundle else ():
+        try:
+            certificate.verify_directly_issued_by(authority)
+        except Exception:  # noqa: BLE001 - any reason means: not by this one
+            continue
+        return True
+    return False

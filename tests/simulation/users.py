@@ -1,0 +1,241 @@
+"""Users: whoever changes the cluster and is not the manager. What they do and when is in the script."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from datetime import timedelta
+from functools import cache
+from random import Random
+from typing import Any
+
+from app.api import names
+from app.api.cloneset import CLONE_SET
+from app.api.sidecarset import SIDECAR_SET
+from app.certs.issue import LIFETIME, CertificateSet, issue
+from app.kube.client import Client, PatchType
+from app.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from app.kube.resources import (
+    MUTATINGWEBHOOKCONFIGURATIONS,
+    PODS,
+    SECRETS,
+    VALIDATINGWEBHOOKCONFIGURATIONS,
+)
+from app.kube.virtualtime import EPOCH
+from app.manager.settings import SECRET_NAME
+from app.sandbox.apiserver import ApiServer
+from tests.simulation import clonesets
+from tests.simulation.history import History
+from tests.simulation.replicas import SimulatedReplica
+from tests.simulation.script import CERTIFICATE_SABOTAGE, NAMESPACE, Action
+
+Json = dict[str, Any]
+
+CLONE_SETS = CLONE_SET.resource()
+SIDECAR_SETS = SIDECAR_SET.resource()
+SYSTEM = "kruise-system"
+CONFIGURATIONS = {"mutating": MUTATINGWEBHOOKCONFIGURATIONS, "validating": VALIDATINGWEBHOOKCONFIGURATIONS}
+CONFIGURATION_NAMES = {
+    "mutating": "kruise-mutating-webhook-configuration",
+    "validating": "kruise-validating-webhook-configuration",
+}
+#: Whether what is written now is written by a user.
+BY_USER: ContextVar[bool] = ContextVar("by user", default=False)
+
+
+class Users:
+    """Carries out the script. ``replicas``: whose processes may be killed."""
+
+    def __init__(
+        self, api: ApiServer, client: Client, history: History, replicas: list[SimulatedReplica], rng: Random
+    ) -> None:
+        self.api = api
+        self.admin = client
+        self.clock = client.clock
+        self.history = history
+        self.replicas = replicas
+        self._rng = rng
+        #: Whether somebody made handshakes fail.
+        self.sabotaged = False
+        #: Until when the managers cannot reach the API server.
+        self.cut_off_until = 0.0
+        #: The CAs that were put into the Secret by hand, PEM.
+        self.given_authority = b""
+
+    async def do(self, action: Action) -> None:
+        """Carry it out as a user with patience: what was refused for the moment is tried again."""
+        BY_USER.set(True)
+        self.history.say(f"{self.clock.monotonic():10.3f} -- {action.what} {action.arguments}")
+        self.sabotaged |= action.what in CERTIFICATE_SABOTAGE
+        for _ in range(200):
+            try:
+                await _DEEDS[action.what](self, **action.arguments)
+            except ApiError as refusal:
+                if refusal.code < 500 and not isinstance(refusal, Conflict | TooManyRequests):
+                    self.history.say(f"           -- {action.what}: {refusal.message[:200]}")
+                    return
+                await self.clock.sleep(3.0)
+            else:
+                return
+
+    async def _create_set(self, name: str, app: str, image: str) -> None:
+        await self.admin.create(SIDECAR_SETS, sidecar_set(name, app, image))
+
+    async def _update_set(self, name: str, image: str) -> None:
+        patch = [{"op": "replace", "path": "/spec/containers/0/image", "value": image}]
+        await self.admin.patch(SIDECAR_SETS, name, patch, kind=PatchType.JSON)
+
+    async def _delete_set(self, name: str) -> None:
+        await self.admin.delete(SIDECAR_SETS, name)
+
+    async def _garble_status(self, name: str, image: str) -> None:
+        del image
+        await self.admin.patch(SIDECAR_SETS, name, {"status": {"matchedPods": 99}}, subresource="status")
+
+    async def _create_pod(self, name: str, app: str, ordered: bool) -> None:
+        await self.admin.create(PODS, pod(name, app, ordered=ordered), NAMESPACE)
+
+    async def _delete_pod(self, name: str) -> None:
+        await self.admin.delete(PODS, name, NAMESPACE, grace_period_seconds=1)
+
+    async def _relabel_pod(self, name: str, app: str) -> None:
+        await self.admin.patch(PODS, name, {"metadata": {"labels": {"app": app}}}, NAMESPACE)
+
+    async def _create_cloneset(self, name: str, **spec: Any) -> None:
+        await self.admin.create(CLONE_SETS, clonesets.clone_set(name, NAMESPACE, **spec), NAMESPACE)
+
+    async def _scale_cloneset(self, name: str, replicas: int) -> None:
+        await self.admin.patch(CLONE_SETS, name, {"spec": {"replicas": replicas}}, NAMESPACE)
+
+    async def _roll_cloneset(self, name: str, image: str) -> None:
+        patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]
+        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE, kind=PatchType.JSON)
+
+    async def _partition_cloneset(self, name: str, partition: int) -> None:
+        patch = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": partition}}}}
+        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE)
+
+    async def _lose_clone(self, name: str, number: int, seconds: int) -> None:
+        """A user deletes a Pod of a CloneSet, with a grace period or at once."""
+        clones = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get("clone") == name]
+        if clones:
+            chosen = clones[number % len(clones)]["metadata"]["name"]
+            await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=seconds)
+
+    async def _mark_clones(self, name: str, number: int) -> None:
+        """A user asks the controller to replace some Pods."""
+        clones = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get("clone") == name]
+        for pod in clones[number % 2 :: 2]:
+            body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
+            with suppress(NotFound):
+                await self.admin.patch(PODS, pod["metadata"]["name"], body, NAMESPACE)
+
+    async def _kill(self, replica: int, process: str) -> None:
+        chosen = self.replicas[replica]
+        (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).kill("by the script")
+
+    async def _forget_history(self) -> None:
+        """The API server starts anew: every watch ends, and where it was is forgotten."""
+        self.api.end_watches()
+        self.api.compact()
+
+    async def _stop(self, replica: int, process: str) -> None:
+        chosen = self.replicas[replica]
+        (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).stop()
+
+    async def _cut_off(self, seconds: float, lost: int) -> None:
+        """The managers lose the API server, too short for a Lease to end, and history goes on without them."""
+        self.cut_off_until = self.clock.monotonic() + seconds
+        self.api.end_watches()
+        await self.clock.sleep(0.5)
+        pods = [pod["metadata"] for pod in self.api.objects(PODS) if pod["metadata"].get("namespace") == NAMESPACE]
+        for metadata in pods[lost % 3 :: 3]:
+            with suppress(NotFound):
+                await self.admin.delete(PODS, metadata["name"], NAMESPACE, grace_period_seconds=lost % 2)
+        await self.clock.sleep(self.cut_off_until - self.clock.monotonic())
+        self.api.compact()
+
+    async def _end_certificates(self) -> None:
+        ending = _ending_certificates(self._rng.randrange(3))
+        self.given_authority += ending.ca_cert
+        await self._put_secret(ending.secret_data())
+
+    async def _put_secret(self, data: Mapping[str, str]) -> None:
+        patch = [{"op": "add", "path": "/data", "value": dict(data)}]
+        await self.admin.patch(SECRETS, SECRET_NAME, patch, SYSTEM, kind=PatchType.JSON)
+
+    async def _delete_secret(self) -> None:
+        await self.admin.delete(SECRETS, SECRET_NAME, SYSTEM)
+
+    async def _garble_secret(self) -> None:
+        await self._put_secret({"tls.crt": base64.b64encode(b"garbage").decode()})
+
+    async def _empty_bundle(self, kind: str) -> None:
+        resource, name = CONFIGURATIONS[kind], CONFIGURATION_NAMES[kind]
+        live = await self.admin.get(resource, name)
+        for entry in live["webhooks"]:
+            entry["clientConfig"].pop("caBundle", None)
+        await self.admin.replace(resource, name, live)
+
+    async def _delete_configuration(self, kind: str) -> None:
+        await self.admin.delete(CONFIGURATIONS[kind], CONFIGURATION_NAMES[kind])
+
+
+_DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
+    "create set": Users._create_set,
+    "update set": Users._update_set,
+    "delete set": Users._delete_set,
+    "garble status": Users._garble_status,
+    "create pod": Users._create_pod,
+    "delete pod": Users._delete_pod,
+    "relabel pod": Users._relabel_pod,
+    "create cloneset": Users._create_cloneset,
+    "scale cloneset": Users._scale_cloneset,
+    "roll cloneset": Users._roll_cloneset,
+    "partition cloneset": Users._partition_cloneset,
+    "lose clone": Users._lose_clone,
+    "mark clones": Users._mark_clones,
+    "kill": Users._kill,
+    "stop": Users._stop,
+    "cut off": Users._cut_off,
+    "forget history": Users._forget_history,
+    "end certificates": Users._end_certificates,
+    "delete secret": Users._delete_secret,
+    "garble secret": Users._garble_secret,
+    "empty bundle": Users._empty_bundle,
+    "delete configuration": Users._delete_configuration,
+}
+
+
+def sidecar_set(name: str, app: str, image: str) -> Json:
+    """A set that adds one container to Pods of an app."""
+    return {
+        "apiVersion": SIDECAR_SET.resource().api_version,
+        "kind": SIDECAR_SET.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": app}},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+            "containers": [{"name": name, "image": image}],
+            "updateStrategy": {"type": "NotUpdate"},
+        },
+    }
+
+
+def pod(name: str, app: str, *, ordered: bool) -> Json:
+    """A Pod of an app; ``ordered``: with two containers that start one after the other."""
+    annotations = {"apps.kruise.io/container-launch-priority": "Ordered"} if ordered else {}
+    containers = [{"name": "main", "image": "main:1"}, {"name": "second", "image": "second:1"}]
+    return {
+        "metadata": {"name": name, "labels": {"app": app}, "annotations": annotations},
+        "spec": {"containers": containers if ordered else containers[:1]},
+    }
+
+
+@cache
+def _ending_certificates(number: int) -> CertificateSet:
+    """A sound set that ends before long, so that a change of the CA is due; several, so that one may follow another."""
+    del number
+    return issue(("kruise-webhook-service.kruise-system.svc",), EPOCH - LIFETIME + timedelta(days=30))
