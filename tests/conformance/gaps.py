@@ -14,6 +14,3 @@ GAPS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 REASONS: Final = {case: reason for reason, cases in GAPS.items() for case in cases}
-
-#: Scripts of kubectl commands that end otherwise on the sandbox.
-KUBECTL: Final[dict[str, str]] = {}

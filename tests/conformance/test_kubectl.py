@@ -8,7 +8,6 @@ import pytest
 
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
-from tests.conformance.gaps import KUBECTL
 from tests.conformance.kubectl import Kubectl, Said, served_sandbox
 from tests.conformance.kubectl_scripts import BROKEN, SCRIPTS, Command
 
@@ -37,13 +36,7 @@ def said(commands: Sequence[Command], sandbox: Kubectl, real: Kubectl) -> list[l
         return list(both.map(lambda server: server.script(commands), (sandbox, real)))
 
 
-@pytest.mark.parametrize(
-    "script",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=KUBECTL[name])) if name in KUBECTL else name
-        for name in SCRIPTS
-    ],
-)
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_script(script: str, real: Kubectl, sandbox: Kubectl) -> None:
     here, there = said(SCRIPTS[script], sandbox, real)
     assert here == there

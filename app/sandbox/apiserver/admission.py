@@ -34,6 +34,7 @@ from app.sandbox.apiserver.hooks import (
 )
 from app.sandbox.apiserver.managing import Managed, managers_of, with_managed
 from app.sandbox.apiserver.plugins import Plugins
+from app.sandbox.apiserver.policies import BINDINGS, POLICIES, BoundPolicy, bound_policies, concerned, judge
 from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Entry
 from app.sandbox.apiserver.typecheck import WrongType
@@ -56,9 +57,12 @@ class AdmissionChain:
         self._caller = caller
         self._plugins = Plugins(core)
         self._hooks: dict[str, tuple[Hook, ...]] = {MUTATING: (), VALIDATING: ()}
+        self._policies: tuple[BoundPolicy, ...] = ()
         core.storage.listeners.append(self._committed)
 
     def _committed(self, _verb: str, collection: Any, _before: Entry | None, _after: Entry | None) -> None:
+        if collection.name in (POLICIES, BINDINGS):
+            self._policies = bound_policies(self._core)
         if collection.name in self._hooks:
             self._hooks[collection.name] = hooks_of(self._core, collection.name)
 
@@ -105,7 +109,11 @@ class AdmissionChain:
         return again, changed
 
     async def validate(self, attributes: Attributes) -> None:
-        """Let validating webhooks refuse."""
+        """Let policies and validating webhooks refuse."""
+        for bound in self._policies:
+            if concerned(self._core, bound, attributes):
+                own = Invocation(bound.wanted, attributes.resource)
+                judge(self._core, bound, attributes, self._request(own, attributes, ""))
         invocations = []
         for hook in self._hooks[VALIDATING]:
             if (invocation := await self._concerned(hook, attributes)) is not None:

@@ -96,6 +96,8 @@ def _rule_matches(rule: Mapping[str, Any], attributes: Attributes, row: Resource
     scope = rule.get("scope") or "*"
     if scope != "*" and (scope == "Namespaced") is not bool(attributes.namespace and row.plural != "namespaces"):
         return False
+    if (names := rule.get("resourceNames")) and attributes.name not in names:
+        return False
     return any(_resource_matches(text, row.plural, attributes.subresource) for text in rule.get("resources") or ())
 
 

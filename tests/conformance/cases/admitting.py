@@ -22,13 +22,13 @@ from tests.conformance.steps import (
     quiet,
 )
 
-_REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
-_MUTATING = f"{_REGISTRATION}/mutatingwebhookconfigurations"
-_VALIDATING = f"{_REGISTRATION}/validatingwebhookconfigurations"
-_OBJECT = f"{CONFIG_MAPS}/a"
-_A = config_map("a", {"k": "v"})
-_ANSWER = ("code", "reason", "message", "details", "metadata.labels", "data", "status")
-_HERE = {"matchLabels": {"kubernetes.io/metadata.name": "{ns}"}}
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+_MUTATING = f"{REGISTRATION}/mutatingwebhookconfigurations"
+_VALIDATING = f"{REGISTRATION}/validatingwebhookconfigurations"
+OBJECT = f"{CONFIG_MAPS}/a"
+A = config_map("a", {"k": "v"})
+ANSWER = ("code", "reason", "message", "details", "metadata.labels", "data", "status")
+HERE = {"matchLabels": {"kubernetes.io/metadata.name": "{ns}"}}
 
 
 def rule(resources: str = "configmaps", *operations: str, group: str = "", **more: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def hook(behaviour: str, *rules: dict[str, Any], name: str = "one", url: str = "
         "name": f"{name}.example.com",
         "clientConfig": {"url": url or f"${{hooks}}/{behaviour}", "caBundle": "${ca}"},
         "rules": list(rules) or [rule()],
-        "namespaceSelector": _HERE,
+        "namespaceSelector": HERE,
         "objectSelector": {"matchExpressions": [{"key": "probe", "operator": "DoesNotExist"}]},
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
@@ -82,8 +82,8 @@ def mutating(*hooks: dict[str, Any], name: str = "a") -> list[Call]:
     return [quiet(post(_MUTATING, _configuration("Mutating", hooks, name))), _in_effect(name)]
 
 
-def _create(id: str, *configurations: Call, body: Any = None, **more: Any) -> Case:
-    return Case(id, [*configurations, post(CONFIG_MAPS, body or _A, keep=_ANSWER, **more)])
+def created(id: str, *configurations: Call, body: Any = None, **more: Any) -> Case:
+    return Case(id, [*configurations, post(CONFIG_MAPS, body or A, keep=ANSWER, **more)])
 
 
 def _asks(
@@ -192,56 +192,56 @@ def _label_hook(name: str, **more: Any) -> dict[str, Any]:
 
 
 CASES = [
-    *(_create(f"validating-{behaviour}", *validating(hook(behaviour))) for behaviour in _BEHAVIOURS),
-    *(_create(f"mutating-{behaviour}", *mutating(hook(behaviour))) for behaviour in _BEHAVIOURS),
-    *(_create(f"validating-{behaviour}", *validating(hook(behaviour))) for behaviour in _NONSENSE),
-    *(_create(f"mutating-{behaviour}", *mutating(hook(behaviour))) for behaviour in _NONSENSE),
-    *(_create(f"ignored-{behaviour}", *validating(hook(behaviour, failurePolicy="Ignore"))) for behaviour in _NONSENSE),
-    *(_create(f"mutating-{behaviour}", *mutating(hook(behaviour))) for behaviour in _PATCHES),
-    *(_create(f"ignored-{behaviour}", *mutating(hook(behaviour, failurePolicy="Ignore"))) for behaviour in _PATCHES),
-    _create("validating-patch-is-no-use", *validating(hook("patch-data"))),
-    _create("mutating-patch-without-data", *mutating(hook("patch-no-type")), body=config_map("a")),
-    _create("down", *validating(hook("", url="https://127.0.0.1:1/x"))),
-    _create("down-ignored", *validating(hook("", url="https://127.0.0.1:1/x", failurePolicy="Ignore"))),
-    _create("mutating-down", *mutating(hook("", url="https://127.0.0.1:1/x"))),
-    _create("slow", *validating(hook("slow", timeoutSeconds=1))),
-    _create("slow-ignored", *validating(hook("slow", timeoutSeconds=1, failurePolicy="Ignore"))),
-    _create("slow-mutating", *mutating(hook("slow", timeoutSeconds=1))),
-    _create("slow-within-its-time", *validating(hook("slow", timeoutSeconds=4))),
-    _create("untrusted", *validating(hook("allow", clientConfig={"url": "${hooks}/allow"}))),
-    _create(
+    *(created(f"validating-{behaviour}", *validating(hook(behaviour))) for behaviour in _BEHAVIOURS),
+    *(created(f"mutating-{behaviour}", *mutating(hook(behaviour))) for behaviour in _BEHAVIOURS),
+    *(created(f"validating-{behaviour}", *validating(hook(behaviour))) for behaviour in _NONSENSE),
+    *(created(f"mutating-{behaviour}", *mutating(hook(behaviour))) for behaviour in _NONSENSE),
+    *(created(f"ignored-{behaviour}", *validating(hook(behaviour, failurePolicy="Ignore"))) for behaviour in _NONSENSE),
+    *(created(f"mutating-{behaviour}", *mutating(hook(behaviour))) for behaviour in _PATCHES),
+    *(created(f"ignored-{behaviour}", *mutating(hook(behaviour, failurePolicy="Ignore"))) for behaviour in _PATCHES),
+    created("validating-patch-is-no-use", *validating(hook("patch-data"))),
+    created("mutating-patch-without-data", *mutating(hook("patch-no-type")), body=config_map("a")),
+    created("down", *validating(hook("", url="https://127.0.0.1:1/x"))),
+    created("down-ignored", *validating(hook("", url="https://127.0.0.1:1/x", failurePolicy="Ignore"))),
+    created("mutating-down", *mutating(hook("", url="https://127.0.0.1:1/x"))),
+    created("slow", *validating(hook("slow", timeoutSeconds=1))),
+    created("slow-ignored", *validating(hook("slow", timeoutSeconds=1, failurePolicy="Ignore"))),
+    created("slow-mutating", *mutating(hook("slow", timeoutSeconds=1))),
+    created("slow-within-its-time", *validating(hook("slow", timeoutSeconds=4))),
+    created("untrusted", *validating(hook("allow", clientConfig={"url": "${hooks}/allow"}))),
+    created(
         "service-missing",
         *validating(
             hook("allow", clientConfig={"service": {"namespace": "{ns}", "name": "none"}, "caBundle": "${ca}"})
         ),
     ),
     # What is asked.
-    _asks("review-of-a-create", validating(hook("allow")), quiet(post(CONFIG_MAPS, _A)), keep=_WHOLE),
+    _asks("review-of-a-create", validating(hook("allow")), quiet(post(CONFIG_MAPS, A)), keep=_WHOLE),
     _asks(
         "review-of-an-update",
         validating(hook("allow", rule("configmaps", "UPDATE"))),
-        quiet(post(CONFIG_MAPS, _A)),
-        quiet(put(_OBJECT, config_map("a", {"k": "w"}))),
+        quiet(post(CONFIG_MAPS, A)),
+        quiet(put(OBJECT, config_map("a", {"k": "w"}))),
         keep=_WHOLE,
     ),
     _asks(
         "review-of-a-patch",
         validating(hook("allow", rule("configmaps", "UPDATE"))),
-        quiet(post(CONFIG_MAPS, _A)),
-        quiet(patch(MERGE_PATCH, _OBJECT, {"data": {"k": "w"}}, query={"fieldManager": "me"})),
+        quiet(post(CONFIG_MAPS, A)),
+        quiet(patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, query={"fieldManager": "me"})),
         keep=_WHOLE,
     ),
     _asks(
         "review-of-a-delete",
         validating(hook("allow", rule("configmaps", "DELETE"))),
-        quiet(post(CONFIG_MAPS, _A)),
-        quiet(delete(_OBJECT)),
+        quiet(post(CONFIG_MAPS, A)),
+        quiet(delete(OBJECT)),
         keep=_WHOLE,
     ),
     _asks(
         "review-of-a-dry-run",
         validating(hook("allow")),
-        quiet(post(CONFIG_MAPS, _A, query={"dryRun": "All"})),
+        quiet(post(CONFIG_MAPS, A, query={"dryRun": "All"})),
         keep=("request.dryRun", "request.options"),
     ),
     _asks(
@@ -314,8 +314,8 @@ CASES = [
         "review-of-finalizers",
         validating(hook("allow", rule("configmaps", "UPDATE", "DELETE"))),
         quiet(post(CONFIG_MAPS, config_map("a", finalizers=["example.com/hold"]))),
-        quiet(delete(_OBJECT)),
-        quiet(patch(MERGE_PATCH, _OBJECT, {"metadata": {"finalizers": None}})),
+        quiet(delete(OBJECT)),
+        quiet(patch(MERGE_PATCH, OBJECT, {"metadata": {"finalizers": None}})),
         keep=("request.operation", "request.object.metadata.finalizers", "request.oldObject.metadata.finalizers"),
     ),
     _asks(
@@ -332,7 +332,7 @@ CASES = [
         quiet(
             Call(
                 "PATCH",
-                _OBJECT,
+                OBJECT,
                 config_map("a", {"k": "v"}) | {"apiVersion": "v1"},
                 query={"fieldManager": "me"},
                 headers={"Content-Type": "application/apply-patch+yaml"},
@@ -350,45 +350,45 @@ CASES = [
     _asks(
         "all-operations",
         validating(hook("allow")),
-        quiet(post(CONFIG_MAPS, _A)),
-        quiet(put(_OBJECT, config_map("a"))),
-        quiet(delete(_OBJECT)),
+        quiet(post(CONFIG_MAPS, A)),
+        quiet(put(OBJECT, config_map("a"))),
+        quiet(delete(OBJECT)),
     ),
     _asks(
         "some-operations",
         validating(hook("allow", rule("configmaps", "CREATE", "DELETE"))),
-        quiet(post(CONFIG_MAPS, _A)),
-        quiet(put(_OBJECT, config_map("a"))),
-        quiet(delete(_OBJECT)),
+        quiet(post(CONFIG_MAPS, A)),
+        quiet(put(OBJECT, config_map("a"))),
+        quiet(delete(OBJECT)),
     ),
     _asks(
         "not-when-reading",
         validating(hook("allow")),
-        quiet(post(CONFIG_MAPS, _A)),
-        quiet(get(_OBJECT)),
+        quiet(post(CONFIG_MAPS, A)),
+        quiet(get(OBJECT)),
         quiet(get(CONFIG_MAPS)),
     ),
     _asks(
         "unchanged-update",
         validating(hook("allow", rule("configmaps", "UPDATE"))),
-        quiet(post(CONFIG_MAPS, _A)),
-        quiet(patch(MERGE_PATCH, _OBJECT, {})),
+        quiet(post(CONFIG_MAPS, A)),
+        quiet(patch(MERGE_PATCH, OBJECT, {})),
     ),
     _asks("invalid-object", validating(hook("allow")), _quietly(post(CONFIG_MAPS, config_map("A_")))),
     _asks("invalid-object-mutating", mutating(hook("allow")), _quietly(post(CONFIG_MAPS, config_map("A_")))),
-    _asks("existing-object", validating(hook("allow")), quiet(post(CONFIG_MAPS, _A)), _quietly(post(CONFIG_MAPS, _A))),
+    _asks("existing-object", validating(hook("allow")), quiet(post(CONFIG_MAPS, A)), _quietly(post(CONFIG_MAPS, A))),
     _asks(
         "missing-object",
         validating(hook("allow")),
-        _quietly(delete(_OBJECT)),
-        _quietly(put(_OBJECT, _A)),
-        _quietly(patch(MERGE_PATCH, _OBJECT, {})),
+        _quietly(delete(OBJECT)),
+        _quietly(put(OBJECT, A)),
+        _quietly(patch(MERGE_PATCH, OBJECT, {})),
     ),
     _asks(
         "stale-update",
         validating(hook("allow", rule("configmaps", "UPDATE"))),
-        quiet(post(CONFIG_MAPS, _A)),
-        _quietly(put(_OBJECT, config_map("a", {}, resourceVersion="1"))),
+        quiet(post(CONFIG_MAPS, A)),
+        _quietly(put(OBJECT, config_map("a", {}, resourceVersion="1"))),
     ),
     _asks(
         "subresources-apart",
@@ -403,8 +403,8 @@ CASES = [
         quiet(patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}})),
         keep=("request.subResource", "request.operation"),
     ),
-    _asks("scope-of-clusters", validating(hook("allow", rule(scope="Cluster"))), quiet(post(CONFIG_MAPS, _A))),
-    _asks("scope-of-namespaces", validating(hook("allow", rule(scope="Namespaced"))), quiet(post(CONFIG_MAPS, _A))),
+    _asks("scope-of-clusters", validating(hook("allow", rule(scope="Cluster"))), quiet(post(CONFIG_MAPS, A))),
+    _asks("scope-of-namespaces", validating(hook("allow", rule(scope="Namespaced"))), quiet(post(CONFIG_MAPS, A))),
     _asks("other-group", validating(hook("allow", rule("deployments"))), quiet(post(DEPLOYMENTS, deployment("a")))),
     _asks(
         "equivalent-version",
@@ -445,13 +445,13 @@ CASES = [
         validating(hook("allow", objectSelector={"matchLabels": {"x": "1"}})),
         quiet(post(CONFIG_MAPS, config_map("a", labels={"x": "1"}))),
         quiet(post(CONFIG_MAPS, config_map("b"))),
-        quiet(patch(MERGE_PATCH, _OBJECT, {"metadata": {"labels": {"x": "2"}}})),
-        quiet(delete(_OBJECT)),
+        quiet(patch(MERGE_PATCH, OBJECT, {"metadata": {"labels": {"x": "2"}}})),
+        quiet(delete(OBJECT)),
     ),
     _asks(
         "namespace-selector",
         validating(hook("allow", namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "elsewhere"}})),
-        quiet(post(CONFIG_MAPS, _A)),
+        quiet(post(CONFIG_MAPS, A)),
     ),
     _asks(
         "namespace-itself",
@@ -463,17 +463,17 @@ CASES = [
         _asks(
             f"condition-{id}",
             validating(hook("deny", matchConditions=[{"name": "c", "expression": expression}])),
-            post(CONFIG_MAPS, _A, keep=_ANSWER),
+            post(CONFIG_MAPS, A, keep=ANSWER),
         )
         for id, expression in _MATCH.items()
     ),
-    _create(
+    created(
         "condition-error-ignored",
         *validating(
             hook("deny", failurePolicy="Ignore", matchConditions=[{"name": "c", "expression": _MATCH["error"]}])
         ),
     ),
-    _create(
+    created(
         "conditions-one-false-one-broken",
         *validating(
             hook(
@@ -482,7 +482,7 @@ CASES = [
             )
         ),
     ),
-    _create(
+    created(
         "conditions-all-true",
         *validating(
             hook("deny", matchConditions=[{"name": "c", "expression": "true"}, {"name": "d", "expression": "true"}])
@@ -493,7 +493,7 @@ CASES = [
         "mutating-in-turn",
         [
             *mutating(_label_hook("b"), _label_hook("a")),
-            post(CONFIG_MAPS, config_map("a", labels={"z": "0"}), keep=_ANSWER),
+            post(CONFIG_MAPS, config_map("a", labels={"z": "0"}), keep=ANSWER),
             Hooks(("path",)),
         ],
     ),
@@ -502,7 +502,7 @@ CASES = [
         [
             *mutating(_label_hook("second"), name="b"),
             *mutating(_label_hook("first"), name="a"),
-            post(CONFIG_MAPS, config_map("a"), keep=_ANSWER),
+            post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
             Hooks(("path",)),
         ],
     ),
@@ -519,7 +519,7 @@ CASES = [
         "mutating-stops-at-a-refusal",
         [
             *mutating(hook("deny"), _label_hook("late")),
-            post(CONFIG_MAPS, config_map("a"), keep=_ANSWER),
+            post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
             Hooks(("path",)),
         ],
     ),
@@ -534,7 +534,7 @@ CASES = [
         "reinvoked",
         [
             *mutating(_label_hook("first", reinvocationPolicy="IfNeeded"), _label_hook("second")),
-            post(CONFIG_MAPS, config_map("a"), keep=_ANSWER),
+            post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
             Hooks(("path", "request.object.metadata.labels")),
         ],
     ),
@@ -542,7 +542,7 @@ CASES = [
         "not-reinvoked-when-nothing-changed",
         [
             *mutating(_label_hook("first", reinvocationPolicy="IfNeeded"), hook("allow", name="second")),
-            post(CONFIG_MAPS, config_map("a"), keep=_ANSWER),
+            post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
             Hooks(("path",)),
         ],
     ),
@@ -564,7 +564,7 @@ CASES = [
     ),
     Case(
         "validated-after-mutating",
-        [*mutating(hook("patch-wrong-type")), post(CONFIG_MAPS, config_map("a"), keep=_ANSWER)],
+        [*mutating(hook("patch-wrong-type")), post(CONFIG_MAPS, config_map("a"), keep=ANSWER)],
     ),
     Case(
         "own-configurations-are-not-asked-about",
@@ -575,26 +575,26 @@ CASES = [
         ],
     ),
     # Dry run and side effects.
-    _create("dry-run", *validating(hook("allow")), query={"dryRun": "All"}),
-    _create("dry-run-on-dry-run", *validating(hook("allow", sideEffects="NoneOnDryRun")), query={"dryRun": "All"}),
-    _create("delete-denied", *validating(hook("deny", rule("configmaps", "DELETE"))), body=config_map("a")),
+    created("dry-run", *validating(hook("allow")), query={"dryRun": "All"}),
+    created("dry-run-on-dry-run", *validating(hook("allow", sideEffects="NoneOnDryRun")), query={"dryRun": "All"}),
+    created("delete-denied", *validating(hook("deny", rule("configmaps", "DELETE"))), body=config_map("a")),
     Case(
         "delete-is-denied",
         [
-            *prepared(CONFIG_MAPS, _A),
+            *prepared(CONFIG_MAPS, A),
             *validating(hook("deny", rule("configmaps", "DELETE"))),
-            delete(_OBJECT),
-            get(_OBJECT, keep=("metadata.deletionTimestamp",)),
+            delete(OBJECT),
+            get(OBJECT, keep=("metadata.deletionTimestamp",)),
             delete(CONFIG_MAPS, query={"labelSelector": "!x", "fieldSelector": "metadata.name=a"}),
         ],
     ),
     Case(
         "update-is-denied",
         [
-            *prepared(CONFIG_MAPS, _A),
+            *prepared(CONFIG_MAPS, A),
             *validating(hook("deny", rule("configmaps", "UPDATE"))),
-            put(_OBJECT, config_map("a"), keep=_ANSWER),
-            patch(MERGE_PATCH, _OBJECT, {"data": {"k": "w"}}, keep=_ANSWER),
+            put(OBJECT, config_map("a"), keep=ANSWER),
+            patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, keep=ANSWER),
         ],
     ),
     Case(
@@ -610,7 +610,7 @@ CASES = [
         [
             *validating(hook("deny")),
             quiet(delete(f"{_VALIDATING}/a-{{ns}}")),
-            post(CONFIG_MAPS, _A, until=lambda status, _: status == 201, keep=("kind",)),
+            post(CONFIG_MAPS, A, until=lambda status, _: status == 201, keep=("kind",)),
         ],
     ),
     # Configurations.

@@ -2,13 +2,17 @@
 
 import asyncio
 import base64
+import gc
+import warnings
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import orjson
 import pytest
 
 from app.kube.client import Client
+from app.kube.clock import SystemClock
 from app.kube.errors import ApiError, ServerError
 from app.kube.resources import (
     CONFIGMAPS,
@@ -17,6 +21,7 @@ from app.kube.resources import (
     VALIDATINGWEBHOOKCONFIGURATIONS,
 )
 from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.hookcalls import CallFailed
 
 Play = Callable[[Any], Any]
 CONFIG = {"metadata": {"name": "c"}, "data": {"a": "1"}}
@@ -156,3 +161,14 @@ def test_deletions_are_asked_about_with_the_old_object(play: Play) -> None:
         assert hook.asked[0]["oldObject"]["data"] == {"a": "1"}
 
     play(scenario)
+
+
+async def test_connections_to_webhooks_are_closed_with_the_server() -> None:
+    api = ApiServer(clock=SystemClock(), rng=Random(1))
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        with pytest.raises(CallFailed, match="connection refused"):
+            await api.webhooks.call("https://127.0.0.1:1/x", "", {}, 5)
+        await api.aclose()
+        gc.collect()
+    assert not [str(one.message) for one in seen]
