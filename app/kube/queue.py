@@ -175,6 +175,11 @@ class WorkQueue(Generic[K]):
         """Keys that are worked on now and since when (on the clock's monotonic scale)."""
         return dict(self._processing)
 
+    @property
+    def failing(self) -> dict[K, tuple[int, float]]:
+        """Keys whose last work failed: how often in a row, and when they are due again (monotonic; 0: now)."""
+        return {key: (failures, self._due.get(key, 0.0)) for key, failures in self._failures.items()}
+
     # ---- how
 
     def _push(self, key: K) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -57,6 +58,10 @@ def queue_lines(controllers: Iterable[Controller], now: float) -> list[str]:
             failures = queue.failures(key)
             note = f", failed {failures} times in a row before" if failures else ""
             lines.append(f"  {key}: worked on for {now - since:.1f} s{note}")
+        # Most of the time a key that fails waits for its next try.
+        waiting = ((times, due, key) for key, (times, due) in queue.failing.items() if key not in working)
+        for times, due, key in heapq.nlargest(_KEYS_SHOWN, waiting, key=lambda failing: failing[0]):
+            lines.append(f"  {key}: failed {times} times in a row, again in {max(0.0, due - now):.1f} s")
     return lines
 
 
