@@ -15,11 +15,11 @@ import orjson
 
 from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
-from app.kube.client import Client, PatchType
+from app.kube.client import Client, Decode, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
-from app.kube.objects import ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
+from app.kube.objects import Object, ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
@@ -31,8 +31,9 @@ from app.workloads.cloneset.refresh import PodRefresh
 
 logger = logging.getLogger(__name__)
 
-#: Requests of one CloneSet that are under way at once.
-AT_ONCE: Final = 48
+#: Requests of one CloneSet that are under way at once. API servers keep 25 connections to a webhook; each request
+#: beyond makes it open another for its review and close that again, and TLS handshakes cost more than reviews.
+AT_ONCE: Final = 24
 #: Tries of a write that met a newer Pod.
 ATTEMPTS: Final = 4
 CONFLICT_BACKOFF: Final = 0.01
@@ -40,6 +41,7 @@ CONFLICT_BACKOFF: Final = 0.01
 SHOWN: Final = 200
 
 T = TypeVar("T")
+Answer = TypeVar("Answer", bound=Object)
 _RESOURCE = CLONE_SET.resource()
 
 
@@ -204,8 +206,13 @@ class Writer:
 
     # ---- changing Pods
 
-    async def patch_pod(self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str = "") -> Pod:
-        """One strategic merge patch; the Pod as it is then. Raises PodGoneError."""
+    async def patch_pod(self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str = "") -> None:
+        """One strategic merge patch. Raises PodGoneError."""
+        await self._patch(owner_uid, pod, body, subresource, _decode_written)
+
+    async def _patch(
+        self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str, decode: Decode[Answer]
+    ) -> Answer:
         try:
             written = await self._client.patch(
                 PODS,
@@ -214,12 +221,12 @@ class Writer:
                 pod.metadata.namespace,
                 kind=PatchType.STRATEGIC,
                 subresource=subresource,
-                decode=decode_pod,
+                decode=decode,
             )
         except NotFound:
             raise PodGoneError(pod.metadata.name) from None
         self.versions.expect(written.metadata)
-        self.written.setdefault(owner_uid, set()).add(written.metadata.uid)
+        self.written.setdefault(owner_uid, set()).add(written.metadata.uid or "")
         return written
 
     async def refresh(self, owner_uid: str, pod: Pod, step: PodRefresh) -> None:
@@ -227,7 +234,7 @@ class Writer:
         if step.status is not None:
             await self.patch_pod(owner_uid, pod, step.status, "status")
         if step.patch is not None:
-            pod = await self.patch_pod(owner_uid, pod, step.patch)
+            await self.patch_pod(owner_uid, pod, step.patch)
         if step.resize is not None:
             await self.patch_pod(owner_uid, pod, step.resize, "resize")
 
@@ -280,7 +287,7 @@ class Writer:
                 return 0.0
             unready = unready_patch(found, spec, self._clock.now())
             if unready is not None:
-                found = await self.patch_pod(owner_uid, found, unready, "status")
+                found = await self._patch(owner_uid, found, unready, "status", decode_pod)
             now = self._clock.now()
             state_labels, annotations = state_members(LifecycleState.UPDATING, now)
             begun = start(
@@ -291,7 +298,7 @@ class Writer:
                 annotations=annotations,
                 resize_subresource=self.resize_subresource,
             )
-            found = await self.patch_pod(owner_uid, found, begun.patch)
+            await self.patch_pod(owner_uid, found, begun.patch)
             if begun.resize is not None:
                 await self.patch_pod(owner_uid, found, begun.resize, "resize")
             return float(begun.delay)
