@@ -45,7 +45,7 @@ GATES: Final[Mapping[str, Gate]] = {
     # Ours: OpenKruise replaces as many Pods as the surge has.
     "CloneSetInPlaceSurge": _alpha("with maxSurge a CloneSet updates in place and takes the surge away again"),
     "CloneSetPartitionRollback": _alpha("raising a partition takes updated Pods back"),
-    "CloneSetEventHandlerOptimization": _alpha("fewer Pod updates wake a CloneSet"),
+    "CloneSetEventHandlerOptimization": _alpha("accepted; events of Pods are coalesced in any case"),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),
     # D-15: on by default here, for who writes the label means it.
     "ResourcesDeletionProtection": _beta("the label policy.kruise.io/delete-protection is obeyed"),

@@ -327,6 +327,8 @@ def cloneset_gates(gates: FeatureGates) -> Gates:
         budget=gates.enabled("PodUnavailableBudgetUpdateGate"),
         env_from_metadata=gates.enabled("InPlaceUpdateEnvFromMetadata"),
         vertical_scaling=gates.enabled("InPlaceWorkloadVerticalScaling"),
+        # CS-138
+        pre_download=gates.enabled("PreDownloadImageForInPlaceUpdate") and gates.enabled("KruiseDaemon"),
         in_place_surge=gates.enabled("CloneSetInPlaceSurge"),
     )
 

@@ -82,6 +82,8 @@ class Memory:
     #: The limit that was told last, and when (B-14).
     limited_to: int | None = None
     limited_at: float = 0.0
+    #: The update revision, and what was done for it about images to be pulled ahead (CS-140).
+    pulls: tuple[str, str] = ("", "")
     #: The status as we wrote it last, which the cache may not show yet.
     status: Mapping[str, Any] = field(default_factory=dict)
     status_version: str = ""

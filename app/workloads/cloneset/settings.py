@@ -39,6 +39,8 @@ class Gates:
     budget: bool = False
     env_from_metadata: bool = True
     vertical_scaling: bool = False
+    #: Images are pulled ahead of an update in place, by ImagePullJobs.
+    pre_download: bool = False
     #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
     in_place_surge: bool = False
 
