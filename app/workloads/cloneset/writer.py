@@ -31,9 +31,11 @@ from app.workloads.cloneset.refresh import PodRefresh
 
 logger = logging.getLogger(__name__)
 
-#: Requests of one CloneSet that are under way at once. API servers keep 25 connections to a webhook; each request
-#: beyond makes it open another for its review and close that again, and TLS handshakes cost more than reviews.
-AT_ONCE: Final = 24
+#: Requests of one CloneSet that are under way at once.
+AT_ONCE: Final = 48
+#: Creations of Pods among them. API servers keep 25 connections to a webhook; each request beyond makes it open another
+#: for its review and close that again, and TLS handshakes cost more than reviews.
+CREATED_AT_ONCE: Final = 24
 #: Tries of a write that met a newer Pod.
 ATTEMPTS: Final = 4
 CONFLICT_BACKOFF: Final = 0.01
@@ -93,7 +95,8 @@ class Writer:
         while rest and not failures:
             batch, rest = rest[:size], rest[size:]
             outcomes = await _side_by_side(
-                self._create(owner, maker, instance, claims.get(instance, ())) for maker, instance in batch
+                (self._create(owner, maker, instance, claims.get(instance, ())) for maker, instance in batch),
+                CREATED_AT_ONCE,
             )
             for (_, instance), failure in zip(batch, outcomes, strict=True):
                 if failure is None:
@@ -330,9 +333,9 @@ class Writer:
             self.versions.forget(uid)
 
 
-async def _side_by_side(work: Iterable[Awaitable[T]]) -> list[T]:
+async def _side_by_side(work: Iterable[Awaitable[T]], at_once: int = AT_ONCE) -> list[T]:
     """The results in order, of so many at once at most."""
-    limit = asyncio.Semaphore(AT_ONCE)
+    limit = asyncio.Semaphore(at_once)
 
     async def limited(one: Awaitable[T]) -> T:
         async with limit:
