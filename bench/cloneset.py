@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -19,13 +18,10 @@ from typing import Any
 
 from app.api.cloneset import CLONE_SET
 from app.kube.client import Client
-from app.kube.clock import SystemClock
-from app.kube.config import load_config
-from app.kube.resources import PODS, REPLICASETS, SERVICEACCOUNTS, Resource
-from app.kube.transport import AiohttpTransport
-from bench.simulated_nodes import cpu_seconds
+from app.kube.resources import PODS, REPLICASETS, Resource
+from bench.simulated_nodes import cpu_seconds, nodes, replica_set, user
 from tests.cluster.controlplane import ControlPlane
-from tests.scenarios.world import manager, running
+from tests.scenarios.world import manager
 
 CLONESETS = CLONE_SET.resource()
 #: Requests per Pod that cannot be avoided, on paper.
@@ -98,44 +94,43 @@ async def step(meter: Meter, client: Client, resource: Resource, name: str, chan
     return seconds
 
 
-def objects(kind: str, name: str) -> dict[str, Any]:
-    labels = {"app": name}
-    containers = [{"name": "main", "image": "nginx:1"}]
-    template = {"metadata": {"labels": labels}, "spec": {"terminationGracePeriodSeconds": 1, "containers": containers}}
-    spec: dict[str, Any] = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
-    if kind == "CloneSet":
-        rolling = {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": "20%", "partition": 0, "maxSurge": 0}
-        spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
-    return {"metadata": {"name": name}, "spec": spec}
+def clone_set(name: str) -> dict[str, Any]:
+    """The same as a CloneSet that is updated in place."""
+    body = replica_set(name)
+    rolling = {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": "20%", "partition": 0, "maxSurge": 0}
+    body["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
+    return {"apiVersion": CLONESETS.api_version, "kind": "CloneSet", **body}
 
 
 async def measure(kubeconfig: str, processes: dict[str, int], pods: int) -> None:
-    transport = AiohttpTransport(await load_config(kubeconfig))
-    client = Client(transport, SystemClock())
-    while True:  # without its service account a namespace takes no Pods
-        if (await client.list(SERVICEACCOUNTS, "default")).items:
-            break
-        await asyncio.sleep(0.1)
-    meter = Meter(client, processes)
-    step.size = pods  # type: ignore[attr-defined]
-    await client.create(REPLICASETS, objects("ReplicaSet", "native"), "default")
-    await client.create(
-        CLONESETS, {"apiVersion": CLONESETS.api_version, "kind": "CloneSet", **objects("CloneSet", "clone")}, "default"
-    )
-    print("| what | seconds | writes per Pod | webhook calls per Pod | CPU ms per Pod | of these, per Pod |")
-    print("|---|---|---|---|---|---|")
-    native_out = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": pods}}, pods, "scale out")
-    native_in = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": 0}}, 0, "scale in")
-    out = await step(meter, client, CLONESETS, "clone", {"spec": {"replicas": pods}}, pods, "scale out")
-    containers = {"containers": [{"name": "main", "image": "nginx:2"}]}
-    change = {"spec": {"template": {"spec": containers}}}
-    in_place = await step(meter, client, CLONESETS, "clone", change, pods, "in place")
-    back = await step(meter, client, CLONESETS, "clone", {"spec": {"replicas": 0}}, 0, "scale in")
+    async with user(kubeconfig) as client:
+        meter = Meter(client, processes)
+        step.size = pods  # type: ignore[attr-defined]
+        await client.create(REPLICASETS, replica_set("native"), "default")
+        await client.create(CLONESETS, clone_set("clone"), "default")
+        await idle(meter)
+        print("| what | seconds | writes per Pod | webhook calls per Pod | CPU ms per Pod | of these, per Pod |")
+        print("|---|---|---|---|---|---|")
+        native_out = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": pods}}, pods, "scale out")
+        native_in = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": 0}}, 0, "scale in")
+        out = await step(meter, client, CLONESETS, "clone", {"spec": {"replicas": pods}}, pods, "scale out")
+        containers = {"containers": [{"name": "main", "image": "nginx:2"}]}
+        change = {"spec": {"template": {"spec": containers}}}
+        in_place = await step(meter, client, CLONESETS, "clone", change, pods, "in place")
+        back = await step(meter, client, CLONESETS, "clone", {"spec": {"replicas": 0}}, 0, "scale in")
     ratios = (out / native_out, in_place / native_out, back / native_in)
     print("\nscale out {:.2f} ×, in place {:.2f} × the native scale out, scale in {:.2f} ×".format(*ratios))
     for what, minimum in MINIMUM.items():
         print(f"least on paper, {what}: {minimum}")
-    await transport.close()
+
+
+async def idle(meter: Meter, seconds: float = 5.0) -> None:
+    """What processes use of a second in which nothing happens: it is part of what follows, by its length."""
+    before = await meter.read()
+    await asyncio.sleep(seconds)
+    after = await meter.read()
+    used = ", ".join(f"{name} {(after[2][name] - before[2][name]) / seconds * 1e3:.1f} ms" for name in after[2])
+    print(f"CPU per idle second: {used}\n", flush=True)
 
 
 def main() -> None:
@@ -143,18 +138,14 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=1000)
     options = parser.parse_args()
     limits = ["--kube-api-qps=1000", "--kube-api-burst=2000"]
-    with ControlPlane(controller_manager_args=limits) as control_plane, tempfile.TemporaryDirectory() as folder:
-        kubeconfig = str(control_plane.kubeconfig)
-        nodes = ["app.sandbox.nodes", "--kubeconfig", kubeconfig, "--nodes", "3", "--bind"]
-        log = Path(folder) / "nodes.log"
-        with running(nodes, log) as kubelets:
-            while "are Ready" not in log.read_text():
-                if kubelets.poll() is not None:
-                    sys.exit(log.read_text())
-                time.sleep(0.1)
-            flags = ["--rest-config-qps=1000", "--rest-config-burst=2000", "--webhook-processes=0"]
-            with manager(control_plane, Path(folder) / "manager", *flags) as addresses:
-                asyncio.run(measure(kubeconfig, {"manager": int(addresses["pid"])}, options.pods))
+    flags = ["--rest-config-qps=1000", "--rest-config-burst=2000", "--webhook-processes=0"]
+    with (
+        ControlPlane(controller_manager_args=limits) as control_plane,
+        tempfile.TemporaryDirectory() as folder,
+        nodes(control_plane, Path(folder)),
+        manager(control_plane, Path(folder) / "manager", *flags) as addresses,
+    ):
+        asyncio.run(measure(str(control_plane.kubeconfig), {"manager": int(addresses["pid"])}, options.pods))
 
 
 if __name__ == "__main__":

@@ -9,10 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 from app.kube.client import Client
 from app.kube.clock import SystemClock
@@ -22,7 +26,6 @@ from app.kube.transport import AiohttpTransport
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import running
 
-LABELS = {"app": "big"}
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -30,6 +33,43 @@ def cpu_seconds(process: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@contextmanager
+def nodes(control_plane: ControlPlane, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Simulated nodes that bind Pods and run them, ready; ``folder`` takes their log."""
+    arguments = ["app.sandbox.nodes", "--kubeconfig", str(control_plane.kubeconfig), "--nodes", "3", "--bind"]
+    log = folder / "nodes.log"
+    with running(arguments, log) as process:
+        while "are Ready" not in log.read_text():
+            if process.poll() is not None:
+                sys.exit(log.read_text())
+            time.sleep(0.1)
+        yield process
+
+
+@asynccontextmanager
+async def user(kubeconfig: str) -> AsyncIterator[Client]:
+    """A client of an API server whose default namespace takes Pods."""
+    transport = AiohttpTransport(await load_config(kubeconfig))
+    client = Client(transport, SystemClock())
+    while True:  # without its service account a namespace takes no Pods
+        if (await client.list(SERVICEACCOUNTS, "default")).items:
+            break
+        await asyncio.sleep(0.1)
+    try:
+        yield client
+    finally:
+        await transport.close()
+
+
+def replica_set(name: str) -> dict[str, Any]:
+    """A ReplicaSet of no Pods yet, whose Pods end at once."""
+    labels = {"app": name}
+    containers = [{"name": "main", "image": "nginx:1"}]
+    template = {"metadata": {"labels": labels}, "spec": {"terminationGracePeriodSeconds": 1, "containers": containers}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 async def scale(client: Client, pods: int) -> float:
@@ -48,23 +88,14 @@ async def scale(client: Client, pods: int) -> float:
 
 
 async def measure(kubeconfig: str, process: int, pods: int, rounds: int) -> None:
-    transport = AiohttpTransport(await load_config(kubeconfig))
-    client = Client(transport, SystemClock())
-    while True:  # without its service account a namespace takes no Pods
-        if (await client.list(SERVICEACCOUNTS, "default")).items:
-            break
-        await asyncio.sleep(0.1)
-    containers = [{"name": "main", "image": "nginx:1"}]
-    template = {"metadata": {"labels": LABELS}, "spec": {"terminationGracePeriodSeconds": 1, "containers": containers}}
-    spec = {"replicas": 0, "selector": {"matchLabels": LABELS}, "template": template}
-    await client.create(REPLICASETS, {"metadata": {"name": "big"}, "spec": spec}, "default")
-    print("| ReplicaSet | seconds | CPU of the nodes' process | per Pod |\n|---|---|---|---|")
-    for target in (pods, 0) * rounds:
-        before = cpu_seconds(process)
-        seconds = await scale(client, target)
-        cpu = cpu_seconds(process) - before
-        print(f"| to {target} | {seconds:.1f} | {cpu:.2f} s | {cpu / pods * 1e3:.2f} ms |", flush=True)
-    await transport.close()
+    async with user(kubeconfig) as client:
+        await client.create(REPLICASETS, replica_set("big"), "default")
+        print("| ReplicaSet | seconds | CPU of the nodes' process | per Pod |\n|---|---|---|---|")
+        for target in (pods, 0) * rounds:
+            before = cpu_seconds(process)
+            seconds = await scale(client, target)
+            cpu = cpu_seconds(process) - before
+            print(f"| to {target} | {seconds:.1f} | {cpu:.2f} s | {cpu / pods * 1e3:.2f} ms |", flush=True)
 
 
 def main() -> None:
@@ -73,16 +104,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
     limits = ["--kube-api-qps=1000", "--kube-api-burst=2000"]
-    with ControlPlane(controller_manager_args=limits) as control_plane, tempfile.TemporaryDirectory() as folder:
-        kubeconfig = str(control_plane.kubeconfig)
-        arguments = ["app.sandbox.nodes", "--kubeconfig", kubeconfig, "--nodes", "3", "--bind"]
-        log = Path(folder) / "nodes.log"
-        with running(arguments, log) as process:
-            while "are Ready" not in log.read_text():
-                if process.poll() is not None:
-                    sys.exit(log.read_text())
-                time.sleep(0.1)
-            asyncio.run(measure(kubeconfig, process.pid, options.pods, options.rounds))
+    with (
+        ControlPlane(controller_manager_args=limits) as control_plane,
+        tempfile.TemporaryDirectory() as folder,
+        nodes(control_plane, Path(folder)) as process,
+    ):
+        asyncio.run(measure(str(control_plane.kubeconfig), process.pid, options.pods, options.rounds))
 
 
 if __name__ == "__main__":

@@ -58,9 +58,9 @@ class SystemClock:
 
 def rfc3339(moment: datetime) -> str:
     """``metav1.Time`` as Kubernetes writes it: whole seconds, ``2026-01-02T03:04:05Z``."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def rfc3339_micro(moment: datetime) -> str:
     """``metav1.MicroTime`` as Kubernetes writes it: six digits of a second (Lease, Event.eventTime)."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -42,14 +42,12 @@ GATES: Final[Mapping[str, Gate]] = {
     "CloneSetStrictValidation": _alpha("CloneSets that OpenKruise admits with surely unmeant values are refused"),
     "CloneSetShortHash": _alpha("the label controller-revision-hash holds the bare hash"),
     "KruisePodReadinessGate": _alpha("the readiness gate KruisePodReady goes into every new Pod"),
-    "PreDownloadImageForInPlaceUpdate": _alpha(
-        "images are pulled before a CloneSet or StatefulSet updates in place", acts=False
-    ),
+    "PreDownloadImageForInPlaceUpdate": _alpha("images are pulled before a CloneSet updates in place"),
     "PreDownloadImageForDaemonSetUpdate": _alpha("images are pulled before a DaemonSet updates", acts=False),
     # Ours: OpenKruise replaces as many Pods as the surge has.
     "CloneSetInPlaceSurge": _alpha("with maxSurge a CloneSet updates in place and takes the surge away again"),
     "CloneSetPartitionRollback": _alpha("raising a partition takes updated Pods back"),
-    "CloneSetEventHandlerOptimization": _alpha("fewer Pod updates wake a CloneSet", acts=False),
+    "CloneSetEventHandlerOptimization": _alpha("events of Pods are coalesced in any case", acts=False),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),
     # D-15: on by default here, for who writes the label means it.
     "ResourcesDeletionProtection": _beta("the label policy.kruise.io/delete-protection is obeyed"),

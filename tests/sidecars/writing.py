@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from app.api import structural
-from app.api.conversion import convert
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
-from app.kube.admission import (
-    Denied,
-    GroupVersionKind,
-    GroupVersionResource,
-    Operation,
-    Patched,
-    Review,
-)
+from app.kube.admission import Review
 from app.kube.objects import ControllerRevision, ObjectMeta
-from app.kube.patches import apply
 from app.sidecars.sidecarset.admission import VALIDATE, handlers, read
 from app.sidecars.sidecarset.admission_lookups import StandaloneLookups
-
-Json = dict[str, Any]
-ALPHA = "apps.kruise.io/v1alpha1"
-BETA = "apps.kruise.io/v1beta1"
+from tests.admission import writing
+from tests.admission.writing import BETA, Json, review_of
 
 
 def sidecar_set(name: str = "s", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
@@ -45,16 +31,7 @@ def sidecar_set(name: str = "s", *, version: str = BETA, metadata: Json | None =
 
 def review(obj: Json, old: Json | None = None) -> Review:
     """The review an API server would send about this write."""
-    version = obj["apiVersion"].rpartition("/")[2]
-    return Review(
-        uid="uid",
-        operation=Operation.CREATE if old is None else Operation.UPDATE,
-        kind=GroupVersionKind("apps.kruise.io", version, "SidecarSet"),
-        resource=GroupVersionResource("apps.kruise.io", version, "sidecarsets"),
-        name=obj["metadata"].get("name", ""),
-        object=obj,
-        old_object=old,
-    )
+    return review_of(SIDECAR_SET, obj, old)
 
 
 def revision(name: str, of: str, custom_version: str = "", number: int = 1) -> ControllerRevision:
@@ -103,25 +80,8 @@ class Lookups(StandaloneLookups):
         return self.template
 
 
-@dataclass
-class Written:
-    """What came of a write: the object as it would be stored in the version it was written in, or the refusal."""
-
-    obj: Json | None
-    message: str = ""
-    code: int = 0
-    warnings: tuple[str, ...] = ()
-    rules: set[str] = field(default_factory=set)
-
-    def stored(self) -> Json:
-        """As it is kept: in v1beta1."""
-        assert self.obj is not None, self.message
-        return self.obj if self.obj["apiVersion"] == BETA else convert(self.obj, BETA)
-
-    def seen(self, version: str) -> Json:
-        """As it is read in a version."""
-        stored = self.stored()
-        return stored if version == BETA else convert(stored, version)
+class Written(writing.Written):
+    """What came of a write; readable as a SidecarSet."""
 
     def model(self) -> SidecarSet:
         return read(self.stored())
@@ -129,23 +89,7 @@ class Written:
 
 def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> Written:
     """Create ``obj``, or update ``old`` to it, in the version it is written in."""
-    version = SIDECAR_SET.version(obj["apiVersion"])
-    assert version is not None
-    obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))
-    mutating, validating = handlers(lookups or Lookups())
-    mutated = mutating.decide(review(obj, old))
-    if isinstance(mutated, Denied):
-        return Written(None, mutated.message, mutated.code)
-    rules = set()
-    if isinstance(mutated, Patched):
-        obj = apply(mutated.operations, obj)
-        rules = {operation.rule for operation in mutated.operations}
-    if message := structural.invalid_message(SIDECAR_SET, version, obj):
-        return Written(None, message, 422)
-    decision = asyncio.run(validating.decide(review(obj, old)))  # type: ignore[arg-type]
-    if isinstance(decision, Denied):
-        return Written(None, decision.message, decision.code)
-    return Written(obj, warnings=decision.warnings, rules=rules)
+    return Written(**vars(writing.written(SIDECAR_SET, handlers(lookups or Lookups()), obj, old)))
 
 
 def prefixed(message: str) -> str:

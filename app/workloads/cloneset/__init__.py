@@ -7,6 +7,7 @@
 | `pods` | what the plan knows of one Pod, worked out once per resourceVersion |
 | `scale`, `update` | which Pods are created, deleted, refreshed and updated now |
 | `status`, `progress` | the numbers and conditions people read |
-| `reconcile` | the shell: reads caches, asks the above, writes |
+| `reconcile` | the shell: reads caches, asks the above |
+| `scaling`, `updating`, `pulling`, `reporting`, `writer` | carrying out what came of it |
 | `controller` | the table: what is watched, how that maps to keys, what may be written |
 """

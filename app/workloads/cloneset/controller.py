@@ -49,6 +49,8 @@ PERMISSIONS: Final = (
     PolicyRule(("update",), ("",), ("pods/finalizers",)),
     PolicyRule(("create", "delete", "get", "list", "patch", "watch"), ("apps",), ("controllerrevisions",)),
     PolicyRule(("create", "patch"), ("",), ("events",)),
+    # CS-139, CS-141
+    PolicyRule(("create", "delete", "list"), (names.APPS_GROUP,), ("imagepulljobs",)),
     # CS-114
     PolicyRule(("list",), ("",), ("nodes",)),
 )

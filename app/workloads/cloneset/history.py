@@ -151,6 +151,14 @@ class History:
                 logger.debug("CloneSet %s/%s: revision %s is gone already", namespace, owner.name, revision.name)
             self._known.wrote(owner.metadata.uid, revision.uid, None)
 
+    async def label(self, owner: CloneSet, revision: Revision, labels: Mapping[str, str]) -> None:
+        """Put labels on a revision."""
+        body = {"metadata": {"uid": revision.uid, "labels": dict(labels)}}
+        written = await self._client.patch(
+            CONTROLLERREVISIONS, revision.name, body, owner.metadata.namespace, decode=decode_controller_revision
+        )
+        self._known.wrote(owner.metadata.uid, revision.uid, written)
+
     async def _existing(self, owner: CloneSet, name: str) -> Revision:
         stored = await self._client.get(
             CONTROLLERREVISIONS, name, owner.metadata.namespace, decode=decode_controller_revision

@@ -84,6 +84,8 @@ class Memory:
     limited_at: float = 0.0
     #: Why Pods were replaced though they should be updated in place, as it was told last (B-22).
     replaced_for: str = ""
+    #: The update revision, and what was done for it about images to be pulled ahead (CS-140).
+    pulls: tuple[str, str] = ("", "")
     #: The status as we wrote it last, which the cache may not show yet.
     status: Mapping[str, Any] = field(default_factory=dict)
     status_version: str = ""

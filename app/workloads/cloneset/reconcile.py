@@ -8,9 +8,9 @@ from random import Random
 from typing import Any, Final
 
 from app.api.cloneset import CLONE_SET, CloneSet
-from app.kube.client import Client, PatchType
+from app.kube.client import Client
 from app.kube.controller import Result
-from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.errors import Conflict, NotFound
 from app.kube.events import EventRecorder
 from app.kube.expectations import ScaleAction, is_at_least
 from app.kube.objects import ControllerRevision, ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
@@ -23,17 +23,11 @@ from app.workloads.cloneset.history import OWNER, History
 from app.workloads.cloneset.memory import Caches, Memory, Metrics, NoMetrics, managing_reference
 from app.workloads.cloneset.orders import deletion_order, topology_keys
 from app.workloads.cloneset.plan import Survey, scale, survey
-from app.workloads.cloneset.progress import progress
+from app.workloads.cloneset.pulling import ImagePuller
+from app.workloads.cloneset.reporting import Reporter
 from app.workloads.cloneset.scaling import Instances, Outcome, Scaler
 from app.workloads.cloneset.settings import Gates
-from app.workloads.cloneset.status import (
-    FAILED_SCALE,
-    FAILED_UPDATE,
-    Revisions,
-    base_status,
-    status_patch,
-    with_failures,
-)
+from app.workloads.cloneset.status import Revisions
 from app.workloads.cloneset.updating import Updater
 from app.workloads.cloneset.view import View, view_of
 from app.workloads.cloneset.writer import Writer, observe_claim, outcomes
@@ -96,6 +90,8 @@ class CloneSetReconciler:
         self._history = History(client, caches.revisions)
         self._scaler = Scaler(self.writer, rng)
         self._updater = Updater(self.writer, client.clock, budget if budget is not None else NoBudget(), self._metrics)
+        self._puller = ImagePuller(client, self.writer, self._history)
+        self._reporter = Reporter(client, self._history)
         self._memories: dict[ObjectKey, Memory] = {}
         self._nodes: dict[str, Mapping[str, str]] = {}
         self._nodes_until = 0.0
@@ -242,13 +238,15 @@ class CloneSetReconciler:
             if not view.settings.reuse_claims and claims:
                 kept = await self._scaler.clean_up_claims(owner, instances)
                 instances = Instances(instances.active, [], kept)
+            if view.settings.gates.pre_download:
+                await self._puller.look(owner, memory, view, seen, current, ordered)
             scaling = await self._scale(owner, memory, view, seen, (current, update), instances)
             if not scaling.changed:
                 updating = await self._updater.carry_out(owner, memory, view, seen, (current, update), ordered)
         revisions = Revisions(current.name, update.name, collisions)
-        again = await self._report(owner, memory, view, seen, revisions, scaling, updating)
+        again = await self._reporter.report(owner, memory, view, seen, revisions, scaling, updating)
         if not owner.deleting:
-            await self._tidy(owner, memory, view, seen, (current, update), ordered)
+            await self._reporter.tidy(owner, memory, view, seen, (current, update), ordered)
         return self._result(seen, again, scaling, updating)
 
     async def _scale(
@@ -335,105 +333,7 @@ class CloneSetReconciler:
         ):
             self.writer.versions.forget(pod.metadata.uid)
 
-    # ---- reporting
-
-    async def _report(
-        self,
-        owner: CloneSet,
-        memory: Memory,
-        view: View,
-        seen: Survey,
-        revisions: Revisions,
-        scaling: Outcome,
-        updating: Outcome,
-    ) -> float:
-        """CS-58, CS-61, CS-148: write the status where it differs. Seconds until the deadline may have passed."""
-        present, now, settings = memory.present_status(owner), self._clock.now(), view.settings
-        wanted = base_status(
-            seen.counts,
-            revisions,
-            generation=owner.metadata.generation,
-            replicas=seen.limits.replicas,
-            partition=seen.limits.partition,
-            label_selector=view.selector_text,
-        )
-        failures = {
-            type_: outcome.message or None
-            for type_, outcome in ((FAILED_SCALE, scaling), (FAILED_UPDATE, updating))
-            if outcome.message is not None
-        }
-        conditions = with_failures(present.get("conditions") or [], failures, now)
-        judged = progress(
-            present,
-            wanted,
-            conditions,
-            replicas=seen.limits.replicas,
-            paused=settings.paused,
-            deadline=settings.progress_deadline,
-            now=now,
-        )
-        wanted["conditions"] = list(judged.conditions)
-        patch = status_patch(present, wanted)
-        if patch:
-            # The uid is a precondition: never the status of another set of the same name.
-            body = {"metadata": {"uid": memory.uid}, "status": patch}
-            try:
-                written = await self._client.patch(
-                    _CLONESETS,
-                    owner.name,
-                    body,
-                    owner.metadata.namespace,
-                    subresource="status",
-                    decode=_decode_written,
-                )
-            except NotFound:
-                return 0.0
-            memory.status, memory.status_version = wanted, written.metadata.resource_version
-        return judged.again_after
-
-    async def _tidy(
-        self,
-        owner: CloneSet,
-        memory: Memory,
-        view: View,
-        seen: Survey,
-        revisions: tuple[Revision, Revision],
-        ordered: list[Revision],
-    ) -> None:
-        """CS-62, CS-63: names of Pods that are gone, and revisions nobody needs. Failures are only logged."""
-        named = owner.spec.scale_strategy.pods_to_delete
-        try:
-            if named:
-                present = {pod.name for pod in seen.pods}
-                left = [name for name in named if name in present]
-                if len(left) < len(named):
-                    await self._truncate_pods_to_delete(owner, named, left)
-            if len(ordered) > view.settings.history_limit:
-                hashes = {pod.revision for pod in seen.pods}
-                in_use = {one.name for one in ordered if short_hash(one.name) in hashes}
-                in_use.update(one.name for one in revisions)
-                await self._history.truncate(owner, ordered, in_use, view.settings.history_limit)
-        except KubeError as error:
-            logger.info("CloneSet %s: tidying up failed: %s", memory.key, error)
-
-    async def _truncate_pods_to_delete(self, owner: CloneSet, named: list[str], left: list[str]) -> None:
-        path = "/spec/scaleStrategy/podsToDelete"
-        operations: list[dict[str, Any]] = [{"op": "test", "path": path, "value": named}]
-        if left:
-            operations.append({"op": "replace", "path": path, "value": left})
-        else:
-            operations.append({"op": "remove", "path": path})
-        try:
-            await self._client.patch(
-                _CLONESETS,
-                owner.name,
-                operations,
-                owner.metadata.namespace,
-                kind=PatchType.JSON,
-                decode=_decode_written,
-            )
-        except Conflict:
-            return
+    # ---- what else is read
 
     async def _node_labels(self) -> dict[str, Mapping[str, str]]:
         """CS-114: the labels of all nodes, read when they are needed."""

@@ -74,8 +74,9 @@ def plan_scale(
     may_revive: bool,
 ) -> ScalePlan:
     """CS-96 … CS-104. ``available``: how many Pods are available at ``now`` (POSIX seconds), marked ones included."""
-    marked = [pod for pod in pods if is_marked(pod)]
-    preparing = [pod for pod in pods if pod.preparing_delete]
+    # CS-194: where nobody leaves, that is known from the count.
+    marked = [pod for pod in pods if is_marked(pod)] if tally.marked or tally.preparing_delete else []
+    preparing = [pod for pod in pods if pod.preparing_delete] if tally.preparing_delete else []
     leaving = len(marked) + sum(1 for pod in preparing if not is_marked(pod))
     if may_revive and (revive := _revived(preparing, is_marked, tally, limits, difference, leaving)):
         return ScalePlan(revive=revive)

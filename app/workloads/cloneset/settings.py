@@ -41,6 +41,8 @@ class Gates:
     budget: bool = False
     env_from_metadata: bool = True
     vertical_scaling: bool = False
+    #: Images are pulled ahead of an update in place, by ImagePullJobs.
+    pre_download: bool = False
     #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
     in_place_surge: bool = False
 
@@ -55,6 +57,8 @@ class Gates:
             budget=enabled("PodUnavailableBudgetUpdateGate"),
             env_from_metadata=enabled("InPlaceUpdateEnvFromMetadata"),
             vertical_scaling=enabled("InPlaceWorkloadVerticalScaling"),
+            # CS-138
+            pre_download=enabled("PreDownloadImageForInPlaceUpdate") and enabled("KruiseDaemon"),
             in_place_surge=enabled("CloneSetInPlaceSurge"),
         )
 

@@ -15,11 +15,11 @@ import orjson
 
 from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
-from app.kube.client import Client, PatchType
+from app.kube.client import Client, Decode, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
-from app.kube.objects import ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
+from app.kube.objects import Object, ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 
 #: Requests of one CloneSet that are under way at once.
 AT_ONCE: Final = 48
+#: Creations of Pods among them. API servers keep 25 connections to a webhook; each request beyond makes it open another
+#: for its review and close that again, and TLS handshakes cost more than reviews.
+CREATED_AT_ONCE: Final = 24
 #: Tries of a write that met a newer Pod.
 ATTEMPTS: Final = 4
 CONFLICT_BACKOFF: Final = 0.01
@@ -40,6 +43,7 @@ CONFLICT_BACKOFF: Final = 0.01
 SHOWN: Final = 200
 
 T = TypeVar("T")
+Answer = TypeVar("Answer", bound=Object)
 _RESOURCE = CLONE_SET.resource()
 
 
@@ -91,7 +95,8 @@ class Writer:
         while rest and not failures:
             batch, rest = rest[:size], rest[size:]
             outcomes = await _side_by_side(
-                self._create(owner, maker, instance, claims.get(instance, ())) for maker, instance in batch
+                (self._create(owner, maker, instance, claims.get(instance, ())) for maker, instance in batch),
+                CREATED_AT_ONCE,
             )
             for (_, instance), failure in zip(batch, outcomes, strict=True):
                 if failure is None:
@@ -205,8 +210,13 @@ class Writer:
 
     # ---- changing Pods
 
-    async def patch_pod(self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str = "") -> Pod:
-        """One strategic merge patch; the Pod as it is then. Raises PodGoneError."""
+    async def patch_pod(self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str = "") -> None:
+        """One strategic merge patch. Raises PodGoneError."""
+        await self._patch(owner_uid, pod, body, subresource, _decode_written)
+
+    async def _patch(
+        self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str, decode: Decode[Answer]
+    ) -> Answer:
         try:
             written = await self._client.patch(
                 PODS,
@@ -215,12 +225,12 @@ class Writer:
                 pod.metadata.namespace,
                 kind=PatchType.STRATEGIC,
                 subresource=subresource,
-                decode=decode_pod,
+                decode=decode,
             )
         except NotFound:
             raise PodGoneError(pod.metadata.name) from None
         self.versions.expect(written.metadata)
-        self.written.setdefault(owner_uid, set()).add(written.metadata.uid)
+        self.written.setdefault(owner_uid, set()).add(written.metadata.uid or "")
         return written
 
     async def refresh(self, owner_uid: str, pod: Pod, step: PodRefresh) -> None:
@@ -228,7 +238,7 @@ class Writer:
         if step.status is not None:
             await self.patch_pod(owner_uid, pod, step.status, "status")
         if step.patch is not None:
-            pod = await self.patch_pod(owner_uid, pod, step.patch)
+            await self.patch_pod(owner_uid, pod, step.patch)
         if step.resize is not None:
             await self.patch_pod(owner_uid, pod, step.resize, "resize")
 
@@ -281,7 +291,7 @@ class Writer:
                 return 0.0
             unready = unready_patch(found, spec, self._clock.now())
             if unready is not None:
-                found = await self.patch_pod(owner_uid, found, unready, "status")
+                found = await self._patch(owner_uid, found, unready, "status", decode_pod)
             now = self._clock.now()
             state_labels, annotations = state_members(LifecycleState.UPDATING, now)
             begun = start(
@@ -292,7 +302,7 @@ class Writer:
                 annotations=annotations,
                 resize_subresource=self.resize_subresource,
             )
-            found = await self.patch_pod(owner_uid, found, begun.patch)
+            await self.patch_pod(owner_uid, found, begun.patch)
             if begun.resize is not None:
                 await self.patch_pod(owner_uid, found, begun.resize, "resize")
             return float(begun.delay)
@@ -324,9 +334,9 @@ class Writer:
             self.versions.forget(uid)
 
 
-async def _side_by_side(work: Iterable[Awaitable[T]]) -> list[T]:
+async def _side_by_side(work: Iterable[Awaitable[T]], at_once: int = AT_ONCE) -> list[T]:
     """The results in order, of so many at once at most."""
-    limit = asyncio.Semaphore(AT_ONCE)
+    limit = asyncio.Semaphore(at_once)
 
     async def limited(one: Awaitable[T]) -> T:
         async with limit:

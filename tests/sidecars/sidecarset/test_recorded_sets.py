@@ -8,8 +8,9 @@ import pytest
 
 from app.kube.admission import Allowed
 from app.sidecars.sidecarset.admission import mutate
+from tests.admission.writing import ALPHA, BETA
 from tests.sidecars.recorded_sets import INJECTIONS, NEVER_STORED, SETS, judged, read_alike
-from tests.sidecars.writing import ALPHA, BETA, Lookups, Written, prefixed, review, write
+from tests.sidecars.writing import Lookups, Written, prefixed, review, write
 
 
 def shown(written: Written) -> str:

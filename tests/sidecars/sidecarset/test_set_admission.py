@@ -14,7 +14,8 @@ from app.kube.clock import SystemClock
 from app.kube.patches import apply
 from app.sidecars.sidecarset.admission import MUTATE, VALIDATE, WEBHOOKS, handlers, mutate, validate
 from app.sidecars.sidecarset.selection import SETTLING, RecentSets, SidecarSetIndex
-from tests.sidecars.writing import ALPHA, BETA, Lookups, review, revision, sidecar_set, write
+from tests.admission.writing import ALPHA, BETA
+from tests.sidecars.writing import Lookups, review, revision, sidecar_set, write
 
 HASH = "kruise.io/sidecarset-hash"
 HASH_WITHOUT_IMAGE = "kruise.io/sidecarset-hash-without-image"

@@ -12,7 +12,8 @@ from app.kube.admission import Denied
 from app.kube.clock import SystemClock
 from app.sidecars.sidecarset.admission import handlers, read
 from app.sidecars.sidecarset.selection import RecentSets, SidecarSetIndex
-from tests.sidecars.writing import ALPHA, Lookups, review, sidecar_set, write
+from tests.admission.writing import ALPHA
+from tests.sidecars.writing import Lookups, review, sidecar_set, write
 
 
 def others(*sets: dict[str, Any]) -> Lookups:

@@ -13,7 +13,8 @@ from app.kube.admission import Allowed, Denied, Handler, Patched
 from app.kube.objects import ObjectMeta, OwnerReference, Pod
 from app.workloads.cloneset.admission import WEBHOOKS, handlers, mutate, validate
 from app.workloads.cloneset.stricter import GATE
-from tests.workloads.cloneset.writing import ALPHA, BETA, UID, Lookups, clone_set, refusal, review, rolling, write
+from tests.admission.writing import ALPHA, BETA
+from tests.workloads.cloneset.writing import UID, Lookups, clone_set, refusal, review, rolling, write
 
 Json = dict[str, Any]
 BOTH = pytest.mark.parametrize("version", [ALPHA, BETA])

@@ -10,8 +10,9 @@ from app.api.conversion import convert
 from app.kube.admission import Allowed, Patched
 from app.kube.patches import apply
 from app.workloads.cloneset.admission import mutate
+from tests.admission.writing import ALPHA, BETA, Written
 from tests.workloads.cloneset.recorded import CASES, IDS, comparable, judged, read_alike
-from tests.workloads.cloneset.writing import ALPHA, BETA, Lookups, Written, prefixed, review, write
+from tests.workloads.cloneset.writing import Lookups, prefixed, review, write
 
 
 def judged_alike(written: Written, ok: bool, message: str) -> None:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from app.api import structural
 from app.api.cloneset import CLONE_SET
-from app.api.conversion import convert
-from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
+from app.kube.admission import Review
 from app.kube.objects import Pod
-from app.kube.patches import apply
 from app.workloads.cloneset.admission import VALIDATE, handlers
 from app.workloads.cloneset.admission_lookups import StandaloneLookups
+from tests.admission.writing import ALPHA, BETA, Json, Written, review_of, written
 
-Json = dict[str, Any]
-ALPHA = "apps.kruise.io/v1alpha1"
-BETA = "apps.kruise.io/v1beta1"
 UID = "11111111-2222-3333-4444-555555555555"
 
 
@@ -46,17 +39,7 @@ def rolling(version: str = BETA, *, policy: str = "ReCreate", **fields: Any) -> 
 
 def review(obj: Json, old: Json | None = None) -> Review:
     """The review an API server would send about this write."""
-    version = obj["apiVersion"].rpartition("/")[2]
-    return Review(
-        uid="uid",
-        operation=Operation.CREATE if old is None else Operation.UPDATE,
-        kind=GroupVersionKind("apps.kruise.io", version, "CloneSet"),
-        resource=GroupVersionResource("apps.kruise.io", version, "clonesets"),
-        name=obj["metadata"].get("name", ""),
-        namespace=obj["metadata"].get("namespace", ""),
-        object=obj,
-        old_object=old,
-    )
+    return review_of(CLONE_SET, obj, old)
 
 
 class Lookups(StandaloneLookups):
@@ -79,44 +62,9 @@ class Lookups(StandaloneLookups):
         return self.template
 
 
-@dataclass
-class Written:
-    """What came of a write: the object as it would be stored in the version it was written in, or the refusal."""
-
-    obj: Json | None
-    message: str = ""
-    code: int = 0
-    warnings: tuple[str, ...] = ()
-    patched: bool = False
-
-    def stored(self) -> Json:
-        """As it is kept: in v1beta1."""
-        assert self.obj is not None, self.message
-        return self.obj if self.obj["apiVersion"] == BETA else convert(self.obj, BETA)
-
-    def seen(self, version: str) -> Json:
-        """As it is read in a version."""
-        stored = self.stored()
-        return stored if version == BETA else convert(stored, version)
-
-
 def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> Written:
     """Create ``obj``, or update ``old`` to it, in the version it is written in."""
-    version = CLONE_SET.version(obj["apiVersion"])
-    assert version is not None
-    obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))
-    mutating, validating = handlers(lookups or Lookups())
-    mutated = mutating.decide(review(obj, old))
-    if isinstance(mutated, Denied):
-        return Written(None, mutated.message, mutated.code)
-    if isinstance(mutated, Patched):
-        obj = apply(mutated.operations, obj)
-    if message := structural.invalid_message(CLONE_SET, version, obj):
-        return Written(None, message, 422)
-    decision = asyncio.run(validating.decide(review(obj, old)))  # type: ignore[arg-type]
-    if isinstance(decision, Denied):
-        return Written(None, decision.message, decision.code)
-    return Written(obj, warnings=decision.warnings, patched=isinstance(mutated, Patched))
+    return written(CLONE_SET, handlers(lookups or Lookups()), obj, old)
 
 
 def refusal(spec_or_obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> str:

@@ -1,0 +1,146 @@
+"""What a CloneSet's pass leaves behind: its status, and the tidying up (CS-58 … CS-63)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Final
+
+from app.api.cloneset import CLONE_SET, CloneSet
+from app.kube.client import Client, PatchType
+from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.objects import ObjectMeta, Struct, decoder
+from app.pods.revisions import Revision, short_hash
+from app.workloads.cloneset.history import History
+from app.workloads.cloneset.memory import Memory
+from app.workloads.cloneset.plan import Survey
+from app.workloads.cloneset.progress import progress
+from app.workloads.cloneset.scaling import Outcome
+from app.workloads.cloneset.status import (
+    FAILED_SCALE,
+    FAILED_UPDATE,
+    Revisions,
+    base_status,
+    status_patch,
+    with_failures,
+)
+from app.workloads.cloneset.view import View
+
+logger = logging.getLogger(__name__)
+
+_CLONESETS: Final = CLONE_SET.resource()
+
+
+class _Written(Struct, frozen=True):
+    """What is read of the answer to a write."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+_decode_written = decoder(_Written)
+
+
+class Reporter:
+    """Writes what a pass has found out."""
+
+    def __init__(self, client: Client, history: History) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._history = history
+
+    async def report(
+        self,
+        owner: CloneSet,
+        memory: Memory,
+        view: View,
+        seen: Survey,
+        revisions: Revisions,
+        scaling: Outcome,
+        updating: Outcome,
+    ) -> float:
+        """CS-58, CS-61, CS-148: write the status where it differs. Seconds until the deadline may have passed."""
+        present, now, settings = memory.present_status(owner), self._clock.now(), view.settings
+        wanted = base_status(
+            seen.counts,
+            revisions,
+            generation=owner.metadata.generation,
+            replicas=seen.limits.replicas,
+            partition=seen.limits.partition,
+            label_selector=view.selector_text,
+        )
+        failures = {
+            type_: outcome.message or None
+            for type_, outcome in ((FAILED_SCALE, scaling), (FAILED_UPDATE, updating))
+            if outcome.message is not None
+        }
+        conditions = with_failures(present.get("conditions") or [], failures, now)
+        judged = progress(
+            present,
+            wanted,
+            conditions,
+            replicas=seen.limits.replicas,
+            paused=settings.paused,
+            deadline=settings.progress_deadline,
+            now=now,
+        )
+        wanted["conditions"] = list(judged.conditions)
+        patch = status_patch(present, wanted)
+        if patch:
+            # The uid is a precondition: never the status of another set of the same name.
+            body = {"metadata": {"uid": memory.uid}, "status": patch}
+            try:
+                written = await self._client.patch(
+                    _CLONESETS,
+                    owner.name,
+                    body,
+                    owner.metadata.namespace,
+                    subresource="status",
+                    decode=_decode_written,
+                )
+            except NotFound:
+                return 0.0
+            memory.status, memory.status_version = wanted, written.metadata.resource_version
+        return judged.again_after
+
+    async def tidy(
+        self,
+        owner: CloneSet,
+        memory: Memory,
+        view: View,
+        seen: Survey,
+        revisions: tuple[Revision, Revision],
+        ordered: list[Revision],
+    ) -> None:
+        """CS-62, CS-63: names of Pods that are gone, and revisions nobody needs. Failures are only logged."""
+        named = owner.spec.scale_strategy.pods_to_delete
+        try:
+            if named:
+                present = {pod.name for pod in seen.pods}
+                left = [name for name in named if name in present]
+                if len(left) < len(named):
+                    await self._truncate_pods_to_delete(owner, named, left)
+            if len(ordered) > view.settings.history_limit:
+                hashes = {pod.revision for pod in seen.pods}
+                in_use = {one.name for one in ordered if short_hash(one.name) in hashes}
+                in_use.update(one.name for one in revisions)
+                await self._history.truncate(owner, ordered, in_use, view.settings.history_limit)
+        except KubeError as error:
+            logger.info("CloneSet %s: tidying up failed: %s", memory.key, error)
+
+    async def _truncate_pods_to_delete(self, owner: CloneSet, named: list[str], left: list[str]) -> None:
+        path = "/spec/scaleStrategy/podsToDelete"
+        operations: list[dict[str, Any]] = [{"op": "test", "path": path, "value": named}]
+        if left:
+            operations.append({"op": "replace", "path": path, "value": left})
+        else:
+            operations.append({"op": "remove", "path": path})
+        try:
+            await self._client.patch(
+                _CLONESETS,
+                owner.name,
+                operations,
+                owner.metadata.namespace,
+                kind=PatchType.JSON,
+                decode=_decode_written,
+            )
+        except Conflict:
+            return

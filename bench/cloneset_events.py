@@ -1,0 +1,137 @@
+"""What a CloneSet's passes and its Pods' events cost the controller: ``python -m bench.cloneset_events``.
+
+In process, with an API server that only notes what it is asked: CPU of this process, without decoding. Ready Pods of a
+CloneSet and Pods of others stand in the cache. Measured are a pass with nothing to do, an event of an own Pod with the
+pass that a burst of them brings (one per 50 ms, so 50 of 1,000 per second), an event of a Pod of others, and memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import time
+from statistics import median
+from typing import Any
+
+import orjson
+
+from app.kube.objects import decode_pod
+from app.kube.resources import ObjectKey
+from app.workloads.cloneset.reconcile import SPACING
+from bench.watch import resident_mib
+from tests.kube.podsample import pod_json
+from tests.workloads.cloneset.shell import Shell
+from tests.workloads.cloneset.writing import clone_set, rolling
+
+ROUNDS = 9
+#: Events per second of one CloneSet, and so in one pass.
+RATE = 1_000
+BURST = int(RATE * SPACING)
+READY = [
+    {"type": kind, "status": "True"} for kind in ("Ready", "ContainersReady", "KruisePodReady", "InPlaceUpdateReady")
+]
+KEY = ObjectKey("shop", "cs")
+
+
+async def cluster(own: int, others: int) -> tuple[Shell, list[dict[str, Any]]]:
+    """A settled CloneSet with so many Pods among so many others, and those Pods."""
+    shell = Shell()
+    shell.show(clone_set(replicas=own, updateStrategy=rolling(policy="InPlaceIfPossible"), metadata={"generation": 1}))
+    store = shell.caches.pods
+    for number in range(others):
+        store.put(decode_pod(pod_json(number, 1)))
+    for change, keys in (
+        (shell.caches.pods, shell.reconciler.of_pod),
+        (shell.caches.claims, shell.reconciler.of_claim),
+    ):
+        change.subscribe(keys)  # type: ignore[arg-type]
+    await shell.reconciler(KEY)
+    made = [(path, body) for method, path, body in shell.server.requests if method == "POST"]
+    pods = []
+    for number, (path, body) in enumerate(made):
+        body["metadata"] |= {
+            "uid": f"uid-{number}",
+            "resourceVersion": "1",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        }
+        if path.endswith("/controllerrevisions"):
+            shell.show({"kind": "ControllerRevision", **body})
+        elif path.endswith("/pods"):
+            body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "Normal"
+            body["spec"]["nodeName"] = "node"
+            body["status"] = {"phase": "Running", "conditions": READY}
+            pods.append(body)
+            shell.show({**body, "kind": "Pod"})
+    await shell.reconciler(KEY)
+    shell.server.requests.clear()
+    await shell.reconciler(KEY)
+    return shell, pods
+
+
+def changed(pods: list[dict[str, Any]], version: int) -> list[Any]:
+    """A burst of Pods whose readiness flips, decoded."""
+    status = "True" if version % 2 else "False"
+    for pod in pods:
+        pod["metadata"]["resourceVersion"] = str(version)
+        pod["status"]["conditions"] = [{"type": "Ready", "status": status}, *READY[1:]]
+    return [decode_pod(orjson.dumps(pod)) for pod in pods]
+
+
+async def measure(own: int, others: int) -> None:
+    shell, pods = await cluster(own, others)
+    requests = len(shell.server.requests)
+    idle = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        for _ in range(20):
+            await shell.reconciler(KEY)
+        idle.append((time.process_time() - began) / 20)
+    requests = len(shell.server.requests) - requests
+    events, elsewhere = [], []
+    for turn in range(2, ROUNDS + 2):
+        burst = changed(pods[:BURST], turn)
+        began = time.process_time()
+        for pod in burst:
+            shell.caches.pods.put(pod)
+        await shell.reconciler(KEY)
+        events.append((time.process_time() - began) / len(burst))
+        burst = [decode_pod(pod_json(number, turn)) for number in range(min(others, BURST))]
+        began = time.process_time()
+        for pod in burst:
+            shell.caches.pods.put(pod)
+        elsewhere.append((time.process_time() - began) / max(1, len(burst)))
+    print(
+        f"| {own:,} | {others:,} | {median(idle) * 1e3:.2f} ms, {requests} requests | {median(events) * 1e6:.0f} µs"
+        f" | {median(elsewhere) * 1e6:.0f} µs |",
+        flush=True,
+    )
+
+
+async def memory(pods: int) -> None:
+    """What so many own Pods take, all that is remembered of them included."""
+    gc.collect()
+    before = resident_mib()
+    shell, made = await cluster(pods, 0)
+    shell.server.requests.clear()
+    made.clear()
+    gc.collect()
+    print(f"\n{pods:,} Pods of one CloneSet: {resident_mib() - before:.0f} MiB more, {resident_mib():.0f} in all")
+    assert len(shell.caches.pods) == pods
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", type=int, default=0, help="measure the memory of so many Pods instead")
+    options = parser.parse_args()
+    if options.memory:
+        asyncio.run(memory(options.memory))
+        return
+    print("| own Pods | of others | pass with nothing to do | event of an own Pod | of a Pod of others |")
+    print("|---|---|---|---|---|")
+    for own, others in ((100, 1_000), (1_000, 1_000), (1_000, 20_000), (2_000, 1_000)):
+        asyncio.run(measure(own, others))
+
+
+if __name__ == "__main__":
+    main()

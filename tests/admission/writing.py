@@ -1,0 +1,81 @@
+"""Writing objects without a cluster: what an API server does with a kind's schema, and its two webhooks in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.api import structural
+from app.api.conversion import convert
+from app.api.kind import KindDefinition
+from app.kube.admission import (
+    Denied,
+    GroupVersionKind,
+    GroupVersionResource,
+    Handler,
+    Operation,
+    Patched,
+    Review,
+)
+from app.kube.patches import apply
+
+Json = dict[str, Any]
+ALPHA = "apps.kruise.io/v1alpha1"
+BETA = "apps.kruise.io/v1beta1"
+
+
+@dataclass
+class Written:
+    """What came of a write: the object as it would be stored in the version it was written in, or the refusal."""
+
+    obj: Json | None
+    message: str = ""
+    code: int = 0
+    warnings: tuple[str, ...] = ()
+
+    def stored(self) -> Json:
+        """As it is kept: in v1beta1."""
+        assert self.obj is not None, self.message
+        return self.obj if self.obj["apiVersion"] == BETA else convert(self.obj, BETA)
+
+    def seen(self, version: str) -> Json:
+        """As it is read in a version."""
+        stored = self.stored()
+        return stored if version == BETA else convert(stored, version)
+
+
+def review_of(kind: KindDefinition, obj: Json, old: Json | None = None) -> Review:
+    """The review an API server would send about this write."""
+    resource = kind.resource()
+    version = obj["apiVersion"].rpartition("/")[2]
+    return Review(
+        uid="uid",
+        operation=Operation.CREATE if old is None else Operation.UPDATE,
+        kind=GroupVersionKind(resource.group, version, resource.kind),
+        resource=GroupVersionResource(resource.group, version, resource.plural),
+        name=obj["metadata"].get("name", ""),
+        namespace=obj["metadata"].get("namespace", ""),
+        object=obj,
+        old_object=old,
+    )
+
+
+def written(kind: KindDefinition, handlers: Sequence[Handler], obj: Json, old: Json | None = None) -> Written:
+    """Create ``obj``, or update ``old`` to it, in the version it is written in. ``handlers``: mutating, validating."""
+    version = kind.version(obj["apiVersion"])
+    assert version is not None
+    obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))
+    mutating, validating = handlers
+    mutated = mutating.decide(review_of(kind, obj, old))
+    if isinstance(mutated, Denied):
+        return Written(None, mutated.message, mutated.code)
+    if isinstance(mutated, Patched):
+        obj = apply(mutated.operations, obj)
+    if message := structural.invalid_message(kind, version, obj):
+        return Written(None, message, 422)
+    decision = asyncio.run(validating.decide(review_of(kind, obj, old)))  # type: ignore[arg-type]
+    if isinstance(decision, Denied):
+        return Written(None, decision.message, decision.code)
+    return Written(obj, warnings=decision.warnings)

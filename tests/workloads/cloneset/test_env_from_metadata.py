@@ -1,0 +1,34 @@
+"""Env from metadata on nodes without an agent that starts containers anew (the nodes of this cluster have none)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kube.fakes import virtual
+from tests.workloads.cloneset.world import rolling, small_cluster
+
+
+def versioned(version: str) -> dict[str, Any]:
+    """A template whose container reads a label of its Pod."""
+    source = {"fieldRef": {"fieldPath": "metadata.labels['version']"}}
+    container = {"name": "main", "image": "nginx:1", "env": [{"name": "VERSION", "valueFrom": source}]}
+    return {"metadata": {"labels": {"app": "web", "version": version}}, "spec": {"containers": [container]}}
+
+
+@virtual
+@pytest.mark.behaviour("CS-132", "PM-48")
+@pytest.mark.parametrize(("policy", "replaced"), [("InPlaceIfPossible", True), ("InPlaceOnly", False)])
+async def test_who_has_no_agent_is_replaced_where_that_is_allowed(policy: str, replaced: bool) -> None:
+    """Updated in place such a Pod would stay out of service for ever."""
+    async with small_cluster() as cluster:
+        await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling(policy))
+        await cluster.settled(readyReplicas=1)
+        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+        await cluster.patch({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})
+        await cluster.settled(updatedReplicas=1)
+        if replaced:
+            await cluster.settled(updatedReadyReplicas=1)
+        after = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+        assert (after != before) is replaced
