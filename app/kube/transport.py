@@ -19,7 +19,6 @@ import aiohttp
 from yarl import URL
 
 from app.kube.config import ClusterConfig
-from app.kube.connections import BrokenError, ConnectError, Connections
 from app.kube.errors import RequestInfo, TransportError
 
 #: Told once per answer: HTTP status (or ``<error>``), method and host. For ``rest_client_requests_total``.
@@ -82,8 +81,7 @@ def _ignore(_code: str, _method: str, _host: str) -> None:
 
 
 class AiohttpTransport:
-    """HTTP/1.1 with kept connections: whole answers by :mod:`app.kube.connections`, streams and whatever goes through a
-    proxy by one aiohttp session. Both are made on first use, in the loop that uses them."""
+    """HTTP/1.1 with kept connections, from one aiohttp session (made on first use, in the loop that uses it)."""
 
     def __init__(
         self,
@@ -100,7 +98,6 @@ class AiohttpTransport:
         self._base = config.host
         self._host = URL(config.host).authority
         self._session: aiohttp.ClientSession | None = None
-        self._connections: Connections | None = None
 
     async def request(self, request: Request) -> Response:
         """Send, and read the whole answer; credentials that are refused are renewed once."""
@@ -114,30 +111,9 @@ class AiohttpTransport:
 
     async def _request(self, request: Request) -> Response:
         total = request.timeout if request.timeout is not None else self._request_timeout
-        if self.config.proxy is None:
-            return await self._exchange(request, total)
         limits = aiohttp.ClientTimeout(total=total, sock_connect=self._connect_timeout)
         async with self._open(request, limits) as answer:
             return Response(answer.status, answer.headers, await answer.read())
-
-    async def _exchange(self, request: Request, limit: float) -> Response:
-        """Straight to the server."""
-        if self._connections is None:
-            config = self.config
-            self._connections = Connections(
-                self._base, config.ssl_context, config.server_name, connect_timeout=self._connect_timeout
-            )
-        headers = [*request.headers.items(), ("Accept-Encoding", "identity")]
-        if authorization := await self.config.authorization():
-            headers.append(("Authorization", authorization))
-        try:
-            answer = await self._connections.request(request.method, request.target, headers, request.body, limit)
-        except (BrokenError, ConnectError, TimeoutError, OSError) as error:
-            self._on_response("<error>", request.method, self._host)
-            raise TransportError(RequestInfo(request.method, request.target), self._explain(error)) from error
-        response = Response(*answer)
-        self._on_response(str(response.status), request.method, self._host)
-        return response
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
@@ -178,15 +154,10 @@ class AiohttpTransport:
 
     def _explain(self, error: Exception) -> str:
         where = f"{self._base} ({self.config.source})" if self.config.source else self._base
-        if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLCertVerificationError):
+        if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
             return f"the certificate of {where} is not trusted: {error}; check certificate-authority"
-        if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        if isinstance(error, aiohttp.ClientSSLError):
             return f"no TLS connection to {where}: {error}"
-        if isinstance(error, ConnectError):
-            number = error.__cause__.errno if isinstance(error.__cause__, OSError) else None
-            return f"cannot connect to {where}: {os.strerror(number) if number else error}; is the API server running?"
-        if isinstance(error, BrokenError):
-            return f"connection to {where} broke: {error}"
         if isinstance(error, aiohttp.ClientConnectorError):
             reason = os.strerror(error.os_error.errno) if error.os_error.errno else str(error.os_error)
             return f"cannot connect to {where}: {reason}; is the API server running?"
@@ -215,8 +186,6 @@ class AiohttpTransport:
 
     async def close(self) -> None:
         """Close all connections. Cancel whoever reads a stream first: it may not notice."""
-        if self._connections is not None:
-            await self._connections.close()
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()
