@@ -23,6 +23,8 @@ Json = dict[str, Any]
 STALE_SECONDS = 400.0
 #: The same with nothing going wrong.
 FRESH_SECONDS = 2.0
+#: Images that only the end of a run asks for: no Pod has one of an earlier roll-out.
+NEVER_BEFORE = ("clone:part", "clone:calm", "clone:hasty")
 HASH_LABEL = "controller-revision-hash"
 POLICIES = ("ReCreate", "InPlaceIfPossible", "InPlaceOnly")
 
@@ -225,3 +227,5 @@ def at_rest(obj: Json, pods: Iterable[Json]) -> Iterator[str]:
     least = max(0, spec["replicas"] - partition)
     if new < least and not paused:
         yield f"CloneSet {name} at rest: {new} Pods have {image}, at least {least} should"
+    if new > least and image in NEVER_BEFORE:
+        yield f"CloneSet {name} at rest: {new} Pods have {image}, {least} should: {partition} are to be held back"

@@ -69,7 +69,7 @@ def judged(patch: Path, seeds: int, first: int | None = None) -> Found:
         applied = subprocess.run(applying, cwd=copy, capture_output=True, text=True, check=False)
         if applied.returncode:
             return Found(patch.stem, None, 0, f"the patch does not apply: {applied.stdout.strip()}")
-        command = [sys.executable, "-m", "tests.simulation", "--again", "--no-shrink"]
+        command = [sys.executable, "-m", "tests.simulation", "--again", "--no-shrink", "--jobs", "1"]
         command += ["--seeds", f"{first}-{first + seeds - 1}"]
         environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"}
         run = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)

@@ -81,6 +81,8 @@ def calm_script(rng: Random, sets: Sequence[str], pods: Sequence[str], clones: S
         choices.append(("roll cloneset", {"name": name, "image": "clone:calm"}))
         choices.append(("mark clones", {"name": name, "number": rng.randrange(2)}))
         choices.append(("lose clone", {"name": name, "number": rng.randrange(8), "seconds": rng.choice((0, 1))}))
+        held_back = {"name": rng.choice(clones), "image": "clone:part", "partition": rng.randrange(1, 4)}
+        yield Action(HASTE_SECONDS, "roll cloneset", held_back)
     for what, arguments in rng.sample(choices, min(3, len(choices))):
         yield Action(round(rng.uniform(HASTE_SECONDS, 20.0), 1), what, arguments)
         if what == "scale cloneset" and rng.random() < 0.7:

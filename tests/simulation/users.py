@@ -109,8 +109,11 @@ class Users:
     async def _scale_cloneset(self, name: str, replicas: int) -> None:
         await self.admin.patch(CLONE_SETS, name, {"spec": {"replicas": replicas}}, NAMESPACE)
 
-    async def _roll_cloneset(self, name: str, image: str) -> None:
-        patch = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]
+    async def _roll_cloneset(self, name: str, image: str, partition: int | None = None) -> None:
+        patch: list[Json] = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]
+        if partition is not None:
+            path = "/spec/updateStrategy/rollingUpdate/partition"
+            patch.append({"op": "add", "path": path, "value": partition})
         await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE, kind=PatchType.JSON)
 
     async def _partition_cloneset(self, name: str, partition: int) -> None:
