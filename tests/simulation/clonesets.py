@@ -8,12 +8,14 @@ against the most generous of the specs it may have seen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from random import Random
 from typing import Any
 
 from app.api import names
 from app.api.cloneset import CLONE_SET
+from app.kube.virtualtime import EPOCH
 from tests.simulation import invariants
 from tests.simulation.lifecycle import DELETE_HOOK, LIFECYCLE, UPDATE_HOOK, is_held
 
@@ -26,6 +28,7 @@ FRESH_SECONDS = 2.0
 #: Images that only the end of a run asks for: no Pod has one of an earlier roll-out.
 NEVER_BEFORE = ("clone:part", "clone:calm", "clone:hasty")
 HASH_LABEL = "controller-revision-hash"
+
 POLICIES = ("ReCreate", "InPlaceIfPossible", "InPlaceOnly")
 
 
@@ -86,6 +89,7 @@ class _Spec:
     partition: int
     max_unavailable: int
     max_surge: int
+    min_ready: float
     until: float | None = None
 
     @classmethod
@@ -97,6 +101,7 @@ class _Spec:
             rolling.get("partition") or 0,
             _number(rolling.get("maxUnavailable"), 1),
             _number(rolling.get("maxSurge"), 0),
+            _number(spec.get("minReadySeconds"), 0),
         )
 
 
@@ -120,7 +125,7 @@ class Promises:
             return
         if known:
             last = known[-1]
-            known[-1] = _Spec(last.replicas, last.partition, last.max_unavailable, last.max_surge, at)
+            known[-1] = replace(last, until=at)
         known.append(spec)
 
     def broken_by(
@@ -151,8 +156,9 @@ class Promises:
                 yield f"Pod {name} is one too many: {len(active)} are active, {most} are the most ever asked for"
         if before is not None and after is not None:
             yield from held_back(before, after)
-        if before is not None and after is not None and is_taken(before, after) and is_available(before):
-            available = sum(is_available(one) for one in mine)
+        seen = (at, specs[-1].min_ready)
+        if before is not None and after is not None and is_taken(before, after) and is_available(before, *seen):
+            available = sum(is_available(one, *seen) for one in mine)
             lost = sum(at - when <= behind for when in self._lost.get(uid, ()))
             least = min(spec.replicas - spec.max_unavailable for spec in specs) - lost
             if available < least:
@@ -180,15 +186,22 @@ def is_active(pod: Json) -> bool:
     return not finished and not pod["metadata"].get("deletionTimestamp") and state != "PreparingDelete"
 
 
-def is_available(pod: Json) -> bool:
-    """Active and Ready."""
-    return is_active(pod) and invariants.condition(pod, "Ready") == "True"
+def is_available(pod: Json, at: float, min_ready: float) -> bool:
+    """Active, serving, and for long enough. ``at``: virtual seconds."""
+    if not is_active(pod) or invariants.condition(pod, names.IN_PLACE_UPDATE_READY) == "False":
+        return False
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "Ready":
+            since = (datetime.fromisoformat(one["lastTransitionTime"]) - EPOCH).total_seconds()
+            return one.get("status") == "True" and since + min_ready <= at
+    return False
 
 
 def is_taken(before: Json, after: Json) -> bool:
     """Whether a write begins to delete a Pod, or to update it in place."""
     deleted = bool(after["metadata"].get("deletionTimestamp")) and not before["metadata"].get("deletionTimestamp")
-    return deleted or _images(before) != _images(after)
+    gates = [invariants.condition(pod, names.IN_PLACE_UPDATE_READY) for pod in (before, after)]
+    return deleted or _images(before) != _images(after) or (gates[0] != "False" and gates[1] == "False")
 
 
 def held_back(before: Json, after: Json) -> Iterator[str]:

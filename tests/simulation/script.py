@@ -79,7 +79,7 @@ def calm_script(rng: Random, sets: Sequence[str], pods: Sequence[str], clones: S
         name = rng.choice(clones)
         choices.append(("scale cloneset", {"name": name, "replicas": rng.randrange(0, 8)}))
         choices.append(("roll cloneset", {"name": name, "image": "clone:calm"}))
-        choices.append(("mark clones", {"name": name, "number": rng.randrange(2)}))
+        choices.append(("mark clones", {"name": name, "number": rng.randrange(3)}))
         choices.append(("lose clone", {"name": name, "number": rng.randrange(8), "seconds": rng.choice((0, 1))}))
         held_back = {"name": rng.choice(clones), "image": "clone:part", "partition": rng.randrange(1, 4)}
         yield Action(HASTE_SECONDS, "roll cloneset", held_back)
@@ -169,7 +169,7 @@ def _lose_clone(rng: Random, state: _State) -> Json | None:
 
 
 def _mark_clones(rng: Random, state: _State) -> Json | None:
-    return {"name": rng.choice(state.clones), "number": rng.randrange(2)} if state.clones else None
+    return {"name": rng.choice(state.clones), "number": rng.randrange(3)} if state.clones else None
 
 
 def _configuration(rng: Random, _state: _State) -> Json | None:

@@ -130,7 +130,7 @@ class Users:
     async def _mark_clones(self, name: str, number: int) -> None:
         """A user asks the controller to replace some Pods."""
         clones = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get("clone") == name]
-        for pod in clones[number % 2 :: 2]:
+        for pod in clones if number == 2 else clones[number::2]:
             body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
             with suppress(NotFound):
                 await self.admin.patch(PODS, pod["metadata"]["name"], body, NAMESPACE)
