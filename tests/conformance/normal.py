@@ -8,6 +8,8 @@ _TIME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
 _AGE = re.compile(r"\d+m?s")
+#: How long a date in a case is ago: it depends on when the case is run.
+_LONG_AGO = re.compile(r"\b(\d+y\d+d|\d+y|\d+d)\b")
 _SUFFIX = re.compile(r"(?<=[-.])[bcdfghjklmnpqrstvwxz2456789]{5}(?![a-z0-9])")
 _GENERATED = re.compile(r"\bgen-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
 _SERVICE_ADDRESS = re.compile(r"\b10\.(96|231)\.\d+\.\d+\b")
@@ -73,6 +75,8 @@ class Normaliser:
     def _cell(self, value: Any) -> Any:
         if isinstance(value, str) and _AGE.fullmatch(value):
             return "<age>"
+        if isinstance(value, str):
+            return self._value(_LONG_AGO.sub("<long>", value))
         return self._value(value)
 
     def _text(self, text: str) -> str:

@@ -165,6 +165,9 @@ def test_deletions_are_asked_about_with_the_old_object(play: Play) -> None:
 
 async def test_connections_to_webhooks_are_closed_with_the_server() -> None:
     api = ApiServer(clock=SystemClock(), rng=Random(1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()  # what others left behind
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with pytest.raises(CallFailed, match="connection refused"):
