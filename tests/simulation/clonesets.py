@@ -26,7 +26,7 @@ STALE_SECONDS = 400.0
 #: The same with nothing going wrong.
 FRESH_SECONDS = 2.0
 #: Images that only the end of a run asks for: no Pod has one of an earlier roll-out.
-NEVER_BEFORE = ("clone:part", "clone:calm", "clone:hasty")
+NEVER_BEFORE = ("clone:part",)
 HASH_LABEL = "controller-revision-hash"
 
 POLICIES = ("ReCreate", "InPlaceIfPossible", "InPlaceOnly")
@@ -187,8 +187,9 @@ def is_active(pod: Json) -> bool:
 
 
 def is_available(pod: Json, at: float, min_ready: float) -> bool:
-    """Active, serving, and for long enough. ``at``: virtual seconds."""
-    if not is_active(pod) or invariants.condition(pod, names.IN_PLACE_UPDATE_READY) == "False":
+    """Active, in service as its lifecycle has it (CS-87), and Ready for long enough. ``at``: virtual seconds."""
+    state = (pod["metadata"].get("labels") or {}).get(names.LIFECYCLE_STATE, "Normal")
+    if not is_active(pod) or state != "Normal" or invariants.condition(pod, names.IN_PLACE_UPDATE_READY) == "False":
         return False
     for one in (pod.get("status") or {}).get("conditions") or ():
         if one.get("type") == "Ready":

@@ -64,10 +64,13 @@ PATIENCE = {
 HASTE_SECONDS = 4.0
 
 
-def calm_script(rng: Random, sets: Sequence[str], pods: Sequence[str], clones: Sequence[str]) -> Iterator[Action]:
+def calm_script(
+    rng: Random, sets: Sequence[str], pods: Sequence[str], clones: Sequence[str], staffed: Sequence[str]
+) -> Iterator[Action]:
     """What is done one after the other once everything is at rest, given what is there.
 
-    ``at`` of these actions: how long after the last one; less than HASTE_SECONDS: without waiting for rest.
+    ``staffed``: CloneSets with Pods. ``at`` of these actions: how long after the last one; less than HASTE_SECONDS:
+    without waiting for rest.
     """
     choices: list[tuple[str, Json]] = [("delete configuration", {"kind": rng.choice(("mutating", "validating"))})]
     choices.append(("create pod", {"name": "pod-calm", "app": rng.choice(APPS), "ordered": rng.random() < 0.5}))
@@ -81,7 +84,8 @@ def calm_script(rng: Random, sets: Sequence[str], pods: Sequence[str], clones: S
         choices.append(("roll cloneset", {"name": name, "image": "clone:calm"}))
         choices.append(("mark clones", {"name": name, "number": rng.randrange(3)}))
         choices.append(("lose clone", {"name": name, "number": rng.randrange(8), "seconds": rng.choice((0, 1))}))
-        held_back = {"name": rng.choice(clones), "image": "clone:part", "partition": rng.randrange(1, 4)}
+    if staffed:
+        held_back = {"name": rng.choice(staffed), "image": "clone:part", "partition": rng.randrange(1, 4)}
         yield Action(HASTE_SECONDS, "roll cloneset", held_back)
     for what, arguments in rng.sample(choices, min(3, len(choices))):
         yield Action(round(rng.uniform(HASTE_SECONDS, 20.0), 1), what, arguments)

@@ -223,7 +223,9 @@ class World:
         rng = Random(f"calm {self._run.seed}")
         there = {resource.plural: sorted(self._stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
         there["pods"] = sorted(found["metadata"]["name"] for found in self._stored(PODS).values() if _is_bare(found))
-        acts = [*calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"])]
+        # Where there is no Pod, the newest revision is the one that all have (CS-73).
+        staffed = sorted(name for name, found in self._stored(CLONE_SETS).items() if found["spec"]["replicas"])
+        acts = [*calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"], staffed)]
         for action, after in zip(acts, [*acts[1:], None], strict=True):
             await self.clock.sleep(action.at)
             self._calm_now = True
