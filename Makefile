@@ -67,8 +67,7 @@ cluster-down: venv ## Stop it and leave nothing behind
 	$(BIN)/python -m tests.cluster down
 
 test-controlplane: venv ## The tests against a real API server
-	$(BIN)/pytest -q -m controlplane $(PARALLEL) --ignore=tests/chaos
-	$(BIN)/pytest -q -m controlplane tests/chaos
+	$(BIN)/pytest -q -m controlplane
 
 test-cluster: venv ## The tests on nodes with real containers (root)
 	$(BIN)/pytest -q -m cluster

@@ -7,6 +7,7 @@ It needs no root and any number of them can run side by side.
 """
 
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -31,6 +32,8 @@ from tests.cluster.run import Run
 LOOPBACK = "127.0.0.1"
 #: Below those that clients get, and those of Services (NodePort).
 _PORTS = range(15_000, 30_000)
+#: One after the other: what was offered a moment ago may not be listened on yet.
+_offered = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
 
 class ControlPlane:
@@ -335,7 +338,8 @@ def free_port(address: str) -> int:
     None of those that the kernel gives to clients: while what listens is being restarted, a client that tries again and
     again could get the very port it asks for, and keep it.
     """
-    for port in random.sample(_PORTS, len(_PORTS)):
+    for _ in _PORTS:
+        port = next(_offered)
         with socket.socket() as listener, contextlib.suppress(OSError):
             listener.bind((address, port))
             return port
