@@ -8,7 +8,7 @@ PORT   ?= 9443
 SEEDS  ?= 1-300
 # How many processes run the tests; each starts for itself what its tests need.
 WORKERS ?= auto
-PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadgroup
+PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
 COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --no-emit-index-url --no-emit-trusted-host \
            --no-emit-find-links --strip-extras
 
