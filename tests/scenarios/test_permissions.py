@@ -17,6 +17,7 @@ from tests.scenarios.world import SYSTEM_NAMESPACE
 
 MANAGER = f"--as={SERVICE_ACCOUNT}"
 _LOOKED_UP = "what a cache does not have yet is asked for"
+_PULLED_AHEAD = "gate PreDownloadImageForInPlaceUpdate is on"
 _ADMISSION = "admissionregistration.k8s.io"
 #: Verb, group and resource that these scenarios do not make the manager ask for → when it does. (It lists where the
 #: API server cannot begin a watch with what there is.)
@@ -34,6 +35,9 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("update", "", "pods/finalizers"): "checked by the API server when a claim goes with its Pod",
     ("update", "apps.kruise.io", "clonesets/finalizers"): "checked by the API server when a Pod names its owner",
     ("patch", "", "events"): "the same happens again",
+    ("create", "apps.kruise.io", "imagepulljobs"): _PULLED_AHEAD,
+    ("delete", "apps.kruise.io", "imagepulljobs"): _PULLED_AHEAD,
+    ("list", "apps.kruise.io", "imagepulljobs"): _PULLED_AHEAD,
     ("update", "", "secrets"): "certificates are renewed or repaired",
     ("update", _ADMISSION, "mutatingwebhookconfigurations"): "somebody changed them",
     ("update", _ADMISSION, "validatingwebhookconfigurations"): "somebody changed them",
