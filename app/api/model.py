@@ -99,3 +99,9 @@ class KubeObject(ApiModel):
     def deleting(self) -> bool:
         """Whether deletion has begun."""
         return bool(self.metadata.deletion_timestamp)
+
+    def is_but_for_status(self, other: KubeObject) -> bool:
+        """Whether ``other``, an earlier or later state, differs by its status at most: each other change shows in the
+        metadata, if only by the generation."""
+        version = other.metadata.resource_version
+        return self.metadata.model_copy(update={"resource_version": version}) == other.metadata

@@ -65,6 +65,12 @@ class ObjectMeta(Struct, frozen=True):
         return None
 
 
+class Metadata(Struct, frozen=True):
+    """What is read of an object, or of the answer to a write, where only its metadata matters."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class Meta(Protocol):
     """The part of an object's metadata that caches need; ours and foreign objects have it under these names."""
 
@@ -429,6 +435,7 @@ def decoder(kind: type[T]) -> Callable[[bytes], T]:
     return msgspec.json.Decoder(kind).decode
 
 
+decode_metadata = decoder(Metadata)
 decode_pod = decoder(Pod)
 decode_namespace = decoder(Namespace)
 decode_node = decoder(Node)

@@ -17,7 +17,7 @@ from app.kube.controller import Controller, Result, Watch
 from app.kube.errors import Conflict, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
-from app.kube.objects import ConfigMap, ObjectMeta, Struct, decode_config_map, decoder
+from app.kube.objects import ConfigMap, decode_config_map, decode_metadata
 from app.kube.reflector import Reflector
 from app.kube.resources import CONFIGMAPS, PODS, SECRETS, ObjectKey
 from app.kube.store import Change, Store, key_of
@@ -30,13 +30,6 @@ from app.sandbox.objects import Pod, Secret, decode_pod, decode_secret
 WORKERS = 32
 _CONFIG_MAPS = "config maps of env"
 _SECRETS = "secrets of env"
-
-
-class _Written(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode_written = decoder(_Written)
 
 
 @dataclass(slots=True)
@@ -221,7 +214,7 @@ class Kubelets:
             metadata.namespace,
             kind=PatchType.STRATEGIC,
             subresource="status",
-            decode=_decode_written,
+            decode=decode_metadata,
         )
         memory.version = written.metadata.resource_version
 

@@ -10,7 +10,7 @@ from app.kube.client import Client, PatchType
 from app.kube.controller import Result
 from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import ResourceVersionExpectations
-from app.kube.objects import ObjectMeta, Pod, Struct, decode_pod, decoder
+from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
 from app.pods.readiness.plan import NotReadyKey, StatusPatch, first_condition, needs_condition, with_key, without_key
@@ -28,15 +28,6 @@ Arrival: TypeAlias = Callable[[Pod, datetime], Mapping[str, Any] | None]
 
 def _nothing_more(_pod: Pod, _now: datetime) -> Mapping[str, Any] | None:
     return {}
-
-
-class _Written(Struct, frozen=True):
-    """What is read of the answer to a write."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode_written = decoder(_Written)
 
 
 class PodReadinessReconciler:
@@ -120,7 +111,7 @@ async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], Stat
             return
 
 
-async def _patch_status(client: Client, pod: Pod, patch: StatusPatch) -> _Written:
+async def _patch_status(client: Client, pod: Pod, patch: StatusPatch) -> Metadata:
     return await client.patch(
         PODS,
         pod.metadata.name,
@@ -128,5 +119,5 @@ async def _patch_status(client: Client, pod: Pod, patch: StatusPatch) -> _Writte
         pod.metadata.namespace,
         kind=PatchType.STRATEGIC,
         subresource="status",
-        decode=_decode_written,
+        decode=decode_metadata,
     )

@@ -16,7 +16,7 @@ from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, NotFound
 from app.kube.events import EventRecorder, reference
-from app.kube.objects import ObjectMeta, Pod, Struct, decode_config_map, decoder
+from app.kube.objects import Pod, decode_config_map, decode_metadata
 from app.kube.resources import CONFIGMAPS, PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
 from app.pods.launchpriority import barrier_config_map
@@ -38,15 +38,6 @@ logger = logging.getLogger(__name__)
 PATIENCE: Final = 30.0
 MAX_PATIENCE: Final = 600.0
 WAITING_REASON: Final = "LaunchPriorityWaiting"
-
-
-class _Written(Struct, frozen=True):
-    """What is read of the answer to a write."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode_written = decoder(_Written)
 
 
 @dataclass(slots=True)
@@ -113,7 +104,7 @@ class LaunchBarrierReconciler:
         namespace = pod.metadata.namespace
         for _ in range(2):
             try:
-                await self._client.create(CONFIGMAPS, config_map(pod, priority), namespace, decode=_decode_written)
+                await self._client.create(CONFIGMAPS, config_map(pod, priority), namespace, decode=decode_metadata)
             except AlreadyExists:
                 pass
             else:
@@ -130,7 +121,7 @@ class LaunchBarrierReconciler:
                 await self._client.delete(CONFIGMAPS, found.metadata.name, namespace, uid=found.metadata.uid)
             except (NotFound, Conflict):
                 continue
-        await self._client.create(CONFIGMAPS, config_map(pod, priority), namespace, decode=_decode_written)
+        await self._client.create(CONFIGMAPS, config_map(pod, priority), namespace, decode=decode_metadata)
         return {priority}
 
     async def _add(self, pod: Pod, priority: int) -> set[int]:
@@ -149,7 +140,7 @@ class LaunchBarrierReconciler:
         the next container and would do so again only after 10 to 15 seconds."""
         body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
         try:
-            await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=_decode_written)
+            await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata)
         except (NotFound, Conflict):
             # The Pod is gone, or another one has its name.
             logger.debug("Pod %s is gone", key_of(pod))

@@ -17,7 +17,7 @@ from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError, NotFound
 from app.kube.expectations import is_at_least
-from app.kube.objects import ControllerRevision, Namespace, ObjectMeta, Pod, Struct, decoder
+from app.kube.objects import ControllerRevision, Namespace, Pod, decode_metadata
 from app.kube.resources import ObjectKey
 from app.kube.selectors import EVERYTHING, SelectorError
 from app.kube.store import Change, Store, key_of
@@ -40,15 +40,6 @@ ATTEMPTS = 4
 CONFLICT_BACKOFF = 0.01
 
 _SIDECARSETS = SIDECAR_SET.resource()
-
-
-class _Written(Struct, frozen=True):
-    """What is read of the answer to a write."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode_written = decoder(_Written)
 
 
 def by_injecting_set(pod: Pod) -> Iterable[str]:
@@ -209,7 +200,7 @@ class SidecarSetReconciler:
             body = {"metadata": {"uid": owner.metadata.uid}, "status": patch}
             try:
                 written = await self._client.patch(
-                    _SIDECARSETS, owner.name, body, subresource="status", decode=_decode_written
+                    _SIDECARSETS, owner.name, body, subresource="status", decode=decode_metadata
                 )
             except NotFound:
                 return
@@ -228,14 +219,7 @@ class SidecarSetReconciler:
 
 def _status_only(change: Change[SidecarSet]) -> bool:
     """Whether a set is what it was, but for its status."""
-    if change.old is None or change.new is None or change.old.metadata.generation != change.new.metadata.generation:
-        return False
-    old, new = change.old.metadata, change.new.metadata
-    return (old.labels, old.annotations, old.deletion_timestamp) == (
-        new.labels,
-        new.annotations,
-        new.deletion_timestamp,
-    )
+    return change.old is not None and change.new is not None and change.new.is_but_for_status(change.old)
 
 
 def _present_status(owner: SidecarSet, state: _State) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ from app.api.cloneset import CloneSet, InPlaceUpdateStrategy
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, KubeError, NotFound
 from app.kube.intorpercent import IntOrPercentError
-from app.kube.objects import ObjectMeta, Struct, decoder
+from app.kube.objects import decode_metadata
 from app.kube.resources import Resource
 from app.pods.inplace import Blocked
 from app.pods.predownload import (
@@ -42,15 +42,6 @@ from app.workloads.cloneset.writer import Writer
 logger = logging.getLogger(__name__)
 
 IMAGE_PULL_JOBS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "imagepulljobs", "ImagePullJob")
-
-
-class _Job(Struct, frozen=True):
-    """What is read of an ImagePullJob."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode_job = decoder(_Job)
 
 
 class ImagePuller:
@@ -91,7 +82,7 @@ class ImagePuller:
             job = pull_job(puller, container, image)
             name = job["metadata"]["name"]
             try:
-                await self._client.create(IMAGE_PULL_JOBS, job, owner.metadata.namespace, decode=_decode_job)
+                await self._client.create(IMAGE_PULL_JOBS, job, owner.metadata.namespace, decode=decode_metadata)
             except AlreadyExists:
                 continue
             except NotFound:
@@ -110,7 +101,7 @@ class ImagePuller:
         """CS-139: the roll-out is over."""
         namespace = owner.metadata.namespace
         try:
-            jobs = (await self._client.list(IMAGE_PULL_JOBS, namespace, decode=_decode_job)).items
+            jobs = (await self._client.list(IMAGE_PULL_JOBS, namespace, decode=decode_metadata)).items
         except NotFound:
             return
         for job in jobs:

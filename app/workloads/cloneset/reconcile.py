@@ -13,7 +13,13 @@ from app.kube.controller import Result
 from app.kube.errors import Conflict, NotFound
 from app.kube.events import EventRecorder
 from app.kube.expectations import ScaleAction, is_at_least
-from app.kube.objects import ControllerRevision, ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
+from app.kube.objects import (
+    ControllerRevision,
+    PersistentVolumeClaim,
+    Pod,
+    decode_metadata,
+    decode_pod,
+)
 from app.kube.resources import NODES, PODS, ObjectKey
 from app.kube.selectors import SelectorError
 from app.kube.store import Change
@@ -46,15 +52,6 @@ CONFLICT_AGAIN: Final = 1.0
 NODES_KNOWN: Final = 60.0
 
 _CLONESETS = CLONE_SET.resource()
-
-
-class _Written(Struct, frozen=True):
-    """What is read of the answer to a write."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode_written = decoder(_Written)
 
 
 class CloneSetReconciler:
@@ -343,7 +340,7 @@ class CloneSetReconciler:
             token = ""
             while True:
                 page = await self._client.list_page(
-                    NODES, metadata_only=True, continue_token=token, decode=_decode_written
+                    NODES, metadata_only=True, continue_token=token, decode=decode_metadata
                 )
                 nodes.update({node.metadata.name: node.metadata.labels for node in page.items})
                 token = page.continue_token
@@ -359,4 +356,4 @@ def _wrote_status(change: Change[CloneSet], version: str) -> bool:
     old, new = change.old, change.new
     if old is None or new is None or new.metadata.resource_version != version:
         return False
-    return old.metadata.model_copy(update={"resource_version": version}) == new.metadata
+    return new.is_but_for_status(old)

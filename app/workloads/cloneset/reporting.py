@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.kube.client import Client, PatchType
 from app.kube.errors import Conflict, KubeError, NotFound
-from app.kube.objects import ObjectMeta, Struct, decoder
+from app.kube.objects import decode_metadata
 from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.history import History
 from app.workloads.cloneset.memory import Memory
@@ -28,15 +28,6 @@ from app.workloads.cloneset.view import View
 logger = logging.getLogger(__name__)
 
 _CLONESETS: Final = CLONE_SET.resource()
-
-
-class _Written(Struct, frozen=True):
-    """What is read of the answer to a write."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode_written = decoder(_Written)
 
 
 class Reporter:
@@ -94,7 +85,7 @@ class Reporter:
                     body,
                     owner.metadata.namespace,
                     subresource="status",
-                    decode=_decode_written,
+                    decode=decode_metadata,
                 )
             except NotFound:
                 return 0.0
@@ -140,7 +131,7 @@ class Reporter:
                 operations,
                 owner.metadata.namespace,
                 kind=PatchType.JSON,
-                decode=_decode_written,
+                decode=decode_metadata,
             )
         except Conflict:
             return

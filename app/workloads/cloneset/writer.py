@@ -19,7 +19,13 @@ from app.kube.client import Client, Decode, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
-from app.kube.objects import Object, ObjectMeta, PersistentVolumeClaim, Pod, Struct, decode_pod, decoder
+from app.kube.objects import (
+    Object,
+    PersistentVolumeClaim,
+    Pod,
+    decode_metadata,
+    decode_pod,
+)
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
@@ -45,15 +51,6 @@ SHOWN: Final = 200
 T = TypeVar("T")
 Answer = TypeVar("Answer", bound=Object)
 _RESOURCE = CLONE_SET.resource()
-
-
-class _Written(Struct, frozen=True):
-    """What is read of the answer to a write."""
-
-    metadata: ObjectMeta = ObjectMeta()
-
-
-_decode_written = decoder(_Written)
 
 
 class PodGoneError(Exception):
@@ -117,7 +114,7 @@ class Writer:
                 await self._create_claim(owner, claim)
             body = maker.pod(instance, self._clock.now())
             try:
-                await self._client.create(PODS, body, owner.metadata.namespace, decode=_decode_written)
+                await self._client.create(PODS, body, owner.metadata.namespace, decode=decode_metadata)
             except KubeError as error:
                 if not await self._came_about(owner, name, error):
                     text = f"failed to create pod: {message_of(error)}, pod: {_shown(body)}"
@@ -133,7 +130,7 @@ class Writer:
         uid, name = owner.metadata.uid, claim["metadata"]["name"]
         self.scale.expect(uid, ScaleAction.CREATE, _claim(name))
         try:
-            await self._client.create(PERSISTENTVOLUMECLAIMS, claim, owner.metadata.namespace, decode=_decode_written)
+            await self._client.create(PERSISTENTVOLUMECLAIMS, claim, owner.metadata.namespace, decode=decode_metadata)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.CREATE, _claim(name))
             text = f"failed to create pvc: {message_of(error)}, pvc: {_shown(claim)}"
@@ -199,7 +196,7 @@ class Writer:
                 body,
                 claim.metadata.namespace,
                 kind=PatchType.STRATEGIC,
-                decode=_decode_written,
+                decode=decode_metadata,
             )
         except NotFound:
             return
@@ -212,7 +209,7 @@ class Writer:
 
     async def patch_pod(self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str = "") -> None:
         """One strategic merge patch. Raises PodGoneError."""
-        await self._patch(owner_uid, pod, body, subresource, _decode_written)
+        await self._patch(owner_uid, pod, body, subresource, decode_metadata)
 
     async def _patch(
         self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str, decode: Decode[Answer]
