@@ -314,7 +314,13 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> No
         status_writes = [line for line in cluster.sent.requests if line.endswith("clonesets/web/status")]
         assert len(status_writes) < 5
         failures = await cluster.events("FailedCreate")
-        assert any(message.startswith('failed to create pod: exceeded quota, pod: {"') for message in failures)
+        prefix = 'failed to create pod: exceeded quota, pod: {"metadata":{"name":"web-'
+        assert any(message.startswith(prefix) for message in failures)
+        shown = next(message for message in failures if message.startswith(prefix)).removeprefix(prefix)
+        assert shown[5:].startswith(
+            '","generateName":"web-","namespace":"default","creationTimestamp":null,"labels":{"app":"web",'
+            '"apps.kruise.io/cloneset-instance-id":'
+        )
         refuse = False
         status = await cluster.settled(availableReplicas=3)
         assert not status.get("conditions")
