@@ -13,7 +13,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.cloneset import CloneSet, InPlaceUpdateStrategy
 from app.kube.client import Client
-from app.kube.errors import AlreadyExists, KubeError, NotFound
+from app.kube.errors import AlreadyExists, KubeError, NotFound, message_of
 from app.kube.intorpercent import IntOrPercentError
 from app.kube.objects import decode_metadata
 from app.kube.resources import Resource
@@ -91,7 +91,7 @@ class ImagePuller:
                 logger.warning("CloneSet %s/%s: %s", owner.metadata.namespace, owner.name, text)
                 return False
             except KubeError as error:
-                text = f"failed to create ImagePullJob {name} for image: {image}, err: {error}"
+                text = f"failed to create ImagePullJob {name}: {message_of(error)}"
                 self._writer.event(owner, "FailedCreateImagePullJob", text)
             else:
                 self._writer.event(owner, "CreatedImagePullJob", f"created ImagePullJob {name} for image: {image}")

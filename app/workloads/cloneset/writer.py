@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
-
-import orjson
 
 from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
+from app.api.gojson import GoType, GoTypeError, dumps_go, tidied
+from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.kube.client import Client, Decode, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError, message_of
 from app.kube.events import EventRecorder, reference
@@ -117,7 +118,7 @@ class Writer:
                 await self._client.create(PODS, body, owner.metadata.namespace, decode=decode_metadata)
             except KubeError as error:
                 if not await self._came_about(owner, name, error):
-                    text = f"failed to create pod: {message_of(error)}, pod: {_shown(body)}"
+                    text = f"failed to create pod: {message_of(error)}, pod: {_shown(POD_TEMPLATE, body)}"
                     self.event(owner, "FailedCreate", text, warning=True)
                     raise
         except KubeError as error:
@@ -133,7 +134,7 @@ class Writer:
             await self._client.create(PERSISTENTVOLUMECLAIMS, claim, owner.metadata.namespace, decode=decode_metadata)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.CREATE, _claim(name))
-            text = f"failed to create pvc: {message_of(error)}, pvc: {_shown(claim)}"
+            text = f"failed to create pvc: {message_of(error)}, pvc: {_shown(CLAIM, claim)}"
             self.event(owner, "FailedCreate", text, warning=True)
             raise
 
@@ -366,6 +367,10 @@ def observe_claim(name: str) -> str:
     return _claim(name)
 
 
-def _shown(body: Mapping[str, Any]) -> str:
-    text = orjson.dumps(body).decode()
+def _shown(go_type: GoType, body: Mapping[str, Any]) -> str:
+    """The beginning of what Go prints of it (CS-157)."""
+    content = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
+    with suppress(GoTypeError):  # made from a template written past admission: shown as it came
+        content = tidied(go_type, content)
+    text = dumps_go(content)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

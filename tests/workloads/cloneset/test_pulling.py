@@ -53,7 +53,7 @@ def asked(cluster: SmallCluster) -> list[str]:
 
 
 @virtual
-@pytest.mark.behaviour("CS-59", "CS-139", "CS-140", "CS-141", "PM-160", "PM-167", "PM-168")
+@pytest.mark.behaviour("CS-59", "CS-139", "CS-140", "CS-141", "PM-160", "PM-167", "PM-168", "CS-166")
 async def test_jobs_stand_before_the_first_pod_changes_and_go_with_the_roll_out() -> None:
     async with small_cluster(GATES) as cluster:
         await serve_jobs(cluster)
@@ -130,7 +130,7 @@ async def test_a_cluster_without_such_jobs_is_told_once_and_rolls_out_all_the_sa
 
 
 @virtual
-@pytest.mark.behaviour("PM-168", "CS-140")
+@pytest.mark.behaviour("PM-168", "CS-140", "CS-167")
 async def test_a_job_that_is_refused_is_told_and_not_tried_again() -> None:
     async with small_cluster(GATES) as cluster:
         await serve_jobs(cluster)
@@ -141,7 +141,8 @@ async def test_a_job_that_is_refused_is_told_and_not_tried_again() -> None:
         await cluster.patch(CHANGE)
         await cluster.settled(updatedReadyReplicas=4)
         (message,) = await cluster.events("FailedCreateImagePullJob")
-        assert "for image: nginx:2, err: " in message
+        update = (await cluster.status())["updateRevision"]
+        assert message == f"failed to create ImagePullJob {update}-main: quota"
         assert (await labels_of_update_revision(cluster))[CREATED] == "true"
         assert len([line for line in asked(cluster) if line.startswith("POST")]) == 1
 

@@ -19,7 +19,7 @@ from app.workloads.cloneset.memory import Memory
 from app.workloads.cloneset.settings import Gates
 from app.workloads.cloneset.view import view_of
 from tests.kube.fakes import virtual
-from tests.workloads.cloneset.shell import Shell
+from tests.workloads.cloneset.shell import DECODERS, Shell
 from tests.workloads.cloneset.test_takeover import recorded
 
 KEY = ObjectKey("moving", "hooked")
@@ -297,3 +297,18 @@ async def test_the_current_revision_is_looked_up_before_pods_are_made_at_another
     await shell.reconcile("hooked", "moving")
     (made,) = [body for method, path, body in shell.server.requests if (method, path[-5:]) == ("POST", "/pods")]
     assert made["metadata"]["labels"]["controller-revision-hash"] == old["metadata"]["name"]
+
+
+@pytest.mark.behaviour("CS-160", "CS-120")
+@virtual
+async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_told() -> None:
+    shell = Shell()
+    found = recorded("01-created-v1beta1.json")
+    pod = next(one for one in found if one["kind"] == "Pod" and one["metadata"]["name"].startswith("web-"))
+    pod["status"]["phase"] = "Failed"
+    shell.show(*(one for one in found if one["kind"] in DECODERS))
+    shell.server.refuse = lambda request: "/persistentvolumeclaims/" in request.path
+    with pytest.raises(Forbidden):
+        await shell.reconcile("web", "moving")
+    (told,) = await shell.events("FailedUpdate")
+    assert (told["type"], told["message"]) == ("Warning", f"failed to update PVC data-{pod['metadata']['name']}: no")
