@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from app.kube.controller import Result
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
@@ -37,6 +39,11 @@ class Pass:
     def version_of(self, pod_uid: str) -> int:
         """The version of the Pod that it saw; 0: it did not see it."""
         return next((int(pod.metadata.resource_version) for pod in self.pods if pod.metadata.uid == pod_uid), 0)
+
+    def pod(self, pod_uid: str) -> dict[str, Any] | None:
+        """The Pod as it saw it, in its JSON form."""
+        found = next((pod for pod in self.pods if pod.metadata.uid == pod_uid), None)
+        return msgspec.to_builtins(found) if found is not None else None
 
 
 #: The controller of the last pass that began.

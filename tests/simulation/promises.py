@@ -170,8 +170,10 @@ class Promises:
         """maxUnavailable is kept, and nobody is taken away who is needed."""
         seen = (at, spec.min_ready)
         if is_available(before, *seen) and (after is None or not is_available(after, *seen)):
+            saw = known.pod(before["metadata"]["uid"])
             available = sum(is_available(one, *seen) for one in active)
-            if available < spec.least and available + self._unknown(known, spec.min_ready) < spec.least:
+            serves = saw is not None and is_available(saw, *seen)  # else it was free to go
+            if serves and available < spec.least and available + self._unknown(known, spec.min_ready) < spec.least:
                 yield f"was taken: {available} are available, {spec.least} have to be"
         taken = is_active(before) and (after is None or not is_active(after)) and not is_marked(before)
         if taken and len(active) + (0 if len(active) >= spec.replicas else self._unknown(known, None)) < spec.replicas:

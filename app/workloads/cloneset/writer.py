@@ -29,11 +29,11 @@ from app.kube.objects import (
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
-from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_patch
+from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
 from app.pods.owners import release_patch, transfer_patch
 from app.pods.predicates import is_active
 from app.workloads.cloneset.creation import PodMaker, pod_name
-from app.workloads.cloneset.refresh import PodRefresh
+from app.workloads.cloneset.refresh import PodRefresh, is_arriving
 
 logger = logging.getLogger(__name__)
 
@@ -250,8 +250,12 @@ class Writer:
         """PM-71 … PM-73: a lifecycle state, and what it means for readiness, in one write."""
 
         async def write(found: Pod) -> None:
+            if is_arriving(found):
+                return  # it has been scheduled since it was chosen
             now = self._clock.now()
             body = state_patch(found, state, now, rearm)
+            if body is not None and state_of(found) == LifecycleState.PREPARING_NORMAL:
+                body["metadata"]["resourceVersion"] = found.metadata.resource_version
             keys = readiness_patch(found, state, lifecycle, now)
             if body is None and keys is None:
                 return
@@ -284,7 +288,8 @@ class Writer:
         """
 
         async def write(found: Pod) -> float:
-            if found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "") != revision or not is_active(found):
+            overtaken = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "") != revision
+            if overtaken or not is_active(found) or is_arriving(found):
                 return 0.0
             unready = unready_patch(found, spec, self._clock.now())
             if unready is not None:

@@ -14,6 +14,7 @@ from app.kube.objects import decode_controller_revision, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
 from app.pods.inplace import Blocked
+from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import revision_of, short_hash
 from app.workloads.cloneset.memory import Memory
 from app.workloads.cloneset.settings import Gates
@@ -254,3 +255,22 @@ def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_plac
     memory, at = Memory("uid", KEY), short_hash(own.name)
     assert isinstance(memory.spec_between(at, target, [target], view), Blocked)  # nobody knows what it is made from
     assert not isinstance(memory.spec_between(at, target, [own, target], view), Blocked)
+
+
+@pytest.mark.behaviour("CS-135")
+@virtual
+async def test_a_pod_that_was_scheduled_meanwhile_is_left_to_who_takes_it_into_service() -> None:
+    shell, found = filled()
+    body = copy.deepcopy(found["Pod"][0])
+    body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "PreparingNormal"
+    body["metadata"]["annotations"].pop("apps.kruise.io/inplace-update-state", None)
+    body["status"] = {"phase": "Pending"}
+    node = body["spec"].pop("nodeName")
+    writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
+    waiting = pod_of(body)
+    await writer.set_state(uid, waiting, LifecycleState.PREPARING_DELETE, None)
+    [(_, _, patch)] = shell.server.requests
+    assert patch["metadata"]["resourceVersion"] == waiting.metadata.resource_version
+    arriving = pod_of({**body, "spec": {**body["spec"], "nodeName": node}})
+    await writer.set_state(uid, arriving, LifecycleState.PREPARING_DELETE, None)
+    assert len(shell.server.requests) == 1
