@@ -134,13 +134,11 @@ class ClaimPromises:
         """CS-117: nobody gets new claims while there are free ones."""
         if any(_instance_of(claim) == _instance(pod) for claim in known.claims):
             return
-        held = {_instance_of(one) for one in known.pods}
-        pods = {_instance(one) for one in self._promises.pods_of(known.uid)}
+        taken = known.wanted.union(_instance_of(one) for one in known.pods)
         for claim in known.claims:
             live = self._claims.get(claim.metadata.name)
             free = live is not None and not _is_going(live) and claim.metadata.deletion_timestamp is None
-            instance = _instance_of(claim)
-            if free and instance not in held and instance not in pods and (known.uid, instance) not in self._scaled_in:
+            if free and _instance_of(claim) not in taken:
                 yield f"Pod {invariants.name(pod)} gets new claims though {claim.metadata.name} is free"
                 return
 

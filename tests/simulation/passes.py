@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
 
@@ -21,6 +21,7 @@ from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
 from app.workloads.cloneset.history import OWNER
 from app.workloads.cloneset.reconcile import CloneSetReconciler
+from app.workloads.cloneset.writer import Writer
 
 #: The API server deletes dependents in a task of its own, begun in the context of whoever gave it work.
 _COLLECTOR = "sandbox: garbage collector"
@@ -35,6 +36,8 @@ class Pass:
     pods: tuple[Pod, ...]
     claims: tuple[PersistentVolumeClaim, ...]
     term: object
+    #: The instance ids of the Pods it set out to create.
+    wanted: set[str] = field(default_factory=set)
 
     def version_of(self, pod_uid: str) -> int:
         """The version of the Pod that it saw; 0: it did not see it."""
@@ -73,7 +76,7 @@ def leave() -> None:
 @contextmanager
 def watched() -> Iterator[None]:
     """Inside, passes are known to :func:`current`."""
-    original = CloneSetReconciler.__call__
+    original, create_pods = CloneSetReconciler.__call__, Writer.create_pods
 
     async def followed(self: Any, key: ObjectKey) -> Result | None:
         _last[:] = [self]
@@ -83,8 +86,16 @@ def watched() -> Iterator[None]:
         finally:
             _NOW.reset(token)
 
+    async def noted(self: Writer, owner: Any, wanted: Any, claims: Any) -> Any:
+        if (known := _NOW.get()) is not None:
+            known.wanted.update(instance for _, instance in wanted)
+        return await create_pods(self, owner, wanted, claims)
+
     _last.clear()
-    with patch.object(CloneSetReconciler, "__call__", followed):
+    with (
+        patch.object(CloneSetReconciler, "__call__", followed),
+        patch.object(Writer, "create_pods", noted),
+    ):
         yield
 
 
