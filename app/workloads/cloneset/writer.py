@@ -153,24 +153,26 @@ class Writer:
 
     async def delete_pod(self, owner: CloneSet, pod: Pod, claims: Iterable[PersistentVolumeClaim]) -> None:
         """CS-105: the Pod, then its claims. Raises what the API server says."""
-        await self._delete(owner, pod)
-        for claim in claims:
-            await self.delete_claim(owner, claim)
+        if await self._delete(owner, pod):
+            for claim in claims:
+                await self.delete_claim(owner, claim)
 
-    async def _delete(self, owner: CloneSet, pod: Pod) -> None:
+    async def _delete(self, owner: CloneSet, pod: Pod) -> bool:
+        """False: under its name there is another Pod by now, and the claims are that one's."""
         uid, name = owner.metadata.uid, pod.metadata.name
         self.scale.expect(uid, ScaleAction.DELETE, name)
         try:
             await self._client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid, decode=decode_metadata)
-        except (NotFound, Conflict):
-            # Gone already; under its name there may be another one.
+        except (NotFound, Conflict) as error:
+            # Gone already.
             self.scale.observe(uid, ScaleAction.DELETE, name)
+            return isinstance(error, NotFound)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.DELETE, name)
             self.event(owner, "FailedDelete", f"failed to delete pod {name}: {message_of(error)}", warning=True)
             raise
-        else:
-            self.event(owner, "SuccessfulDelete", f"succeed to delete pod {name}")
+        self.event(owner, "SuccessfulDelete", f"succeed to delete pod {name}")
+        return True
 
     async def delete_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, *, cleaning: bool = False) -> None:
         """One claim of a Pod that is gone (CS-105), or one that is left over (CS-120)."""
@@ -187,6 +189,17 @@ class Writer:
             what = f"clean up PVC {name}" if cleaning else f"delete pvc {name}"
             self.event(owner, "FailedDelete", f"failed to {what}: {message_of(error)}", warning=True)
             raise
+
+    async def lives(self, owner: CloneSet, instance: str) -> bool:
+        """Whether the Pod with that instance id is there, whatever the cache shows. Raises what the API server says."""
+        try:
+            found = await self._client.get(
+                PODS, pod_name(owner.name, instance), owner.metadata.namespace, decode=decode_pod
+            )
+        except NotFound:
+            return False
+        controller = found.metadata.controller
+        return controller is not None and controller.uid == owner.metadata.uid
 
     async def hand_over_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, pod: Pod) -> None:
         """CS-120: the claim goes with its Pod, which has ended or is about to."""

@@ -10,13 +10,14 @@ from app.api.cloneset import CloneSet
 from app.kube.controller import Result
 from app.kube.errors import Forbidden
 from app.kube.expectations import ScaleAction
-from app.kube.objects import decode_controller_revision, decode_pod
+from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
 from app.pods.inplace import Blocked
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import revision_of, short_hash
 from app.workloads.cloneset.memory import Memory
+from app.workloads.cloneset.scaling import Instances
 from app.workloads.cloneset.settings import Gates
 from app.workloads.cloneset.view import view_of
 from tests.kube.fakes import virtual
@@ -317,3 +318,42 @@ async def test_the_current_revision_is_looked_up_before_pods_are_made_at_another
     await shell.reconcile("hooked", "moving")
     (made,) = [body for method, path, body in shell.server.requests if (method, path[-5:]) == ("POST", "/pods")]
     assert made["metadata"]["labels"]["controller-revision-hash"] == old["metadata"]["name"]
+
+
+def claim_of(found: dict[str, Any], instance: str) -> Any:
+    """A claim of an instance of the CloneSet, as the cache holds it."""
+    metadata = {
+        "name": f"data-hooked-{instance}",
+        "namespace": "moving",
+        "uid": f"uid-{instance}",
+        "resourceVersion": "1",
+        "labels": {"apps.kruise.io/cloneset-instance-id": instance},
+        "ownerReferences": found["Pod"][0]["metadata"]["ownerReferences"],
+    }
+    return decode_persistent_volume_claim(orjson.dumps({"kind": "PersistentVolumeClaim", "metadata": metadata}))
+
+
+@pytest.mark.behaviour("CS-105", "CS-106")
+@pytest.mark.parametrize(("code", "reason", "deleted"), [(409, "Conflict", False), (404, "NotFound", True)])
+@virtual
+async def test_claims_stay_with_another_pod_that_has_the_name_by_now(code: int, reason: str, deleted: bool) -> None:
+    shell, found = filled()
+    owner = shell.caches.clonesets.list()[0]
+    shell.server.answer["/api/v1/namespaces/moving/pods/" + found["Pod"][0]["metadata"]["name"]] = (code, reason)
+    await shell.reconciler.writer.delete_pod(owner, pod_of(found["Pod"][0]), [claim_of(found, "gx7bz")])
+    assert (("DELETE", "/api/v1/namespaces/moving/persistentvolumeclaims/data-hooked-gx7bz") in shell.writes) is deleted
+
+
+@pytest.mark.behaviour("CS-120")
+@pytest.mark.parametrize("there", [True, False])
+@virtual
+async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: bool) -> None:
+    """The watch of Pods may be behind that of claims."""
+    shell, found = filled()
+    owner = shell.caches.clonesets.list()[0]
+    if there:
+        shell.server.stored["/api/v1/namespaces/moving/pods/hooked-gx7bz"] = found["Pod"][0]
+    claim = claim_of(found, "gx7bz")
+    kept = await shell.reconciler._scaler.clean_up_claims(owner, Instances([], [], [claim]))
+    assert kept == ((claim,) if there else ())
+    assert (shell.writes == []) is there
