@@ -12,6 +12,8 @@ from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, P
 from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from tests.simulation import clonesets, invariants
+from tests.simulation.claims import ClaimPromises
+from tests.simulation.promises import Spec
 from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.script import NAMESPACE
 from tests.simulation.users import CLONE_SETS, CONFIGURATION_NAMES, CONFIGURATIONS, SIDECAR_SETS
@@ -25,10 +27,13 @@ _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
 class Rest:
     """What is still to do in a cluster with these replicas."""
 
-    def __init__(self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock) -> None:
+    def __init__(
+        self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock, claims: ClaimPromises
+    ) -> None:
         self._api = api
         self._replicas = replicas
         self._clock = clock
+        self._claims = claims
 
     def to_settle(self) -> list[str]:
         """What is left to do."""
@@ -59,6 +64,7 @@ class Rest:
             sentences += invariants.latest_is_named(one, self._api.objects(CONTROLLERREVISIONS))
         for one in self.stored(CLONE_SETS).values():
             sentences += clonesets.at_rest(one, pods)
+            sentences += self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))
         return sentences
 
     def _certificates_to_do(self) -> list[str]:
