@@ -25,6 +25,7 @@ from app.pods.predownload import (
     Rollout,
     changed_images,
     decide,
+    min_updated_ready,
     outcome_label,
     parallelism,
     pull_job,
@@ -124,7 +125,6 @@ def rollout_of(memory: Memory, view: View, seen: Survey, current: Revision, orde
     possible = in_place_policy and current.name != update.name
     wanted = rolling.max_unavailable if rolling is not None else None
     at_once = share(DEFAULT_MAX_UNAVAILABLE if wanted is None else wanted, replicas, round_up=False)
-    strategy = _strategy(view)
     return Rollout(
         current=current.name,
         update=update.name,
@@ -136,8 +136,28 @@ def rollout_of(memory: Memory, view: View, seen: Survey, current: Revision, orde
         partition=seen.limits.partition,
         max_unavailable=at_once or 0,
         updated_ready=seen.counts.updated_ready,
-        min_updated_ready=(strategy.image_pre_download_min_updated_ready_pods or 0) if strategy is not None else 0,
+        min_updated_ready=_min_updated_ready(view, replicas) if current.name != update.name else 0,
     )
+
+
+def _min_updated_ready(view: View, replicas: int) -> int:
+    """PM-161, B-16: the field, or what it cannot hold and the annotation says, such as a percentage."""
+    strategy = _strategy(view)
+    value = strategy.image_pre_download_min_updated_ready_pods if strategy is not None else None
+    if value is not None:
+        return value
+    text = view.content.annotations.get(names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS)
+    try:
+        return min_updated_ready(text, replicas)
+    except IntOrPercentError as error:
+        logger.info(
+            "CloneSet %s/%s: %s: %s",
+            view.owner.namespace,
+            view.owner.name,
+            names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS,
+            error,
+        )
+        return 0
 
 
 def puller_of(owner: CloneSet, view: View, update: Revision, template: Mapping[str, Any]) -> Puller:
