@@ -49,6 +49,8 @@ class Weather:
 
 #: How often what goes wrong that is frequent for a while.
 SQUALL = 0.5
+#: What may go on for long without keeping anybody from getting on.
+DRIZZLE = ("conflict", "conflict", "error")
 CALM = Weather()
 #: Nothing comes through.
 CUT_OFF = Weather(lost_request=1.0, watch_ends=1.0)

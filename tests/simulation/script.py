@@ -67,6 +67,20 @@ PATIENCE = {
 }
 
 
+def drizzle_script(rng: Random, clones: Sequence[str]) -> Action:
+    """What is done while requests are refused now and then."""
+    name = rng.choice(clones)
+    what, arguments = rng.choice(
+        (
+            ("roll cloneset", {"name": name, "image": "clone:wet"}),
+            ("roll cloneset", {"name": name, "image": "clone:wet", "partition": 0}),
+            ("mark clones", {"name": name, "number": rng.randrange(3)}),
+            ("scale cloneset", {"name": name, "replicas": rng.randrange(1, SMALL + 2)}),
+        )
+    )
+    return Action(0.0, what, arguments)
+
+
 #: Who waits less long than this does not wait for the last action to be dealt with.
 HASTE_SECONDS = 4.0
 

@@ -29,7 +29,7 @@ from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.simulation import invariants, passes
 from tests.simulation.claims import ClaimPromises, Volumes
-from tests.simulation.faults import CALM, CUT_OFF, SQUALL, CountingTransport, FaultyTransport, Weather, weather
+from tests.simulation.faults import CALM, CUT_OFF, DRIZZLE, SQUALL, CountingTransport, FaultyTransport, Weather, weather
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
@@ -38,7 +38,7 @@ from tests.simulation.promises import Promises
 from tests.simulation.replicas import SimulatedReplica, parsed
 from tests.simulation.rest import Rest
 from tests.simulation.runs import Outcome, Run
-from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, calm_script
+from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, calm_script, drizzle_script
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
     CLONE_SETS,
@@ -116,6 +116,7 @@ class World:
             await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
             await self._come_to_rest()
+            await self._drizzle()
             await self._calm()
             await self._quiet()
         except TimeoutError as late:
@@ -181,6 +182,18 @@ class World:
         await self._until(self._rest.in_place, "the webhooks are registered again")
         await self._until_done(self._rest.pods_to_do)
         await self._until_done(self._rest.at_rest, ROTATION_SECONDS)
+
+    async def _drizzle(self) -> None:
+        """Where now and then a request is refused and nothing else happens, a roll-out ends all the same."""
+        clones = [found for found in self._rest.stored(CLONE_SETS).values() if found["spec"]["replicas"]]
+        if not clones:
+            return
+        rng = Random(f"drizzle {self._run.seed}")
+        self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
+        action = drizzle_script(rng, sorted(found["metadata"]["name"] for found in clones))
+        await asyncio.create_task(self._users.do(action))
+        await self._until_done(self._rest.to_settle)
+        self._now = CALM
 
     async def _calm(self) -> None:
         """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
