@@ -296,7 +296,11 @@ class Client:
     ) -> T:
         request = self._request(method, path, query, body, content_type, accept)
         response = await self._exchange(request)
-        return _decoded(_info(request), decode or cast("Decode[T]", orjson.loads), response.body)
+        read: Decode[T] = decode or cast("Decode[T]", orjson.loads)
+        try:
+            return read(response.body)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise DecodeError(_info(request), str(error)) from error
 
     def _request(
         self,
