@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -147,118 +149,148 @@ class LeaderCounters:
         self._slow.labels(name).inc()
 
 
+# Below each series is looked up once (``labels`` costs more than the counting), by kind, controller or queue.
+
+
 class ReflectorCounters:
     """What reflectors report."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._lists = Counter("kruise_reflector_lists", "Full lists of a kind.", ["kind"], registry=registry)
-        self._events = Counter("kruise_reflector_events", "Watch events of a kind.", ["kind"], registry=registry)
-        self._troubles = Counter(
-            "kruise_reflector_troubles", "Lists, watches and objects that failed.", ["kind", "what"], registry=registry
+        self._lists = cache(
+            Counter("kruise_reflector_lists", "Full lists of a kind.", ["kind"], registry=registry).labels
+        )
+        self._events = cache(
+            Counter("kruise_reflector_events", "Watch events of a kind.", ["kind"], registry=registry).labels
+        )
+        self._troubles = cache(
+            Counter(
+                "kruise_reflector_troubles",
+                "Lists, watches and objects that failed.",
+                ["kind", "what"],
+                registry=registry,
+            ).labels
         )
 
     def listed(self, kind: str, objects: int) -> None:  # noqa: ARG002 - the store's size tells
         """A kind was listed."""
-        self._lists.labels(kind).inc()
+        self._lists(kind).inc()
 
     def events(self, kind: str, count: int) -> None:
         """Events of a kind came."""
-        self._events.labels(kind).inc(count)
+        self._events(kind).inc(count)
 
     def trouble(self, kind: str, what: str) -> None:
         """Something failed."""
-        self._troubles.labels(kind, str(what)).inc()
+        self._troubles(kind, str(what)).inc()
 
 
 class ControllerCounters:
     """What controllers report."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._total = Counter(
-            "controller_runtime_reconcile", "Reconciles by result.", ["controller", "result"], registry=registry
+        self._total = cache(
+            Counter(
+                "controller_runtime_reconcile", "Reconciles by result.", ["controller", "result"], registry=registry
+            ).labels
         )
-        self._errors = Counter(
-            "controller_runtime_reconcile_errors", "Reconciles that failed.", ["controller"], registry=registry
+        self._errors = cache(
+            Counter(
+                "controller_runtime_reconcile_errors", "Reconciles that failed.", ["controller"], registry=registry
+            ).labels
         )
         # There from the start for dashboards: nothing here fails for good, every key is tried again.
-        self._terminal = Counter(
-            "controller_runtime_terminal_reconcile_errors",
-            "Reconciles that failed and are not tried again; always 0.",
-            ["controller"],
-            registry=registry,
+        self._terminal = cache(
+            Counter(
+                "controller_runtime_terminal_reconcile_errors",
+                "Reconciles that failed and are not tried again; always 0.",
+                ["controller"],
+                registry=registry,
+            ).labels
         )
-        self._panics = Counter(
-            "controller_runtime_reconcile_panics",
-            "Reconciles that failed unexpectedly.",
-            ["controller"],
-            registry=registry,
+        self._panics = cache(
+            Counter(
+                "controller_runtime_reconcile_panics",
+                "Reconciles that failed unexpectedly.",
+                ["controller"],
+                registry=registry,
+            ).labels
         )
-        self._seconds = Histogram(
-            "controller_runtime_reconcile_time_seconds", "Time per reconcile.", ["controller"], registry=registry
+        self._seconds = cache(
+            Histogram(
+                "controller_runtime_reconcile_time_seconds", "Time per reconcile.", ["controller"], registry=registry
+            ).labels
         )
-        self._active = Gauge(
-            "controller_runtime_active_workers", "Workers that reconcile now.", ["controller"], registry=registry
+        self._active = cache(
+            Gauge(
+                "controller_runtime_active_workers", "Workers that reconcile now.", ["controller"], registry=registry
+            ).labels
         )
-        self._workers = Gauge(
-            "controller_runtime_max_concurrent_reconciles", "Workers there are.", ["controller"], registry=registry
+        self._workers = cache(
+            Gauge(
+                "controller_runtime_max_concurrent_reconciles", "Workers there are.", ["controller"], registry=registry
+            ).labels
         )
 
     def registered(self, controller: str, workers: int) -> None:
         """A controller will run: all its series exist from the start."""
         for result in ("error", "requeue", "requeue_after", "success"):
-            self._total.labels(controller, result)
-        self._errors.labels(controller)
-        self._terminal.labels(controller)
-        self._panics.labels(controller)
-        self._active.labels(controller)
-        self._workers.labels(controller).set(workers)
+            self._total(controller, result)
+        self._errors(controller)
+        self._terminal(controller)
+        self._panics(controller)
+        self._active(controller)
+        self._workers(controller).set(workers)
 
     def reconciled(self, controller: str, result: str, seconds: float) -> None:
         """One reconcile ended."""
-        self._total.labels(controller, result).inc()
+        self._total(controller, result).inc()
         if result == "error":
-            self._errors.labels(controller).inc()
-        self._seconds.labels(controller).observe(seconds)
+            self._errors(controller).inc()
+        self._seconds(controller).observe(seconds)
 
     def active_workers(self, controller: str, workers: int) -> None:
         """So many workers are at it."""
-        self._active.labels(controller).set(workers)
+        self._active(controller).set(workers)
 
     def panicked(self, controller: str) -> None:
         """A mistake of ours."""
-        self._panics.labels(controller).inc()
+        self._panics(controller).inc()
 
 
 class QueueCounters:
     """What work queues report."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._depth = Gauge("workqueue_depth", "Keys waiting.", ["name"], registry=registry)
-        self._adds = Counter("workqueue_adds", "Keys added.", ["name"], registry=registry)
-        self._retries = Counter("workqueue_retries", "Keys added again after a failure.", ["name"], registry=registry)
-        self._waited = Histogram(
-            "workqueue_queue_duration_seconds", "How long a key waits.", ["name"], registry=registry
+        self._depth = cache(Gauge("workqueue_depth", "Keys waiting.", ["name"], registry=registry).labels)
+        self._adds = cache(Counter("workqueue_adds", "Keys added.", ["name"], registry=registry).labels)
+        self._retries = cache(
+            Counter("workqueue_retries", "Keys added again after a failure.", ["name"], registry=registry).labels
         )
-        self._worked = Histogram(
-            "workqueue_work_duration_seconds", "How long a key is worked on.", ["name"], registry=registry
+        self._waited = cache(
+            Histogram("workqueue_queue_duration_seconds", "How long a key waits.", ["name"], registry=registry).labels
+        )
+        self._worked = cache(
+            Histogram(
+                "workqueue_work_duration_seconds", "How long a key is worked on.", ["name"], registry=registry
+            ).labels
         )
 
     def depth(self, name: str, keys: int) -> None:
         """So many keys wait."""
-        self._depth.labels(name).set(keys)
+        self._depth(name).set(keys)
 
     def added(self, name: str) -> None:
         """A key was added."""
-        self._adds.labels(name).inc()
+        self._adds(name).inc()
 
     def retried(self, name: str) -> None:
         """A key was added again."""
-        self._retries.labels(name).inc()
+        self._retries(name).inc()
 
     def waited(self, name: str, seconds: float) -> None:
         """A key was taken."""
-        self._waited.labels(name).observe(seconds)
+        self._waited(name).observe(seconds)
 
     def worked(self, name: str, seconds: float) -> None:
         """A key is done."""
-        self._worked.labels(name).observe(seconds)
+        self._worked(name).observe(seconds)

@@ -152,7 +152,7 @@ class FaultyTransport:
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """Open a watch, or not."""
         rng, weather = self._rng, self._weather()
-        info = RequestInfo("WATCH", request.target)
+        info = RequestInfo("WATCH", request.path)
         await self._alive(weather, f"before WATCH {request.path}", info)
         await self._clock.sleep(rng.expovariate(500.0))
         if rng.random() < weather.lost_request:

@@ -83,16 +83,16 @@ class Rest:
     def _bundles_to_do(self) -> list[str]:
         """Who does not carry the bundle that every replica wants."""
         boards = [replica.shared.certificate.read() for replica in self._replicas]
-        wanted = {board.ca_bundle for board in boards if board is not None}
+        wanted = {base64.b64encode(board.ca_bundle).decode() for board in boards if board is not None}
         carried = {
-            entry["name"]: base64.b64decode(entry["clientConfig"].get("caBundle") or "")
+            entry["name"]: entry["clientConfig"].get("caBundle") or ""
             for resource in CONFIGURATIONS.values()
             for live in self._api.objects(resource)
             for entry in live.get("webhooks") or ()
         }
         for definition in self._api.objects(CUSTOMRESOURCEDEFINITIONS):
             client = (definition["spec"].get("conversion") or {}).get("webhook", {}).get("clientConfig", {})
-            carried[definition["metadata"]["name"]] = base64.b64decode(client.get("caBundle") or "")
+            carried[definition["metadata"]["name"]] = client.get("caBundle") or ""
         return [
             f"{name} carries another CA bundle than the replicas want"
             for name, bundle in carried.items()
