@@ -213,6 +213,7 @@ def _maker(view: View, revision: Revision) -> PodMaker | None:
         revision.name,
         view.selector_labels,
         bare_hash=view.settings.gates.short_hash,
+        ready_gate=view.settings.gates.ready_gate,
     )
 
 

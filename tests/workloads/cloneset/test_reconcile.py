@@ -533,7 +533,7 @@ async def test_a_pod_that_no_node_takes_shows_its_first_conditions_and_serves_on
                 {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}
                 for pod in await cluster.pods()
             ]
-            return shown == [{"PodScheduled": "False", "InPlaceUpdateReady": "True"}]
+            return shown == [{"PodScheduled": "False", "InPlaceUpdateReady": "True", "KruisePodReady": "True"}]
 
         await cluster.until(waits, "the condition is there")
         assert len(await in_state(cluster, "PreparingNormal")) == 1
