@@ -29,9 +29,10 @@ def identity(pod: dict[str, Any]) -> tuple[str, str, str, str]:
 
 
 @virtual
-@pytest.mark.behaviour("PM-39", "PM-42", "PM-174", "CS-131")
-async def test_out_of_service_for_the_grace_period_then_the_image_then_back() -> None:
+@pytest.mark.behaviour("PM-39", "PM-42", "PM-174", "PM-189", "CS-131")
+async def test_out_of_service_for_the_grace_period_then_the_image_then_back(caplog: pytest.LogCaptureFixture) -> None:
     """U-24, U-95."""
+    caplog.set_level("INFO")
     async with small_cluster(pace=Pace(restart=2.0)) as cluster:
         await cluster.apply(
             replicas=1, updateStrategy=rolling(inPlaceUpdateStrategy={"gracePeriodSeconds": 10}), minReadySeconds=1
@@ -64,6 +65,12 @@ async def test_out_of_service_for_the_grace_period_then_the_image_then_back() ->
         assert identity(pod) == kept
         assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [1]
         assert len(await cluster.events("SuccessfulUpdatePodInPlace")) == 1
+        logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("inplace: ")]
+        pod_name = f"Pod default/{kept[0]}"
+        assert logged == [
+            f"inplace: {pod_name} goes to {new} after a grace period of 10 s",
+            f"inplace: {pod_name} is updated after 12 s",
+        ]
 
 
 @virtual
