@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
+
+
+@lru_cache(4096)
+def _segment(name: str) -> str:
+    """A name as it stands in a path."""
+    return quote(name, safe="")
 
 
 class ObjectKey(NamedTuple):
@@ -46,13 +53,13 @@ class Resource:
             raise ValueError(f"{self.kind}: subresource {subresource!r} needs the name of an object")
         parts = ["/api" if not self.group else f"/apis/{self.group}", self.version]
         if namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
         if name:
             # "." and ".." would be folded away by HTTP clients and reach another object.
             if name in (".", ".."):
                 raise ValueError(f"{self.kind}: {name!r} cannot be the name of an object")
-            parts.append(quote(name, safe=""))
+            parts.append(_segment(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)

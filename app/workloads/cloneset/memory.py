@@ -50,7 +50,7 @@ class NoMetrics:
 def managing_reference(metadata: ObjectMeta) -> OwnerReference | None:
     """The CloneSet that manages an object, by group and kind in whatever version (D-2)."""
     reference = metadata.controller
-    if reference is not None and (reference.kind, reference.group) == (CLONE_SET.kind, CLONE_SET.group):
+    if reference is not None and reference.kind == CLONE_SET.kind and reference.group == CLONE_SET.group:
         return reference
     return None
 

@@ -146,3 +146,11 @@ def test_on_delete_updates_nobody() -> None:
         obstacle=lambda _pod: None,
     )
     assert plan == UpdatePlan()
+
+
+@pytest.mark.behaviour("CS-130", "CS-135")
+def test_a_pod_that_is_just_arriving_is_updated_only_then() -> None:
+    coming = {"available": False, "lifecycle": "PreparingNormal"}
+    there, arriving = pod(OLD, **coming), pod(OLD, arriving=True, **coming)
+    plan = planned(UpdatePolicy.IN_PLACE_ONLY, [there, arriving], max_unavailable=2)
+    assert [step.pod for step in plan.steps] == [there]
