@@ -223,10 +223,13 @@ class Updater:
             raise  # somebody else writes the Pod just now: the next pass tries again
         except KubeError as error:
             self._metrics.in_place_failed(namespace)
+            logger.warning("inplace: Pod %s/%s is not updated to %s: %s", namespace, facts.name, target.name, error)
             text = f"failed to update pod {facts.name} in-place(revision {target.name}): {message_of(error)}"
             self._writer.event(owner, "FailedUpdatePodInPlace", text, warning=True)
             raise
         self._metrics.in_place_started(namespace)
+        after = f" after a grace period of {delay:.0f} s" if delay else ""
+        logger.info("inplace: Pod %s/%s goes to %s%s", namespace, facts.name, target.name, after)  # PM-189
         text = f"successfully update pod {facts.name} in-place(revision {target.name})"
         self._writer.event(owner, "SuccessfulUpdatePodInPlace", text)
         return delay
