@@ -29,6 +29,8 @@ class Rest:
         self._api = api
         self._replicas = replicas
         self._clock = clock
+        #: What was to do with Pods at which version of the store: nothing but writes changes it.
+        self._seen: tuple[int, list[str]] = (0, [])
 
     def to_settle(self) -> list[str]:
         """What is left to do."""
@@ -52,6 +54,12 @@ class Rest:
 
     def pods_to_do(self) -> list[str]:
         """What keeps Pods, and the sets above them, from staying as they are."""
+        revision = self._api.core.storage.revision
+        if revision != self._seen[0]:
+            self._seen = (revision, self._pods_to_do())
+        return self._seen[1]
+
+    def _pods_to_do(self) -> list[str]:
         pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
         for one in self.stored(SIDECAR_SETS).values():
