@@ -189,6 +189,7 @@ class Admission:
         process, listeners = self._process, self._listeners
 
         async def page(path: str) -> str | None:
+            process.publish()
             await process.counts.gather()
             return debug_page(path, process.replica)
 

@@ -12,6 +12,8 @@ from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, P
 from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from tests.simulation import clonesets, invariants
+from tests.simulation.claims import ClaimPromises
+from tests.simulation.promises import Spec
 from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.script import NAMESPACE
 from tests.simulation.users import CLONE_SETS, CONFIGURATION_NAMES, CONFIGURATIONS, SIDECAR_SETS
@@ -25,11 +27,14 @@ _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
 class Rest:
     """What is still to do in a cluster with these replicas."""
 
-    def __init__(self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock) -> None:
+    def __init__(
+        self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock, claims: ClaimPromises
+    ) -> None:
         self._api = api
         self._replicas = replicas
         self._clock = clock
-        #: What was to do with Pods at which version of the store: nothing but writes changes it.
+        self._claims = claims
+        #: What was to do by the objects alone, at which version of the store.
         self._seen: tuple[int, list[str]] = (0, [])
 
     def to_settle(self) -> list[str]:
@@ -56,10 +61,13 @@ class Rest:
         """What keeps Pods, and the sets above them, from staying as they are."""
         revision = self._api.core.storage.revision
         if revision != self._seen[0]:
-            self._seen = (revision, self._pods_to_do())
-        return self._seen[1]
+            self._seen = (revision, self._objects_to_do())
+        sentences = list(self._seen[1])
+        for one in self.stored(CLONE_SETS).values():
+            sentences += self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))  # knows more than the store
+        return sentences
 
-    def _pods_to_do(self) -> list[str]:
+    def _objects_to_do(self) -> list[str]:
         pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
         for one in self.stored(SIDECAR_SETS).values():

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any
@@ -26,19 +27,20 @@ from app.kube.virtualtime import run as run_virtually
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import clonesets, invariants
-from tests.simulation.faults import CALM, CUT_OFF, CountingTransport, FaultyTransport, Weather, weather
+from tests.simulation import invariants, passes
+from tests.simulation.claims import ClaimPromises, Volumes
+from tests.simulation.faults import CALM, CUT_OFF, DRIZZLE, SQUALL, CountingTransport, FaultyTransport, Weather, weather
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
 from tests.simulation.process import errors_logged, no_collector
+from tests.simulation.promises import Promises
 from tests.simulation.replicas import SimulatedReplica, parsed
 from tests.simulation.rest import Rest
 from tests.simulation.runs import Outcome, Run
-from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, calm_script
+from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, calm_script, drizzle_script
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
-    BY_USER,
     CLONE_SETS,
     SIDECAR_SETS,
     SYSTEM,
@@ -58,7 +60,7 @@ QUIET_SECONDS = 130.0
 
 def simulate(run: Run, *, replicas: int | None = None) -> Outcome:
     """Run it from beginning to end, in virtual time."""
-    with keys_by_seed(run.seed), errors_logged() as errors, no_collector():
+    with keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.watched():
         world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
         seconds = run_virtually(world.run())
     history = world.history
@@ -80,7 +82,8 @@ class World:
         self._script = run.script
         self._trust = Trust()
         self._writes: Counter[str] = Counter()
-        self._promises = clonesets.Promises()
+        self._promises = Promises()
+        self._claims = ClaimPromises(self._promises)
         self._busy: set[asyncio.Task[None]] = set()
         #: Whether a write that changes nothing is one too many now.
         self._calm_now = False
@@ -95,8 +98,9 @@ class World:
         await self._install()
         self.api.on_write(self._wrote)
         self.replicas = [self._replica(number) for number in range(self._number)]
-        self._rest = Rest(self.api, self.replicas, self.clock)
+        self._rest = Rest(self.api, self.replicas, self.clock, self._claims)
         self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
+        self._volumes = Volumes(self.admin)
         self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
@@ -112,14 +116,16 @@ class World:
             await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
             await self._come_to_rest()
+            await self._drizzle()
             await self._calm()
             await self._quiet()
         except TimeoutError as late:
             self.history.breaks(self.clock.monotonic(), str(late))
         finally:
-            for task in (*background, *self._busy, *self._hooks.tasks):
+            ending = (*background, *self._busy, *self._hooks.tasks, *self._volumes.tasks)
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*background, *self._busy, *self._hooks.tasks, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
             self.api.close()
         for error in self._errors:
             self.history.breaks(self.clock.monotonic(), error)
@@ -137,12 +143,21 @@ class World:
         def connect(kill: Callable[[str], None]) -> FaultyTransport:
             rng = Random(self._rng.random())
             server = CountingTransport(self.api.transport(MANAGER), self._revision, self._wasted)
-            return FaultyTransport(server, self.clock, rng, self._weather_now, kill)
+            return FaultyTransport(server, self.clock, rng, self._weather_now, kill, self._frozen)
 
         return SimulatedReplica(name, self.clock, Random(f"{name} {self._run.seed}"), connect)
 
     def _weather_now(self) -> Weather:
-        return CUT_OFF if self.clock.monotonic() < self._users.cut_off_until else self._now
+        now = self.clock.monotonic()
+        if now < self._users.cut_off_until:
+            return CUT_OFF
+        if self._now is CALM or not self._users.squalls:
+            return self._now
+        squalls = {fault: SQUALL for fault, until in self._users.squalls.items() if now < until}
+        return replace(self._now, **squalls).without(*self._run.without) if squalls else self._now
+
+    def _frozen(self, resource: str) -> float:
+        return 0.0 if self._now is CALM else self._users.frozen.get(resource, 0.0)
 
     def _revision(self) -> int:
         return self.api.core.storage.revision
@@ -167,6 +182,18 @@ class World:
         await self._until(self._rest.in_place, "the webhooks are registered again")
         await self._until_done(self._rest.pods_to_do)
         await self._until_done(self._rest.at_rest, ROTATION_SECONDS)
+
+    async def _drizzle(self) -> None:
+        """Where now and then a request is refused and nothing else happens, a roll-out ends all the same."""
+        clones = [found for found in self._rest.stored(CLONE_SETS).values() if found["spec"]["replicas"]]
+        if not clones:
+            return
+        rng = Random(f"drizzle {self._run.seed}")
+        self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
+        action = drizzle_script(rng, sorted(found["metadata"]["name"] for found in clones))
+        await asyncio.create_task(self._users.do(action))
+        await self._until_done(self._rest.to_settle)
+        self._now = CALM
 
     async def _calm(self) -> None:
         """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
@@ -269,17 +296,25 @@ class World:
 
     def _breaches(self, kind: str, before: Json | None, after: Json | None) -> list[str]:
         at = self.clock.monotonic()
+        known = passes.current()
         if kind == "Pod":
-            pods = [one for one in self.api.objects(PODS) if one["metadata"].get("namespace") == NAMESPACE]
-            behind = clonesets.FRESH_SECONDS if self._calm_now else clonesets.STALE_SECONDS
-            found = [*self._promises.broken_by(at, before, after, pods, by_user=BY_USER.get(), behind=behind)]
+            self._volumes.saw_pod(before, after)
+            found = [*self._promises.broken_by(at, before, after, known)]
+            found += self._claims.pod_written(before, after, known)
             if after is not None:
                 self._hooks.saw(before, after)
+            owner = invariants.owner_of(after or before or {"metadata": {}})
+            found += self._promises.short_of(at, owner, excused=not self._calm_now)
             return found if after is None else [*found, *invariants.started_in_order(before, after)]
+        if kind == "PersistentVolumeClaim":
+            self._volumes.saw_claim(before, after)
+            return [*self._claims.claim_written(before, after, known)]
+        if kind == "CloneSet" and after is None and before is not None:
+            self._promises.gone(before)
         if after is None:
             return []
         if kind == "CloneSet":
-            self._promises.asked(at, after)
+            self._promises.asked(after)
         if kind == "SidecarSet" and before is not None:
             return [*invariants.status_goes_forward(before, after)]
         if kind == "ControllerRevision" and before is None:
