@@ -347,7 +347,7 @@ class Registration:
         if patch is not None:
             await self._repairs.take()
             try:
-                await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch)
+                await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch, decode=bytes)
             except Conflict:
                 logger.info("%s changed meanwhile, looking again", what)
                 attempts.overtaken = True

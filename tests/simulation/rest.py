@@ -34,6 +34,8 @@ class Rest:
         self._replicas = replicas
         self._clock = clock
         self._claims = claims
+        #: What was to do by the objects alone, at which version of the store.
+        self._seen: tuple[int, list[str]] = (0, [])
 
     def to_settle(self) -> list[str]:
         """What is left to do."""
@@ -57,6 +59,15 @@ class Rest:
 
     def pods_to_do(self) -> list[str]:
         """What keeps Pods, and the sets above them, from staying as they are."""
+        revision = self._api.core.storage.revision
+        if revision != self._seen[0]:
+            self._seen = (revision, self._objects_to_do())
+        sentences = list(self._seen[1])
+        for one in self.stored(CLONE_SETS).values():
+            sentences += self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))  # knows more than the store
+        return sentences
+
+    def _objects_to_do(self) -> list[str]:
         pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = list(invariants.pods_are_ready(pods))
         for one in self.stored(SIDECAR_SETS).values():
@@ -64,7 +75,6 @@ class Rest:
             sentences += invariants.latest_is_named(one, self._api.objects(CONTROLLERREVISIONS))
         for one in self.stored(CLONE_SETS).values():
             sentences += clonesets.at_rest(one, pods)
-            sentences += self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))
         return sentences
 
     def _certificates_to_do(self) -> list[str]:
