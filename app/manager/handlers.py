@@ -11,13 +11,14 @@ from random import Random
 from typing import Final
 
 from app.admission import pod
+from app.admission.joining import joined_handlers, joined_webhooks
 from app.kube.admission import Handler, Webhook
 from app.kube.clock import Clock
 from app.manager.gates import FeatureGates
 from app.pods.readiness import ReadinessGateStep
 from app.protection.deletion import admission as deletion
 from app.protection.deletion.lookups import DeletionLookups, WithoutCluster
-from app.protection.deletion.plan import CRD_GATE, Gates
+from app.protection.deletion.plan import CRD_GATE, PODS_GATE, Gates
 from app.protection.deletion.table import ProtectedKind, load_table
 from app.sidecars.launchpriority.step import LaunchPriorityStep
 from app.sidecars.sidecarset import admission as sidecarset
@@ -29,7 +30,8 @@ from app.workloads.cloneset.admission_lookups import StandaloneLookups
 
 def declarations(protected_kinds: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
     """What is registered for these protected kinds, in the order of ``build_handlers``, whatever the gates."""
-    return (*pod.WEBHOOKS, *sidecarset.WEBHOOKS, *cloneset.WEBHOOKS, *deletion.webhooks(protected_kinds))
+    found = (*pod.WEBHOOKS, *sidecarset.WEBHOOKS, *cloneset.WEBHOOKS, *deletion.webhooks(protected_kinds))
+    return joined_webhooks(found)
 
 
 #: Every declaration of this build: what RBAC and the reference page are made from.
@@ -72,14 +74,15 @@ def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
         ),
         LaunchPriorityStep(given.rng),
     )
-    return (
+    found = (
         pod.pod_handler(steps),
         *sidecarset.handlers(given.sidecarsets, given.recent_sets),
         *cloneset.handlers(given.clonesets or StandaloneLookups(given.gates.enabled)),
         *deletion.handlers(
             given.protected_kinds,
             given.deletion_lookups,
-            Gates(given.gates.enabled(deletion.GATE), given.gates.enabled(CRD_GATE)),
+            Gates(*map(given.gates.enabled, (deletion.GATE, CRD_GATE, PODS_GATE))),
             given.report_deletion,
         ),
     )
+    return joined_handlers(found)

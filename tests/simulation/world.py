@@ -4,48 +4,44 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any
 
 from app.api.crd import manifest
 from app.api.registry import KINDS
-from app.certs.issue import CertificateError, expiry, from_secret_data
 from app.kube.client import Client
 from app.kube.resources import (
     CONTROLLERREVISIONS,
     CUSTOMRESOURCEDEFINITIONS,
     NAMESPACES,
     PODS,
-    SECRETS,
     Resource,
 )
 from app.kube.transport import Request
 from app.kube.virtualtime import VirtualClock
 from app.kube.virtualtime import run as run_virtually
-from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import clonesets, invariants
-from tests.simulation.faults import CALM, CUT_OFF, CountingTransport, FaultyTransport, Weather, weather
+from tests.simulation import invariants, passes
+from tests.simulation.claims import ClaimPromises, Volumes
+from tests.simulation.faults import CALM, CUT_OFF, DRIZZLE, SQUALL, CountingTransport, FaultyTransport, Weather, weather
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
+from tests.simulation.process import errors_logged, no_collector
+from tests.simulation.promises import Promises
 from tests.simulation.replicas import SimulatedReplica, parsed
-from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, Action, calm_script, script
+from tests.simulation.rest import Rest
+from tests.simulation.runs import Outcome, Run
+from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, calm_script, drizzle_script
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
-    BY_USER,
     CLONE_SETS,
-    CONFIGURATION_NAMES,
-    CONFIGURATIONS,
     SIDECAR_SETS,
     SYSTEM,
     Users,
@@ -60,56 +56,11 @@ REST_SECONDS = 480.0
 #: And how long a change of the CA may take.
 ROTATION_SECONDS = 900.0
 QUIET_SECONDS = 130.0
-#: What the Secret holds while the CA is being changed.
-_UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What makes a run: the same values give the same history."""
-
-    seed: int
-    seconds: float = 240.0
-    actions: int = 40
-    #: Indexes into the script; None: all of it.
-    keep: frozenset[int] | None = None
-    #: Faults left out.
-    without: tuple[str, ...] = ()
-
-    @property
-    def script(self) -> tuple[Action, ...]:
-        """What happens in it."""
-        made = script(self.seed, seconds=self.seconds, actions=self.actions)
-        return made if self.keep is None else tuple(a for i, a in enumerate(made) if i in self.keep)
-
-    @property
-    def command(self) -> str:
-        """How to see it again."""
-        parts = [f"python -m tests.simulation --seeds {self.seed}"]
-        if (self.seconds, self.actions) != (240.0, 40):
-            parts.append(f"--seconds {self.seconds:g} --actions {self.actions}")
-        if self.keep is not None:
-            parts.append(f"--keep {','.join(map(str, sorted(self.keep))) or 'none'}")
-        if self.without:
-            parts.append(f"--without {','.join(self.without)}")
-        return " ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run went."""
-
-    run: Run
-    broken: tuple[str, ...]
-    digest: str
-    writes: int
-    virtual_seconds: float
-    last: tuple[str, ...]
 
 
 def simulate(run: Run, *, replicas: int | None = None) -> Outcome:
     """Run it from beginning to end, in virtual time."""
-    with keys_by_seed(run.seed), _errors_logged() as errors, _no_collector():
+    with keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.watched():
         world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
         seconds = run_virtually(world.run())
     history = world.history
@@ -131,7 +82,8 @@ class World:
         self._script = run.script
         self._trust = Trust()
         self._writes: Counter[str] = Counter()
-        self._promises = clonesets.Promises()
+        self._promises = Promises()
+        self._claims = ClaimPromises(self._promises)
         self._busy: set[asyncio.Task[None]] = set()
         #: Whether a write that changes nothing is one too many now.
         self._calm_now = False
@@ -146,7 +98,9 @@ class World:
         await self._install()
         self.api.on_write(self._wrote)
         self.replicas = [self._replica(number) for number in range(self._number)]
+        self._rest = Rest(self.api, self.replicas, self.clock, self._claims)
         self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
+        self._volumes = Volumes(self.admin)
         self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
@@ -159,17 +113,19 @@ class World:
         background = [asyncio.create_task(nodes.run(), name="nodes")]
         background += [asyncio.create_task(replica.run(), name=replica.name) for replica in self.replicas]
         try:
-            await self._until(self._in_place, "the webhooks are registered")
+            await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
-            await self._rest()
+            await self._come_to_rest()
+            await self._drizzle()
             await self._calm()
             await self._quiet()
         except TimeoutError as late:
             self.history.breaks(self.clock.monotonic(), str(late))
         finally:
-            for task in (*background, *self._busy, *self._hooks.tasks):
+            ending = (*background, *self._busy, *self._hooks.tasks, *self._volumes.tasks)
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*background, *self._busy, *self._hooks.tasks, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
             self.api.close()
         for error in self._errors:
             self.history.breaks(self.clock.monotonic(), error)
@@ -187,12 +143,21 @@ class World:
         def connect(kill: Callable[[str], None]) -> FaultyTransport:
             rng = Random(self._rng.random())
             server = CountingTransport(self.api.transport(MANAGER), self._revision, self._wasted)
-            return FaultyTransport(server, self.clock, rng, self._weather_now, kill)
+            return FaultyTransport(server, self.clock, rng, self._weather_now, kill, self._frozen)
 
         return SimulatedReplica(name, self.clock, Random(f"{name} {self._run.seed}"), connect)
 
     def _weather_now(self) -> Weather:
-        return CUT_OFF if self.clock.monotonic() < self._users.cut_off_until else self._now
+        now = self.clock.monotonic()
+        if now < self._users.cut_off_until:
+            return CUT_OFF
+        if self._now is CALM or not self._users.squalls:
+            return self._now
+        squalls = {fault: SQUALL for fault, until in self._users.squalls.items() if now < until}
+        return replace(self._now, **squalls).without(*self._run.without) if squalls else self._now
+
+    def _frozen(self, resource: str) -> float:
+        return 0.0 if self._now is CALM else self._users.frozen.get(resource, 0.0)
 
     def _revision(self) -> int:
         return self.api.core.storage.revision
@@ -211,20 +176,32 @@ class World:
             task.add_done_callback(self._busy.discard)
         await self.clock.sleep(began + self._run.seconds - self.clock.monotonic())
 
-    async def _rest(self) -> None:
+    async def _come_to_rest(self) -> None:
         self._now = CALM
         await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
-        await self._until(self._in_place, "the webhooks are registered again")
-        await self._until(lambda: not any(self._pods_to_do()), lambda: "; ".join(self._pods_to_do()))
-        await self._until(lambda: not any(self._at_rest()), lambda: "; ".join(self._at_rest()), ROTATION_SECONDS)
+        await self._until(self._rest.in_place, "the webhooks are registered again")
+        await self._until_done(self._rest.pods_to_do)
+        await self._until_done(self._rest.at_rest, ROTATION_SECONDS)
+
+    async def _drizzle(self) -> None:
+        """Where now and then a request is refused and nothing else happens, a roll-out ends all the same."""
+        clones = [found for found in self._rest.stored(CLONE_SETS).values() if found["spec"]["replicas"]]
+        if not clones:
+            return
+        rng = Random(f"drizzle {self._run.seed}")
+        self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
+        action = drizzle_script(rng, sorted(found["metadata"]["name"] for found in clones))
+        await asyncio.create_task(self._users.do(action))
+        await self._until_done(self._rest.to_settle)
+        self._now = CALM
 
     async def _calm(self) -> None:
         """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
         rng = Random(f"calm {self._run.seed}")
-        there = {resource.plural: sorted(self._stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
-        there["pods"] = sorted(found["metadata"]["name"] for found in self._stored(PODS).values() if _is_bare(found))
+        there = {resource.plural: sorted(self._rest.stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
+        there["pods"] = sorted(name for name, found in self._rest.stored(PODS).items() if _is_bare(found))
         # Where there is no Pod, the newest revision is the one that all have (CS-73).
-        staffed = sorted(name for name, found in self._stored(CLONE_SETS).items() if found["spec"]["replicas"])
+        staffed = sorted(name for name, found in self._rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
         acts = [*calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"], staffed)]
         for action, after in zip(acts, [*acts[1:], None], strict=True):
             await self.clock.sleep(action.at)
@@ -232,28 +209,27 @@ class World:
             await asyncio.create_task(self._users.do(action))
             if after is not None and after.at < HASTE_SECONDS:
                 continue
-            seconds = PATIENCE[action.what]
-            await self._until(self._settled, lambda: "; ".join(self._to_settle()), seconds, every=0.5)
+            await self._until_done(self._rest.to_settle, PATIENCE[action.what], every=0.5)
             await self.clock.sleep(2.0)
             self._calm_now = False
 
     async def _quiet(self) -> None:
         before = Counter(self._writes)
         await self.clock.sleep(QUIET_SECONDS)
-        for sentence in (*self._at_rest(), *invariants.quiet(self._writes - before, QUIET_SECONDS)):
+        for sentence in (*self._rest.at_rest(), *invariants.quiet(self._writes - before, QUIET_SECONDS)):
             self.history.breaks(self.clock.monotonic(), sentence)
 
-    async def _until(
-        self,
-        holds: Callable[[], object],
-        what: str | Callable[[], str],
-        seconds: float = REST_SECONDS,
-        every: float = 5.0,
+    async def _until(self, holds: Callable[[], object], what: str) -> None:
+        await self._until_done(lambda: [] if holds() else [what])
+
+    async def _until_done(
+        self, to_do: Callable[[], list[str]], seconds: float = REST_SECONDS, every: float = 5.0
     ) -> None:
+        """Wait until nothing is left to do, and look in such intervals. Raises TimeoutError that says what is left."""
         deadline = self.clock.monotonic() + seconds
-        while not holds():
+        while left := to_do():
             if self.clock.monotonic() > deadline:
-                raise TimeoutError(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
+                raise TimeoutError(f"not within {seconds:.0f} s: {'; '.join(left)}")
             await self.clock.sleep(every)
 
     # ---- reviews
@@ -267,7 +243,8 @@ class World:
         self._check_trust()
         await self.clock.sleep(self._rng.expovariate(1000.0))
         process = replica.webhook.process
-        known = [one.to_dict() for one in process.caches.sidecarsets.list()] if process is not None else []
+        sets = process.caches.sidecarsets.list() if process is not None and path == "/mutate-pod" else ()
+        known = [one.to_dict() for one in sets]
         status, answer = await replica.review(path, body)
         if path == "/mutate-pod" and status == 200:
             self._check_injection(parsed(body)["request"], parsed(answer)["response"], known)
@@ -311,7 +288,7 @@ class World:
         self.history.note(at, verb, resource, obj)
         for sentence in self._breaches(kind, before, after):
             self.history.breaks(at, sentence)
-        if (leaders := self._leaders()) > 1:
+        if (leaders := self._rest.leaders()) > 1:
             self.history.breaks(at, f"{leaders} replicas lead")
         if kind.endswith("WebhookConfiguration"):
             self._trust.wrote(at, before, after)
@@ -319,90 +296,30 @@ class World:
 
     def _breaches(self, kind: str, before: Json | None, after: Json | None) -> list[str]:
         at = self.clock.monotonic()
+        known = passes.current()
         if kind == "Pod":
-            pods = [one for one in self.api.objects(PODS) if one["metadata"].get("namespace") == NAMESPACE]
-            behind = clonesets.FRESH_SECONDS if self._calm_now else clonesets.STALE_SECONDS
-            found = [*self._promises.broken_by(at, before, after, pods, by_user=BY_USER.get(), behind=behind)]
+            self._volumes.saw_pod(before, after)
+            found = [*self._promises.broken_by(at, before, after, known)]
+            found += self._claims.pod_written(before, after, known)
             if after is not None:
                 self._hooks.saw(before, after)
+            owner = invariants.owner_of(after or before or {"metadata": {}})
+            found += self._promises.short_of(at, owner, excused=not self._calm_now)
             return found if after is None else [*found, *invariants.started_in_order(before, after)]
+        if kind == "PersistentVolumeClaim":
+            self._volumes.saw_claim(before, after)
+            return [*self._claims.claim_written(before, after, known)]
+        if kind == "CloneSet" and after is None and before is not None:
+            self._promises.gone(before)
         if after is None:
             return []
         if kind == "CloneSet":
-            self._promises.asked(at, after)
+            self._promises.asked(after)
         if kind == "SidecarSet" and before is not None:
             return [*invariants.status_goes_forward(before, after)]
         if kind == "ControllerRevision" and before is None:
-            return [*invariants.no_twin(after, list(self._stored(CONTROLLERREVISIONS).values()))]
+            return [*invariants.no_twin(after, list(self._rest.stored(CONTROLLERREVISIONS).values()))]
         return []
-
-    # ---- at rest
-
-    def _settled(self) -> bool:
-        return self._in_place() and not any(self._at_rest())
-
-    def _to_settle(self) -> list[str]:
-        return [*([] if self._in_place() else ["the webhooks are not registered"]), *self._at_rest()]
-
-    def _in_place(self) -> bool:
-        """Whether the API server calls us, every replica answers, and one leads."""
-        complete = all(
-            (self._stored(resource).get(CONFIGURATION_NAMES[kind]) or {}).get("webhooks")
-            for kind, resource in CONFIGURATIONS.items()
-        )
-        return complete and all(replica.answers for replica in self.replicas) and self._leaders() == 1
-
-    def _leaders(self) -> int:
-        return sum(replica.shared.state("reconciler").leading for replica in self.replicas)
-
-    def _at_rest(self) -> list[str]:
-        return [*self._certificates_to_do(), *self._bundles_to_do(), *self._pods_to_do()]
-
-    def _pods_to_do(self) -> list[str]:
-        pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
-        sentences = list(invariants.pods_are_ready(pods))
-        for one in self._stored(SIDECAR_SETS).values():
-            sentences += invariants.counts_are_true(one, pods)
-            sentences += invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
-        for one in self._stored(CLONE_SETS).values():
-            sentences += clonesets.at_rest(one, pods)
-        return sentences
-
-    def _certificates_to_do(self) -> list[str]:
-        """Why the Secret cannot stay as it is."""
-        secret = self._stored(SECRETS).get(SECRET_NAME)
-        if secret is None:
-            return [f"Secret {SECRET_NAME} is not there"]
-        try:
-            ends = expiry(from_secret_data(secret["data"]).cert)
-        except CertificateError as error:
-            return [f"Secret {SECRET_NAME}: {error}"]
-        due = ends < self.clock.now() + DEFAULT_RENEW_BEFORE
-        unfinished = [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
-        return [f"Secret {SECRET_NAME}: its certificate ends at {ends}", *unfinished] if due else unfinished
-
-    def _bundles_to_do(self) -> list[str]:
-        """Who does not carry the bundle that every replica wants."""
-        boards = [replica.shared.certificate.read() for replica in self.replicas]
-        wanted = {board.ca_bundle for board in boards if board is not None}
-        carried = {
-            entry["name"]: base64.b64decode(entry["clientConfig"].get("caBundle") or "")
-            for resource in CONFIGURATIONS.values()
-            for live in self.api.objects(resource)
-            for entry in live.get("webhooks") or ()
-        }
-        for definition in self.api.objects(CUSTOMRESOURCEDEFINITIONS):
-            client = (definition["spec"].get("conversion") or {}).get("webhook", {}).get("clientConfig", {})
-            carried[definition["metadata"]["name"]] = base64.b64decode(client.get("caBundle") or "")
-        return [
-            f"{name} carries another CA bundle than the replicas want"
-            for name, bundle in carried.items()
-            if {bundle} != wanted
-        ]
-
-    def _stored(self, resource: Resource) -> dict[str, Json]:
-        """All objects of a resource by name, as the API server holds them."""
-        return {obj["metadata"]["name"]: obj for obj in self.api.objects(resource)}
 
 
 @cache
@@ -423,38 +340,3 @@ def _is_bare(obj: Json) -> bool:
 
 def _holder(lease: Json) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity"))
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Garbage waits for the end of a run: a collector in its midst costs a sixth of it."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-class _errors_logged:
-    """Collects what is logged as a mistake of ours (an error with a stack) while it is entered."""
-
-    def __enter__(self) -> list[str]:
-        self._found: list[str] = []
-        self._handler = _Collect(self._found)
-        self._root = logging.getLogger()
-        self._level = self._root.level
-        self._root.addHandler(self._handler)
-        return self._found
-
-    def __exit__(self, *_: object) -> None:
-        self._root.removeHandler(self._handler)
-
-
-class _Collect(logging.Handler):
-    def __init__(self, found: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._found = found
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            self._found.append(f"logged as a mistake: {record.getMessage()}: {record.exc_info[1]!r}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.kube.errors import RequestInfo, TransportError
-from app.kube.resources import CONTROLLERREVISIONS, PODS
+from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
 from app.sandbox.kubelet import Pace
 from app.workloads.cloneset.settings import Gates
 from tests.kube.fakes import json_response, status_body, virtual
@@ -100,6 +100,29 @@ async def test_replaces_pods_that_cannot_be_updated_in_place() -> None:
         assert not before & {pod["metadata"]["uid"] for pod in await cluster.pods()}
         assert await cluster.events("InPlaceUpdateNotPossible") == [
             f"pods are replaced for update(revision {status['updateRevision']}), not updated in-place: "
+            "add /spec/hostname: cannot be changed in a running Pod"
+        ]
+
+
+@virtual
+@pytest.mark.behaviour("CS-132", "CS-150")
+async def test_in_place_only_fails_in_openkruises_words_and_names_the_field_in_an_event() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(replicas=1, updateStrategy=rolling("InPlaceOnly"))
+        await cluster.settled(availableReplicas=1)
+        await cluster.patch({"spec": {"template": template(hostname="other")}})
+
+        async def told() -> Any:
+            return (await cluster.status()).get("conditions")
+
+        (condition,) = await cluster.until(told, "the condition")
+        (pod,) = await cluster.pods()
+        name = pod["metadata"]["name"]
+        assert condition["message"] == f"find Pod {name} update strategy is InPlaceOnly but can not update in-place"
+        await cluster.clock.sleep(60)
+        update = (await cluster.status())["updateRevision"]
+        assert await cluster.events("InPlaceUpdateNotPossible") == [
+            f"pods cannot be updated in-place for update(revision {update}): "
             "add /spec/hostname: cannot be changed in a running Pod"
         ]
 
@@ -314,7 +337,13 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> No
         status_writes = [line for line in cluster.sent.requests if line.endswith("clonesets/web/status")]
         assert len(status_writes) < 5
         failures = await cluster.events("FailedCreate")
-        assert any(message.startswith('failed to create pod: exceeded quota, pod: {"') for message in failures)
+        prefix = 'failed to create pod: exceeded quota, pod: {"metadata":{"name":"web-'
+        assert any(message.startswith(prefix) for message in failures)
+        shown = next(message for message in failures if message.startswith(prefix)).removeprefix(prefix)
+        assert shown[5:].startswith(
+            '","generateName":"web-","namespace":"default","creationTimestamp":null,"labels":{"app":"web",'
+            '"apps.kruise.io/cloneset-instance-id":'
+        )
         refuse = False
         status = await cluster.settled(availableReplicas=3)
         assert not status.get("conditions")
@@ -491,3 +520,24 @@ async def test_changed_claim_templates_are_for_pods_to_come() -> None:
         assert len(await cluster.revisions()) == 1
         kinds = sorted(claim["metadata"]["name"].split("-")[0] for claim in await cluster.claims())
         assert kinds == ["data", "data", "logs"]
+
+
+@virtual
+@pytest.mark.behaviour("PM-45", "PM-74", "CS-135")
+async def test_a_pod_that_no_node_takes_shows_its_first_conditions_and_serves_once_one_does() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(replicas=1, template=template(nodeSelector={"disk": "ssd"}))
+
+        async def waits() -> bool:
+            shown = [
+                {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}
+                for pod in await cluster.pods()
+            ]
+            return shown == [{"PodScheduled": "False", "InPlaceUpdateReady": "True", "KruisePodReady": "True"}]
+
+        await cluster.until(waits, "the condition is there")
+        assert len(await in_state(cluster, "PreparingNormal")) == 1
+        node = (await cluster.user.list(NODES)).items[0]["metadata"]["name"]
+        await cluster.user.patch(NODES, node, {"metadata": {"labels": {"disk": "ssd"}}})
+        await cluster.settled(availableReplicas=1)
+        assert len(await in_state(cluster, "Normal")) == 1
