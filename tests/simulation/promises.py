@@ -232,8 +232,12 @@ def _version(obj: Json) -> int:
 
 def is_active(pod: Json) -> bool:
     """Neither going nor finished, nor about to be deleted."""
-    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return not finished and not pod["metadata"].get("deletionTimestamp") and _state(pod) != "PreparingDelete"
+    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp") and _state(pod) != "PreparingDelete"
+
+
+def has_ended(pod: Json) -> bool:
+    """Whether its containers have, for good."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_available(pod: Json, at: float, min_ready: float) -> bool:

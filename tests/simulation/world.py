@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -61,10 +62,13 @@ QUIET_SECONDS = 130.0
 def simulate(run: Run, *, replicas: int | None = None) -> Outcome:
     """Run it from beginning to end, in virtual time."""
     with keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.watched():
+        began = time.process_time()
         world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
         seconds = run_virtually(world.run())
     history = world.history
-    return Outcome(run, tuple(history.broken), history.digest, history.count, seconds, tuple(history.last))
+    broken, last = tuple(history.broken), tuple(history.last)
+    cpu = time.process_time() - began
+    return Outcome(run, broken, history.digest, history.count, seconds, last, cpu, world.most_pods)
 
 
 class World:
@@ -84,6 +88,7 @@ class World:
         self._writes: Counter[str] = Counter()
         self._promises = Promises()
         self._claims = ClaimPromises(self._promises)
+        self.most_pods = 0
         self._busy: set[asyncio.Task[None]] = set()
         #: Whether a write that changes nothing is one too many now.
         self._calm_now = False
@@ -226,6 +231,7 @@ class World:
         self, to_do: Callable[[], list[str]], seconds: float = REST_SECONDS, every: float = 5.0
     ) -> None:
         """Wait until nothing is left to do, and look in such intervals. Raises TimeoutError that says what is left."""
+        seconds *= self._run.patience
         deadline = self.clock.monotonic() + seconds
         while left := to_do():
             if self.clock.monotonic() > deadline:
@@ -298,6 +304,8 @@ class World:
         known = passes.current()
         if kind == "Pod":
             self._volumes.saw_pod(before, after)
+            if before is None:
+                self.most_pods = max(self.most_pods, len(self.api.objects(PODS)))
             found = [*self._promises.broken_by(at, before, after, known)]
             found += self._claims.pod_written(before, after, known)
             if after is not None:
