@@ -83,6 +83,25 @@ def drizzle_script(rng: Random, clones: Sequence[str]) -> Action:
     return Action(0.0, what, arguments)
 
 
+def blind_script(rng: Random, clones: Sequence[str]) -> Iterator[Action]:
+    """What is done while the managers do not see one kind of object: a wish, then something that keeps them busy."""
+    name, seconds = rng.choice(clones), rng.choice((25.0, 90.0))
+    resource = rng.choice(("clonesets", "clonesets", *FROZEN))
+    yield Action(0.0, "freeze watches", {"resource": resource, "seconds": seconds})
+    wish = rng.choice(
+        (
+            ("roll cloneset", {"name": name, "image": "clone:dark"}),
+            ("scale cloneset", {"name": name, "replicas": rng.randrange(1, SMALL + 2)}),
+        )
+    )
+    yield Action(round(rng.uniform(0.5, 3.0), 1), *wish)
+    what = rng.choice(("lose clone", "lose clone", "mark clones"))
+    rest = {"seconds": rng.choice((0, 1))} if what == "lose clone" else {}
+    yield Action(round(rng.uniform(0.5, 3.0), 1), what, {"name": name, "number": rng.randrange(3), **rest})
+    if rng.random() < 0.3:
+        yield Action(seconds - 10.0, "roll cloneset", {"name": name, "image": "clone:light"})
+
+
 #: Who waits less long than this does not wait for the last action to be dealt with.
 HASTE_SECONDS = 4.0
 

@@ -39,7 +39,7 @@ from tests.simulation.promises import Promises
 from tests.simulation.replicas import SimulatedReplica, parsed
 from tests.simulation.rest import Rest
 from tests.simulation.runs import Outcome, Run
-from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, calm_script, drizzle_script
+from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, blind_script, calm_script, drizzle_script
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
     CLONE_SETS,
@@ -121,7 +121,7 @@ class World:
             await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
             await self._come_to_rest()
-            await self._drizzle()
+            await self._trouble()
             await self._calm()
             await self._quiet()
         except TimeoutError as late:
@@ -188,15 +188,23 @@ class World:
         await self._until_done(self._rest.pods_to_do)
         await self._until_done(self._rest.at_rest, ROTATION_SECONDS)
 
-    async def _drizzle(self) -> None:
-        """Where now and then a request is refused and nothing else happens, a roll-out ends all the same."""
-        clones = [found for found in self._rest.stored(CLONE_SETS).values() if found["spec"]["replicas"]]
-        if not clones:
+    async def _trouble(self) -> None:
+        """With one thing that goes wrong and hardly anything that happens besides, all comes to rest the same: requests
+        are refused now and then, or the managers are blind to one kind of object for a while."""
+        clones = sorted(name for name, found in self._rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
+        rng = Random(f"trouble {self._run.seed}")
+        if not clones or rng.random() < 0.3:
             return
-        rng = Random(f"drizzle {self._run.seed}")
-        self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
-        action = drizzle_script(rng, sorted(found["metadata"]["name"] for found in clones))
-        await asyncio.create_task(self._users.do(action))
+        if rng.random() < 0.5:
+            self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
+            acts = [drizzle_script(rng, clones)]
+        else:
+            self._now = replace(CALM)
+            acts = [*blind_script(rng, clones)]
+        for action in acts:
+            await self.clock.sleep(action.at)
+            await asyncio.create_task(self._users.do(action))
+        await self.clock.sleep(max(0.0, 0.0, *self._users.frozen.values()) - self.clock.monotonic())
         await self._until_done(self._rest.to_settle)
         self._now = CALM
 
