@@ -86,7 +86,7 @@ def drizzle_script(rng: Random, clones: Sequence[str]) -> Action:
 def blind_script(rng: Random, clones: Sequence[str]) -> Iterator[Action]:
     """What is done while the managers do not see one kind of object: a wish, then something that keeps them busy."""
     name, seconds = rng.choice(clones), rng.choice((25.0, 90.0))
-    resource = rng.choice(("clonesets", "clonesets", *FROZEN))
+    resource = rng.choice(("clonesets", "clonesets", "pods", "pods", *FROZEN))
     yield Action(0.0, "freeze watches", {"resource": resource, "seconds": seconds})
     wish = rng.choice(
         (

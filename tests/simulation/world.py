@@ -199,7 +199,7 @@ class World:
             self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
             acts = [drizzle_script(rng, clones)]
         else:
-            self._now = replace(CALM)
+            self._now = Weather(lost_answer=rng.choice((0.0, 0.3, 0.3))).without(*self._run.without)
             acts = [*blind_script(rng, clones)]
         for action in acts:
             await self.clock.sleep(action.at)
