@@ -192,17 +192,21 @@ class Scaler:
                 id_ = instance_id(pod.metadata.labels)
                 claims = by_id.get(id_, ())
                 if await self._writer.delete_pod(owner, pod) and claims:
+                    deleted.append(id_)
                     memory.leaving_ids.add(id_)
                     for claim in claims:
                         await self._writer.delete_claim(owner, claim)
                     memory.leaving_ids.discard(id_)
 
+        #: Pods that are gone even if their claims are not: nothing more may be decided on what was seen before.
+        deleted: list[str] = []
         by_id: dict[str, list[PersistentVolumeClaim]] = {}
         for claim in instances.claims:
             if id_ := instance_id(claim.metadata.labels):
                 by_id.setdefault(id_, []).append(claim)
         found = await outcomes(remove(removal.pod.pod, removal.prepare) for removal in plan.remove)
         outcome = _outcome(found)
+        outcome.changed = outcome.changed or bool(deleted)
         outcome.shortfall = plan.shortfall
         return outcome
 

@@ -359,6 +359,7 @@ async def test_claims_go_after_their_pod_even_if_that_fails_at_first() -> None:
     shell.server.answer[path] = (500, "InternalError")
     with pytest.raises(ServerError):
         await shell.reconcile("hooked", "moving")
+    assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-66
     for pod in pods:
         shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
         shell.reconciler.of_pod(Change(pod, None))
