@@ -20,11 +20,14 @@ from pathlib import Path
 from app.kube.virtualtime import Stalled
 from tests.simulation.faults import FAULTS
 from tests.simulation.runs import Outcome, Run
+from tests.simulation.script import LARGE, SMALL
 from tests.simulation.shrink import shrunk
 from tests.simulation.world import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DONE = ROOT / ".simulation"
+#: How long a long run is, and how much is done in it.
+HOUR = (3600.0, 100)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -43,13 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"--without: no fault is called {unknown[0]}; there are {', '.join(FAULTS)}", file=sys.stderr)
         return 2
     done = _Done(options.again or keep is not None or bool(without))
-    began, virtual, ran, broken = time.perf_counter(), 0.0, 0, 0
-    runs = (Run(seed, options.seconds, options.actions, keep, without) for seed in _seeds(options.seeds))
+    began, virtual, cpu, ran, broken = time.perf_counter(), 0.0, 0.0, 0, 0
+    seconds, actions = HOUR if options.hour else (options.seconds, options.actions)
+    size = LARGE if options.hour else options.size
+    runs = (Run(seed, seconds, actions, keep, without, size) for seed in _seeds(options.seeds))
     for outcome in _outcomes([run for run in runs if not done.has(run)], options.jobs, twice=options.twice):
         ran += 1
         virtual += outcome.virtual_seconds
-        if options.show:
-            told = f"{outcome.writes} writes, {outcome.virtual_seconds:.0f} s"
+        cpu += outcome.cpu_seconds
+        if options.show or options.hour:
+            told = f"{outcome.writes} writes, {outcome.most_pods} Pods at most, {outcome.virtual_seconds:.0f} s, "
+            told += f"{outcome.cpu_seconds:.1f} s of a processor"
             print(f"seed {outcome.run.seed}: digest {outcome.digest}, {told}")
         if not outcome.broken:
             done.add(outcome.run)
@@ -58,10 +65,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report(outcome if options.no_shrink or options.twice else shrunk(outcome, checked), ran)
         if broken >= options.failures:
             break
-    seconds = time.perf_counter() - began
+    took = time.perf_counter() - began
     print(
-        f"{ran} seeds, {broken} broken, {virtual / 3600:.1f} virtual hours in {seconds:.1f} s "
-        f"({seconds / max(1, ran):.2f} s each)"
+        f"{ran} seeds, {broken} broken, {virtual / 3600:.1f} virtual hours in {took:.1f} s "
+        f"({took / max(1, ran):.2f} s each, {cpu / max(1, ran):.2f} s of a processor)"
     )
     return 1 if broken else 0
 
@@ -139,6 +146,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", default="1-100", help="like 1-2000 or 7,9 (default: 1-100)")
     parser.add_argument("--seconds", type=float, default=240.0, help="virtual seconds of script (default: 240)")
     parser.add_argument("--actions", type=int, default=40, help="actions in that time (default: 40)")
+    parser.add_argument("--size", type=int, default=SMALL, help=f"Pods of a CloneSet at most (default: {SMALL})")
+    seconds, actions = HOUR
+    told = f"a long one: --seconds {seconds:g} --actions {actions} --size {LARGE}, with about 100 Pods of CloneSets"
+    parser.add_argument("--hour", action="store_true", help=told)
     parser.add_argument("--keep", help="only these actions of the script, by number")
     parser.add_argument("--without", default="", help="faults to leave out")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many broken seeds (default: 1)")

@@ -17,7 +17,7 @@ from app.kube.errors import Conflict, NotFound
 from app.kube.resources import PERSISTENTVOLUMECLAIMS
 from tests.simulation import invariants, passes
 from tests.simulation.passes import Pass
-from tests.simulation.promises import Promises, Spec, is_active
+from tests.simulation.promises import Promises, Spec, has_ended
 
 Json = dict[str, Any]
 
@@ -103,7 +103,8 @@ class ClaimPromises:
         if spec is None:
             return
         uid, instance = known.uid, _instance(before)
-        living = [pod for pod in self._promises.pods_of(uid) if _instance(pod) == instance and is_active(pod)]
+        pods = self._promises.pods_of(uid)
+        living = [pod for pod in pods if _instance(pod) == instance and not _is_going(pod) and not has_ended(pod)]
         if living:
             yield f"claim {name} is deleted while Pod {invariants.name(living[0])} lives"
         elif spec.reuse and (uid, instance) not in self._scaled_in and not _chosen(instance, known):
@@ -120,13 +121,14 @@ class ClaimPromises:
             return
         if before is not None or after is None:
             return
-        name = invariants.name(pod)
+        name, spec = invariants.name(pod), self._promises.known_to(known)
+        if spec is None:
+            return  # the API server collects it at once
         for claim_name in claims_of(pod):
             claim = self._claims.get(claim_name)
             if claim is None or _is_going(claim):
                 yield f"Pod {name} is created without its claim {claim_name}"
-        spec = self._promises.known_to(known)
-        if spec is not None and spec.reuse:
+        if spec.reuse:
             yield from self._passed_over(pod, known)
         self._scaled_in.pop((known.uid, instance), None)
 

@@ -22,12 +22,12 @@ PROTECTION = "kubernetes.io/pvc-protection"
 
 
 def spec_by_seed(rng: Random, *, largest: int = 6) -> Json:
-    """How a user sets one up. ``largest``: Pods at most."""
-    policy, surge = rng.choice(POLICIES), rng.choice((0, 0, 1, 2))
+    """How a user sets one up. ``largest``: Pods at most; half as many at least, where there are many."""
+    policy, surge, unit = rng.choice(POLICIES), rng.choice((0, 0, 1, 2)), max(1, largest // 6)
     return {
-        "replicas": rng.randrange(1, largest + 1),
+        "replicas": rng.randrange(1 if unit == 1 else largest // 2, largest + 1),
         "policy": policy,
-        "max_unavailable": rng.randrange(1, 3) if rng.random() < 0.9 else max(1, largest // 6),
+        "max_unavailable": rng.randrange(1, 3) * unit,
         "max_surge": 0 if policy == "InPlaceOnly" else surge,
         "image": f"clone:{rng.randrange(3)}",
         "min_ready": rng.choice((0, 0, 4, 10)),
@@ -36,7 +36,7 @@ def spec_by_seed(rng: Random, *, largest: int = 6) -> Json:
         "mark": rng.random() < 0.3,
         "claims": rng.choice((0, 0, 1, 1, 2)),
         "reuse": rng.random() < 0.6,
-        "limit": rng.choice((0, 0, 0, 1, 2)),
+        "limit": rng.choice((0, 0, 0, 1, 2)) * unit,
         "exclude": rng.random() < 0.3,
     }
 

@@ -176,8 +176,12 @@ class FaultyTransport:
         async for chunk in chunks:
             weather = self._weather()
             await self._clock.sleep(rng.expovariate(300.0))
-            while (seconds := self._frozen(resource) - self._clock.monotonic()) > 0:
-                await self._clock.sleep(seconds)
+            if self._frozen(resource) > self._clock.monotonic():
+                while (seconds := self._frozen(resource) - self._clock.monotonic()) > 0:
+                    await self._clock.sleep(seconds)
+                if rng.random() < 0.5:  # all that was missed is seen at once
+                    yield _EXPIRED
+                    return
             if rng.random() < weather.watch_stalls:
                 await self._stand_still(rng.choice((2.0, 20.0, 150.0)))
                 if rng.random() < 0.3:  # so long behind that what was missed is not told any more

@@ -11,7 +11,7 @@ from app.kube.client import Client
 from app.kube.errors import KubeError, NotFound
 from app.kube.resources import PODS
 from tests.simulation import passes
-from tests.simulation.lifecycle import DELETE_HOOK, UPDATE_HOOK
+from tests.simulation.lifecycle import DELETE_HOOK, FINALIZERS, KIND, UPDATE_HOOK
 
 Json = dict[str, Any]
 
@@ -64,10 +64,10 @@ class Hooks:
 def _change(pod: Json, state: str) -> Json | None:
     """What answers a Pod in that state; None: nothing holds it."""
     hook, holds = _ANSWERS[state]
-    labels, finalizers = (pod["metadata"].get(field) or () for field in ("labels", "finalizers"))
+    labels, finalizers = pod["metadata"].get("labels") or {}, pod["metadata"].get("finalizers") or ()
     if hook in labels:
         return {"labels": {hook: "true" if holds else "done"}}
-    if not {DELETE_HOOK, UPDATE_HOOK}.intersection(finalizers):
+    if labels.get(KIND) != FINALIZERS or (state == _GOING and not finalizers):
         return None
     if state == _GOING:
         return {"finalizers": []}

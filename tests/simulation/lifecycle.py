@@ -9,6 +9,8 @@ Json = dict[str, Any]
 #: What holds a Pod before it is deleted and before it is updated in place: a label's key, or a finalizer.
 DELETE_HOOK, UPDATE_HOOK = "example.com/drain", "example.com/weigh"
 LABELS, FINALIZERS = "labels", "finalizers"
+#: The label by which Pods are known whose hooks are finalizers: none may be left.
+KIND = "example.com/hooks"
 
 
 def lifecycle(kind: str, *, mark_not_ready: bool) -> Json:
@@ -24,7 +26,7 @@ def lifecycle(kind: str, *, mark_not_ready: bool) -> Json:
 def held_metadata(kind: str) -> Json:
     """What the Pods of its template begin with."""
     if kind == FINALIZERS:
-        return {"finalizers": [DELETE_HOOK, UPDATE_HOOK]}
+        return {"finalizers": [DELETE_HOOK, UPDATE_HOOK], "labels": {KIND: FINALIZERS}}
     return {"labels": dict.fromkeys((DELETE_HOOK, UPDATE_HOOK), "true")} if kind == LABELS else {}
 
 

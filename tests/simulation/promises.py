@@ -27,6 +27,12 @@ HASH_LABEL = names.CONTROLLER_REVISION_HASH
 SHORT_SECONDS = 15.0
 #: How long the caches of a controller may be behind at most.
 LOST_SECONDS = 600.0
+#: Lifecycle state → those that never follow it.
+_NEVER_NEXT = {
+    "PreparingDelete": ("Normal", "PreparingUpdate", "Updating", "Updated"),
+    "Updating": ("PreparingNormal", "PreparingUpdate"),
+    "Normal": ("PreparingNormal", "Updated"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +143,7 @@ class Promises:
             pods[after["metadata"]["uid"]] = after
         if before is not None and after is not None:
             yield from ready_too_early(before, after)
+            yield from strange_step(before, after)
         spec = self.known_to(known) if known is not None else None
         if known is None or spec is None or known.uid != uid:
             if before is not None and is_available(before, at, 0.0) > (
@@ -232,8 +239,12 @@ def _version(obj: Json) -> int:
 
 def is_active(pod: Json) -> bool:
     """Neither going nor finished, nor about to be deleted."""
-    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return not finished and not pod["metadata"].get("deletionTimestamp") and _state(pod) != "PreparingDelete"
+    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp") and _state(pod) != "PreparingDelete"
+
+
+def has_ended(pod: Json) -> bool:
+    """Whether its containers have, for good."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
 def is_available(pod: Json, at: float, min_ready: float) -> bool:
@@ -287,6 +298,14 @@ def ready_too_early(before: Json, after: Json) -> Iterator[str]:
     runs = invariants.statuses(after).get("main", {}).get("image")
     if runs is not None and not str(runs).endswith(main_image(after)):
         yield f"Pod {name} is in service again though it runs {runs}, not {main_image(after)}"
+
+
+def strange_step(before: Json, after: Json) -> Iterator[str]:
+    """CS-135: a Pod that waits for its deletion comes back by PreparingNormal alone, and none starts anew while it is
+    updated."""
+    old, new = _state(before), _state(after)
+    if old != new and new in _NEVER_NEXT.get(old, ()):
+        yield f"Pod {invariants.name(after)} went from {old} to {new}"
 
 
 def _replaced(before: Json, after: Json, spec: Spec) -> Iterator[str]:

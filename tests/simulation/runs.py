@@ -22,6 +22,11 @@ class Run:
     size: int = SMALL
 
     @property
+    def patience(self) -> float:
+        """How many times as long everything may take as in a small run."""
+        return 1.0 if self.size == SMALL else 3.0
+
+    @property
     def script(self) -> tuple[Action, ...]:
         """What happens in it."""
         made = script(self.seed, seconds=self.seconds, actions=self.actions, size=self.size)
@@ -52,3 +57,6 @@ class Outcome:
     writes: int
     virtual_seconds: float
     last: tuple[str, ...]
+    #: What it took of a processor, and the most Pods that there were at once.
+    cpu_seconds: float = 0.0
+    most_pods: int = 0

@@ -33,8 +33,9 @@ class Action:
         return f"{self.at:7.1f} s  {self.what} {details}".rstrip()
 
 
-#: Pods that a CloneSet has at most, and how many CloneSets there are at once.
-SMALL, FEW, MANY = 6, 2, 4
+#: Pods that a CloneSet is created with at most, and how many CloneSets there are at once: few small or many large ones.
+SMALL, LARGE = 6, 40
+FEW, MANY = 2, 4
 
 
 def script(seed: int, *, seconds: float, actions: int, size: int = SMALL) -> tuple[Action, ...]:
@@ -73,12 +74,32 @@ def drizzle_script(rng: Random, clones: Sequence[str]) -> Action:
     what, arguments = rng.choice(
         (
             ("roll cloneset", {"name": name, "image": "clone:wet"}),
-            ("roll cloneset", {"name": name, "image": "clone:wet", "partition": 0}),
+            ("roll cloneset", {"name": name, "image": "clone:wet", "partition": 0, "marked": rng.randrange(2)}),
             ("mark clones", {"name": name, "number": rng.randrange(3)}),
             ("scale cloneset", {"name": name, "replicas": rng.randrange(1, SMALL + 2)}),
+            ("scale cloneset", {"name": name, "replicas": 1}),
         )
     )
     return Action(0.0, what, arguments)
+
+
+def blind_script(rng: Random, clones: Sequence[str]) -> Iterator[Action]:
+    """What is done while the managers do not see one kind of object: a wish, then something that keeps them busy."""
+    name, seconds = rng.choice(clones), rng.choice((25.0, 90.0))
+    resource = rng.choice(("clonesets", "clonesets", "pods", "pods", *FROZEN))
+    yield Action(0.0, "freeze watches", {"resource": resource, "seconds": seconds})
+    wish = rng.choice(
+        (
+            ("roll cloneset", {"name": name, "image": "clone:dark"}),
+            ("scale cloneset", {"name": name, "replicas": rng.randrange(1, SMALL + 2)}),
+        )
+    )
+    yield Action(round(rng.uniform(0.5, 3.0), 1), *wish)
+    what = rng.choice(("lose clone", "lose clone", "mark clones"))
+    rest = {"seconds": rng.choice((0, 1))} if what == "lose clone" else {}
+    yield Action(round(rng.uniform(0.5, 3.0), 1), what, {"name": name, "number": rng.randrange(3), **rest})
+    if rng.random() < 0.3:
+        yield Action(seconds - 10.0, "roll cloneset", {"name": name, "image": "clone:light"})
 
 
 #: Who waits less long than this does not wait for the last action to be dealt with.
@@ -102,7 +123,8 @@ def calm_script(
     if clones:
         name = rng.choice(clones)
         choices.append(("scale cloneset", {"name": name, "replicas": rng.randrange(0, 8)}))
-        choices.append(("roll cloneset", {"name": name, "image": "clone:calm"}))
+        marked = {"marked": rng.randrange(2)} if rng.random() < 0.5 else {}
+        choices.append(("roll cloneset", {"name": name, "image": "clone:calm", **marked}))
         choices.append(("mark clones", {"name": name, "number": rng.randrange(3)}))
         choices.append(("lose clone", {"name": name, "number": rng.randrange(8), "seconds": rng.choice((0, 1))}))
     if staffed:
@@ -193,7 +215,10 @@ def _scale(rng: Random, state: _State) -> Json | None:
 
 
 def _roll(rng: Random, state: _State) -> Json | None:
-    return {"name": rng.choice(state.clones), "image": f"clone:{rng.randrange(6)}"} if state.clones else None
+    if not state.clones:
+        return None
+    marked = {"marked": rng.randrange(2)} if rng.random() < 0.25 else {}
+    return {"name": rng.choice(state.clones), "image": f"clone:{rng.randrange(6)}", **marked}
 
 
 def _partition(rng: Random, state: _State) -> Json | None:

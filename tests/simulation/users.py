@@ -109,7 +109,12 @@ class Users:
     async def _scale_cloneset(self, name: str, replicas: int) -> None:
         await self.admin.patch(CLONE_SETS, name, {"spec": {"replicas": replicas}}, NAMESPACE)
 
-    async def _roll_cloneset(self, name: str, image: str, partition: int | None = None) -> None:
+    async def _roll_cloneset(
+        self, name: str, image: str, partition: int | None = None, marked: int | None = None
+    ) -> None:
+        """A user changes the image, and right before it asks for some Pods to be replaced (``marked``)."""
+        if marked is not None:
+            await self._mark_clones(name, marked)
         patch: list[Json] = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]
         if partition is not None:
             path = "/spec/updateStrategy/rollingUpdate/partition"

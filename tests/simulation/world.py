@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -38,7 +39,7 @@ from tests.simulation.promises import Promises
 from tests.simulation.replicas import SimulatedReplica, parsed
 from tests.simulation.rest import Rest
 from tests.simulation.runs import Outcome, Run
-from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, calm_script, drizzle_script
+from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, blind_script, calm_script, drizzle_script
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
     CLONE_SETS,
@@ -61,10 +62,13 @@ QUIET_SECONDS = 130.0
 def simulate(run: Run, *, replicas: int | None = None) -> Outcome:
     """Run it from beginning to end, in virtual time."""
     with keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.watched():
+        began = time.process_time()
         world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
         seconds = run_virtually(world.run())
     history = world.history
-    return Outcome(run, tuple(history.broken), history.digest, history.count, seconds, tuple(history.last))
+    broken, last = tuple(history.broken), tuple(history.last)
+    cpu = time.process_time() - began
+    return Outcome(run, broken, history.digest, history.count, seconds, last, cpu, world.most_pods)
 
 
 class World:
@@ -84,6 +88,7 @@ class World:
         self._writes: Counter[str] = Counter()
         self._promises = Promises()
         self._claims = ClaimPromises(self._promises)
+        self.most_pods = 0
         self._busy: set[asyncio.Task[None]] = set()
         #: Whether a write that changes nothing is one too many now.
         self._calm_now = False
@@ -116,7 +121,7 @@ class World:
             await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
             await self._come_to_rest()
-            await self._drizzle()
+            await self._trouble()
             await self._calm()
             await self._quiet()
         except TimeoutError as late:
@@ -183,15 +188,23 @@ class World:
         await self._until_done(self._rest.pods_to_do)
         await self._until_done(self._rest.at_rest, ROTATION_SECONDS)
 
-    async def _drizzle(self) -> None:
-        """Where now and then a request is refused and nothing else happens, a roll-out ends all the same."""
-        clones = [found for found in self._rest.stored(CLONE_SETS).values() if found["spec"]["replicas"]]
-        if not clones:
+    async def _trouble(self) -> None:
+        """With one thing that goes wrong and hardly anything that happens besides, all comes to rest the same: requests
+        are refused now and then, or the managers are blind to one kind of object for a while."""
+        clones = sorted(name for name, found in self._rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
+        rng = Random(f"trouble {self._run.seed}")
+        if not clones or rng.random() < 0.3:
             return
-        rng = Random(f"drizzle {self._run.seed}")
-        self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
-        action = drizzle_script(rng, sorted(found["metadata"]["name"] for found in clones))
-        await asyncio.create_task(self._users.do(action))
+        if rng.random() < 0.5:
+            self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
+            acts = [drizzle_script(rng, clones)]
+        else:
+            self._now = Weather(lost_answer=rng.choice((0.0, 0.3, 0.3))).without(*self._run.without)
+            acts = [*blind_script(rng, clones)]
+        for action in acts:
+            await self.clock.sleep(action.at)
+            await asyncio.create_task(self._users.do(action))
+        await self.clock.sleep(max(0.0, 0.0, *self._users.frozen.values()) - self.clock.monotonic())
         await self._until_done(self._rest.to_settle)
         self._now = CALM
 
@@ -226,6 +239,7 @@ class World:
         self, to_do: Callable[[], list[str]], seconds: float = REST_SECONDS, every: float = 5.0
     ) -> None:
         """Wait until nothing is left to do, and look in such intervals. Raises TimeoutError that says what is left."""
+        seconds *= self._run.patience
         deadline = self.clock.monotonic() + seconds
         while left := to_do():
             if self.clock.monotonic() > deadline:
@@ -299,6 +313,8 @@ class World:
         known = passes.current()
         if kind == "Pod":
             self._volumes.saw_pod(before, after)
+            if before is None:
+                self.most_pods = max(self.most_pods, len(self.api.objects(PODS)))
             found = [*self._promises.broken_by(at, before, after, known)]
             found += self._claims.pod_written(before, after, known)
             if after is not None:

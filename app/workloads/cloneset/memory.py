@@ -76,6 +76,8 @@ class Memory:
     next_pass: float | None = None
     #: Instance ids of Pods whose creation failed, to be used first: a request whose answer was lost cannot make two.
     failed_ids: set[str] = field(default_factory=set)
+    #: Instance ids of Pods we deleted, as long as their claims may not be deleted too.
+    leaving_ids: set[str] = field(default_factory=set)
     #: Refused creations in a row, and before when none is tried again (on the monotonic scale).
     refusals: int = 0
     create_after: float = 0.0

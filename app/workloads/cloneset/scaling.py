@@ -75,13 +75,17 @@ class Scaler:
     ) -> Outcome:
         """One of its steps (CS-96 … CS-105). ``revisions``: current and update; ``now``: the monotonic clock."""
         self._tell_limit(owner, memory, plan, now)
+        try:
+            await self._finish(owner, memory, instances)
+        except KubeError as error:
+            return Outcome(error=error, message=message_of(error))
         if plan.revive:
             return await self._revive(view, plan)
         if plan.create:
             return await self._create(owner, memory, view, plan, revisions, instances, now)
         memory.refusals, memory.create_after = 0, 0.0
         if plan.remove:
-            return await self._remove(owner, view, plan, instances)
+            return await self._remove(owner, memory, view, plan, instances)
         return Outcome(shortfall=plan.shortfall)
 
     def _tell_limit(self, owner: CloneSet, memory: Memory, plan: ScalePlan, now: float) -> None:
@@ -167,7 +171,17 @@ class Scaler:
 
     # ---- deleting
 
-    async def _remove(self, owner: CloneSet, view: View, plan: ScalePlan, instances: Instances) -> Outcome:
+    async def _finish(self, owner: CloneSet, memory: Memory, instances: Instances) -> None:
+        """CS-106: the claims go too of Pods we deleted, if that failed before. Raises what the API server says."""
+        memory.leaving_ids.difference_update([instance_id(pod.metadata.labels) for pod in instances.active])
+        for id_ in sorted(memory.leaving_ids):
+            for claim in instances.claims_of(id_):
+                await self._writer.delete_claim(owner, claim)
+            memory.leaving_ids.discard(id_)
+
+    async def _remove(
+        self, owner: CloneSet, memory: Memory, view: View, plan: ScalePlan, instances: Instances
+    ) -> Outcome:
         """CS-105; side by side, for the plan has counted what may go."""
 
         async def remove(pod: Pod, prepare: bool) -> None:
@@ -175,15 +189,24 @@ class Scaler:
                 state = LifecycleState.PREPARING_DELETE
                 await self._writer.set_state(view.owner.uid, pod, state, view.settings.lifecycle)
             else:
-                claims = by_id.get(instance_id(pod.metadata.labels), ())
-                await self._writer.delete_pod(owner, pod, claims)
+                id_ = instance_id(pod.metadata.labels)
+                claims = by_id.get(id_, ())
+                if await self._writer.delete_pod(owner, pod) and claims:
+                    deleted.append(id_)
+                    memory.leaving_ids.add(id_)
+                    for claim in claims:
+                        await self._writer.delete_claim(owner, claim)
+                    memory.leaving_ids.discard(id_)
 
+        #: Pods that are gone even if their claims are not: nothing more may be decided on what was seen before.
+        deleted: list[str] = []
         by_id: dict[str, list[PersistentVolumeClaim]] = {}
         for claim in instances.claims:
             if id_ := instance_id(claim.metadata.labels):
                 by_id.setdefault(id_, []).append(claim)
         found = await outcomes(remove(removal.pod.pod, removal.prepare) for removal in plan.remove)
         outcome = _outcome(found)
+        outcome.changed = outcome.changed or bool(deleted)
         outcome.shortfall = plan.shortfall
         return outcome
 

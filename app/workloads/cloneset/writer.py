@@ -152,14 +152,9 @@ class Writer:
 
     # ---- deleting
 
-    async def delete_pod(self, owner: CloneSet, pod: Pod, claims: Iterable[PersistentVolumeClaim]) -> None:
-        """CS-105: the Pod, then its claims. Raises what the API server says."""
-        if await self._delete(owner, pod):
-            for claim in claims:
-                await self.delete_claim(owner, claim)
-
-    async def _delete(self, owner: CloneSet, pod: Pod) -> bool:
-        """False: under its name there is another Pod by now, and the claims are that one's."""
+    async def delete_pod(self, owner: CloneSet, pod: Pod) -> bool:
+        """CS-105: the Pod; its claims are to follow. False: under its name there is another Pod by now, and the claims
+        are that one's. Raises what the API server says."""
         uid, name = owner.metadata.uid, pod.metadata.name
         self.scale.expect(uid, ScaleAction.DELETE, name)
         try:
@@ -170,10 +165,23 @@ class Writer:
             return isinstance(error, NotFound)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.DELETE, name)
-            self.event(owner, "FailedDelete", f"failed to delete pod {name}: {message_of(error)}", warning=True)
-            raise
+            if not await self._is_going(pod, error):
+                self.event(owner, "FailedDelete", f"failed to delete pod {name}: {message_of(error)}", warning=True)
+                raise
         self.event(owner, "SuccessfulDelete", f"succeed to delete pod {name}")
         return True
+
+    async def _is_going(self, pod: Pod, error: KubeError) -> bool:
+        """Whether a Pod is deleted though the answer did not say so."""
+        if not isinstance(error, TransportError | ServerError):
+            return False
+        try:
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        except NotFound:
+            return True
+        except KubeError:
+            return False
+        return found.metadata.uid == pod.metadata.uid and found.metadata.deletion_timestamp is not None
 
     async def delete_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, *, cleaning: bool = False) -> None:
         """One claim of a Pod that is gone (CS-105), or one that is left over (CS-120)."""

@@ -8,7 +8,7 @@ import pytest
 
 from app.api.cloneset import CloneSet
 from app.kube.controller import Result
-from app.kube.errors import Forbidden
+from app.kube.errors import Forbidden, ServerError
 from app.kube.expectations import ScaleAction
 from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
 from app.kube.resources import ObjectKey
@@ -349,14 +349,39 @@ def claim_of(found: dict[str, Any], instance: str) -> Any:
 
 
 @pytest.mark.behaviour("CS-105", "CS-106")
-@pytest.mark.parametrize(("code", "reason", "deleted"), [(409, "Conflict", False), (404, "NotFound", True)])
+@pytest.mark.parametrize(("code", "reason", "goes"), [(409, "Conflict", False), (404, "NotFound", True)])
 @virtual
-async def test_claims_stay_with_another_pod_that_has_the_name_by_now(code: int, reason: str, deleted: bool) -> None:
+async def test_claims_stay_with_another_pod_that_has_the_name_by_now(code: int, reason: str, goes: bool) -> None:
     shell, found = filled()
     owner = shell.caches.clonesets.list()[0]
     shell.server.answer["/api/v1/namespaces/moving/pods/" + found["Pod"][0]["metadata"]["name"]] = (code, reason)
-    await shell.reconciler.writer.delete_pod(owner, pod_of(found["Pod"][0]), [claim_of(found, "gx7bz")])
-    assert (("DELETE", "/api/v1/namespaces/moving/persistentvolumeclaims/data-hooked-gx7bz") in shell.writes) is deleted
+    assert await shell.reconciler.writer.delete_pod(owner, pod_of(found["Pod"][0])) is goes
+
+
+@pytest.mark.behaviour("CS-106")
+@virtual
+async def test_claims_go_after_their_pod_even_if_that_fails_at_first() -> None:
+    shell, found = filled()
+    owner, pods = copy.deepcopy(found["CloneSet"][0]), [pod_of(one) for one in found["Pod"]]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"replicas": 0, "lifecycle": {}}
+    owner["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = True
+    shell.show(owner)
+    instance = pods[0].metadata.labels["apps.kruise.io/cloneset-instance-id"]
+    claim = claim_of(found, instance)
+    shell.caches.claims.put(claim)
+    path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
+    shell.server.answer[path] = (500, "InternalError")
+    with pytest.raises(ServerError):
+        await shell.reconcile("hooked", "moving")
+    assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-66
+    for pod in pods:
+        shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
+        shell.reconciler.of_pod(Change(pod, None))
+    del shell.server.answer[path]
+    shell.server.requests.clear()
+    await shell.reconcile("hooked", "moving")
+    assert ("DELETE", path) in shell.writes
 
 
 @pytest.mark.behaviour("CS-120")
