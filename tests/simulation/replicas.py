@@ -24,7 +24,7 @@ from app.manager.process import Part, Process
 from app.manager.reconciler import Reconciler
 from app.manager.serving import StartError
 from app.manager.settings import Settings, read_settings
-from app.manager.shared import Replica
+from app.manager.shared import Board, Certificate, Replica
 from app.manager.webhooks import Admission, Listeners
 from tests.simulation.faults import FaultyTransport
 
@@ -53,6 +53,19 @@ class _Process(Process):
 
     def freeze(self) -> None:
         """Leave the collector alone."""
+
+
+class ServedCertificate(Board[Certificate]):
+    """Where listeners take the certificate from: ``told`` whenever there is another."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        super().__init__(Certificate, 2**20)
+        self._told = told
+
+    def write(self, value: Certificate) -> None:
+        """From now on this one is served."""
+        super().write(value)
+        self._told()
 
 
 class SimulatedProcess:
@@ -84,9 +97,8 @@ class SimulatedProcess:
 
     def stop(self) -> None:
         """Ask it to end: what it does last still reaches the API server."""
-        if self._life is not None:
-            life, self._life = self._life, None
-            life.cancel()
+        if self.process is not None:
+            self.process.stop.set()
 
     async def run(self) -> None:
         """Live, die and live again, for ever."""
@@ -135,7 +147,8 @@ class SimulatedProcess:
 
 
 class SimulatedReplica:
-    """Both processes of one replica. ``connect`` makes a connection through the weather."""
+    """Both processes of one replica. ``connect`` makes a connection through the weather; ``serves`` is told whenever
+    another certificate is served."""
 
     def __init__(
         self,
@@ -144,6 +157,8 @@ class SimulatedReplica:
         rng: Random,
         connect: Callable[[Callable[[str], None]], FaultyTransport],
         flags: Sequence[str] = (),
+        *,
+        serves: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.clock = clock
@@ -151,6 +166,7 @@ class SimulatedReplica:
         self.connect = connect
         self.settings: Settings = read_settings(parse_flags([*FLAGS, *flags]), ENVIRONMENT)
         self.shared = Replica((WEBHOOK, RECONCILER))
+        self.shared.certificate = ServedCertificate(serves)
         self.webhook = SimulatedProcess(WEBHOOK, self)
         self.reconciler = SimulatedProcess(RECONCILER, self)
 
@@ -162,6 +178,11 @@ class SimulatedReplica:
                 tasks.create_task(self.reconciler.run())
         finally:
             self.shared.close()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it holds the Lease, as far as it knows."""
+        return self.shared.state(RECONCILER).leading
 
     @property
     def answers(self) -> bool:

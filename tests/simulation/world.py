@@ -7,7 +7,7 @@ import base64
 import gc
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -33,8 +33,16 @@ from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import clonesets, invariants
-from tests.simulation.faults import CALM, CUT_OFF, CountingTransport, FaultyTransport, Weather, weather
+from tests.simulation import clonesets, invariants, mishaps
+from tests.simulation.faults import (
+    CALM,
+    CUT_OFF,
+    TIMEOUT_SECONDS,
+    CountingTransport,
+    FaultyTransport,
+    Weather,
+    weather,
+)
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
@@ -60,6 +68,8 @@ REST_SECONDS = 480.0
 #: And how long a change of the CA may take.
 ROTATION_SECONDS = 900.0
 QUIET_SECONDS = 130.0
+#: How long the status of a SidecarSet may be untrue with nothing going wrong: caches are filled, failures tried again.
+LAG_SECONDS = 30.0
 #: What the Secret holds while the CA is being changed.
 _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
 
@@ -126,10 +136,13 @@ class World:
         self.clock = VirtualClock()
         self._errors = errors
         self._rng = Random(f"world {run.seed}")
-        self._weather = weather(Random(f"weather {run.seed}")).without(*run.without)
+        self._storm = weather(Random(f"weather {run.seed}")).without(*run.without)
         self._now: Weather = CALM
         self._script = run.script
         self._trust = Trust()
+        self._lag = invariants.Lag(LAG_SECONDS)
+        #: Until when something that went wrong may hold up the managers.
+        self._troubled_until = 0.0
         self._writes: Counter[str] = Counter()
         self._promises = clonesets.Promises()
         self._busy: set[asyncio.Task[None]] = set()
@@ -163,6 +176,7 @@ class World:
             await self._follow_script()
             await self._rest()
             await self._calm()
+            await self._mishaps()
             await self._quiet()
         except TimeoutError as late:
             self.history.breaks(self.clock.monotonic(), str(late))
@@ -189,7 +203,9 @@ class World:
             server = CountingTransport(self.api.transport(MANAGER), self._revision, self._wasted)
             return FaultyTransport(server, self.clock, rng, self._weather_now, kill)
 
-        return SimulatedReplica(name, self.clock, Random(f"{name} {self._run.seed}"), connect)
+        return SimulatedReplica(
+            name, self.clock, Random(f"{name} {self._run.seed}"), connect, serves=lambda: self._check_trust()
+        )
 
     def _weather_now(self) -> Weather:
         return CUT_OFF if self.clock.monotonic() < self._users.cut_off_until else self._now
@@ -202,17 +218,20 @@ class World:
             self.history.breaks(self.clock.monotonic(), f"{request.method} {request.path} changes nothing")
 
     async def _follow_script(self) -> None:
+        self._now = self._storm
+        await self._carry_out(self._script, self._run.seconds)
+
+    async def _carry_out(self, script: Sequence[Action], seconds: float) -> None:
         began = self.clock.monotonic()
-        self._now = self._weather
-        for action in self._script:
+        for action in script:
             await self.clock.sleep(began + action.at - self.clock.monotonic())
             task = asyncio.create_task(self._users.do(action))
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)
-        await self.clock.sleep(began + self._run.seconds - self.clock.monotonic())
+        await self.clock.sleep(began + seconds - self.clock.monotonic())
 
     async def _rest(self) -> None:
-        self._now = CALM
+        self._clears_up(TIMEOUT_SECONDS)
         await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
         await self._until(self._in_place, "the webhooks are registered again")
         await self._until(lambda: not any(self._pods_to_do()), lambda: "; ".join(self._pods_to_do()))
@@ -237,6 +256,28 @@ class World:
             await self.clock.sleep(2.0)
             self._calm_now = False
 
+    async def _mishaps(self) -> None:
+        """One thing at a time goes wrong for some seconds: soon after it all is well."""
+        rng = Random(f"mishaps {self._run.seed}")
+        for number in range(mishaps.NUMBER):
+            there = mishaps.There(
+                sorted(self._stored(SIDECAR_SETS)),
+                sorted(found["metadata"]["name"] for found in self._stored(PODS).values() if _is_bare(found)),
+                sorted(self._stored(CLONE_SETS)),
+            )
+            one = mishaps.mishap(rng, there, number)
+            self._now = one.weather.without(*self._run.without)
+            self.history.say(f"{self.clock.monotonic():10.3f} -- {one.seconds} s of {self._now.text}")
+            await self._carry_out(one.acts, one.seconds)
+            self._clears_up(one.hangs)
+            await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered", every=1.0)
+            await self._until(self._settled, lambda: "; ".join(self._to_settle()), one.patience, every=1.0)
+
+    def _clears_up(self, hangs: float) -> None:
+        """Nothing goes wrong any more. ``hangs``: how long a request may wait in vain."""
+        self._now = CALM
+        self._troubled_until = self.clock.monotonic() + hangs
+
     async def _quiet(self) -> None:
         before = Counter(self._writes)
         await self.clock.sleep(QUIET_SECONDS)
@@ -252,9 +293,18 @@ class World:
     ) -> None:
         deadline = self.clock.monotonic() + seconds
         while not holds():
+            self._look_at_lag()
             if self.clock.monotonic() > deadline:
                 raise TimeoutError(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
             await self.clock.sleep(every)
+
+    def _look_at_lag(self) -> None:
+        at = self.clock.monotonic()
+        if self._now != CALM or at < max(self._troubled_until, self._users.cut_off_until) or not self._in_place():
+            self._lag.excuse()
+            return
+        for sentence in self._lag.longer(at, self._sets_to_do()):
+            self.history.breaks(at, sentence)
 
     # ---- reviews
 
@@ -331,7 +381,11 @@ class World:
         if kind == "CloneSet":
             self._promises.asked(at, after)
         if kind == "SidecarSet" and before is not None:
-            return [*invariants.status_goes_forward(before, after)]
+            revisions = self.api.objects(CONTROLLERREVISIONS)
+            return [
+                *invariants.status_goes_forward(before, after),
+                *invariants.names_its_own(before, after, revisions),
+            ]
         if kind == "ControllerRevision" and before is None:
             return [*invariants.no_twin(after, list(self._stored(CONTROLLERREVISIONS).values()))]
         return []
@@ -353,20 +407,24 @@ class World:
         return complete and all(replica.answers for replica in self.replicas) and self._leaders() == 1
 
     def _leaders(self) -> int:
-        return sum(replica.shared.state("reconciler").leading for replica in self.replicas)
+        return sum(replica.leads for replica in self.replicas)
 
     def _at_rest(self) -> list[str]:
         return [*self._certificates_to_do(), *self._bundles_to_do(), *self._pods_to_do()]
 
     def _pods_to_do(self) -> list[str]:
         pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
-        sentences = list(invariants.pods_are_ready(pods))
-        for one in self._stored(SIDECAR_SETS).values():
-            sentences += invariants.counts_are_true(one, pods)
-            sentences += invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
+        sentences = [*invariants.pods_are_ready(pods), *self._sets_to_do()]
         for one in self._stored(CLONE_SETS).values():
             sentences += clonesets.at_rest(one, pods)
         return sentences
+
+    def _sets_to_do(self) -> Iterator[str]:
+        """What the status of a SidecarSet has wrong."""
+        pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
+        for one in self.api.objects(SIDECAR_SETS):
+            yield from invariants.counts_are_true(one, pods)
+            yield from invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
 
     def _certificates_to_do(self) -> list[str]:
         """Why the Secret cannot stay as it is."""
