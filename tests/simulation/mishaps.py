@@ -17,7 +17,7 @@ from tests.simulation.script import APPS, PATIENCE, Action
 Json = dict[str, Any]
 
 #: How many there are in a run.
-NUMBER = 2
+NUMBER = 3
 #: What goes wrong, alone. Requests fail long enough for a first try, its repetition, and never for a Lease to end.
 _SPELLS = (
     Weather(conflict=0.7),
@@ -25,8 +25,7 @@ _SPELLS = (
     Weather(error=0.7),
     Weather(lost_request=0.5),
     Weather(lost_answer=0.5),
-    Weather(slow=0.7),
-    Weather(slow=0.7),
+    *(Weather(slow=0.5),) * 3,
     Weather(watch_stalls=1.0),
     Weather(watch_ends=0.7),
     Weather(watch_repeats=1.0),
@@ -36,6 +35,10 @@ _SPELLS = (
 TROUBLE_SECONDS = 60.0
 
 
+#: Users do all they do within so many seconds.
+BURST_SECONDS = 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class Mishap:
     """What goes wrong for so many ``seconds``, and what users do meanwhile (``at``: after its beginning)."""
@@ -43,6 +46,8 @@ class Mishap:
     weather: Weather
     seconds: float
     acts: tuple[Action, ...]
+    #: Whom it befalls: admission goes on where only reconciling has trouble.
+    admission_too: bool
 
     @property
     def hangs(self) -> float:
@@ -70,19 +75,20 @@ def mishap(rng: Random, there: There, number: int) -> Mishap:
     chosen = rng.sample(_THEMES, len(_THEMES))
     acts = next(found for theme in chosen if (found := [*theme(rng, there, number)]))
     acts.sort(key=lambda act: act.at)
-    return Mishap(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts))
+    return Mishap(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
 
 
 def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """Somebody works on a set: changes it, replaces it by another of its name."""
-    if not there.sets:
-        return
-    name = rng.choice(there.sets)
-    for _ in range(rng.randrange(1, 3)):
-        yield _act(rng, "update set", name=name, image=f"shipper:mishap-{number}-{rng.randrange(3)}")
-    if rng.random() < 0.6:
-        image = f"shipper:again-{number}"
-        yield _act(rng, "replace set", name=name, app=rng.choice(APPS), image=image)
+    """Somebody changes a set, and replaces it by another of its name before the manager is done with that."""
+    name = rng.choice(there.sets) if there.sets else "set-mishap"
+    images = (f"shipper:mishap-{number}-{version}" for version in range(3))
+    if there.sets and rng.random() < 0.5:
+        yield _act(rng, "update set", name=name, image=next(images))
+    else:
+        yield _act(rng, "replace set", name=name, app=rng.choice(APPS), image=next(images))
+    for image in images:
+        if rng.random() < 0.5:
+            yield _act(rng, "replace set", BURST_SECONDS, name=name, app=rng.choice(APPS), image=image)
 
 
 def _pods_at_once(rng: Random, there: There, number: int) -> Iterator[Action]:
@@ -95,11 +101,12 @@ def _pods_at_once(rng: Random, there: There, number: int) -> Iterator[Action]:
         yield _act(rng, "relabel pod" if what else "delete pod", name=name, **what)
 
 
-def _changed_clones(rng: Random, there: There, _number: int) -> Iterator[Action]:
-    """Somebody works on a CloneSet."""
+def _changed_clones(rng: Random, there: There, number: int) -> Iterator[Action]:
+    """Somebody works on a CloneSet of which nothing is held back: when Pods are lost, too many new ones may be left."""
     if not there.clones:
         return
     name = rng.choice(there.clones)
+    yield _act(rng, "roll cloneset", name=name, image=f"clone:mishap-{number}", partition=0)
     yield _act(rng, "scale cloneset", name=name, replicas=rng.randrange(1, 6))
     yield _act(rng, "lose clone", name=name, number=rng.randrange(8), seconds=rng.choice((0, 1)))
 
@@ -125,5 +132,5 @@ _THEMES: Sequence[Callable[[Random, There, int], Iterator[Action]]] = (
 )
 
 
-def _act(rng: Random, what: str, **arguments: Any) -> Action:
-    return Action(round(rng.uniform(0.0, 3.0), 2), what, arguments)
+def _act(rng: Random, what: str, after: float = 0.0, /, **arguments: Any) -> Action:
+    return Action(round(after + rng.uniform(0.0, BURST_SECONDS), 2), what, arguments)

@@ -116,7 +116,7 @@ class SimulatedProcess:
 
     async def _live(self) -> None:
         replica = self._replica
-        self._transport = transport = replica.connect(lambda when: self.kill(when))
+        self._transport = transport = replica.connect(self.name, lambda when: self.kill(when))
         process = _Process(
             self.name,
             replica.shared,
@@ -147,15 +147,15 @@ class SimulatedProcess:
 
 
 class SimulatedReplica:
-    """Both processes of one replica. ``connect`` makes a connection through the weather; ``serves`` is told whenever
-    another certificate is served."""
+    """Both processes of one replica. ``connect`` makes a process a connection through the weather, and is told how to
+    kill it; ``serves`` is told whenever another certificate is served."""
 
     def __init__(
         self,
         name: str,
         clock: Clock,
         rng: Random,
-        connect: Callable[[Callable[[str], None]], FaultyTransport],
+        connect: Callable[[str, Callable[[str], None]], FaultyTransport],
         flags: Sequence[str] = (),
         *,
         serves: Callable[[], None] = lambda: None,

@@ -46,7 +46,7 @@ from tests.simulation.faults import (
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
-from tests.simulation.replicas import SimulatedReplica, parsed
+from tests.simulation.replicas import WEBHOOK, SimulatedReplica, parsed
 from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, Action, calm_script, script
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
@@ -138,6 +138,8 @@ class World:
         self._rng = Random(f"world {run.seed}")
         self._storm = weather(Random(f"weather {run.seed}")).without(*run.without)
         self._now: Weather = CALM
+        #: The process that has no trouble with the API server, of all replicas.
+        self._spared = ""
         self._script = run.script
         self._trust = Trust()
         self._lag = invariants.Lag(LAG_SECONDS)
@@ -198,17 +200,19 @@ class World:
     def _replica(self, number: int) -> SimulatedReplica:
         name = f"replica-{number}"
 
-        def connect(kill: Callable[[str], None]) -> FaultyTransport:
+        def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
             rng = Random(self._rng.random())
             server = CountingTransport(self.api.transport(MANAGER), self._revision, self._wasted)
-            return FaultyTransport(server, self.clock, rng, self._weather_now, kill)
+            return FaultyTransport(server, self.clock, rng, lambda: self._weather_of(process), kill)
 
         return SimulatedReplica(
             name, self.clock, Random(f"{name} {self._run.seed}"), connect, serves=lambda: self._check_trust()
         )
 
-    def _weather_now(self) -> Weather:
-        return CUT_OFF if self.clock.monotonic() < self._users.cut_off_until else self._now
+    def _weather_of(self, process: str) -> Weather:
+        if self.clock.monotonic() < self._users.cut_off_until:
+            return CUT_OFF
+        return CALM if process == self._spared else self._now
 
     def _revision(self) -> int:
         return self.api.core.storage.revision
@@ -267,15 +271,18 @@ class World:
             )
             one = mishaps.mishap(rng, there, number)
             self._now = one.weather.without(*self._run.without)
-            self.history.say(f"{self.clock.monotonic():10.3f} -- {one.seconds} s of {self._now.text}")
+            self._spared = "" if one.admission_too else WEBHOOK
+            whom = f" for all but {self._spared}" if self._spared else ""
+            self.history.say(f"{self.clock.monotonic():10.3f} -- {one.seconds} s of {self._now.text}{whom}")
             await self._carry_out(one.acts, one.seconds)
             self._clears_up(one.hangs)
             await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered", every=1.0)
             await self._until(self._settled, lambda: "; ".join(self._to_settle()), one.patience, every=1.0)
+        await self.clock.sleep(LAG_SECONDS)  # what nobody waits for may be done still
 
     def _clears_up(self, hangs: float) -> None:
         """Nothing goes wrong any more. ``hangs``: how long a request may wait in vain."""
-        self._now = CALM
+        self._now, self._spared = CALM, ""
         self._troubled_until = self.clock.monotonic() + hangs
 
     async def _quiet(self) -> None:
