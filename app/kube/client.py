@@ -174,11 +174,11 @@ class Client:
             query["limit"] = str(limit)
         if continue_token:
             query["continue"] = continue_token
-        path = resource.path(namespace)
-        raw = await self._send("GET", path, query, _decode_list, accept=METADATA_LIST if metadata_only else JSON)
+        accept = METADATA_LIST if metadata_only else JSON
+        request = self._request("GET", resource.path(namespace), query, accept=accept)
+        raw = _decoded(request, _decode_list, (await self._exchange(request)).body)
         item: Decode[T] = decode or cast("Decode[T]", orjson.loads)
-        info = RequestInfo("GET", path)
-        items = [_decoded(info, item, bytes(part)) for part in raw.items or ()]
+        items = [_decoded(request, item, bytes(part)) for part in raw.items or ()]
         return Listing(items, raw.metadata.resource_version, raw.metadata.continue_token)
 
     @asynccontextmanager
@@ -266,8 +266,10 @@ class Client:
         uid: str = "",
         resource_version: str = "",
         dry_run: bool = False,
-    ) -> JsonObject:
-        """Delete an object; ``uid`` and ``resource_version`` are preconditions (else ``Conflict``)."""
+        decode: Decode[T] | None = None,
+    ) -> T:
+        """Delete an object; ``uid`` and ``resource_version`` are preconditions (else ``Conflict``). The answer is the
+        object where something keeps it for now, else a Status."""
         options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
@@ -276,7 +278,7 @@ class Client:
         if preconditions := {k: v for k, v in (("uid", uid), ("resourceVersion", resource_version)) if v}:
             options["preconditions"] = preconditions
         query = _write_query(dry_run, "", "")
-        return await self._send("DELETE", resource.path(namespace, name), query, None, options)
+        return await self._send("DELETE", resource.path(namespace, name), query, decode, options)
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
         """The body of a GET on any path (``/version``, ``/apis``, ``/openapi/v3``)."""
@@ -292,11 +294,10 @@ class Client:
         decode: Decode[T] | None,
         body: Body | None = None,
         content_type: str = JSON,
-        accept: str = JSON,
     ) -> T:
-        request = self._request(method, path, query, body, content_type, accept)
+        request = self._request(method, path, query, body, content_type)
         response = await self._exchange(request)
-        return _decoded(_info(request), decode or cast("Decode[T]", orjson.loads), response.body)
+        return _decoded(request, decode or cast("Decode[T]", orjson.loads), response.body)
 
     def _request(
         self,
@@ -372,8 +373,8 @@ def _info(request: Request) -> RequestInfo:
     return RequestInfo(request.method, request.target)
 
 
-def _decoded(info: RequestInfo, decode: Decode[T], body: bytes) -> T:
+def _decoded(request: Request, decode: Decode[T], body: bytes) -> T:
     try:
         return decode(body)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise DecodeError(info, str(error)) from error
+        raise DecodeError(_info(request), str(error)) from error

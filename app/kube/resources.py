@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -46,16 +47,21 @@ class Resource:
             raise ValueError(f"{self.kind}: subresource {subresource!r} needs the name of an object")
         parts = ["/api" if not self.group else f"/apis/{self.group}", self.version]
         if namespace:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", _escaped(namespace)]
         parts.append(self.plural)
         if name:
             # "." and ".." would be folded away by HTTP clients and reach another object.
             if name in (".", ".."):
                 raise ValueError(f"{self.kind}: {name!r} cannot be the name of an object")
-            parts.append(quote(name, safe=""))
+            parts.append(_escaped(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
+
+
+@lru_cache(maxsize=4096)
+def _escaped(segment: str) -> str:
+    return quote(segment, safe="")
 
 
 PODS = Resource("", "v1", "pods", "Pod")

@@ -23,6 +23,9 @@ from app.kube.errors import RequestInfo, TransportError
 
 #: Told once per answer: HTTP status (or ``<error>``), method and host. For ``rest_client_requests_total``.
 OnResponse = Callable[[str, str, str], None]
+#: Compressed lists would be unpacked in a thread, and cost more than they save inside a cluster.
+_HEADERS = {"Accept-Encoding": "identity"}
+_FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,7 @@ class AiohttpTransport:
         self.config = config
         self._on_response = on_response
         self._connect_timeout = connect_timeout
-        self._request_timeout = request_timeout
+        self._limits = aiohttp.ClientTimeout(total=request_timeout, sock_connect=connect_timeout)
         self._base = config.host
         self._host = URL(config.host).authority
         self._session: aiohttp.ClientSession | None = None
@@ -110,47 +113,57 @@ class AiohttpTransport:
         return response
 
     async def _request(self, request: Request) -> Response:
-        total = request.timeout if request.timeout is not None else self._request_timeout
-        limits = aiohttp.ClientTimeout(total=total, sock_connect=self._connect_timeout)
-        async with self._open(request, limits) as answer:
+        answered = False
+        try:
+            answer = await self._send(request, self._limits if request.timeout is None else self._within(request))
+            answered = True
+            # A body that is read, or fails to be, gives its connection back or closes it: no context is needed.
             return Response(answer.status, answer.headers, await answer.read())
+        except _FAILURES as error:
+            raise self._failed(request, error, answered=answered) from error
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """Send, and give the answer as it comes."""
-        limits = aiohttp.ClientTimeout(total=request.timeout, sock_connect=self._connect_timeout)
-        async with self._open(request, limits) as answer:
-            if answer.status == 401:
-                await self.config.renew()  # the caller comes back after its back-off
-            # iter_any gives all that has arrived: under load one piece holds many events.
-            yield Stream(answer.status, answer.headers, answer.content.iter_any())
-
-    @asynccontextmanager
-    async def _open(self, request: Request, limits: aiohttp.ClientTimeout) -> AsyncIterator[aiohttp.ClientResponse]:
-        """The answer's head; errors of connecting and of reading become ``TransportError`` with their request."""
-        config = self.config
-        headers = dict(request.headers)
-        if authorization := await config.authorization():
-            headers["Authorization"] = authorization
         answered = False
         try:
-            async with self._sessions().request(
-                request.method,
-                URL(self._base + request.target, encoded=True),
-                data=request.body,
-                headers=headers,
-                timeout=limits,
-                proxy=config.proxy,
-                server_hostname=config.server_name,
-                allow_redirects=False,
-            ) as answer:
+            async with await self._send(request, self._within(request)) as answer:
                 answered = True
-                self._on_response(str(answer.status), request.method, self._host)
-                yield answer
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            if not answered:
-                self._on_response("<error>", request.method, self._host)
-            raise TransportError(RequestInfo(request.method, request.target), self._explain(error)) from error
+                if answer.status == 401:
+                    await self.config.renew()  # the caller comes back after its back-off
+                # iter_any gives all that has arrived: under load one piece holds many events.
+                yield Stream(answer.status, answer.headers, answer.content.iter_any())
+        except _FAILURES as error:
+            raise self._failed(request, error, answered=answered) from error
+
+    def _within(self, request: Request) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=request.timeout, sock_connect=self._connect_timeout)
+
+    async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        """The answer's head. Raises one of _FAILURES."""
+        config = self.config
+        # With all that aiohttp would add by itself, or it would look for each of them in copies of these.
+        headers = {**_HEADERS, **request.headers}
+        if authorization := await config.authorization():
+            headers["Authorization"] = authorization
+        answer = await self._sessions().request(
+            request.method,
+            URL(self._base + request.target, encoded=True),
+            data=request.body,
+            headers=headers,
+            timeout=limits,
+            proxy=config.proxy,
+            server_hostname=config.server_name,
+            allow_redirects=False,
+        )
+        self._on_response(str(answer.status), request.method, self._host)
+        return answer
+
+    def _failed(self, request: Request, error: Exception, *, answered: bool) -> TransportError:
+        """What an error of connecting or of reading means, with its request."""
+        if not answered:
+            self._on_response("<error>", request.method, self._host)
+        return TransportError(RequestInfo(request.method, request.target), self._explain(error))
 
     def _explain(self, error: Exception) -> str:
         where = f"{self._base} ({self.config.source})" if self.config.source else self._base
@@ -175,12 +188,9 @@ class AiohttpTransport:
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
-                # Compressed lists would be unpacked in a thread, and cost more than they save inside a cluster.
-                headers={"Accept-Encoding": "identity"},
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=2**20,
-                skip_auto_headers=("User-Agent", "Accept", "Content-Type"),
             )
         return self._session
 

@@ -14,6 +14,8 @@ class Stage(StrEnum):
 
     ALPHA = "Alpha"
     BETA = "Beta"
+    #: A gate OpenKruise does not have: no stage switches it, or AllAlpha would mean more here than there.
+    OURS = "Ours"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,10 @@ def _alpha(effect: str, default: bool = False, *, acts: bool = True) -> Gate:
     return Gate(default, Stage.ALPHA, effect, acts)
 
 
+def _ours(effect: str) -> Gate:
+    return Gate(False, Stage.OURS, effect)
+
+
 def _beta(effect: str, default: bool = True, *, acts: bool = True) -> Gate:
     return Gate(default, Stage.BETA, effect, acts)
 
@@ -39,19 +45,21 @@ GATES: Final[Mapping[str, Gate]] = {
     "PodWebhook": _beta("serve /mutate-pod and /validate-pod"),
     "KruiseDaemon": _beta("the node agent: image pulling, container restarts, probes"),
     "DaemonWatchingPod": _beta("the node agent watches the Pods of its node", acts=False),
-    "CloneSetStrictValidation": _alpha("CloneSets that OpenKruise admits with surely unmeant values are refused"),
+    "CloneSetStrictValidation": _ours("CloneSets that OpenKruise admits with surely unmeant values are refused"),
     "CloneSetShortHash": _alpha("the label controller-revision-hash holds the bare hash"),
     "KruisePodReadinessGate": _alpha("the readiness gate KruisePodReady goes into every new Pod"),
     "PreDownloadImageForInPlaceUpdate": _alpha("images are pulled before a CloneSet updates in place"),
     "PreDownloadImageForDaemonSetUpdate": _alpha("images are pulled before a DaemonSet updates", acts=False),
-    # Ours: OpenKruise replaces as many Pods as the surge has.
-    "CloneSetInPlaceSurge": _alpha("with maxSurge a CloneSet updates in place and takes the surge away again"),
+    # OpenKruise replaces as many Pods as the surge has.
+    "CloneSetInPlaceSurge": _ours("with maxSurge a CloneSet updates in place and takes the surge away again"),
     "CloneSetPartitionRollback": _alpha("raising a partition takes updated Pods back"),
     "CloneSetEventHandlerOptimization": _alpha("events of Pods are coalesced in any case", acts=False),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),
     # D-15: on by default here, for who writes the label means it.
     "ResourcesDeletionProtection": _beta("the label policy.kruise.io/delete-protection is obeyed"),
     "DeletionProtectionForCRDCascadingGate": _alpha("Cascading protection of CustomResourceDefinitions"),
+    # OpenKruise lets go what is scaled to 0 though its Pods are there still.
+    "DeletionProtectionCountsPods": _ours("Cascading keeps a workload while its Pods are there"),
     "PodUnavailableBudgetDeleteGate": _beta("budgets judge deletions and evictions", acts=False),
     "PodUnavailableBudgetUpdateGate": _alpha("budgets judge updates", acts=False),
     "WorkloadSpread": _beta("WorkloadSpread", acts=False),
@@ -113,7 +121,7 @@ _FORCED_OFF: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
             "EnhancedLivenessProbe",
         ),
     ),
-    ("ResourcesDeletionProtection", ("DeletionProtectionForCRDCascadingGate",)),
+    ("ResourcesDeletionProtection", ("DeletionProtectionForCRDCascadingGate", "DeletionProtectionCountsPods")),
 )
 #: MGR-72: either of these needs ImagePullJobGate.
 _PRE_DOWNLOAD: Final = ("PreDownloadImageForInPlaceUpdate", "PreDownloadImageForDaemonSetUpdate")

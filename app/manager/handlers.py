@@ -17,7 +17,7 @@ from app.manager.gates import FeatureGates
 from app.pods.readiness import ReadinessGateStep
 from app.protection.deletion import admission as deletion
 from app.protection.deletion.lookups import DeletionLookups, WithoutCluster
-from app.protection.deletion.plan import CRD_GATE, Gates
+from app.protection.deletion.plan import CRD_GATE, PODS_GATE, Gates
 from app.protection.deletion.table import ProtectedKind, load_table
 from app.sidecars.launchpriority.step import LaunchPriorityStep
 from app.sidecars.sidecarset import admission as sidecarset
@@ -79,7 +79,7 @@ def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
         *deletion.handlers(
             given.protected_kinds,
             given.deletion_lookups,
-            Gates(given.gates.enabled(deletion.GATE), given.gates.enabled(CRD_GATE)),
+            Gates(*map(given.gates.enabled, (deletion.GATE, CRD_GATE, PODS_GATE))),
             given.report_deletion,
         ),
     )

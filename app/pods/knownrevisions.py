@@ -21,7 +21,7 @@ PATIENCE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _OwnWrite:
-    """A revision as our write left it (None: deleted), until the cache shows that."""
+    """A revision as our write left it (None: deleted), or as it was read live, until the cache shows that."""
 
     owner: str
     revision: ControllerRevision | None
@@ -47,7 +47,7 @@ class KnownRevisions:
             del self._writes[metadata.uid]
 
     def wrote(self, owner: str, uid: str, revision: ControllerRevision | None) -> None:
-        """The API server took a write of ours: this is what it left (None: a deletion)."""
+        """The API server took a write of ours, or was asked: this is how it has the revision (None: deleted)."""
         self._writes[uid] = _OwnWrite(owner, revision, self._clock.monotonic() + PATIENCE)
 
     def of(self, owner: str, owner_uid: str, cached: Iterable[ControllerRevision]) -> list[Revision]:

@@ -92,6 +92,15 @@ def test_cascading_protection_needs_protection() -> None:
     assert not parse_gates(f"{gate}=true,ResourcesDeletionProtection=false").enabled(gate)
 
 
+@pytest.mark.behaviour("MGR-73")
+def test_no_group_switches_what_openkruise_does_not_have() -> None:
+    ours = {"CloneSetStrictValidation", "CloneSetInPlaceSurge", "DeletionProtectionCountsPods"}
+    assert {name for name, gate in GATES.items() if gate.stage is Stage.OURS} == ours
+    gates = parse_gates("AllAlpha=true,AllBeta=true")
+    assert not any(map(gates.enabled, ours))
+    assert parse_gates("AllAlpha=false,CloneSetInPlaceSurge=true").enabled("CloneSetInPlaceSurge")
+
+
 def test_the_legacy_list_of_kinds_turns_the_pod_webhook_off() -> None:
     assert not parse_gates("", custom_resource_enable="CloneSet,StatefulSet").enabled("PodWebhook")
     assert parse_gates("", custom_resource_enable="CloneSet, SidecarSet").enabled("PodWebhook")

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from app.kube.virtualtime import Stalled
 from tests.simulation.faults import FAULTS
+from tests.simulation.runs import Outcome, Run
 from tests.simulation.shrink import shrunk
-from tests.simulation.world import Outcome, Run, simulate
+from tests.simulation.world import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DONE = ROOT / ".simulation"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tests.simulation.faults import FAULTS
-from tests.simulation.world import Outcome, Run
+from tests.simulation.runs import Outcome, Run
 
 #: Runs spent on it.
 BUDGET = 60

@@ -10,10 +10,11 @@ import pytest
 
 from tests.simulation import invariants
 from tests.simulation.__main__ import checked
+from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import script
 from tests.simulation.shrink import shrunk
 from tests.simulation.users import pod, sidecar_set
-from tests.simulation.world import Outcome, Run, simulate
+from tests.simulation.world import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import gc
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
 from typing import Any
 
 from app.api.crd import manifest
 from app.api.registry import KINDS
-from app.certs.issue import CertificateError, expiry, from_secret_data
 from app.kube.client import Client
 from app.kube.resources import (
     CONTROLLERREVISIONS,
     CUSTOMRESOURCEDEFINITIONS,
     NAMESPACES,
     PODS,
-    SECRETS,
     Resource,
 )
 from app.kube.transport import Request
 from app.kube.virtualtime import VirtualClock
 from app.kube.virtualtime import run as run_virtually
-from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
@@ -46,14 +39,15 @@ from tests.simulation.faults import (
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
+from tests.simulation.process import errors_logged, no_collector
 from tests.simulation.replicas import WEBHOOK, SimulatedReplica, parsed
-from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, Action, calm_script, script
+from tests.simulation.rest import Rest
+from tests.simulation.runs import Outcome, Run
+from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, Action, calm_script
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
     BY_USER,
     CLONE_SETS,
-    CONFIGURATION_NAMES,
-    CONFIGURATIONS,
     SIDECAR_SETS,
     SYSTEM,
     Users,
@@ -70,56 +64,11 @@ ROTATION_SECONDS = 900.0
 QUIET_SECONDS = 130.0
 #: How long the status of a SidecarSet may be untrue with nothing going wrong: caches are filled, failures tried again.
 LAG_SECONDS = 30.0
-#: What the Secret holds while the CA is being changed.
-_UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What makes a run: the same values give the same history."""
-
-    seed: int
-    seconds: float = 240.0
-    actions: int = 40
-    #: Indexes into the script; None: all of it.
-    keep: frozenset[int] | None = None
-    #: Faults left out.
-    without: tuple[str, ...] = ()
-
-    @property
-    def script(self) -> tuple[Action, ...]:
-        """What happens in it."""
-        made = script(self.seed, seconds=self.seconds, actions=self.actions)
-        return made if self.keep is None else tuple(a for i, a in enumerate(made) if i in self.keep)
-
-    @property
-    def command(self) -> str:
-        """How to see it again."""
-        parts = [f"python -m tests.simulation --seeds {self.seed}"]
-        if (self.seconds, self.actions) != (240.0, 40):
-            parts.append(f"--seconds {self.seconds:g} --actions {self.actions}")
-        if self.keep is not None:
-            parts.append(f"--keep {','.join(map(str, sorted(self.keep))) or 'none'}")
-        if self.without:
-            parts.append(f"--without {','.join(self.without)}")
-        return " ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How a run went."""
-
-    run: Run
-    broken: tuple[str, ...]
-    digest: str
-    writes: int
-    virtual_seconds: float
-    last: tuple[str, ...]
 
 
 def simulate(run: Run, *, replicas: int | None = None) -> Outcome:
     """Run it from beginning to end, in virtual time."""
-    with keys_by_seed(run.seed), _errors_logged() as errors, _no_collector():
+    with keys_by_seed(run.seed), errors_logged() as errors, no_collector():
         world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
         seconds = run_virtually(world.run())
     history = world.history
@@ -161,6 +110,7 @@ class World:
         await self._install()
         self.api.on_write(self._wrote)
         self.replicas = [self._replica(number) for number in range(self._number)]
+        self._rest = Rest(self.api, self.replicas, self.clock)
         self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
         self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
         nodes = Nodes(
@@ -174,9 +124,9 @@ class World:
         background = [asyncio.create_task(nodes.run(), name="nodes")]
         background += [asyncio.create_task(replica.run(), name=replica.name) for replica in self.replicas]
         try:
-            await self._until(self._in_place, "the webhooks are registered")
+            await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
-            await self._rest()
+            await self._come_to_rest()
             await self._calm()
             await self._mishaps()
             await self._quiet()
@@ -234,20 +184,20 @@ class World:
             task.add_done_callback(self._busy.discard)
         await self.clock.sleep(began + seconds - self.clock.monotonic())
 
-    async def _rest(self) -> None:
+    async def _come_to_rest(self) -> None:
         self._clears_up(TIMEOUT_SECONDS)
         await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
-        await self._until(self._in_place, "the webhooks are registered again")
-        await self._until(lambda: not any(self._pods_to_do()), lambda: "; ".join(self._pods_to_do()))
-        await self._until(lambda: not any(self._at_rest()), lambda: "; ".join(self._at_rest()), ROTATION_SECONDS)
+        await self._until(self._rest.in_place, "the webhooks are registered again")
+        await self._until_done(self._rest.pods_to_do)
+        await self._until_done(self._rest.at_rest, ROTATION_SECONDS)
 
     async def _calm(self) -> None:
         """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
         rng = Random(f"calm {self._run.seed}")
-        there = {resource.plural: sorted(self._stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
-        there["pods"] = sorted(found["metadata"]["name"] for found in self._stored(PODS).values() if _is_bare(found))
+        there = {resource.plural: sorted(self._rest.stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
+        there["pods"] = sorted(name for name, found in self._rest.stored(PODS).items() if _is_bare(found))
         # Where there is no Pod, the newest revision is the one that all have (CS-73).
-        staffed = sorted(name for name, found in self._stored(CLONE_SETS).items() if found["spec"]["replicas"])
+        staffed = sorted(name for name, found in self._rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
         acts = [*calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"], staffed)]
         for action, after in zip(acts, [*acts[1:], None], strict=True):
             await self.clock.sleep(action.at)
@@ -255,8 +205,7 @@ class World:
             await asyncio.create_task(self._users.do(action))
             if after is not None and after.at < HASTE_SECONDS:
                 continue
-            seconds = PATIENCE[action.what]
-            await self._until(self._settled, lambda: "; ".join(self._to_settle()), seconds, every=0.5)
+            await self._until_done(self._rest.to_settle, PATIENCE[action.what], every=0.5)
             await self.clock.sleep(2.0)
             self._calm_now = False
 
@@ -265,9 +214,9 @@ class World:
         rng = Random(f"mishaps {self._run.seed}")
         for number in range(mishaps.NUMBER):
             there = mishaps.There(
-                sorted(self._stored(SIDECAR_SETS)),
-                sorted(found["metadata"]["name"] for found in self._stored(PODS).values() if _is_bare(found)),
-                sorted(self._stored(CLONE_SETS)),
+                sorted(self._rest.stored(SIDECAR_SETS)),
+                sorted(found["metadata"]["name"] for found in self._rest.stored(PODS).values() if _is_bare(found)),
+                sorted(self._rest.stored(CLONE_SETS)),
             )
             one = mishaps.mishap(rng, there, number)
             self._now = one.weather.without(*self._run.without)
@@ -276,8 +225,8 @@ class World:
             self.history.say(f"{self.clock.monotonic():10.3f} -- {one.seconds} s of {self._now.text}{whom}")
             await self._carry_out(one.acts, one.seconds)
             self._clears_up(one.hangs)
-            await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered", every=1.0)
-            await self._until(self._settled, lambda: "; ".join(self._to_settle()), one.patience, every=1.0)
+            await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
+            await self._until_done(self._rest.to_settle, one.patience, every=1.0)
         await self.clock.sleep(LAG_SECONDS)  # what nobody waits for may be done still
 
     def _clears_up(self, hangs: float) -> None:
@@ -288,29 +237,29 @@ class World:
     async def _quiet(self) -> None:
         before = Counter(self._writes)
         await self.clock.sleep(QUIET_SECONDS)
-        for sentence in (*self._at_rest(), *invariants.quiet(self._writes - before, QUIET_SECONDS)):
+        for sentence in (*self._rest.at_rest(), *invariants.quiet(self._writes - before, QUIET_SECONDS)):
             self.history.breaks(self.clock.monotonic(), sentence)
 
-    async def _until(
-        self,
-        holds: Callable[[], object],
-        what: str | Callable[[], str],
-        seconds: float = REST_SECONDS,
-        every: float = 5.0,
+    async def _until(self, holds: Callable[[], object], what: str) -> None:
+        await self._until_done(lambda: [] if holds() else [what])
+
+    async def _until_done(
+        self, to_do: Callable[[], list[str]], seconds: float = REST_SECONDS, every: float = 5.0
     ) -> None:
+        """Wait until nothing is left to do, and look in such intervals. Raises TimeoutError that says what is left."""
         deadline = self.clock.monotonic() + seconds
-        while not holds():
+        while left := to_do():
             self._look_at_lag()
             if self.clock.monotonic() > deadline:
-                raise TimeoutError(f"not within {seconds:.0f} s: {what if isinstance(what, str) else what()}")
+                raise TimeoutError(f"not within {seconds:.0f} s: {'; '.join(left)}")
             await self.clock.sleep(every)
 
     def _look_at_lag(self) -> None:
         at = self.clock.monotonic()
-        if self._now != CALM or at < max(self._troubled_until, self._users.cut_off_until) or not self._in_place():
+        if self._now != CALM or at < max(self._troubled_until, self._users.cut_off_until) or not self._rest.in_place():
             self._lag.excuse()
             return
-        for sentence in self._lag.longer(at, self._sets_to_do()):
+        for sentence in self._lag.longer(at, self._rest.sets_to_do()):
             self.history.breaks(at, sentence)
 
     # ---- reviews
@@ -368,7 +317,7 @@ class World:
         self.history.note(at, verb, resource, obj)
         for sentence in self._breaches(kind, before, after):
             self.history.breaks(at, sentence)
-        if (leaders := self._leaders()) > 1:
+        if (leaders := self._rest.leaders()) > 1:
             self.history.breaks(at, f"{leaders} replicas lead")
         if kind.endswith("WebhookConfiguration"):
             self._trust.wrote(at, before, after)
@@ -394,80 +343,8 @@ class World:
                 *invariants.names_its_own(before, after, revisions),
             ]
         if kind == "ControllerRevision" and before is None:
-            return [*invariants.no_twin(after, list(self._stored(CONTROLLERREVISIONS).values()))]
+            return [*invariants.no_twin(after, list(self._rest.stored(CONTROLLERREVISIONS).values()))]
         return []
-
-    # ---- at rest
-
-    def _settled(self) -> bool:
-        return self._in_place() and not any(self._at_rest())
-
-    def _to_settle(self) -> list[str]:
-        return [*([] if self._in_place() else ["the webhooks are not registered"]), *self._at_rest()]
-
-    def _in_place(self) -> bool:
-        """Whether the API server calls us, every replica answers, and one leads."""
-        complete = all(
-            (self._stored(resource).get(CONFIGURATION_NAMES[kind]) or {}).get("webhooks")
-            for kind, resource in CONFIGURATIONS.items()
-        )
-        return complete and all(replica.answers for replica in self.replicas) and self._leaders() == 1
-
-    def _leaders(self) -> int:
-        return sum(replica.leads for replica in self.replicas)
-
-    def _at_rest(self) -> list[str]:
-        return [*self._certificates_to_do(), *self._bundles_to_do(), *self._pods_to_do()]
-
-    def _pods_to_do(self) -> list[str]:
-        pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
-        sentences = [*invariants.pods_are_ready(pods), *self._sets_to_do()]
-        for one in self._stored(CLONE_SETS).values():
-            sentences += clonesets.at_rest(one, pods)
-        return sentences
-
-    def _sets_to_do(self) -> Iterator[str]:
-        """What the status of a SidecarSet has wrong."""
-        pods = [found for found in self._stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
-        for one in self.api.objects(SIDECAR_SETS):
-            yield from invariants.counts_are_true(one, pods)
-            yield from invariants.latest_is_named(one, self.api.objects(CONTROLLERREVISIONS))
-
-    def _certificates_to_do(self) -> list[str]:
-        """Why the Secret cannot stay as it is."""
-        secret = self._stored(SECRETS).get(SECRET_NAME)
-        if secret is None:
-            return [f"Secret {SECRET_NAME} is not there"]
-        try:
-            ends = expiry(from_secret_data(secret["data"]).cert)
-        except CertificateError as error:
-            return [f"Secret {SECRET_NAME}: {error}"]
-        due = ends < self.clock.now() + DEFAULT_RENEW_BEFORE
-        unfinished = [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
-        return [f"Secret {SECRET_NAME}: its certificate ends at {ends}", *unfinished] if due else unfinished
-
-    def _bundles_to_do(self) -> list[str]:
-        """Who does not carry the bundle that every replica wants."""
-        boards = [replica.shared.certificate.read() for replica in self.replicas]
-        wanted = {board.ca_bundle for board in boards if board is not None}
-        carried = {
-            entry["name"]: base64.b64decode(entry["clientConfig"].get("caBundle") or "")
-            for resource in CONFIGURATIONS.values()
-            for live in self.api.objects(resource)
-            for entry in live.get("webhooks") or ()
-        }
-        for definition in self.api.objects(CUSTOMRESOURCEDEFINITIONS):
-            client = (definition["spec"].get("conversion") or {}).get("webhook", {}).get("clientConfig", {})
-            carried[definition["metadata"]["name"]] = base64.b64decode(client.get("caBundle") or "")
-        return [
-            f"{name} carries another CA bundle than the replicas want"
-            for name, bundle in carried.items()
-            if {bundle} != wanted
-        ]
-
-    def _stored(self, resource: Resource) -> dict[str, Json]:
-        """All objects of a resource by name, as the API server holds them."""
-        return {obj["metadata"]["name"]: obj for obj in self.api.objects(resource)}
 
 
 @cache
@@ -488,38 +365,3 @@ def _is_bare(obj: Json) -> bool:
 
 def _holder(lease: Json) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity"))
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """Garbage waits for the end of a run: a collector in its midst costs a sixth of it."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-class _errors_logged:
-    """Collects what is logged as a mistake of ours (an error with a stack) while it is entered."""
-
-    def __enter__(self) -> list[str]:
-        self._found: list[str] = []
-        self._handler = _Collect(self._found)
-        self._root = logging.getLogger()
-        self._level = self._root.level
-        self._root.addHandler(self._handler)
-        return self._found
-
-    def __exit__(self, *_: object) -> None:
-        self._root.removeHandler(self._handler)
-
-
-class _Collect(logging.Handler):
-    def __init__(self, found: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._found = found
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
-            self._found.append(f"logged as a mistake: {record.getMessage()}: {record.exc_info[1]!r}")

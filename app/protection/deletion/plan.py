@@ -20,6 +20,7 @@ from app.protection.deletion.table import Cascading, ProtectedKind
 T = TypeVar("T")
 
 CRD_GATE: Final = "DeletionProtectionForCRDCascadingGate"
+PODS_GATE: Final = "DeletionProtectionCountsPods"
 _FORBIDDEN_BY: Final = "forbidden by ResourcesProtectionDeletion for"
 
 
@@ -32,10 +33,12 @@ class Protection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The feature gates that matter: whether labels are obeyed at all, and ``Cascading`` on CRDs (DP-5, DP-26)."""
+    """The feature gates that matter: whether labels are obeyed at all, ``Cascading`` on CRDs, and whether Pods that are
+    still there keep a workload (DP-5, DP-26, DP-53)."""
 
     enabled: bool = True
     crd_cascading: bool = False
+    pods_count: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +101,7 @@ def _judge(
         return Allowed()
     match kind.cascading:
         case Cascading.REPLICAS:
-            return _judge_replicas(old)
+            return _judge_replicas(old, gates)
         case Cascading.NAMESPACE:
             name = _field(metadata, "name", str, "", "metadata.")
             if not name:  # an empty name would mean all namespaces
@@ -112,11 +115,15 @@ def _judge(
             return Allowed()
 
 
-def _judge_replicas(old: Mapping[str, Any]) -> Allowed | Denied:
+def _judge_replicas(old: Mapping[str, Any], gates: Gates) -> Allowed | Denied:
     replicas = _field(_field(old, "spec", dict, {}), "replicas", int, 0, "spec.")
     # DP-20: what is asked for counts, not what runs. DP-21: absent asks for nothing.
     if replicas > 0:
         return _refused(f"{refusal_text(Protection.CASCADING)} and replicas {replicas}>0")
+    if gates.pods_count:
+        # DP-53: what is scaled to 0 and deleted in one breath would take with it what is there still.
+        there = _field(_field(old, "status", dict, {}), "replicas", int, 0, "status.")
+        return judge_pods(Count(there)) or Allowed()
     return Allowed()
 
 

@@ -11,13 +11,13 @@ from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
-from app.api import names, structural
+from app.api import names
 from app.api.conversion import ConversionError, convert
 from app.api.core_validation import LONGEST_GRACE_PERIOD_SECONDS, pod_errors, unknown_fields
 from app.api.gojson import GoTypeError, tidied
 from app.api.govolumes import VOLUME
 from app.api.kind import Version
-from app.api.requested import requested_version, unreadable
+from app.api.requested import unreadable, version_to_default, version_to_judge
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.api.sidecarset.defaults import with_defaults
 from app.kube.admission import (
@@ -32,7 +32,7 @@ from app.kube.admission import (
     Rule,
     Webhook,
 )
-from app.kube.fielderrors import ErrorType, FieldError, aggregate
+from app.kube.fielderrors import FieldError, aggregate
 from app.kube.objects import ControllerRevision
 from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
@@ -113,12 +113,9 @@ def handlers(lookups: SidecarSetLookups, recent: RecentSets | None = None) -> tu
 def mutate(review: Review) -> Decision:
     """Defaults (SS-5 … SS-7), then the hashes of what stands there now (SS-8)."""
     given = review.object or {}
-    version = requested_version(SIDECAR_SET, given)
+    version = version_to_default(SIDECAR_SET, given)
     if isinstance(version, Denied):
         return version
-    # What else the schema forbids is said by the API server itself, after this.
-    if mistyped := [e for e in structural.validate(version.schema, given) if e.type is ErrorType.TYPE_INVALID]:
-        return Denied(aggregate(mistyped), code=400)
     defaulted = with_defaults(given)
     try:
         stored, hashed = _as_stored(defaulted, version), _with_hashes(defaulted)
@@ -149,12 +146,9 @@ def _with_hashes(defaulted: Mapping[str, Any]) -> dict[str, Any]:
 async def validate(lookups: SidecarSetLookups, review: Review, *, recent: RecentSets | None = None) -> Decision:
     """Every rule of SS-16 … SS-34; all mistakes are reported together."""
     given = review.object or {}
-    version = requested_version(SIDECAR_SET, given)
+    version = version_to_judge(SIDECAR_SET, given)
     if isinstance(version, Denied):
         return version
-    # An API server has said this before it calls; reviews may come from elsewhere.
-    if message := structural.invalid_message(SIDECAR_SET, version, given):
-        return Denied(message, code=422, reason="Invalid")
     try:
         sidecar_set = read(given)
     except (ConversionError, ValidationError) as error:

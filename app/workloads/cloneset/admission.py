@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from app.api import names, structural
+from app.api import names
 from app.api.cloneset import CLONE_SET
 from app.api.cloneset.defaults import default_templates, with_defaults
 from app.api.cloneset.gospec import SPECS
@@ -14,7 +14,7 @@ from app.api.core_validation import pod_errors
 from app.api.gojson import GoTypeError, tidied
 from app.api.gopod import POD_TEMPLATE
 from app.api.jsonvalue import json_copy
-from app.api.requested import requested_version
+from app.api.requested import version_to_default, version_to_judge
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -28,7 +28,7 @@ from app.kube.admission import (
     Rule,
     Webhook,
 )
-from app.kube.fielderrors import ErrorType, FieldError, aggregate, required
+from app.kube.fielderrors import FieldError, aggregate, required
 from app.kube.gotext import quote
 from app.kube.objects import Pod
 from app.kube.patches import diff, same
@@ -96,12 +96,9 @@ def handlers(lookups: CloneSetLookups) -> tuple[Handler, ...]:
 def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
     """CS-13 … CS-19."""
     given = review.object or {}
-    version = requested_version(CLONE_SET, given)
+    version = version_to_default(CLONE_SET, given)
     if isinstance(version, Denied):
         return version
-    # What else the schema forbids is said by the API server itself, after this.
-    if mistyped := [e for e in structural.validate(version.schema, given) if e.type is ErrorType.TYPE_INVALID]:
-        return Denied(aggregate(mistyped), code=400)
     go_spec, former = SPECS[version.name], _former_spec(review)
     defaulted = with_defaults(given)
     spec = defaulted["spec"]
@@ -137,12 +134,9 @@ def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None)
 async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
     """CS-20 … CS-41; all mistakes are reported together."""
     given = review.object or {}
-    version = requested_version(CLONE_SET, given)
+    version = version_to_judge(CLONE_SET, given)
     if isinstance(version, Denied):
         return version
-    # An API server has said this before it calls; reviews may come from elsewhere.
-    if message := structural.invalid_message(CLONE_SET, version, given):
-        return Denied(message, code=422, reason="Invalid")
     metadata, former = given.get("metadata") or {}, _former_spec(review)
     spec = with_defaults(given)["spec"]
     if metadata.get("deletionTimestamp") or _only_cleans_up(given["spec"], former):

@@ -57,8 +57,8 @@ PERMISSIONS: Final = (
 
 
 def arrival(sets: Store[CloneSet]) -> Arrival:
-    """CS-135: a Pod without a preNormal hook becomes Normal once it is scheduled; its first conditions, which nobody
-    needs before that, go into the same write."""
+    """CS-135: a Pod without a preNormal hook becomes Normal once it is scheduled; its first conditions go into the same
+    write. One that no node takes shows them all the same, for it may stay so."""
 
     def members(pod: Pod, now: datetime) -> Mapping[str, Any] | None:
         reference = managing_reference(pod.metadata)
@@ -69,7 +69,8 @@ def arrival(sets: Store[CloneSet]) -> Arrival:
         if not arrives(pod, lifecycle):
             return {}
         if not pod.spec.node_name:
-            return None
+            scheduled = pod.condition("PodScheduled")
+            return {} if scheduled is not None and scheduled.status == "False" else None
         labels, annotations = state_members(LifecycleState.NORMAL, now)
         return {"labels": labels, "annotations": annotations}
 

@@ -117,6 +117,24 @@ class History:
         matching = [found for found in nobodys if selector.matches(found.metadata.labels)]
         return self._known.of(uid, uid, [*self._store.by_index(OWNER, uid), *matching])
 
+    async def is_recorded(self, owner: CloneSet, name: str) -> bool:
+        """Ask the API server for a revision that the cache does not show (PM-10).
+
+        A manager that has just taken over may see Pods, and the status, before the revisions they speak of. One that is
+        found is known from now on.
+        """
+        try:
+            stored = await self._client.get(
+                CONTROLLERREVISIONS, name, owner.metadata.namespace, decode=decode_controller_revision
+            )
+        except NotFound:
+            return False
+        controller = stored.metadata.controller
+        if controller is not None and controller.uid != owner.metadata.uid:
+            return False
+        self._known.wrote(owner.metadata.uid, stored.metadata.uid, stored)
+        return True
+
     # ---- what is written
 
     async def record(

@@ -13,7 +13,7 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, update_spec
 from app.pods.predicates import is_active
-from app.pods.revisions import Revision, short_hash
+from app.pods.revisions import Revision, revision_name, short_hash
 from app.workloads.cloneset.history import OWNER
 from app.workloads.cloneset.pods import PodFacts, pod_facts
 from app.workloads.cloneset.view import View
@@ -84,6 +84,8 @@ class Memory:
     limited_at: float = 0.0
     #: Why Pods were replaced though they should be updated in place, as it was told last (B-22).
     replaced_for: str = ""
+    #: Names of revisions that Pods or the status speak of, and that are recorded nowhere.
+    unrecorded: set[str] = field(default_factory=set)
     #: The update revision, and what was done for it about images to be pulled ahead (CS-140).
     pulls: tuple[str, str] = ("", "")
     #: The status as we wrote it last, which the cache may not show yet.
@@ -118,6 +120,15 @@ class Memory:
             active.append(found)
         self.facts = facts
         return active, foreign, inactive
+
+    def lacking(self, pods: Iterable[PodFacts], current: str, ordered: Iterable[Revision]) -> list[str]:
+        """Revisions that the Pods are at, or the status names, and ``ordered`` lacks; none that is recorded nowhere."""
+        known = {short_hash(revision.name) for revision in ordered}
+        hashes = {pod.revision for pod in pods}
+        if current:
+            hashes.add(short_hash(current))
+        wanted = (revision_name(self.key.name, one) for one in hashes.difference(known) if one)
+        return sorted(set(wanted).difference(self.unrecorded))
 
     def keeps_pods(self, current: Revision, update: Revision, ordered: Sequence[Revision], view: View) -> bool:
         """Whether gate CloneSetInPlaceSurge is on and the roll-out can be gone in place."""

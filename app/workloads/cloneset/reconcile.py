@@ -29,6 +29,7 @@ from app.workloads.cloneset.history import OWNER, History
 from app.workloads.cloneset.memory import Caches, Memory, Metrics, NoMetrics, managing_reference
 from app.workloads.cloneset.orders import deletion_order, topology_keys
 from app.workloads.cloneset.plan import Survey, scale, survey
+from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.pulling import ImagePuller
 from app.workloads.cloneset.reporting import Reporter
 from app.workloads.cloneset.scaling import Instances, Outcome, Scaler
@@ -198,6 +199,7 @@ class CloneSetReconciler:
                 return None
             memory.view_key = key
             memory.facts, memory.specs = {}, {}
+            memory.unrecorded.clear()
             memory.refusals, memory.create_after = 0, 0.0
         return memory.view
 
@@ -210,7 +212,7 @@ class CloneSetReconciler:
             if claim.metadata.deletion_timestamp is None
         ]
         present = memory.present_status(owner)
-        ordered = self._history.revisions(owner, view.selector)
+        ordered = await self._revisions(owner, memory, view, pods, present.get("currentRevision") or "")
         update, collisions = await self._history.record(
             owner, view.content, ordered, int(present.get("collisionCount") or 0)
         )
@@ -245,6 +247,18 @@ class CloneSetReconciler:
         if not owner.deleting:
             await self._reporter.tidy(owner, memory, view, seen, (current, update), ordered)
         return self._result(seen, again, scaling, updating)
+
+    async def _revisions(
+        self, owner: CloneSet, memory: Memory, view: View, pods: list[PodFacts], current: str
+    ) -> list[Revision]:
+        """CS-56: all of them, oldest first; ``current`` is the one the status names. What the cache lacks is asked for:
+        for want of its revision a Pod would be replaced (PM-10), or made at the wrong one (CS-73)."""
+        ordered = self._history.revisions(owner, view.selector)
+        lacking = memory.lacking(pods, current, ordered)
+        for name in lacking:
+            if not await self._history.is_recorded(owner, name):
+                memory.unrecorded.add(name)
+        return self._history.revisions(owner, view.selector) if lacking else ordered
 
     async def _scale(
         self,

@@ -208,10 +208,10 @@ def rollout_errors(rollout: Rollout, replicas: int, *, older: bool) -> list[Fiel
     errors += found
     if rollout.policy == IN_PLACE_ONLY and surge > 0:
         words = f"can not use maxSurge with {rollout.policy_field} {IN_PLACE_ONLY}"
-        errors.append(invalid(path.child("maxSurge"), str(fields["maxSurge"]), words))
-    if replicas > 0 and unavailable < 1 and surge < 1 and not errors:
-        words = "must be at least 1 of the replicas where maxSurge is not: no Pod could ever be updated"
-        errors.append(invalid(path.child("maxUnavailable"), fields.get("maxUnavailable"), words))
+        errors.append(invalid(path.child("maxSurge"), _shown(fields["maxSurge"]), words))
+    if replicas > 0 and unavailable < 1 and surge < 1:
+        words = "should not be less than 1 where maxSurge is less than 1 too: no Pod could ever be updated"
+        errors.append(invalid(path.child("maxUnavailable"), _shown(fields.get("maxUnavailable")), words))
     if reason := priority_error(fields.get("priorityStrategy")):
         errors.append(required(path.child("priorityStrategy"), reason))
     if reason := scatter_error(fields.get("scatterStrategy")):
@@ -232,10 +232,14 @@ def _count(fields: Mapping[str, Any], name: str, path: Path, replicas: int) -> t
     value = fields.get(name)
     problem = count_problem(value)
     if problem:
-        shown = "<nil>" if value is None else value
         words = f"failed GetScaledValueFromIntOrPercent for {name}: {problem}"
-        return None, [invalid(path.child(name), shown, words)]
+        return None, [invalid(path.child(name), _shown(value), words)]
     return share(value, replicas, round_up=True), []  # type: ignore[arg-type]  # no problem: it has a value
+
+
+def _shown(value: int | str | None) -> str:
+    """As Go's ``IntOrString.String()`` has it, in quotes whatever it is."""
+    return "<nil>" if value is None else str(value)
 
 
 def count_problem(value: int | str | None) -> str:

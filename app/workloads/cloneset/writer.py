@@ -161,7 +161,7 @@ class Writer:
         uid, name = owner.metadata.uid, pod.metadata.name
         self.scale.expect(uid, ScaleAction.DELETE, name)
         try:
-            await self._client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid)
+            await self._client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid, decode=decode_metadata)
         except (NotFound, Conflict):
             # Gone already; under its name there may be another one.
             self.scale.observe(uid, ScaleAction.DELETE, name)
@@ -177,7 +177,9 @@ class Writer:
         uid, name = owner.metadata.uid, claim.metadata.name
         self.scale.expect(uid, ScaleAction.DELETE, _claim(name))
         try:
-            await self._client.delete(PERSISTENTVOLUMECLAIMS, name, claim.metadata.namespace, uid=claim.metadata.uid)
+            await self._client.delete(
+                PERSISTENTVOLUMECLAIMS, name, claim.metadata.namespace, uid=claim.metadata.uid, decode=decode_metadata
+            )
         except (NotFound, Conflict):
             self.scale.observe(uid, ScaleAction.DELETE, _claim(name))
         except KubeError as error:

@@ -149,6 +149,28 @@ def test_cascading_on_workloads_looks_at_the_replicas_asked_for(
         assert refusal(decision) == f"forbidden by ResourcesProtectionDeletion for {LABEL}={text}"
 
 
+@pytest.mark.parametrize("kind", [*WORKLOADS, "CloneSet"])
+@pytest.mark.parametrize(
+    ("spec", "status", "text"),
+    [
+        ({"replicas": 0}, {"replicas": 3}, "Cascading and active pods 3>0"),
+        ({}, {"replicas": 1}, "Cascading and active pods 1>0"),
+        ({"replicas": 2}, {"replicas": 3}, "Cascading and replicas 2>0"),
+        ({"replicas": 0}, {"replicas": 0}, None),
+        ({"replicas": 0}, {}, None),
+    ],
+)
+@pytest.mark.behaviour("DP-53")
+def test_with_its_gate_pods_that_are_still_there_count_beside_the_replicas_asked_for(
+    kind: str, spec: dict[str, Any], status: dict[str, Any], text: str | None
+) -> None:
+    old = protected(kind, "Cascading", spec=spec, status=status)
+    decision = Cluster().decide(deletion(kind, old), Gates(pods_count=True))
+    assert decision == Allowed() if text is None else refusal(decision) == FORBIDDEN + text
+    with_nothing_asked_for = spec.get("replicas", 0) == 0
+    assert (Cluster().decide(deletion(kind, old), Gates()) == Allowed()) is with_nothing_asked_for
+
+
 NAMESPACE = deletion("Namespace", protected("Namespace", "Cascading"))
 PODS, CLAIMS = ("pods", "shop"), ("claims", "shop")
 

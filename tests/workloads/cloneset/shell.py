@@ -38,6 +38,8 @@ class Noting:
         self.requests: list[tuple[str, str, Any]] = []
         #: Which requests are forbidden, with the message "no".
         self.refuse: Callable[[Request], bool] = lambda _: False
+        #: What a GET of that path finds; any other finds nothing.
+        self.stored: dict[str, dict[str, Any]] = {}
         self.version = 1_000_000
 
     async def request(self, request: Request) -> Response:
@@ -46,7 +48,8 @@ class Noting:
         if self.refuse(request):
             return json_response(403, status_body(403, "Forbidden", "no"))
         if request.method == "GET":
-            return json_response(404, status_body(404, "NotFound"))
+            found = self.stored.get(request.path)
+            return json_response(200, found) if found else json_response(404, status_body(404, "NotFound"))
         self.version += 1
         metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
         whole = body if request.method == "POST" else {}

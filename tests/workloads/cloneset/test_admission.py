@@ -172,14 +172,26 @@ def test_what_both_versions_refuse_alike(version: str, spec: Json, message: str)
         ({"partition": "-1%"}, '{at}.partition: Invalid value: "-1%": must be greater than or equal to 0'),
         (
             {"maxUnavailable": "x"},
+            '[{at}.maxUnavailable: Invalid value: "x": failed GetScaledValueFromIntOrPercent for maxUnavailable: '
+            'invalid type: string is not a percentage, {at}.maxUnavailable: Invalid value: "x": should not be less '
+            "than 1 where maxSurge is less than 1 too: no Pod could ever be updated]",
+        ),
+        (
+            {"maxUnavailable": "x", "maxSurge": 1},
             '{at}.maxUnavailable: Invalid value: "x": failed GetScaledValueFromIntOrPercent for maxUnavailable: '
             "invalid type: string is not a percentage",
+        ),
+        (
+            {"partition": "5", "maxUnavailable": "0%"},
+            '[{at}.partition: Invalid value: "5": failed GetScaledValueFromIntOrPercent for partition: invalid type: '
+            'string is not a percentage, {at}.maxUnavailable: Invalid value: "0%": should not be less than 1 where '
+            "maxSurge is less than 1 too: no Pod could ever be updated]",
         ),
         ({"maxUnavailable": 0, "maxSurge": 1}, ""),
         (
             {"maxUnavailable": 0, "maxSurge": 0},
-            "{at}.maxUnavailable: Invalid value: 0: must be at least 1 of the replicas where maxSurge is not: no Pod "
-            "could ever be updated",
+            '{at}.maxUnavailable: Invalid value: "0": should not be less than 1 where maxSurge is less than 1 too: no '
+            "Pod could ever be updated",
         ),
         ({"maxUnavailable": 1, "maxSurge": -1}, "{at}.maxSurge: Invalid value: -1: must be greater than or equal to 0"),
         (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.kube.errors import RequestInfo, TransportError
-from app.kube.resources import CONTROLLERREVISIONS, PODS
+from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
 from app.sandbox.kubelet import Pace
 from app.workloads.cloneset.settings import Gates
 from tests.kube.fakes import json_response, status_body, virtual
@@ -491,3 +491,24 @@ async def test_changed_claim_templates_are_for_pods_to_come() -> None:
         assert len(await cluster.revisions()) == 1
         kinds = sorted(claim["metadata"]["name"].split("-")[0] for claim in await cluster.claims())
         assert kinds == ["data", "data", "logs"]
+
+
+@virtual
+@pytest.mark.behaviour("PM-45", "PM-74", "CS-135")
+async def test_a_pod_that_no_node_takes_shows_its_first_conditions_and_serves_once_one_does() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(replicas=1, template=template(nodeSelector={"disk": "ssd"}))
+
+        async def waits() -> bool:
+            shown = [
+                {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}
+                for pod in await cluster.pods()
+            ]
+            return shown == [{"PodScheduled": "False", "InPlaceUpdateReady": "True"}]
+
+        await cluster.until(waits, "the condition is there")
+        assert len(await in_state(cluster, "PreparingNormal")) == 1
+        node = (await cluster.user.list(NODES)).items[0]["metadata"]["name"]
+        await cluster.user.patch(NODES, node, {"metadata": {"labels": {"disk": "ssd"}}})
+        await cluster.settled(availableReplicas=1)
+        assert len(await in_state(cluster, "Normal")) == 1

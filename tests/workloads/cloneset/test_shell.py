@@ -254,3 +254,46 @@ def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_plac
     memory, at = Memory("uid", KEY), short_hash(own.name)
     assert isinstance(memory.spec_between(at, target, [target], view), Blocked)  # nobody knows what it is made from
     assert not isinstance(memory.spec_between(at, target, [own, target], view), Blocked)
+
+
+@pytest.mark.behaviour("PM-10", "CS-73", "CS-190")
+@pytest.mark.parametrize("recorded_still", [True, False])
+@virtual
+async def test_a_revision_that_the_cache_lacks_is_looked_up_before_a_pod_is_replaced_for_it(
+    recorded_still: bool,
+) -> None:
+    """A manager that has just taken over may see Pods before the revision they were made from."""
+    shell, found = Shell(), objects()
+    (old,) = found.pop("ControllerRevision")
+    owner = found["CloneSet"][0]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    owner["spec"]["lifecycle"] = {}
+    path = f"/apis/apps/v1/namespaces/moving/controllerrevisions/{old['metadata']['name']}"
+    if recorded_still:
+        shell.server.stored[path] = old
+    shell.show(*(one for kind in found.values() for one in kind))
+    await shell.reconcile("hooked", "moving")
+    marked = [body for _, path, body in shell.server.requests if "specified-delete" in orjson.dumps(body).decode()]
+    in_place = await shell.events("SuccessfulUpdatePodInPlace")
+    assert (bool(in_place), bool(marked)) == (recorded_still, not recorded_still)
+    await shell.reconcile("hooked", "moving")
+    assert [seen for _, seen, _ in shell.server.requests].count(path) == 1
+
+
+@pytest.mark.behaviour("CS-73", "CS-108")
+@virtual
+async def test_the_current_revision_is_looked_up_before_pods_are_made_at_another() -> None:
+    shell, found = Shell(), objects()
+    (old,) = found.pop("ControllerRevision")
+    owner = found["CloneSet"][0]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    owner["spec"]["replicas"] = 4
+    owner["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = 4
+    owner["status"]["currentRevision"] = old["metadata"]["name"]
+    shell.server.stored[f"/apis/apps/v1/namespaces/moving/controllerrevisions/{old['metadata']['name']}"] = old
+    shell.show(*(one for kind in found.values() for one in kind))
+    await shell.reconcile("hooked", "moving")
+    (made,) = [body for method, path, body in shell.server.requests if (method, path[-5:]) == ("POST", "/pods")]
+    assert made["metadata"]["labels"]["controller-revision-hash"] == old["metadata"]["name"]

@@ -1,0 +1,102 @@
+"""Whether a run has come to rest: what is still to do, read off the API server and the boards of the replicas."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from app.certs.issue import CertificateError, expiry, from_secret_data
+from app.kube.clock import Clock
+from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, PODS, SECRETS, Resource
+from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
+from app.sandbox.apiserver import ApiServer
+from tests.simulation import clonesets, invariants
+from tests.simulation.replicas import SimulatedReplica
+from tests.simulation.script import NAMESPACE
+from tests.simulation.users import CLONE_SETS, CONFIGURATION_NAMES, CONFIGURATIONS, SIDECAR_SETS
+
+Json = dict[str, Any]
+
+#: What the Secret holds while the CA is being changed.
+_UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
+
+
+class Rest:
+    """What is still to do in a cluster with these replicas."""
+
+    def __init__(self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock) -> None:
+        self._api = api
+        self._replicas = replicas
+        self._clock = clock
+
+    def to_settle(self) -> list[str]:
+        """What is left to do."""
+        return self.at_rest() if self.in_place() else ["the webhooks are not registered"]
+
+    def in_place(self) -> bool:
+        """Whether the API server calls us, every replica answers, and one leads."""
+        complete = all(
+            (self.stored(resource).get(CONFIGURATION_NAMES[kind]) or {}).get("webhooks")
+            for kind, resource in CONFIGURATIONS.items()
+        )
+        return complete and all(replica.answers for replica in self._replicas) and self.leaders() == 1
+
+    def leaders(self) -> int:
+        """How many replicas lead."""
+        return sum(replica.leads for replica in self._replicas)
+
+    def at_rest(self) -> list[str]:
+        """What keeps the cluster from staying as it is."""
+        return [*self._certificates_to_do(), *self._bundles_to_do(), *self.pods_to_do()]
+
+    def pods_to_do(self) -> list[str]:
+        """What keeps Pods, and the sets above them, from staying as they are."""
+        pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
+        sentences = [*invariants.pods_are_ready(pods), *self.sets_to_do()]
+        for one in self.stored(CLONE_SETS).values():
+            sentences += clonesets.at_rest(one, pods)
+        return sentences
+
+    def sets_to_do(self) -> Iterator[str]:
+        """What the status of a SidecarSet has wrong."""
+        pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
+        for one in self._api.objects(SIDECAR_SETS):
+            yield from invariants.counts_are_true(one, pods)
+            yield from invariants.latest_is_named(one, self._api.objects(CONTROLLERREVISIONS))
+
+    def _certificates_to_do(self) -> list[str]:
+        """Why the Secret cannot stay as it is."""
+        secret = self.stored(SECRETS).get(SECRET_NAME)
+        if secret is None:
+            return [f"Secret {SECRET_NAME} is not there"]
+        try:
+            ends = expiry(from_secret_data(secret["data"]).cert)
+        except CertificateError as error:
+            return [f"Secret {SECRET_NAME}: {error}"]
+        due = ends < self._clock.now() + DEFAULT_RENEW_BEFORE
+        unfinished = [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
+        return [f"Secret {SECRET_NAME}: its certificate ends at {ends}", *unfinished] if due else unfinished
+
+    def _bundles_to_do(self) -> list[str]:
+        """Who does not carry the bundle that every replica wants."""
+        boards = [replica.shared.certificate.read() for replica in self._replicas]
+        wanted = {board.ca_bundle for board in boards if board is not None}
+        carried = {
+            entry["name"]: base64.b64decode(entry["clientConfig"].get("caBundle") or "")
+            for resource in CONFIGURATIONS.values()
+            for live in self._api.objects(resource)
+            for entry in live.get("webhooks") or ()
+        }
+        for definition in self._api.objects(CUSTOMRESOURCEDEFINITIONS):
+            client = (definition["spec"].get("conversion") or {}).get("webhook", {}).get("clientConfig", {})
+            carried[definition["metadata"]["name"]] = base64.b64decode(client.get("caBundle") or "")
+        return [
+            f"{name} carries another CA bundle than the replicas want"
+            for name, bundle in carried.items()
+            if {bundle} != wanted
+        ]
+
+    def stored(self, resource: Resource) -> dict[str, Json]:
+        """All objects of a resource by name, as the API server holds them."""
+        return {obj["metadata"]["name"]: obj for obj in self._api.objects(resource)}
