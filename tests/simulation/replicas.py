@@ -80,6 +80,11 @@ class SimulatedProcess:
         self._life: asyncio.Task[None] | None = None
 
     @property
+    def alive(self) -> bool:
+        """Whether it was started, and not killed since."""
+        return self._life is not None
+
+    @property
     def identity(self) -> str:
         """Under which name it stands for election; empty while it is dead."""
         elector = getattr(self.part, "_elector", None) if self._life is not None else None
@@ -181,8 +186,8 @@ class SimulatedReplica:
 
     @property
     def leads(self) -> bool:
-        """Whether it holds the Lease, as far as it knows."""
-        return self.shared.state(RECONCILER).leading
+        """Whether it holds the Lease, as far as it knows. The dead know nothing, whatever their last word was."""
+        return self.reconciler.alive and self.shared.state(RECONCILER).leading
 
     @property
     def answers(self) -> bool:

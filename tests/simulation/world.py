@@ -66,11 +66,11 @@ QUIET_SECONDS = 130.0
 LAG_SECONDS = 30.0
 
 
-def simulate(run: Run, *, replicas: int | None = None) -> Outcome:
-    """Run it from beginning to end, in virtual time."""
+def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -> Outcome:
+    """Run it from beginning to end, in virtual time; or only up to the first thing that breaks."""
     with keys_by_seed(run.seed), errors_logged() as errors, no_collector():
         world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
-        seconds = run_virtually(world.run())
+        seconds = run_virtually(world.run(to_first=to_first))
     history = world.history
     return Outcome(run, tuple(history.broken), history.digest, history.count, seconds, tuple(history.last))
 
@@ -102,7 +102,7 @@ class World:
 
     # ---- the run
 
-    async def run(self) -> float:
+    async def run(self, *, to_first: bool = False) -> float:
         """From an empty cluster to rest. Returns the virtual seconds it took."""
         self.api = ApiServer(clock=self.clock, rng=Random(f"api {self._run.seed}"))
         self.admin = Client(self.api.transport(), self.clock)
@@ -123,6 +123,23 @@ class World:
         )
         background = [asyncio.create_task(nodes.run(), name="nodes")]
         background += [asyncio.create_task(replica.run(), name=replica.name) for replica in self.replicas]
+        story = asyncio.create_task(self._story(), name="story")
+        if to_first:
+            self.history.told = story.cancel
+        try:
+            await asyncio.wait({story})
+        finally:
+            for task in (*background, *self._busy, *self._hooks.tasks):
+                task.cancel()
+            await asyncio.gather(*background, *self._busy, *self._hooks.tasks, return_exceptions=True)
+            self.api.close()
+        if not story.cancelled():
+            story.result()
+        for error in self._errors:
+            self.history.breaks(self.clock.monotonic(), error)
+        return self.clock.monotonic()
+
+    async def _story(self) -> None:
         try:
             await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
@@ -132,14 +149,6 @@ class World:
             await self._quiet()
         except TimeoutError as late:
             self.history.breaks(self.clock.monotonic(), str(late))
-        finally:
-            for task in (*background, *self._busy, *self._hooks.tasks):
-                task.cancel()
-            await asyncio.gather(*background, *self._busy, *self._hooks.tasks, return_exceptions=True)
-            self.api.close()
-        for error in self._errors:
-            self.history.breaks(self.clock.monotonic(), error)
-        return self.clock.monotonic()
 
     async def _install(self) -> None:
         for kind in KINDS:
@@ -232,7 +241,7 @@ class World:
     def _clears_up(self, hangs: float) -> None:
         """Nothing goes wrong any more. ``hangs``: how long a request may wait in vain."""
         self._now, self._spared = CALM, ""
-        self._troubled_until = self.clock.monotonic() + hangs
+        self._troubled_until = max(self._troubled_until, self.clock.monotonic() + hangs)
 
     async def _quiet(self) -> None:
         before = Counter(self._writes)
