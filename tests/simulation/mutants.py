@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="mutants, also those not found yet (default: all but those)")
-    parser.add_argument("--seeds", type=int, default=20, help="try 1 to this besides the one named (default: 20)")
+    parser.add_argument("--seeds", type=int, default=30, help="try 1 to this besides the one named (default: 30)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time (default: one per CPU)")
     parser.add_argument("--afresh", action="store_true", help="from seed 1 on, whatever a patch names")
     parser.add_argument("--note", action="store_true", help="write down the seeds that find them")
