@@ -2,7 +2,7 @@
 
 On a private control plane whose Pods simulated nodes bind and run. Both go from nothing to that many ready Pods and
 back; the CloneSet changes its image in place in between. Measured are the time, the requests per Pod by who sent them
-and how, and the CPU of the manager and of the API server.
+and how, and the CPU of the manager and of all that serves it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ MINIMUM = {
     "in place": "5: not ready, new image, restarted, ready again, the kubelet's Ready",
     "scale in": "2: delete, the kubelet's final delete",
 }
+#: Whose CPU is told beside the manager's.
+CONTROL_PLANE = ("kube-apiserver", "etcd", "kube-controller-manager")
 _REQUEST = re.compile(
     r'^apiserver_request_total\{code="(?P<code>\d+)".*?resource="(?P<resource>[a-z]*)".*?'
     r'subresource="(?P<sub>[a-z]*)",verb="(?P<verb>[A-Z]+)"[^}]*\} (?P<count>[0-9.e+]+)$',
@@ -142,10 +144,12 @@ def main() -> None:
     with (
         ControlPlane(controller_manager_args=limits) as control_plane,
         tempfile.TemporaryDirectory() as folder,
-        nodes(control_plane, Path(folder)),
+        nodes(control_plane, Path(folder)) as simulated,
         manager(control_plane, Path(folder) / "manager", *flags) as addresses,
     ):
-        asyncio.run(measure(str(control_plane.kubeconfig), {"manager": int(addresses["pid"])}, options.pods))
+        processes = {"manager": int(addresses["pid"]), "nodes": simulated.pid}
+        processes |= {name: control_plane.run.processes[name].pid for name in CONTROL_PLANE}
+        asyncio.run(measure(str(control_plane.kubeconfig), processes, options.pods))
 
 
 if __name__ == "__main__":

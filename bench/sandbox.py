@@ -28,6 +28,7 @@ IN_FLIGHT = 16
 PODS_KEPT = 10_000
 WATCHERS = 10
 EVENTS = 3_000
+CPU = time.process_time
 
 
 def config(number: int) -> bytes:
@@ -52,17 +53,22 @@ def resident() -> float:
     return pages * 4096 / 2**20
 
 
-async def at_once(count: int, one: Callable[[int], Awaitable[Any]]) -> float:
-    """Run ``one`` so many times, some in flight. Returns how many per second."""
+async def at_once(
+    count: int, one: Callable[[int], Awaitable[Any]], clock: Callable[[], float] = time.perf_counter
+) -> float:
+    """Run ``one`` so many times, some in flight. Returns how many per second of ``clock``.
+
+    In process that is ``time.process_time``: what else runs on the machine then says less of the figure.
+    """
     numbers = iter(range(count))
 
     async def work() -> None:
         for number in numbers:
             await one(number)
 
-    began = time.perf_counter()
+    began = clock()
     await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
-    return count / (time.perf_counter() - began)
+    return count / (clock() - began)
 
 
 def server() -> ApiServer:
@@ -73,30 +79,33 @@ async def in_process() -> None:
     api = server()
     client = Client(api.transport(), SystemClock())
     bodies = [config(number) for number in range(WRITES)]
-    rate = await at_once(WRITES, lambda n: client.create(CONFIGMAPS, bodies[n], "default", decode=bytes))
-    print(f"in process: {rate:,.0f} creates of a ConfigMap per s")
+    rate = await at_once(WRITES, lambda n: client.create(CONFIGMAPS, bodies[n], "default", decode=bytes), CPU)
+    print(f"in process: {rate:,.0f} creates of a ConfigMap per s of CPU")
     patch = b'{"data":{"other":"%d"}}'
-    rate = await at_once(WRITES, lambda n: client.patch(CONFIGMAPS, f"c-{n}", patch % n, "default", decode=bytes))
-    print(f"in process: {rate:,.0f} merge patches of a ConfigMap per s")
+    rate = await at_once(WRITES, lambda n: client.patch(CONFIGMAPS, f"c-{n}", patch % n, "default", decode=bytes), CPU)
+    print(f"in process: {rate:,.0f} merge patches of a ConfigMap per s of CPU")
     api.close()
     api = server()
     client = Client(api.transport(), SystemClock())
     bodies = [pod(number) for number in range(PODS_KEPT)]
     gc.collect()
     before = resident()
-    rate = await at_once(PODS_KEPT, lambda n: client.create(PODS, bodies[n], "default", decode=bytes))
+    rate = await at_once(PODS_KEPT, lambda n: client.create(PODS, bodies[n], "default", decode=bytes), CPU)
     gc.collect()
-    print(f"in process: {rate:,.0f} creates of a Pod per s; {PODS_KEPT:,} Pods take {resident() - before:,.0f} MiB")
+    print(
+        f"in process: {rate:,.0f} creates of a Pod per s of CPU; {PODS_KEPT:,} Pods take {resident() - before:,.0f} MiB"
+    )
     status = b'{"status":{"phase":"Running","podIP":"10.0.0.%d"}}'
     rate = await at_once(
         PODS_KEPT,
         lambda n: client.patch(PODS, f"web-{n}", status % (n % 256), "default", subresource="status", decode=bytes),
+        CPU,
     )
     gc.collect()
-    print(f"in process: {rate:,.0f} status patches of a Pod per s; then {resident() - before:,.0f} MiB")
-    began = time.perf_counter()
+    print(f"in process: {rate:,.0f} status patches of a Pod per s of CPU; then {resident() - before:,.0f} MiB")
+    began = CPU()
     await client.list(PODS, decode=bytes)
-    print(f"in process: a list of them takes {time.perf_counter() - began:.2f} s")
+    print(f"in process: a list of them takes {CPU() - began:.2f} s of CPU")
     api.close()
 
 

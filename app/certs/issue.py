@@ -146,9 +146,7 @@ def condition_of(
     # A CA that ends within renew_before itself would have its certificates renewed again and again.
     outlives = authority.not_valid_after_utc > now + renew_before
     can_sign = outlives and _reusable_ca(certificates, now) is not None
-    try:
-        certificate.verify_directly_issued_by(authority)
-    except (InvalidSignature, ValueError, TypeError):
+    if not _is_signed_by(certificates.cert, certificates.ca_cert):
         return f"serving certificate: was not signed by the CA {authority.subject.rfc4514_string()}", True, can_sign
     missing = [host for host in hosts if not _fits(certificate, host)]
     if missing:
@@ -168,8 +166,8 @@ def _both(certificates: CertificateSet) -> tuple[tuple[str, x509.Certificate], t
 def check_pair(cert: bytes, key: bytes) -> x509.Certificate:
     """The certificate, after seeing that the private key is its own. Raises CertificateError."""
     certificate = _load_certificate(cert, "serving certificate")
-    private = _load_key(key, "private key")
-    if _public_pem(private.public_key()) != _public_pem(certificate.public_key()):
+    _load_key(key, "private key")
+    if not _belongs_to(key, cert):
         raise CertificateError("private key: does not belong to the serving certificate")
     return certificate
 
@@ -201,7 +199,7 @@ def _reusable_ca(
         return None
     sound = (
         isinstance(key, rsa.RSAPrivateKey)
-        and _public_pem(key.public_key()) == _public_pem(certificate.public_key())
+        and _belongs_to(certificates.ca_key, certificates.ca_cert)
         and certificate.not_valid_before_utc <= now
         and certificate.not_valid_after_utc >= now + CA_REUSE
         and _is_ca(certificate)
@@ -294,6 +292,22 @@ def _read_certificate(pem: bytes) -> x509.Certificate:
 def _checked_key(pem: bytes) -> PrivateKeyTypes:
     """Reading a key means testing its primes, 50 ms each time; the same few keys are judged at every look."""
     return load_pem_private_key(pem, password=None)
+
+
+@lru_cache(maxsize=16)
+def _belongs_to(key: bytes, cert: bytes) -> bool:
+    """Whether a private key is that of a certificate; both are sound PEM."""
+    return _public_pem(_checked_key(key).public_key()) == _public_pem(_read_certificate(cert).public_key())
+
+
+@lru_cache(maxsize=16)
+def _is_signed_by(cert: bytes, authority: bytes) -> bool:
+    """Whether a certificate names another as its issuer and was signed by it; both are sound PEM."""
+    try:
+        _read_certificate(cert).verify_directly_issued_by(_read_certificate(authority))
+    except (InvalidSignature, ValueError, TypeError):
+        return False
+    return True
 
 
 def _private_pem(key: rsa.RSAPrivateKey) -> bytes:

@@ -58,7 +58,9 @@ class SystemClock:
 
 def rfc3339(moment: datetime) -> str:
     """``metav1.Time`` as Kubernetes writes it: whole seconds, ``2026-01-02T03:04:05Z``."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="seconds")[:19] + "Z"
 
 
 def rfc3339_micro(moment: datetime) -> str:

@@ -55,6 +55,9 @@ SHORT_WATCH_SECONDS = 1.0
 INITIAL_IDLE_SECONDS = 30.0
 
 
+_CHANGES = frozenset({watch.ADDED, watch.MODIFIED, watch.DELETED})
+
+
 class Trouble(StrEnum):
     """What a reflector reports to its metrics."""
 
@@ -108,6 +111,7 @@ class Reflector(Generic[T]):
         self._client = client
         self._clock = client.clock
         self._decode = decode
+        self._decode_event = watch.typed_event_decoder(decode)
         self._rng = rng
         self._namespace = namespace
         self._label_selector = label_selector
@@ -245,6 +249,16 @@ class Reflector(Generic[T]):
         except ValueError as error:
             raise DecodeError(self._info, str(error)) from error
 
+    def _change(self, line: bytes) -> watch.TypedEvent[T] | None:
+        """A line about an object that can be read, the usual case; None where it has to be looked at in parts."""
+        if self._decode_event is None:
+            return None
+        try:
+            event = self._decode_event(line)
+        except msgspec.MsgspecError:
+            return None
+        return event if event.type in _CHANGES else None
+
     def _event(self, line: bytes) -> watch.WatchEvent:
         """A line as an event. Raises ``DecodeError`` for what is none, and the ``ApiError`` of an ERROR event."""
         try:
@@ -259,22 +273,36 @@ class Reflector(Generic[T]):
         """Bring the store up to these events."""
         changes = 0
         for line in lines:
-            event = self._event(line)
-            if event.type == watch.BOOKMARK:
-                self._version = watch.metadata_of(event.object).resource_version or self._version
+            change = self._change(line)
+            if change is None:
+                changes += self._apply_in_parts(line)
                 continue
             changes += 1
-            obj = self._read(bytes(event.object), set())
-            if event.type == watch.DELETED:
-                self.store.remove(_raw_key(event.object) if obj is None else key_of(obj), obj)
-            elif obj is not None:
+            obj = change.object
+            if change.type == watch.DELETED:
+                self.store.remove(key_of(obj), obj)
+            else:
                 self.store.put(obj)
-            seen = obj.metadata if obj is not None else watch.metadata_of(event.object)
-            self._version = seen.resource_version or self._version
+            self._version = obj.metadata.resource_version or self._version
         if lines:
             self._backoff.reset()
         if changes:
             self._metrics.events(self.resource.kind, changes)
+
+    def _apply_in_parts(self, line: bytes) -> bool:
+        """The same for any event; whether it was about an object."""
+        event = self._event(line)
+        if event.type == watch.BOOKMARK:
+            self._version = watch.metadata_of(event.object).resource_version or self._version
+            return False
+        obj = self._read(bytes(event.object), set())
+        if event.type == watch.DELETED:
+            self.store.remove(_raw_key(event.object) if obj is None else key_of(obj), obj)
+        elif obj is not None:
+            self.store.put(obj)
+        seen = obj.metadata if obj is not None else watch.metadata_of(event.object)
+        self._version = seen.resource_version or self._version
+        return True
 
     def _read(self, raw: bytes, unreadable: set[ObjectKey]) -> T | None:
         """One object; one that its decoder refuses is logged, counted, noted and left out."""

@@ -8,6 +8,12 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 
+@lru_cache(4096)
+def _segment(name: str) -> str:
+    """A name as it stands in a path."""
+    return quote(name, safe="")
+
+
 class ObjectKey(NamedTuple):
     """What names an object among those of its kind. ``namespace`` is empty for cluster-scoped kinds."""
 
@@ -47,21 +53,16 @@ class Resource:
             raise ValueError(f"{self.kind}: subresource {subresource!r} needs the name of an object")
         parts = ["/api" if not self.group else f"/apis/{self.group}", self.version]
         if namespace:
-            parts += ["namespaces", _escaped(namespace)]
+            parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
         if name:
             # "." and ".." would be folded away by HTTP clients and reach another object.
             if name in (".", ".."):
                 raise ValueError(f"{self.kind}: {name!r} cannot be the name of an object")
-            parts.append(_escaped(name))
+            parts.append(_segment(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
-
-
-@lru_cache(maxsize=4096)
-def _escaped(segment: str) -> str:
-    return quote(segment, safe="")
 
 
 PODS = Resource("", "v1", "pods", "Pod")

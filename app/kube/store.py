@@ -154,8 +154,8 @@ class Store(Generic[T]):
     def _reindex(
         index: dict[str, dict[ObjectKey, T]], key: ObjectKey, before: Iterable[str], after: Iterable[str], obj: T
     ) -> None:
-        after = set(after)
-        for value in set(before) - after:
+        before, after = set(before), set(after)
+        for value in before - after:
             bucket = index[value]
             del bucket[key]
             if not bucket:

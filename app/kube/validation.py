@@ -82,10 +82,11 @@ def regex_message(message: str, pattern: str, *examples: str) -> str:
 
 def is_qualified_name(text: str) -> list[str]:
     """Label and annotation keys, resource and finalizer names: ``[prefix/]name``."""
-    named = regex_message(_QUALIFIED_NAME_MESSAGE, _QUALIFIED_NAME, "MyName", "my.name", "123-abc")
     parts = text.split("/")
     if len(parts) > 2:
-        return [f"a qualified name {named} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"]
+        return [
+            f"a qualified name {_named()} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
     messages: list[str] = []
     if len(parts) == 2:
         if not parts[0]:
@@ -98,8 +99,12 @@ def is_qualified_name(text: str) -> list[str]:
     elif byte_length(name) > QUALIFIED_NAME_MAX_LENGTH:
         messages.append(f"name part {max_len_message(QUALIFIED_NAME_MAX_LENGTH)}")
     if not _qualified_name(name):
-        messages.append(f"name part {named}")
+        messages.append(f"name part {_named()}")
     return messages
+
+
+def _named() -> str:
+    return regex_message(_QUALIFIED_NAME_MESSAGE, _QUALIFIED_NAME, "MyName", "my.name", "123-abc")
 
 
 def is_label_value(text: str) -> list[str]:

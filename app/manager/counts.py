@@ -1,6 +1,7 @@
 """Counts: a process's metrics on its board, and those of all processes of a replica as one text.
 
-Every process writes once a second, so that little is lost with it, and when it is asked to, so that a scrape is fresh.
+Every process writes every few seconds, so that little is lost with it, and when it is asked to, so that a scrape is
+fresh. What was scraped is written down, so nobody sees a counter go back.
 """
 
 from __future__ import annotations

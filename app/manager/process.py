@@ -34,8 +34,10 @@ logger = logging.getLogger(__name__)
 
 #: How long what is in flight may take when the process ends (OpenKruise's Pods are given 10 s in all).
 GRACE_SECONDS: Final = 5.0
-#: How often a process shows that it is alive, and what it counts.
+#: How often a process shows that it is alive.
 BEAT_SECONDS: Final = 1.0
+#: How often it writes down what it counts, unasked.
+PUBLISH_SECONDS: Final = 5.0
 #: How often others' boards are looked at while something is awaited, and when all runs.
 QUICK_LOOK_SECONDS: Final = 0.02
 CALM_LOOK_SECONDS: Final = 0.5
@@ -155,7 +157,7 @@ class Process:
             loop.add_signal_handler(number, self.stop.set)
         self.need("start", "starting")
         self.tasks.start(self._live(), "heartbeat")
-        self.replica.on_ring(self.name, self._publish)
+        self.replica.on_ring(self.name, self.publish)
         config = await load_config(self.settings.flags.text("kubeconfig"), environ=self._environ)
         transport = AiohttpTransport(config, on_response=self.metrics.responded)
         logger.info("%s: process %d, API server %s from %s", self.name, os.getpid(), config.host, config.source)
@@ -163,7 +165,7 @@ class Process:
             await self.work(Client(transport, self.clock, limit=self._limiter))
         finally:
             await transport.close()
-            self._publish()
+            self.publish()
         self.tasks.raise_failure()
 
     async def work(self, client: Client) -> None:
@@ -186,15 +188,19 @@ class Process:
         return TokenBucket(self.clock, qps=qps, burst=burst) if qps > 0 and burst > 0 else None
 
     async def _live(self) -> None:
+        publish_at = self.clock.monotonic()
         while True:
             self.replica.beat(self.name)
             if os.getppid() != self._parent:
                 logger.error("%s: the supervisor is gone: ending too", self.name)
                 self.stop.set()
-            self._publish()
+            if (now := self.clock.monotonic()) >= publish_at:
+                publish_at = now + PUBLISH_SECONDS
+                self.publish()
             await self.clock.sleep(BEAT_SECONDS)
 
-    def _publish(self) -> None:
+    def publish(self) -> None:
+        """Write down what this process counts and what its debug pages show, for the others and its successor."""
         pages: dict[str, list[str]] = {}
         for part in self._parts:
             for page, lines in part.debug_pages().items():

@@ -347,7 +347,7 @@ class Registration:
         if patch is not None:
             await self._repairs.take()
             try:
-                await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch)
+                await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch, decode=bytes)
             except Conflict:
                 logger.info("%s changed meanwhile, looking again", what)
                 attempts.overtaken = True
@@ -437,9 +437,10 @@ def _published(definitions: Iterable[Mapping[str, Any]], configurations: Iterabl
     for configuration in configurations:
         configs += [entry.get("clientConfig") for entry in configuration.get("webhooks") or []]
     found: dict[bytes, None] = {}
-    for config in configs:
+    # Nearly all say the same.
+    for bundle in dict.fromkeys((config or {}).get("caBundle") or "" for config in configs):
         with contextlib.suppress(binascii.Error, ValueError):
-            found[base64.b64decode((config or {}).get("caBundle") or "", validate=True)] = None
+            found[base64.b64decode(bundle, validate=True)] = None
     return b"".join(found)
 
 

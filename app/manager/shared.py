@@ -60,7 +60,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Details(msgspec.Struct, frozen=True, array_like=True):
-    """What a process counts and what its debug pages show; written once a second."""
+    """What a process counts and what its debug pages show; written every few seconds, and on a ring."""
 
     families: list[Family] = []
     #: Page → lines.

@@ -138,9 +138,13 @@ class Admission:
 
     async def _follow_certificate(self) -> None:
         while True:
-            await self._process.clock.sleep(CALM_LOOK_SECONDS)
+            await self.next_look()
             if self._process.replica.certificate.version != self._certificate_seen:
                 self._take_certificate()
+
+    async def next_look(self) -> None:
+        """Wait until the board of the certificate is looked at again."""
+        await self._process.clock.sleep(CALM_LOOK_SECONDS)
 
     def _take_certificate(self) -> None:
         """Serve what the board holds. Established connections go on; a bad certificate never replaces a good one."""
@@ -185,6 +189,7 @@ class Admission:
         process, listeners = self._process, self._listeners
 
         async def page(path: str) -> str | None:
+            process.publish()
             await process.counts.gather()
             return debug_page(path, process.replica)
 

@@ -1,11 +1,15 @@
 from itertools import pairwise
 
+import msgspec
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.api.cloneset import CloneSet
 from app.kube import watch
-from app.kube.watch import LineSplitter, decode_watch_event, metadata_of
+from app.kube.objects import decode_pod
+from app.kube.watch import LineSplitter, decode_watch_event, metadata_of, typed_event_decoder
 
 lines = st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line), max_size=10)
 
@@ -33,6 +37,19 @@ def test_an_event_leaves_its_object_as_bytes():
     assert event.type == "ADDED"
     assert bytes(event.object) == b'{"metadata":{"name":"a","resourceVersion":"3"}, "x": 1}'
     assert metadata_of(event.object).resource_version == "3"
+
+
+def test_a_struct_is_read_with_its_event():
+    decode = typed_event_decoder(decode_pod)
+    event = decode(b'{"type":"MODIFIED","object":{"metadata":{"name":"a"},"spec":{"nodeName":"n"},"more":[]}}')
+    assert (event.type, event.object.metadata.name, event.object.spec.node_name) == ("MODIFIED", "a", "n")
+    with pytest.raises(msgspec.MsgspecError):
+        decode(b'{"type":"ERROR","object":{"kind":"Status","status":"Failure","code":410}}')
+
+
+def test_other_decoders_read_objects_by_themselves():
+    assert typed_event_decoder(orjson.loads) is None
+    assert typed_event_decoder(CloneSet.model_validate_json) is None
 
 
 def test_metadata_is_empty_where_it_cannot_be_read():

@@ -45,6 +45,18 @@ def test_kubectl_scale_and_the_columns(world: World) -> None:
     ready(world, 1)
 
 
+@pytest.mark.behaviour("CS-1")
+def test_kubectl_explains_the_fields_of_both_versions(world: World) -> None:
+    """U-03: v1beta1 is what kubectl asks by itself; there a roll-out has a block of its own."""
+    whole = world.kubectl("explain", "cloneset").stdout
+    assert ("GROUP:      apps.kruise.io" in whole, "VERSION:    v1beta1" in whole) == (True, True)
+    older = ("cloneset.spec.updateStrategy.partition", "--api-version=apps.kruise.io/v1alpha1")
+    for asked in (older, ("cloneset.spec.updateStrategy.rollingUpdate.partition",)):
+        text = world.kubectl("explain", *asked).stdout
+        assert "FIELD: partition" in text
+        assert "How many Pods keep the old template" in " ".join(text.split())
+
+
 @pytest.mark.behaviour("CS-146")
 def test_kubectl_wait_for_a_roll_out_under_a_partition(world: World) -> None:
     """U-28."""

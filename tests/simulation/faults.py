@@ -53,6 +53,10 @@ class Weather:
         return ", ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate) or "nothing else wrong"
 
 
+#: How often what goes wrong that is frequent for a while.
+SQUALL = 0.5
+#: What may go on for long without keeping anybody from getting on.
+DRIZZLE = ("conflict", "conflict", "error")
 CALM = Weather()
 #: Nothing comes through.
 CUT_OFF = Weather(lost_request=1.0, watch_ends=1.0)
@@ -114,12 +118,15 @@ class FaultyTransport:
         rng: Random,
         now: Callable[[], Weather],
         kill: Callable[[str], None] | None = None,
+        frozen: Callable[[str], float] = lambda _resource: 0.0,
     ) -> None:
         self._inner = inner
         self._clock = clock
         self._rng = rng
         self._weather = now
         self._kill = kill
+        #: Until when watches of a resource stand still.
+        self._frozen = frozen
         self.dead = False
 
     async def request(self, request: Request) -> Response:
@@ -155,7 +162,7 @@ class FaultyTransport:
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """Open a watch, or not."""
         rng, weather = self._rng, self._weather()
-        info = RequestInfo("WATCH", request.target)
+        info = RequestInfo("WATCH", request.path)
         await self._alive(weather, f"before WATCH {request.path}", info)
         await self._clock.sleep(rng.expovariate(500.0))
         if rng.random() < weather.lost_request:
@@ -175,9 +182,12 @@ class FaultyTransport:
 
     async def _events(self, chunks: AsyncIterator[bytes], info: RequestInfo) -> AsyncIterator[bytes]:
         rng = self._rng
+        resource = info.path.partition("?")[0].rpartition("/")[2]
         async for chunk in chunks:
             weather = self._weather()
             await self._clock.sleep(rng.expovariate(300.0))
+            while (seconds := self._frozen(resource) - self._clock.monotonic()) > 0:
+                await self._clock.sleep(seconds)
             if rng.random() < weather.watch_stalls:
                 await self._stand_still(rng.choice((2.0, 20.0, 150.0)))
                 if rng.random() < 0.3:  # so long behind that what was missed is not told any more

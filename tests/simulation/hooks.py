@@ -10,21 +10,23 @@ from app.api import names
 from app.kube.client import Client
 from app.kube.errors import KubeError, NotFound
 from app.kube.resources import PODS
+from tests.simulation import passes
 from tests.simulation.lifecycle import DELETE_HOOK, UPDATE_HOOK
-from tests.simulation.users import BY_USER
 
 Json = dict[str, Any]
 
-#: State → label, and what it is set to.
+_GOING = "going"
+#: State → hook, and whether it holds the Pod from then on.
 _ANSWERS = {
-    "PreparingDelete": (DELETE_HOOK, "done"),
-    "PreparingUpdate": (UPDATE_HOOK, "done"),
-    "Updated": (UPDATE_HOOK, "true"),
+    "PreparingDelete": (DELETE_HOOK, False),
+    "PreparingUpdate": (UPDATE_HOOK, False),
+    "Updated": (UPDATE_HOOK, True),
+    _GOING: (DELETE_HOOK, False),
 }
 
 
 class Hooks:
-    """Answers hooks some seconds after a Pod asks for it."""
+    """Answers hooks some seconds after a Pod asks for it, and lets go of Pods that somebody else deletes."""
 
     def __init__(self, client: Client, rng: Random) -> None:
         self._client = client
@@ -36,20 +38,20 @@ class Hooks:
         state = _state(pod)
         if state not in _ANSWERS or (before is not None and _state(before) == state):
             return
-        hook, value = _ANSWERS[state]
-        if hook in (pod["metadata"].get("labels") or {}):
-            task = asyncio.create_task(self._answer(pod["metadata"], state, hook, value))
+        if _change(pod, state) is not None:
+            task = asyncio.create_task(self._answer(pod["metadata"], state))
             self.tasks.add(task)
             task.add_done_callback(self.tasks.discard)
 
-    async def _answer(self, metadata: Json, state: str, hook: str, value: str) -> None:
-        BY_USER.set(True)
+    async def _answer(self, metadata: Json, state: str) -> None:
+        passes.leave()
         await self._client.clock.sleep(self._rng.choice((0.1, 1.0, self._rng.uniform(2.0, 15.0))))
         for _ in range(200):
             try:
                 live = await self._client.get(PODS, metadata["name"], metadata["namespace"])
-                if live["metadata"]["uid"] == metadata["uid"] and _state(live) == state:
-                    body = {"metadata": {"uid": metadata["uid"], "labels": {hook: value}}}
+                change = _change(live, state)
+                if live["metadata"]["uid"] == metadata["uid"] and _state(live) == state and change is not None:
+                    body = {"metadata": {"uid": metadata["uid"], **change}}
                     await self._client.patch(PODS, metadata["name"], body, metadata["namespace"])
             except NotFound:
                 return
@@ -59,5 +61,20 @@ class Hooks:
                 return
 
 
+def _change(pod: Json, state: str) -> Json | None:
+    """What answers a Pod in that state; None: nothing holds it."""
+    hook, holds = _ANSWERS[state]
+    labels, finalizers = (pod["metadata"].get(field) or () for field in ("labels", "finalizers"))
+    if hook in labels:
+        return {"labels": {hook: "true" if holds else "done"}}
+    if not {DELETE_HOOK, UPDATE_HOOK}.intersection(finalizers):
+        return None
+    if state == _GOING:
+        return {"finalizers": []}
+    return {"finalizers": [name for name in finalizers if name != hook] + ([hook] if holds else [])}
+
+
 def _state(pod: Json) -> str:
+    if pod["metadata"].get("deletionTimestamp"):
+        return _GOING
     return str((pod["metadata"].get("labels") or {}).get(names.LIFECYCLE_STATE, ""))

@@ -1,4 +1,4 @@
-"""The lifecycle hooks of CloneSets here: two labels that hold a Pod."""
+"""The lifecycle hooks of CloneSets here: two labels, or two finalizers, that hold a Pod."""
 
 from __future__ import annotations
 
@@ -6,14 +6,29 @@ from typing import Any
 
 Json = dict[str, Any]
 
-#: The labels that hold a Pod before it is deleted and before it is updated in place.
+#: What holds a Pod before it is deleted and before it is updated in place: a label's key, or a finalizer.
 DELETE_HOOK, UPDATE_HOOK = "example.com/drain", "example.com/weigh"
-LIFECYCLE = {
-    "preDelete": {"labelsHandler": {DELETE_HOOK: "true"}},
-    "inPlaceUpdate": {"labelsHandler": {UPDATE_HOOK: "true"}},
-}
+LABELS, FINALIZERS = "labels", "finalizers"
+
+
+def lifecycle(kind: str, *, mark_not_ready: bool) -> Json:
+    """The lifecycle of a CloneSet whose hooks are of that kind."""
+
+    def hook(name: str) -> Json:
+        found: Json = {"labelsHandler": {name: "true"}} if kind == LABELS else {"finalizersHandler": [name]}
+        return found | ({"markPodNotReady": True} if mark_not_ready else {})
+
+    return {"preDelete": hook(DELETE_HOOK), "inPlaceUpdate": hook(UPDATE_HOOK)}
+
+
+def held_metadata(kind: str) -> Json:
+    """What the Pods of its template begin with."""
+    if kind == FINALIZERS:
+        return {"finalizers": [DELETE_HOOK, UPDATE_HOOK]}
+    return {"labels": dict.fromkeys((DELETE_HOOK, UPDATE_HOOK), "true")} if kind == LABELS else {}
 
 
 def is_held(pod: Json, hook: str) -> bool:
     """Whether a hook holds the Pod."""
-    return (pod["metadata"].get("labels") or {}).get(hook) == "true"
+    metadata = pod["metadata"]
+    return (metadata.get("labels") or {}).get(hook) == "true" or hook in (metadata.get("finalizers") or ())

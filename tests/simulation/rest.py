@@ -12,6 +12,8 @@ from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, P
 from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from tests.simulation import clonesets, invariants
+from tests.simulation.claims import ClaimPromises
+from tests.simulation.promises import Spec
 from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.script import NAMESPACE
 from tests.simulation.users import CLONE_SETS, CONFIGURATION_NAMES, CONFIGURATIONS, SIDECAR_SETS
@@ -25,10 +27,15 @@ _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
 class Rest:
     """What is still to do in a cluster with these replicas."""
 
-    def __init__(self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock) -> None:
+    def __init__(
+        self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock, claims: ClaimPromises
+    ) -> None:
         self._api = api
         self._replicas = replicas
         self._clock = clock
+        self._claims = claims
+        #: What was to do by the objects alone, at which version of the store.
+        self._seen: tuple[int, list[str]] = (0, [])
 
     def to_settle(self) -> list[str]:
         """What is left to do."""
@@ -52,6 +59,15 @@ class Rest:
 
     def pods_to_do(self) -> list[str]:
         """What keeps Pods, and the sets above them, from staying as they are."""
+        revision = self._api.core.storage.revision
+        if revision != self._seen[0]:
+            self._seen = (revision, self._objects_to_do())
+        sentences = list(self._seen[1])
+        for one in self.stored(CLONE_SETS).values():
+            sentences += self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))  # knows more than the store
+        return sentences
+
+    def _objects_to_do(self) -> list[str]:
         pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = [*invariants.pods_are_ready(pods), *self.sets_to_do()]
         for one in self.stored(CLONE_SETS).values():
@@ -81,16 +97,16 @@ class Rest:
     def _bundles_to_do(self) -> list[str]:
         """Who does not carry the bundle that every replica wants."""
         boards = [replica.shared.certificate.read() for replica in self._replicas]
-        wanted = {board.ca_bundle for board in boards if board is not None}
+        wanted = {base64.b64encode(board.ca_bundle).decode() for board in boards if board is not None}
         carried = {
-            entry["name"]: base64.b64decode(entry["clientConfig"].get("caBundle") or "")
+            entry["name"]: entry["clientConfig"].get("caBundle") or ""
             for resource in CONFIGURATIONS.values()
             for live in self._api.objects(resource)
             for entry in live.get("webhooks") or ()
         }
         for definition in self._api.objects(CUSTOMRESOURCEDEFINITIONS):
             client = (definition["spec"].get("conversion") or {}).get("webhook", {}).get("clientConfig", {})
-            carried[definition["metadata"]["name"]] = base64.b64decode(client.get("caBundle") or "")
+            carried[definition["metadata"]["name"]] = client.get("caBundle") or ""
         return [
             f"{name} carries another CA bundle than the replicas want"
             for name, bundle in carried.items()

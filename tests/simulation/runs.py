@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.simulation.script import Action, script
+from tests.simulation.script import SMALL, Action, script
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +18,13 @@ class Run:
     keep: frozenset[int] | None = None
     #: Faults left out.
     without: tuple[str, ...] = ()
+    #: Pods that a CloneSet is created with at most.
+    size: int = SMALL
 
     @property
     def script(self) -> tuple[Action, ...]:
         """What happens in it."""
-        made = script(self.seed, seconds=self.seconds, actions=self.actions)
+        made = script(self.seed, seconds=self.seconds, actions=self.actions, size=self.size)
         return made if self.keep is None else tuple(a for i, a in enumerate(made) if i in self.keep)
 
     @property
@@ -31,6 +33,8 @@ class Run:
         parts = [f"python -m tests.simulation --seeds {self.seed}"]
         if (self.seconds, self.actions) != (240.0, 40):
             parts.append(f"--seconds {self.seconds:g} --actions {self.actions}")
+        if self.size != SMALL:
+            parts.append(f"--size {self.size}")
         if self.keep is not None:
             parts.append(f"--keep {','.join(map(str, sorted(self.keep))) or 'none'}")
         if self.without:

@@ -12,6 +12,9 @@ from tests.simulation.clonesets import spec_by_seed
 Json = dict[str, Any]
 
 NAMESPACE = "shop"
+#: The faults that may be frequent for a while, and the resources whose watches may stand still.
+SQUALLS = ("conflict", "error", "lost_request", "lost_answer", "slow", "watch_ends")
+FROZEN = ("pods", "clonesets", "controllerrevisions", "persistentvolumeclaims", "sidecarsets")
 APPS = ("web", "api")
 #: What makes handshakes fail until it is repaired, by nobody's fault but the saboteur's.
 CERTIFICATE_SABOTAGE = frozenset({"delete secret", "garble secret", "empty bundle", "delete configuration"})
@@ -30,10 +33,14 @@ class Action:
         return f"{self.at:7.1f} s  {self.what} {details}".rstrip()
 
 
-def script(seed: int, *, seconds: float, actions: int) -> tuple[Action, ...]:
-    """The actions of a run, in order of time."""
+#: Pods that a CloneSet has at most, and how many CloneSets there are at once.
+SMALL, FEW, MANY = 6, 2, 4
+
+
+def script(seed: int, *, seconds: float, actions: int, size: int = SMALL) -> tuple[Action, ...]:
+    """The actions of a run, in order of time. ``size``: Pods of a CloneSet at most, as it is created."""
     rng = Random(f"script {seed}")
-    state = _State()
+    state = _State(size)
     made = []
     peaceful = rng.random() < 0.6
     for at in sorted(rng.uniform(0.0, seconds) for _ in range(actions)):
@@ -58,6 +65,20 @@ PATIENCE = {
     "lose clone": 100.0,
     "mark clones": 600.0,
 }
+
+
+def drizzle_script(rng: Random, clones: Sequence[str]) -> Action:
+    """What is done while requests are refused now and then."""
+    name = rng.choice(clones)
+    what, arguments = rng.choice(
+        (
+            ("roll cloneset", {"name": name, "image": "clone:wet"}),
+            ("roll cloneset", {"name": name, "image": "clone:wet", "partition": 0}),
+            ("mark clones", {"name": name, "number": rng.randrange(3)}),
+            ("scale cloneset", {"name": name, "replicas": rng.randrange(1, SMALL + 2)}),
+        )
+    )
+    return Action(0.0, what, arguments)
 
 
 #: Who waits less long than this does not wait for the last action to be dealt with.
@@ -97,11 +118,13 @@ def calm_script(
 class _State:
     """What the script believes to be there."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self.size = size
         self.sets: list[str] = []
         self.free: list[str] = []
         self.pods: list[str] = []
         self.clones: list[str] = []
+        self.free_clones: list[str] = []
         self.made = 0
 
 
@@ -147,15 +170,26 @@ def _relabel_pod(rng: Random, state: _State) -> Json | None:
 
 
 def _create_cloneset(rng: Random, state: _State) -> Json | None:
-    if len(state.clones) >= 2:
+    if len(state.clones) >= (FEW if state.size == SMALL else MANY):
         return None
-    state.made += 1
-    state.clones.append(f"clone-{state.made}")
-    return {"name": state.clones[-1], **spec_by_seed(rng)}
+    if state.free_clones and rng.random() < 0.6:
+        state.clones.append(state.free_clones.pop())
+    else:
+        state.made += 1
+        state.clones.append(f"clone-{state.made}")
+    return {"name": state.clones[-1], **spec_by_seed(rng, largest=state.size)}
+
+
+def _delete_cloneset(rng: Random, state: _State) -> Json | None:
+    if not state.clones:
+        return None
+    name = state.clones.pop(rng.randrange(len(state.clones)))
+    state.free_clones.append(name)
+    return {"name": name}
 
 
 def _scale(rng: Random, state: _State) -> Json | None:
-    return {"name": rng.choice(state.clones), "replicas": rng.randrange(0, 8)} if state.clones else None
+    return {"name": rng.choice(state.clones), "replicas": rng.randrange(0, state.size + 2)} if state.clones else None
 
 
 def _roll(rng: Random, state: _State) -> Json | None:
@@ -169,7 +203,22 @@ def _partition(rng: Random, state: _State) -> Json | None:
 def _lose_clone(rng: Random, state: _State) -> Json | None:
     if not state.clones:
         return None
-    return {"name": rng.choice(state.clones), "number": rng.randrange(8), "seconds": rng.choice((0, 1))}
+    return {"name": rng.choice(state.clones), "number": rng.randrange(state.size), "seconds": rng.choice((0, 1))}
+
+
+def _break_clone(rng: Random, state: _State) -> Json | None:
+    if not state.clones:
+        return None
+    seconds = round(rng.choice((rng.uniform(1.0, 10.0), rng.uniform(10.0, 60.0))), 1)
+    return {"name": rng.choice(state.clones), "number": rng.randrange(state.size), "seconds": seconds}
+
+
+def _squall(rng: Random, _state: _State) -> Json | None:
+    return {"fault": rng.choice(SQUALLS), "seconds": round(rng.uniform(2.0, 20.0), 1)}
+
+
+def _freeze(rng: Random, _state: _State) -> Json | None:
+    return {"resource": rng.choice(FROZEN), "seconds": rng.choice((5.0, 25.0, 90.0, 150.0))}
 
 
 def _mark_clones(rng: Random, state: _State) -> Json | None:
@@ -202,11 +251,16 @@ _ACTIONS: dict[str, tuple[int, Callable[[Random, _State], Json | None]]] = {
     "delete pod": (4, _delete_pod),
     "relabel pod": (3, _relabel_pod),
     "create cloneset": (8, _create_cloneset),
+    "delete cloneset": (1, _delete_cloneset),
     "scale cloneset": (4, _scale),
     "roll cloneset": (5, _roll),
     "partition cloneset": (2, _partition),
     "lose clone": (2, _lose_clone),
+    "break clone": (4, _break_clone),
+    "evict clone": (1, _break_clone),
     "mark clones": (2, _mark_clones),
+    "squall": (3, _squall),
+    "freeze watches": (3, _freeze),
     "kill": (3, _replica),
     "stop": (2, _replica),
     "cut off": (2, _cut_off),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
-from contextvars import ContextVar
 from datetime import timedelta
 from functools import cache
 from random import Random
@@ -26,6 +25,7 @@ from app.kube.resources import (
 from app.kube.virtualtime import EPOCH
 from app.manager.settings import SECRET_NAME
 from app.sandbox.apiserver import ApiServer
+from app.sandbox.kubelet import UNREADY
 from tests.simulation import clonesets
 from tests.simulation.history import History
 from tests.simulation.replicas import SimulatedReplica
@@ -41,8 +41,6 @@ CONFIGURATION_NAMES = {
     "mutating": "kruise-mutating-webhook-configuration",
     "validating": "kruise-validating-webhook-configuration",
 }
-#: Whether what is written now is written by a user.
-BY_USER: ContextVar[bool] = ContextVar("by user", default=False)
 
 
 class Users:
@@ -61,12 +59,14 @@ class Users:
         self.sabotaged = False
         #: Until when the managers cannot reach the API server.
         self.cut_off_until = 0.0
+        #: Until when one kind of fault is frequent, and until when the managers' watches of a resource stand still.
+        self.squalls: dict[str, float] = {}
+        self.frozen: dict[str, float] = {}
         #: The CAs that were put into the Secret by hand, PEM.
         self.given_authority = b""
 
     async def do(self, action: Action) -> None:
         """Carry it out as a user with patience: what was refused for the moment is tried again."""
-        BY_USER.set(True)
         self.history.say(f"{self.clock.monotonic():10.3f} -- {action.what} {action.arguments}")
         self.sabotaged |= action.what in CERTIFICATE_SABOTAGE
         for _ in range(200):
@@ -126,20 +126,59 @@ class Users:
         patch = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": partition}}}}
         await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE)
 
+    async def _delete_cloneset(self, name: str) -> None:
+        await self.admin.delete(CLONE_SETS, name, NAMESPACE)
+
+    def _clones(self, name: str) -> list[str]:
+        """The names of the Pods of a CloneSet."""
+        pods = self.api.objects(PODS)
+        return [pod["metadata"]["name"] for pod in pods if (pod["metadata"].get("labels") or {}).get("clone") == name]
+
     async def _lose_clone(self, name: str, number: int, seconds: int) -> None:
         """A user deletes a Pod of a CloneSet, with a grace period or at once."""
-        clones = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get("clone") == name]
-        if clones:
-            chosen = clones[number % len(clones)]["metadata"]["name"]
+        if clones := self._clones(name):
+            chosen = clones[number % len(clones)]
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=seconds)
+
+    async def _break_clone(self, name: str, number: int, seconds: float) -> None:
+        """A Pod of a CloneSet is not ready for a while."""
+        clones = self._clones(name)
+        if not clones:
+            return
+        chosen = clones[number % len(clones)]
+        with suppress(NotFound):
+            await self._annotate(chosen, {UNREADY: "main"})
+            await self.clock.sleep(seconds)
+            await self._annotate(chosen, {UNREADY: None})
+
+    async def _annotate(self, pod_name: str, annotations: Json) -> None:
+        await self.admin.patch(PODS, pod_name, {"metadata": {"annotations": annotations}}, NAMESPACE)
+
+    async def _evict_clone(self, name: str, number: int, seconds: float) -> None:
+        """A node throws a Pod of a CloneSet out: it has failed, and is there until somebody clears it away."""
+        clones = self._clones(name)
+        if not clones:
+            return
+        chosen = clones[number % len(clones)]
+        with suppress(NotFound):
+            status = {"phase": "Failed", "reason": "Evicted", "message": "simulated"}
+            await self.admin.patch(PODS, chosen, {"status": status}, NAMESPACE, subresource="status")
+            await self.clock.sleep(seconds)
+            await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=0)
+
+    async def _squall(self, fault: str, seconds: float) -> None:
+        self.squalls[fault] = self.clock.monotonic() + seconds
+
+    async def _freeze_watches(self, resource: str, seconds: float) -> None:
+        self.frozen[resource] = self.clock.monotonic() + seconds
 
     async def _mark_clones(self, name: str, number: int) -> None:
         """A user asks the controller to replace some Pods."""
-        clones = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get("clone") == name]
-        for pod in clones if number == 2 else clones[number::2]:
+        clones = self._clones(name)
+        for chosen in clones if number == 2 else clones[number::2]:
             body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
             with suppress(NotFound):
-                await self.admin.patch(PODS, pod["metadata"]["name"], body, NAMESPACE)
+                await self.admin.patch(PODS, chosen, body, NAMESPACE)
 
     async def _kill(self, replica: int, process: str) -> None:
         chosen = self.replicas[replica]
@@ -212,7 +251,12 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "scale cloneset": Users._scale_cloneset,
     "roll cloneset": Users._roll_cloneset,
     "partition cloneset": Users._partition_cloneset,
+    "delete cloneset": Users._delete_cloneset,
     "lose clone": Users._lose_clone,
+    "break clone": Users._break_clone,
+    "evict clone": Users._evict_clone,
+    "squall": Users._squall,
+    "freeze watches": Users._freeze_watches,
     "mark clones": Users._mark_clones,
     "kill": Users._kill,
     "stop": Users._stop,

@@ -6,6 +6,7 @@ import asyncio
 import base64
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from random import Random
 from typing import Any
@@ -26,10 +27,13 @@ from app.kube.virtualtime import run as run_virtually
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import clonesets, invariants, mishaps
+from tests.simulation import invariants, mishaps, passes
+from tests.simulation.claims import ClaimPromises, Volumes
 from tests.simulation.faults import (
     CALM,
     CUT_OFF,
+    DRIZZLE,
+    SQUALL,
     TIMEOUT_SECONDS,
     CountingTransport,
     FaultyTransport,
@@ -40,13 +44,13 @@ from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
 from tests.simulation.process import errors_logged, no_collector
+from tests.simulation.promises import Promises
 from tests.simulation.replicas import WEBHOOK, SimulatedReplica, parsed
 from tests.simulation.rest import Rest
 from tests.simulation.runs import Outcome, Run
-from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, Action, calm_script
+from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, Action, calm_script, drizzle_script
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
-    BY_USER,
     CLONE_SETS,
     SIDECAR_SETS,
     SYSTEM,
@@ -68,7 +72,7 @@ LAG_SECONDS = 30.0
 
 def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -> Outcome:
     """Run it from beginning to end, in virtual time; or only up to the first thing that breaks."""
-    with keys_by_seed(run.seed), errors_logged() as errors, no_collector():
+    with keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.watched():
         world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
         seconds = run_virtually(world.run(to_first=to_first))
     history = world.history
@@ -95,7 +99,8 @@ class World:
         #: Until when something that went wrong may hold up the managers.
         self._troubled_until = 0.0
         self._writes: Counter[str] = Counter()
-        self._promises = clonesets.Promises()
+        self._promises = Promises()
+        self._claims = ClaimPromises(self._promises)
         self._busy: set[asyncio.Task[None]] = set()
         #: Whether a write that changes nothing is one too many now.
         self._calm_now = False
@@ -110,8 +115,9 @@ class World:
         await self._install()
         self.api.on_write(self._wrote)
         self.replicas = [self._replica(number) for number in range(self._number)]
-        self._rest = Rest(self.api, self.replicas, self.clock)
+        self._rest = Rest(self.api, self.replicas, self.clock, self._claims)
         self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
+        self._volumes = Volumes(self.admin)
         self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
@@ -129,9 +135,10 @@ class World:
         try:
             await asyncio.wait({story})
         finally:
-            for task in (*background, *self._busy, *self._hooks.tasks):
+            ending = (*background, *self._busy, *self._hooks.tasks, *self._volumes.tasks)
+            for task in ending:
                 task.cancel()
-            await asyncio.gather(*background, *self._busy, *self._hooks.tasks, return_exceptions=True)
+            await asyncio.gather(*ending, return_exceptions=True)
             self.api.close()
         if not story.cancelled():
             story.result()
@@ -144,6 +151,7 @@ class World:
             await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
             await self._come_to_rest()
+            await self._drizzle()
             await self._calm()
             await self._mishaps()
             await self._quiet()
@@ -162,16 +170,25 @@ class World:
         def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
             rng = Random(self._rng.random())
             server = CountingTransport(self.api.transport(MANAGER), self._revision, self._wasted)
-            return FaultyTransport(server, self.clock, rng, lambda: self._weather_of(process), kill)
+            return FaultyTransport(server, self.clock, rng, lambda: self._weather_of(process), kill, self._frozen)
 
         return SimulatedReplica(
             name, self.clock, Random(f"{name} {self._run.seed}"), connect, serves=lambda: self._check_trust()
         )
 
     def _weather_of(self, process: str) -> Weather:
-        if self.clock.monotonic() < self._users.cut_off_until:
+        now = self.clock.monotonic()
+        if now < self._users.cut_off_until:
             return CUT_OFF
-        return CALM if process == self._spared else self._now
+        if process == self._spared:
+            return CALM
+        if self._now is CALM or not self._users.squalls:
+            return self._now
+        squalls = {fault: SQUALL for fault, until in self._users.squalls.items() if now < until}
+        return replace(self._now, **squalls).without(*self._run.without) if squalls else self._now
+
+    def _frozen(self, resource: str) -> float:
+        return 0.0 if self._now is CALM else self._users.frozen.get(resource, 0.0)
 
     def _revision(self) -> int:
         return self.api.core.storage.revision
@@ -199,6 +216,18 @@ class World:
         await self._until(self._rest.in_place, "the webhooks are registered again")
         await self._until_done(self._rest.pods_to_do)
         await self._until_done(self._rest.at_rest, ROTATION_SECONDS)
+
+    async def _drizzle(self) -> None:
+        """Where now and then a request is refused and nothing else happens, a roll-out ends all the same."""
+        clones = [found for found in self._rest.stored(CLONE_SETS).values() if found["spec"]["replicas"]]
+        if not clones:
+            return
+        rng = Random(f"drizzle {self._run.seed}")
+        self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
+        action = drizzle_script(rng, sorted(found["metadata"]["name"] for found in clones))
+        await asyncio.create_task(self._users.do(action))
+        await self._until_done(self._rest.to_settle)
+        self._now = CALM
 
     async def _calm(self) -> None:
         """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
@@ -282,7 +311,8 @@ class World:
         self._check_trust()
         await self.clock.sleep(self._rng.expovariate(1000.0))
         process = replica.webhook.process
-        known = [one.to_dict() for one in process.caches.sidecarsets.list()] if process is not None else []
+        sets = process.caches.sidecarsets.list() if process is not None and path == "/mutate-pod" else ()
+        known = [one.to_dict() for one in sets]
         status, answer = await replica.review(path, body)
         if path == "/mutate-pod" and status == 200:
             self._check_injection(parsed(body)["request"], parsed(answer)["response"], known)
@@ -334,17 +364,25 @@ class World:
 
     def _breaches(self, kind: str, before: Json | None, after: Json | None) -> list[str]:
         at = self.clock.monotonic()
+        known = passes.current()
         if kind == "Pod":
-            pods = [one for one in self.api.objects(PODS) if one["metadata"].get("namespace") == NAMESPACE]
-            behind = clonesets.FRESH_SECONDS if self._calm_now else clonesets.STALE_SECONDS
-            found = [*self._promises.broken_by(at, before, after, pods, by_user=BY_USER.get(), behind=behind)]
+            self._volumes.saw_pod(before, after)
+            found = [*self._promises.broken_by(at, before, after, known)]
+            found += self._claims.pod_written(before, after, known)
             if after is not None:
                 self._hooks.saw(before, after)
+            owner = invariants.owner_of(after or before or {"metadata": {}})
+            found += self._promises.short_of(at, owner, excused=not self._calm_now)
             return found if after is None else [*found, *invariants.started_in_order(before, after)]
+        if kind == "PersistentVolumeClaim":
+            self._volumes.saw_claim(before, after)
+            return [*self._claims.claim_written(before, after, known)]
+        if kind == "CloneSet" and after is None and before is not None:
+            self._promises.gone(before)
         if after is None:
             return []
         if kind == "CloneSet":
-            self._promises.asked(at, after)
+            self._promises.asked(after)
         if kind == "SidecarSet" and before is not None:
             revisions = self.api.objects(CONTROLLERREVISIONS)
             return [

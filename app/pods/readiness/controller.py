@@ -39,7 +39,7 @@ def pod_readiness_controller(
     return Controller(
         NAME,
         client.clock,
-        [Watch(pods, reconciler.of_pod)],
+        [Watch(pods, reconciler.of_pod, reconciler.delay)],
         reconciler,
         workers=workers,
         limits=limits,

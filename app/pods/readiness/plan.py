@@ -79,7 +79,7 @@ def first_conditions(pod: Pod) -> tuple[str, ...]:
     annotations = pod.metadata.annotations
     untouched = IN_PLACE_UPDATE_STATE not in annotations and IN_PLACE_UPDATE_GRACE not in annotations
     wanted = (KRUISE_POD_READY, IN_PLACE_UPDATE_READY) if untouched else (KRUISE_POD_READY,)
-    return tuple(type_ for type_ in wanted if has_gate(pod, type_) and pod.condition(type_) is None)
+    return tuple(type_ for type_ in wanted if pod.condition(type_) is None and has_gate(pod, type_))
 
 
 def needs_condition(pod: Pod) -> bool:

@@ -20,6 +20,8 @@ ATTEMPTS = 4
 CONFLICT_BACKOFF = 0.01
 #: Seconds after which a Pod is looked at again whose newer version should have come by the watch.
 LOOK_AGAIN = 1.0
+#: Seconds the kubelet is given to report a Pod that it has just been given.
+KUBELET_FIRST = 0.5
 
 
 #: What a workload has to write on a new Pod's metadata together with its first conditions; None: it is to wait.
@@ -51,8 +53,14 @@ class PodReadinessReconciler:
         self._written.observe(change.new.metadata)
         return ()
 
+    def delay(self, change: Change[Pod], _key: ObjectKey) -> float:
+        """The kubelet reports a Pod the moment it gets it. Who writes then makes the API server do one of both writes
+        twice; a moment later is early enough for its report that the containers are ready."""
+        pod = change.new
+        return KUBELET_FIRST if pod is not None and pod.spec.node_name and pod.status.start_time is None else 0.0
+
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """One patch, as soon as the Pod is seen: the kubelet's first report then counts the condition already."""
+        """One patch, before the containers can be ready: the kubelet's report of that then counts the condition."""
         pod = self._pods.by_key(key)
         if pod is None or not needs_condition(pod) or self._written.unsatisfied(pod.metadata) is not None:
             return None
@@ -62,8 +70,8 @@ class PodReadinessReconciler:
             return None
         patch = first_condition(pod, now)
         if more:
-            # The kubelet and the scheduler write a Pod that has just come at the same moment. Whoever would hold it
-            # back does so only after its workload has taken it into service, so there is no wish to be lost.
+            # The kubelet and the scheduler write a Pod that has just come at the same moment, so no resourceVersion is
+            # asked for. Its workload moves it only once its first conditions are there, so there is no wish to be lost.
             patch = {**patch, "metadata": {"uid": pod.metadata.uid, **more}}
         try:
             written = await _patch_status(self._client, pod, patch)

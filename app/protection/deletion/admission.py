@@ -34,7 +34,7 @@ from app.protection.deletion.plan import (
     judge_pods,
     label_warnings,
 )
-from app.protection.deletion.table import Cascading, ProtectedKind
+from app.protection.deletion.table import OUR_GROUPS, Cascading, ProtectedKind
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +44,14 @@ Refused: TypeAlias = Callable[[str, str, str, str], None]
 GATE: Final = "ResourcesDeletionProtection"
 #: DP-30: an object without the label is deleted without a call.
 LABELLED: Final = {"matchExpressions": [{"key": names.DELETE_PROTECTION, "operator": "Exists"}]}
+#: DP-30 where the entry is called for other operations too.
+_DELETED_WITH_LABEL: Final = (
+    MatchCondition(
+        "deleted-with-label",
+        "request.operation != 'DELETE' || (has(oldObject.metadata.labels) && "
+        f"'{names.DELETE_PROTECTION}' in oldObject.metadata.labels)",
+    ),
+)
 _LABEL_NAME: Final = "vdeletionprotectionlabel.kb.io"
 _LABEL_PATH: Final = "/validate-deletion-protection-label"
 _NAMESPACE_PERMISSIONS: Final = (PolicyRule(("list",), ("",), ("persistentvolumeclaims", "pods")),)
@@ -70,6 +78,7 @@ def handlers(
 def deletion_webhook(kind: ProtectedKind) -> Webhook:
     """The declaration of a row."""
     cascading = "" if kind.cascading is Cascading.NOTHING else " or Cascading"
+    ours = kind.group.endswith(OUR_GROUPS)
     return Webhook(
         name=kind.webhook,
         path=kind.path,
@@ -79,11 +88,13 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
         # DP-31: a label is meant also while no replica runs. policies/webhooks.yaml may say Ignore.
         failure_policy="Fail",
         timeout_seconds=10,
-        object_selector=LABELLED,
+        # The entry of a kind of ours also stands for what is written (CS-173), labelled or not.
+        object_selector=None if ours else LABELLED,
+        match_conditions=_DELETED_WITH_LABEL if ours else (),
         # DP-5: with the gate off these are not served at all; the others stay registered and allow.
         gate=GATE if kind.cascading is Cascading.NOTHING else "",
         # DP-7: a version nobody knows of a built-in kind passes.
-        unknown_passes=not kind.group.endswith(".kruise.io"),
+        unknown_passes=not ours,
         permissions=_NAMESPACE_PERMISSIONS if kind.cascading is Cascading.NAMESPACE else (),
     )
 

@@ -23,6 +23,10 @@ FILE_NAME: Final = "protected-kinds.yaml"
 SHIPPED: Final = Path(__file__).resolve().parent.parent.parent.parent / "policies" / FILE_NAME
 
 
+#: How the groups of kinds of OpenKruise's end.
+OUR_GROUPS: Final = ".kruise.io"
+
+
 class TableError(ValueError):
     """The table cannot be used; the message names file, row and field."""
 
@@ -80,6 +84,11 @@ class _Row(BaseModel):
     webhook: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?){2,}$")] = ""
     path: Annotated[str, Field(pattern=r"^/[-a-z0-9/]+$")] = ""
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a kind of OpenKruise's."""
+        return self.group.endswith(OUR_GROUPS)
+
     def protected_kind(self) -> ProtectedKind:
         """The row with its names filled in."""
         kind = self.kind.lower()
@@ -92,8 +101,8 @@ class _Row(BaseModel):
             namespaced=self.namespaced,
             short_names=tuple(self.short_names),
             cascading=self.cascading,
-            # Not v<kind>.kb.io: that is the name under which a kind of ours validates its own fields.
-            webhook=self.webhook or f"v{kind}deletion.kb.io",
+            # CS-173: a kind of ours is judged under one name, whether it is written or deleted.
+            webhook=self.webhook or (f"v{kind}.kb.io" if self.is_ours else f"v{kind}deletion.kb.io"),
             path=self.path or f"/validate-{group}{kind}",
         )
 

@@ -25,6 +25,7 @@ from app.sandbox.apiserver.hooks import (
     MUTATING,
     VALIDATING,
     Hook,
+    Hooks,
     Invocation,
     client_config,
     conditions_hold,
@@ -56,7 +57,7 @@ class AdmissionChain:
         self._versions = versions
         self._caller = caller
         self._plugins = Plugins(core)
-        self._hooks: dict[str, tuple[Hook, ...]] = {MUTATING: (), VALIDATING: ()}
+        self._hooks: dict[str, Hooks] = {MUTATING: Hooks(), VALIDATING: Hooks()}
         self._policies: tuple[BoundPolicy, ...] = ()
         core.storage.listeners.append(self._committed)
 
@@ -73,7 +74,7 @@ class AdmissionChain:
     async def mutate(self, attributes: Attributes) -> None:
         """Let plugins and mutating webhooks change the object."""
         self._plugins.mutate(attributes)
-        hooks = self._hooks[MUTATING]
+        hooks = self._hooks[MUTATING].for_write(self._core, attributes)
         if not hooks:
             return
         again, changed = await self._round(hooks, attributes)
@@ -115,7 +116,7 @@ class AdmissionChain:
                 own = Invocation(bound.wanted, attributes.resource)
                 judge(self._core, bound, attributes, self._request(own, attributes, ""))
         invocations = []
-        for hook in self._hooks[VALIDATING]:
+        for hook in self._hooks[VALIDATING].for_write(self._core, attributes):
             if (invocation := await self._concerned(hook, attributes)) is not None:
                 invocations.append(invocation)
         if not invocations:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -120,19 +121,28 @@ def _row(crd: Json, version: Json, served: ServedResource) -> ResourceType:
     stored = next(one["name"] for one in spec["versions"] if one.get("storage"))
     conversion = spec.get("conversion") or {}
     scale = (version.get("subresources") or {}).get("scale")
+    paths = _scale(scale) if scale is not None else None
+    strategy, field, reader = _typed(orjson.dumps(schema), paths)
     custom = CustomVersion(
         stored_api_version=f"{spec['group']}/{stored}",
         list_kind=spec["names"].get("listKind") or f"{served.kind}List",
-        strategy=_strategy(schema, _scale(scale) if scale is not None else None),
-        field=custom_field(schema),
-        reader=CustomReader(schema),
+        strategy=strategy,
+        field=field,
+        reader=reader,
         table=custom_table(version),
-        scale=_scale(scale) if scale is not None else None,
+        scale=paths,
         selectable_fields=tuple(one["jsonPath"].lstrip(".") for one in version.get("selectableFields") or ()),
         conversion=conversion.get("webhook") if conversion.get("strategy") == "Webhook" else None,
         deprecation=_deprecation(spec, version),
     )
     return ResourceType(served, "gr", custom)
+
+
+@lru_cache(64)
+def _typed(raw: bytes, scale: ScalePaths | None) -> tuple[Strategy, Field, CustomReader]:
+    """What a schema says of its objects, made once: definitions are written more often than their schemas change."""
+    schema = orjson.loads(raw)
+    return _strategy(schema, scale), custom_field(schema), CustomReader(schema)
 
 
 def _deprecation(spec: Json, version: Json) -> str:

@@ -53,7 +53,7 @@ class Invocation:
     resource: ResourceType
 
 
-def hooks_of(core: Core, collection: str) -> tuple[Hook, ...]:
+def hooks_of(core: Core, collection: str) -> Hooks:
     """All webhooks of one kind of configuration, in the order they are called: by the configurations' names."""
     found = []
     for entry in core.named(collection).select(""):
@@ -67,7 +67,7 @@ def hooks_of(core: Core, collection: str) -> tuple[Hook, ...]:
                     objects=compile_selector(raw.get("objectSelector")),
                 )
             )
-    return tuple(found)
+    return Hooks(tuple(found))
 
 
 def matching(core: Core, hook: Hook, attributes: Attributes) -> Invocation | None:
@@ -77,7 +77,6 @@ def matching(core: Core, hook: Hook, attributes: Attributes) -> Invocation | Non
         return None  # nobody could repair a configuration that stands in its own way
     rules = hook.raw.get("rules") or ()
     rows = core.registry.versions_of(resource) if hook.raw.get("matchPolicy") != "Exact" else (resource,)
-    # The rules first: nearly every write is none of a hook's business.
     row = next((row for row in rows if any(_rule_matches(rule, attributes, row) for rule in rules)), None)
     if row is None:
         return None
@@ -86,7 +85,41 @@ def matching(core: Core, hook: Hook, attributes: Attributes) -> Invocation | Non
     return Invocation(hook, row) if _namespace_selected(core, hook, attributes) else None
 
 
+class Hooks:
+    """The webhooks of one kind of configuration. Nearly every write is none of their business, known at once."""
+
+    def __init__(self, all_: tuple[Hook, ...] = ()) -> None:
+        self.all = all_
+        #: What rules look at → the versions of the resource then, and the hooks of which some rule fits.
+        self._known: dict[tuple[str, str, str, str, bool], tuple[tuple[ResourceType, ...], tuple[Hook, ...]]] = {}
+
+    def for_write(self, core: Core, attributes: Attributes) -> tuple[Hook, ...]:
+        """Those whose rules speak of such a write of such a resource, whatever its name; :func:`matching` decides."""
+        resource = attributes.resource
+        rows = core.registry.versions_of(resource)
+        key = (
+            attributes.operation,
+            resource.api_version,
+            resource.plural,
+            attributes.subresource,
+            bool(attributes.namespace),
+        )
+        known = self._known.get(key)
+        if known is None or known[0] is not rows:
+            known = self._known[key] = (rows, tuple(hook for hook in self.all if _rules_cover(hook, attributes, rows)))
+        return known[1]
+
+
+def _rules_cover(hook: Hook, attributes: Attributes, rows: Sequence[ResourceType]) -> bool:
+    return any(_rule_covers(rule, attributes, row) for rule in hook.raw.get("rules") or () for row in rows)
+
+
 def _rule_matches(rule: Mapping[str, Any], attributes: Attributes, row: ResourceType) -> bool:
+    names = rule.get("resourceNames")
+    return (not names or attributes.name in names) and _rule_covers(rule, attributes, row)
+
+
+def _rule_covers(rule: Mapping[str, Any], attributes: Attributes, row: ResourceType) -> bool:
     operations = rule.get("operations") or ()
     if "*" not in operations and attributes.operation not in operations:
         return False
@@ -95,8 +128,6 @@ def _rule_matches(rule: Mapping[str, Any], attributes: Attributes, row: Resource
             return False
     scope = rule.get("scope") or "*"
     if scope != "*" and (scope == "Namespaced") is not bool(attributes.namespace and row.plural != "namespaces"):
-        return False
-    if (names := rule.get("resourceNames")) and attributes.name not in names:
         return False
     return any(_resource_matches(text, row.plural, attributes.subresource) for text in rule.get("resources") or ())
 

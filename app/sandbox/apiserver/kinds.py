@@ -186,6 +186,7 @@ class Registry:
     _by_path: dict[tuple[str, str, str], ResourceType] = field(default_factory=dict)
     #: What every request asks for, found once: the versions of a resource, the groups of custom resources.
     _versions: dict[tuple[str, str, str], tuple[ResourceType, ...]] = field(default_factory=dict)
+    _keyed: dict[str, ResourceType] = field(default_factory=dict)
     _custom_groups: frozenset[str] | None = None
 
     @classmethod
@@ -215,6 +216,7 @@ class Registry:
 
     def _forget(self) -> None:
         self._versions.clear()
+        self._keyed.clear()
         self._custom_groups = None
 
     def versions_of(self, resource: ResourceType) -> tuple[ResourceType, ...]:
@@ -224,6 +226,13 @@ class Registry:
         if found is None or found[0] is not resource:
             others = (row for row in self if row.key == resource.key and row.version != resource.version)
             found = self._versions[path] = (resource, *others)
+        return found
+
+    def named(self, key: str) -> ResourceType | None:
+        """The first resource that is stored under this key."""
+        found = self._keyed.get(key)
+        if found is None and (found := next((row for row in self if row.key == key), None)) is not None:
+            self._keyed[key] = found
         return found
 
     def is_custom(self, group: str) -> bool:

@@ -100,10 +100,10 @@ class ApiServer:
         """Call back after every committed write, in the order of the commits."""
 
         def listener(verb: Verb, collection: Collection, before: Entry | None, after: Entry | None) -> None:
-            resource = next((row.resource for row in self.core.registry if row.key == collection.name), None)
-            if resource is not None:
+            row = self.core.registry.named(collection.name)
+            if row is not None:
                 new = None if verb == "delete" or after is None else after.obj
-                callback(verb, resource, before.obj if before is not None else None, new)
+                callback(verb, row.resource, before.obj if before is not None else None, new)
 
         self.core.storage.listeners.append(listener)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Protocol, TypeAlias
@@ -53,6 +53,8 @@ class Checker:
     def __init__(self, top: Field) -> None:
         self._top = top
         self._named: dict[str, Check] = {}
+        #: The quick looks at the fields of each type (unnamed: of each place).
+        self._tables: dict[str | Field, dict[str, Check]] = {}
         self._quick = self._compile(top)
 
     def read(self, value: Any) -> tuple[Any, list[str]]:
@@ -63,7 +65,7 @@ class Checker:
         if self._quick(value):
             return value, []
         findings = Findings()
-        return _Slow(findings).read(self._top, value, "", ""), findings.unknown
+        return _Slow(findings, self._tables).read(self._top, value, "", ""), findings.unknown
 
     # ---- the quick look
 
@@ -92,6 +94,7 @@ class Checker:
 
     def _object(self, wanted: Field) -> Check:
         table = {name: self._compile(child) for name, child in wanted.properties.items()}
+        self._tables[wanted.type_name or wanted] = table
         get = table.get
 
         def check(value: Any) -> bool:
@@ -162,10 +165,11 @@ _SIMPLE: Final[dict[FieldType, Check]] = {
 
 
 class _Slow:
-    """Goes through a document with the path of everything."""
+    """Goes through a document with the path of everything, where a quick look finds something unusual."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: Findings, tables: Mapping[str | Field, Mapping[str, Check]]) -> None:
         self._findings = findings
+        self._tables = tables
 
     def read(self, wanted: Field, value: Any, path: str, struct: str) -> Any:
         """A cleaned copy. ``struct``: the innermost named type around it, as Go messages name it."""
@@ -196,9 +200,12 @@ class _Slow:
         _demand(isinstance(value, dict), wanted, value, path, struct)
         struct = wanted.short_name or struct
         kept: dict[str, Any] = {}
+        quick = self._tables.get(wanted.type_name or wanted, {})
         for key, item in value.items():
             child = wanted.properties.get(key)
-            if child is None:
+            if item is not None and key in quick and quick[key](item):
+                kept[key] = item
+            elif child is None:
                 self._findings.unknown.append(_child(path, key))
             elif item is not None:
                 read = self.read(child, item, _child(path, key), struct)

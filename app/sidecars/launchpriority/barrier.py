@@ -43,8 +43,11 @@ class Step:
 
 def not_ready(pod: Pod) -> Mapping[str, int]:
     """Container → launch priority of those that have one and are not ready."""
+    priorities = launch_priorities(pod)
+    if not priorities:
+        return priorities
     ready = {status.name for status in pod.status.container_statuses if status.ready}
-    return {name: priority for name, priority in launch_priorities(pod).items() if name not in ready}
+    return {name: priority for name, priority in priorities.items() if name not in ready}
 
 
 def is_held(pod: Pod) -> bool:

@@ -125,7 +125,9 @@ _WORKING = msgspec.json.Decoder(dict[str, str])
 
 def injected_sets(annotations: Mapping[str, str]) -> tuple[str, ...]:
     """SS-56: the names of the sets a Pod was injected by."""
-    listed = annotations.get(names.SIDECARSET_INJECTED_LIST, "")
+    listed = annotations.get(names.SIDECARSET_INJECTED_LIST)
+    if not listed:
+        return ()
     return tuple(name for name in (part.strip() for part in listed.split(",")) if name)
 
 

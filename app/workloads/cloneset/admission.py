@@ -49,7 +49,7 @@ _RULE: Final = Rule(
     (CLONE_SET.plural,),
 )
 #: D-11: what changes metadata alone (a finalizer, an annotation) is nothing to default or judge.
-_CHANGED: Final = (MatchCondition("spec-changed", "request.operation == 'CREATE' || object.spec != oldObject.spec"),)
+_CHANGED: Final = (MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),)
 MUTATE: Final = Webhook(
     name="mcloneset.kb.io",
     path="/mutate-apps-kruise-io-cloneset",

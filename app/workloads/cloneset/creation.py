@@ -36,7 +36,7 @@ class Owner:
 @dataclass(frozen=True, slots=True)
 class PodMaker:
     """Makes the Pods of one revision. ``template``: the Pod template; ``claims``: the volumeClaimTemplates of today
-    (CS-74); ``bare_hash``: gate CloneSetShortHash."""
+    (CS-74); ``bare_hash``: gate CloneSetShortHash; ``ready_gate``: whether Pods wait for KruisePodReady."""
 
     owner: Owner
     template: Json
@@ -44,6 +44,7 @@ class PodMaker:
     revision: str
     selector_labels: Mapping[str, str]
     bare_hash: bool = False
+    ready_gate: bool = True
 
     def pod(self, instance: str, now: datetime) -> Json:
         """The Pod of that instance id."""
@@ -61,12 +62,18 @@ class PodMaker:
                 names.CLONESET_INSTANCE_ID: instance,
             },
             annotations=annotations,
-            readiness_gates=(names.IN_PLACE_UPDATE_READY,),  # PM-4: whatever the update policy
+            readiness_gates=self._readiness_gates,
         )
         if self.claim_templates:
             spec = body["spec"]
             spec["volumes"] = with_claim_volumes(spec.get("volumes"), self.claim_templates, name)
         return body
+
+    @property
+    def _readiness_gates(self) -> tuple[str, ...]:
+        """PM-4, whatever the update policy; and the one that admission would append (PM-176), so that it has nothing to
+        change: API servers judge a Pod twice that a webhook changed."""
+        return (names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if self.ready_gate else ()))
 
     def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
         """CS-118: the claims of that instance id, without those that exist."""

@@ -51,7 +51,7 @@ class NoMetrics:
 def managing_reference(metadata: ObjectMeta) -> OwnerReference | None:
     """The CloneSet that manages an object, by group and kind in whatever version (D-2)."""
     reference = metadata.controller
-    if reference is not None and (reference.kind, reference.group) == (CLONE_SET.kind, CLONE_SET.group):
+    if reference is not None and reference.kind == CLONE_SET.kind and reference.group == CLONE_SET.group:
         return reference
     return None
 
@@ -83,8 +83,8 @@ class Memory:
     #: The limit that was told last, and when (B-14).
     limited_to: int | None = None
     limited_at: float = 0.0
-    #: Why Pods were replaced though they should be updated in place, as it was told last (B-22).
-    replaced_for: str = ""
+    #: Why Pods were not updated in place though they should be, as it was told last (B-22).
+    not_in_place_for: str = ""
     #: Names of revisions that Pods or the status speak of, and that are recorded nowhere.
     unrecorded: set[str] = field(default_factory=set)
     #: The update revision, and what was done for it about images to be pulled ahead (CS-140).

@@ -128,11 +128,11 @@ def preview(
             continue
         updating = _update(world, seen)
         if not updating.steps:
-            ends = updating.failure or _why_it_ends(seen)
+            ends = _failure(updating) or _why_it_ends(seen)
             break
         _carry_out(world, updating)
         if updating.failure:
-            ends = updating.failure
+            ends = _failure(updating)
             break
     rest = tuple(pod.name for pod in world.pods if pod.revision != short_hash(world.update.name))
     return Preview(tuple(world.happenings), rest, ends)
@@ -250,6 +250,10 @@ def changes(spec: UpdateSpec) -> str:
     if spec.metadata_patch and not spec.container_ref_metadata:
         parts.append("metadata")
     return ", ".join(parts)
+
+
+def _failure(plan: UpdatePlan) -> str:
+    return f"{plan.failure}: {plan.obstacle}" if plan.failure else ""
 
 
 def _why_it_ends(seen: Survey) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.cloneset import CloneSet, InPlaceUpdateStrategy
 from app.kube.client import Client
-from app.kube.errors import AlreadyExists, KubeError, NotFound
+from app.kube.errors import AlreadyExists, KubeError, NotFound, message_of
 from app.kube.intorpercent import IntOrPercentError
 from app.kube.objects import decode_metadata
 from app.kube.resources import Resource
@@ -25,6 +25,7 @@ from app.pods.predownload import (
     Rollout,
     changed_images,
     decide,
+    min_updated_ready,
     outcome_label,
     parallelism,
     pull_job,
@@ -91,7 +92,7 @@ class ImagePuller:
                 logger.warning("CloneSet %s/%s: %s", owner.metadata.namespace, owner.name, text)
                 return False
             except KubeError as error:
-                text = f"failed to create ImagePullJob {name} for image: {image}, err: {error}"
+                text = f"failed to create ImagePullJob {name}: {message_of(error)}"
                 self._writer.event(owner, "FailedCreateImagePullJob", text)
             else:
                 self._writer.event(owner, "CreatedImagePullJob", f"created ImagePullJob {name} for image: {image}")
@@ -124,7 +125,6 @@ def rollout_of(memory: Memory, view: View, seen: Survey, current: Revision, orde
     possible = in_place_policy and current.name != update.name
     wanted = rolling.max_unavailable if rolling is not None else None
     at_once = share(DEFAULT_MAX_UNAVAILABLE if wanted is None else wanted, replicas, round_up=False)
-    strategy = _strategy(view)
     return Rollout(
         current=current.name,
         update=update.name,
@@ -136,8 +136,28 @@ def rollout_of(memory: Memory, view: View, seen: Survey, current: Revision, orde
         partition=seen.limits.partition,
         max_unavailable=at_once or 0,
         updated_ready=seen.counts.updated_ready,
-        min_updated_ready=(strategy.image_pre_download_min_updated_ready_pods or 0) if strategy is not None else 0,
+        min_updated_ready=_min_updated_ready(view, replicas) if current.name != update.name else 0,
     )
+
+
+def _min_updated_ready(view: View, replicas: int) -> int:
+    """PM-161, B-16: the field, or what it cannot hold and the annotation says, such as a percentage."""
+    strategy = _strategy(view)
+    value = strategy.image_pre_download_min_updated_ready_pods if strategy is not None else None
+    if value is not None:
+        return value
+    text = view.content.annotations.get(names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS)
+    try:
+        return min_updated_ready(text, replicas)
+    except IntOrPercentError as error:
+        logger.info(
+            "CloneSet %s/%s: %s: %s",
+            view.owner.namespace,
+            view.owner.name,
+            names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS,
+            error,
+        )
+        return 0
 
 
 def puller_of(owner: CloneSet, view: View, update: Revision, template: Mapping[str, Any]) -> Puller:

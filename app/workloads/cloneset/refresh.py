@@ -32,6 +32,15 @@ def arrives(pod: Pod, lifecycle: Lifecycle | None) -> bool:
     return state_of(pod) == LifecycleState.PREPARING_NORMAL and not waits_for_hook and bool(first_conditions(pod))
 
 
+def is_arriving(pod: Pod) -> bool:
+    """Whether that write is under way, or about to be: it takes the Pod to Normal whatever has become of it meanwhile.
+
+    The kubelet and the scheduler write a new Pod at the same moment, so it does not insist on a resourceVersion.
+    Instead nobody else moves the Pod until its first conditions are there.
+    """
+    return state_of(pod) == LifecycleState.PREPARING_NORMAL and bool(pod.spec.node_name) and bool(first_conditions(pod))
+
+
 @dataclass(frozen=True, slots=True)
 class PodRefresh:
     """One Pod's writes, of which at most one kind is set, and when to look again.

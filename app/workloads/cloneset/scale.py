@@ -100,6 +100,8 @@ def plan_scale(
         victims = [pod for pod in marked if not pod.preparing_delete]  # CS-103
         if not leaving and difference.delete:  # CS-104
             victims = _victims(pods, difference, is_new, order)
+        # A Pod that is just arriving says that it waits for its hook once it is there.
+        victims = [pod for pod in victims if not (pod.arriving and pod.delete_hooked)]
         removals = [Removal(pod, prepare=pod.delete_hooked) for pod in victims if budget.allows(pod)]
     return ScalePlan(remove=tuple(removals), limited_to=limited, shortfall=shortfall)
 

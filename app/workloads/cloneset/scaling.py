@@ -192,9 +192,14 @@ class Scaler:
         plan = cleanup(instances.claims, instances.active, instances.inactive)
         for claim, pod in plan.hand_over:
             await self._writer.hand_over_claim(owner, claim, pod)
+        kept = list(plan.kept)
         for claim in plan.delete:
-            await self._writer.delete_claim(owner, claim, cleaning=True)
-        return plan.kept
+            # The watch of Pods may be behind that of claims, and a creation may have come about without an answer.
+            if await self._writer.lives(owner, instance_id(claim.metadata.labels)):
+                kept.append(claim)
+            else:
+                await self._writer.delete_claim(owner, claim, cleaning=True)
+        return tuple(kept)
 
 
 def _maker(view: View, revision: Revision) -> PodMaker | None:
@@ -208,6 +213,7 @@ def _maker(view: View, revision: Revision) -> PodMaker | None:
         revision.name,
         view.selector_labels,
         bare_hash=view.settings.gates.short_hash,
+        ready_gate=view.settings.gates.ready_gate,
     )
 
 

@@ -41,6 +41,8 @@ class Gates:
     budget: bool = False
     env_from_metadata: bool = True
     vertical_scaling: bool = False
+    #: Pods get the readiness gate KruisePodReady.
+    ready_gate: bool = True
     #: Images are pulled ahead of an update in place, by ImagePullJobs.
     pre_download: bool = False
     #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
@@ -60,6 +62,7 @@ class Gates:
             # CS-138
             pre_download=enabled("PreDownloadImageForInPlaceUpdate") and enabled("KruiseDaemon"),
             in_place_surge=enabled("CloneSetInPlaceSurge"),
+            ready_gate=enabled("PodWebhook"),
         )
 
 

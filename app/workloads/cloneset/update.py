@@ -43,12 +43,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan:
-    """Steps in order. ``failure``: what then ends the update with an error."""
+    """Steps in order. ``failure``: what then ends the update with an error; ``obstacle``: the field it is for."""
 
     #: The revision Pods are taken to.
     target: str = ""
     steps: tuple[Step, ...] = ()
     failure: str = ""
+    obstacle: str = ""
 
 
 def plan_update(
@@ -75,7 +76,7 @@ def plan_update(
             if step is not None:
                 steps.append(step)
         elif settings.rolling_update is not None and settings.rolling_update.policy is UpdatePolicy.IN_PLACE_ONLY:
-            return UpdatePlan(target, tuple(steps), in_place_only_failure(pod, reason))
+            return UpdatePlan(target, tuple(steps), in_place_only_failure(pod), reason)
         else:
             steps.append(Step(StepKind.RECREATE, pod, reason))
     return UpdatePlan(target, tuple(steps))
@@ -103,10 +104,9 @@ def released_pods(
     return frozenset(preparing) - frozenset(kept)
 
 
-def in_place_only_failure(pod: PodFacts, obstacle: str) -> str:
-    """CS-132: the message of condition FailedUpdate."""
-    text = f"find Pod {pod.name} update strategy is InPlaceOnly but can not update in-place"
-    return f"{text}: {obstacle}" if obstacle else text
+def in_place_only_failure(pod: PodFacts) -> str:
+    """CS-132, N-6: the message of condition FailedUpdate."""
+    return f"find Pod {pod.name} update strategy is InPlaceOnly but can not update in-place"
 
 
 def chosen_pods(
@@ -153,6 +153,8 @@ def _in_place_wanted(settings: Settings) -> bool:
 
 def _in_place_step(pod: PodFacts, settings: Settings) -> Step | None:
     """CS-130: by where the Pod stands in its lifecycle; None: nothing for now."""
+    if pod.arriving:
+        return None
     hooks = settings.lifecycle
     match update_action(pod.pod, hooks.in_place_update if hooks is not None else None):
         case UpdateAction.START:

@@ -94,6 +94,8 @@ class Updater:
         messages = [f"Pod {step.pod.name}: {step.obstacle}" for step in refused[:NAMED]]
         if plan.failure:
             messages.insert(0, plan.failure)
+            why = f"pods cannot be updated in-place for update(revision {target.name}): {plan.obstacle}"
+            self._tell_obstacle(owner, memory, why)
         if messages:
             outcome.message = "; ".join(messages)
         return outcome
@@ -190,8 +192,13 @@ class Updater:
         text = f"successfully patch pod {name} specified-delete for update(revision {target.name})"
         self._writer.event(owner, "SuccessfulUpdatePodReCreate", text)
         why = f"pods are replaced for update(revision {target.name}), not updated in-place: {step.obstacle}"
-        if rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE and memory.replaced_for != why:
-            memory.replaced_for = why
+        if rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE:
+            self._tell_obstacle(owner, memory, why)
+
+    def _tell_obstacle(self, owner: CloneSet, memory: Memory, why: str) -> None:
+        """B-22: once, not per Pod and pass."""
+        if memory.not_in_place_for != why:
+            memory.not_in_place_for = why
             self._writer.event(owner, "InPlaceUpdateNotPossible", why)
 
     async def _in_place(
@@ -216,10 +223,13 @@ class Updater:
             raise  # somebody else writes the Pod just now: the next pass tries again
         except KubeError as error:
             self._metrics.in_place_failed(namespace)
+            logger.warning("inplace: Pod %s/%s is not updated to %s: %s", namespace, facts.name, target.name, error)
             text = f"failed to update pod {facts.name} in-place(revision {target.name}): {message_of(error)}"
             self._writer.event(owner, "FailedUpdatePodInPlace", text, warning=True)
             raise
         self._metrics.in_place_started(namespace)
+        after = f" after a grace period of {delay:.0f} s" if delay else ""
+        logger.info("inplace: Pod %s/%s goes to %s%s", namespace, facts.name, target.name, after)  # PM-189
         text = f"successfully update pod {facts.name} in-place(revision {target.name})"
         self._writer.event(owner, "SuccessfulUpdatePodInPlace", text)
         return delay

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeVar
-
-import orjson
 
 from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
+from app.api.gojson import GoType, GoTypeError, dumps_go, tidied
+from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.kube.client import Client, Decode, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError, message_of
 from app.kube.events import EventRecorder, reference
@@ -29,11 +30,11 @@ from app.kube.objects import (
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
-from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_patch
+from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
 from app.pods.owners import release_patch, transfer_patch
 from app.pods.predicates import is_active
 from app.workloads.cloneset.creation import PodMaker, pod_name
-from app.workloads.cloneset.refresh import PodRefresh
+from app.workloads.cloneset.refresh import PodRefresh, is_arriving
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class Writer:
                 await self._client.create(PODS, body, owner.metadata.namespace, decode=decode_metadata)
             except KubeError as error:
                 if not await self._came_about(owner, name, error):
-                    text = f"failed to create pod: {message_of(error)}, pod: {_shown(body)}"
+                    text = f"failed to create pod: {message_of(error)}, pod: {_shown(POD_TEMPLATE, body)}"
                     self.event(owner, "FailedCreate", text, warning=True)
                     raise
         except KubeError as error:
@@ -133,7 +134,7 @@ class Writer:
             await self._client.create(PERSISTENTVOLUMECLAIMS, claim, owner.metadata.namespace, decode=decode_metadata)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.CREATE, _claim(name))
-            text = f"failed to create pvc: {message_of(error)}, pvc: {_shown(claim)}"
+            text = f"failed to create pvc: {message_of(error)}, pvc: {_shown(CLAIM, claim)}"
             self.event(owner, "FailedCreate", text, warning=True)
             raise
 
@@ -153,24 +154,26 @@ class Writer:
 
     async def delete_pod(self, owner: CloneSet, pod: Pod, claims: Iterable[PersistentVolumeClaim]) -> None:
         """CS-105: the Pod, then its claims. Raises what the API server says."""
-        await self._delete(owner, pod)
-        for claim in claims:
-            await self.delete_claim(owner, claim)
+        if await self._delete(owner, pod):
+            for claim in claims:
+                await self.delete_claim(owner, claim)
 
-    async def _delete(self, owner: CloneSet, pod: Pod) -> None:
+    async def _delete(self, owner: CloneSet, pod: Pod) -> bool:
+        """False: under its name there is another Pod by now, and the claims are that one's."""
         uid, name = owner.metadata.uid, pod.metadata.name
         self.scale.expect(uid, ScaleAction.DELETE, name)
         try:
             await self._client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid, decode=decode_metadata)
-        except (NotFound, Conflict):
-            # Gone already; under its name there may be another one.
+        except (NotFound, Conflict) as error:
+            # Gone already.
             self.scale.observe(uid, ScaleAction.DELETE, name)
+            return isinstance(error, NotFound)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.DELETE, name)
             self.event(owner, "FailedDelete", f"failed to delete pod {name}: {message_of(error)}", warning=True)
             raise
-        else:
-            self.event(owner, "SuccessfulDelete", f"succeed to delete pod {name}")
+        self.event(owner, "SuccessfulDelete", f"succeed to delete pod {name}")
+        return True
 
     async def delete_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, *, cleaning: bool = False) -> None:
         """One claim of a Pod that is gone (CS-105), or one that is left over (CS-120)."""
@@ -187,6 +190,17 @@ class Writer:
             what = f"clean up PVC {name}" if cleaning else f"delete pvc {name}"
             self.event(owner, "FailedDelete", f"failed to {what}: {message_of(error)}", warning=True)
             raise
+
+    async def lives(self, owner: CloneSet, instance: str) -> bool:
+        """Whether the Pod with that instance id is there, whatever the cache shows. Raises what the API server says."""
+        try:
+            found = await self._client.get(
+                PODS, pod_name(owner.name, instance), owner.metadata.namespace, decode=decode_pod
+            )
+        except NotFound:
+            return False
+        controller = found.metadata.controller
+        return controller is not None and controller.uid == owner.metadata.uid
 
     async def hand_over_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, pod: Pod) -> None:
         """CS-120: the claim goes with its Pod, which has ended or is about to."""
@@ -252,8 +266,12 @@ class Writer:
         """PM-71 … PM-73: a lifecycle state, and what it means for readiness, in one write."""
 
         async def write(found: Pod) -> None:
+            if is_arriving(found):
+                return  # it has been scheduled since it was chosen
             now = self._clock.now()
             body = state_patch(found, state, now, rearm)
+            if body is not None and state_of(found) == LifecycleState.PREPARING_NORMAL:
+                body["metadata"]["resourceVersion"] = found.metadata.resource_version
             keys = readiness_patch(found, state, lifecycle, now)
             if body is None and keys is None:
                 return
@@ -286,7 +304,8 @@ class Writer:
         """
 
         async def write(found: Pod) -> float:
-            if found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "") != revision or not is_active(found):
+            overtaken = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "") != revision
+            if overtaken or not is_active(found) or is_arriving(found):
                 return 0.0
             unready = unready_patch(found, spec, self._clock.now())
             if unready is not None:
@@ -366,6 +385,10 @@ def observe_claim(name: str) -> str:
     return _claim(name)
 
 
-def _shown(body: Mapping[str, Any]) -> str:
-    text = orjson.dumps(body).decode()
+def _shown(go_type: GoType, body: Mapping[str, Any]) -> str:
+    """The beginning of what Go prints of it (CS-157)."""
+    content = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
+    with suppress(GoTypeError):  # made from a template written past admission: shown as it came
+        content = tidied(go_type, content)
+    text = dumps_go(content)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

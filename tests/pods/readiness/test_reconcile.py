@@ -14,7 +14,12 @@ from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from app.pods.readiness.controller import NAME, PERMISSIONS, WORKERS, pod_readiness_controller
 from app.pods.readiness.plan import PRE_DELETE_HOOK, PRE_UPDATE_HOOK, not_ready_keys
-from app.pods.readiness.reconcile import PodReadinessReconciler, add_not_ready_key, remove_not_ready_key
+from app.pods.readiness.reconcile import (
+    KUBELET_FIRST,
+    PodReadinessReconciler,
+    add_not_ready_key,
+    remove_not_ready_key,
+)
 from tests.kube.fakes import json_response, running, status_body, until, virtual
 from tests.pods.apiserver import ApiServer, pod_path
 
@@ -67,6 +72,19 @@ async def test_a_new_pod_gets_its_condition_with_one_write() -> None:
     assert setting.server.requests[0].headers["User-Agent"] == "kruise-manager/pod-readiness-controller"
     assert (controller.name, controller.workers) == (NAME, WORKERS) == ("pod-readiness-controller", 16)
     assert {resource for rule in PERMISSIONS for resource in rule.resources} == {"pods", "pods/status"}
+
+
+@virtual
+@pytest.mark.behaviour("PM-60")
+@pytest.mark.parametrize(("reported", "seconds"), [(True, 0.0), (False, KUBELET_FIRST)])
+async def test_the_kubelet_reports_a_pod_first_that_it_has_just_been_given(reported: bool, seconds: float) -> None:
+    status = {"phase": "Pending", **({"startTime": "2030-01-01T00:00:00Z"} if reported else {})}
+    setting = Setting({**POD, "spec": {**POD["spec"], "nodeName": "n1"}, "status": status})
+    clock = setting.client.clock
+    async with running(pod_readiness_controller(setting.client, setting.pods).run()):
+        began = clock.monotonic()
+        await until(setting.status)
+    assert seconds <= clock.monotonic() - began < seconds + 0.05
 
 
 @virtual

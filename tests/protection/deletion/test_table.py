@@ -22,7 +22,13 @@ def test_only_labelled_objects_are_sent_and_a_label_holds_while_nobody_answers()
     deletions = [entry for entry in configuration["webhooks"] if entry["rules"][0]["operations"] == ["DELETE"]]
     assert len(deletions) == len(TABLE) == 8
     for entry in deletions:
-        assert entry["objectSelector"] == {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
+        if entry["name"] == "vcloneset.kb.io":
+            # One entry for what is written and what is deleted: the label is asked for where it is deleted.
+            assert entry["objectSelector"] == {}
+            (condition,) = entry["matchConditions"]
+            assert condition["expression"].endswith(f"'{LABEL}' in oldObject.metadata.labels)")
+        else:
+            assert entry["objectSelector"] == {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
         assert entry["failurePolicy"] == "Fail"
         assert entry["namespaceSelector"] == {}
     paths = {entry["name"]: entry["clientConfig"]["service"]["path"] for entry in deletions}
@@ -34,8 +40,8 @@ def test_only_labelled_objects_are_sent_and_a_label_holds_while_nobody_answers()
         "vbuiltinstatefulset.kb.io": "/validate-apps-statefulset",
         "vservice.kb.io": "/validate-service",
         "vingress.kb.io": "/validate-ingress",
-        # Beside vcloneset.kb.io, which judges what is written.
-        "vclonesetdeletion.kb.io": "/validate-apps-kruise-io-cloneset",
+        # One with the webhook that judges what is written.
+        "vcloneset.kb.io": "/validate-apps-kruise-io-cloneset",
     }
 
 
@@ -77,7 +83,7 @@ def test_a_row_is_enough_for_a_further_kind() -> None:
     assert cluster.refusals == [("CloneSet", "web", "shop", "jane")]
     assert cluster.decide(clone_set(replicas=0), table=table) == Allowed()
     webhook = webhooks(table)[0]
-    assert (webhook.name, webhook.path) == ("vclonesetdeletion.kb.io", "/validate-apps-kruise-io-cloneset")
+    assert (webhook.name, webhook.path) == ("vcloneset.kb.io", "/validate-apps-kruise-io-cloneset")
 
 
 @pytest.mark.behaviour("DP-7")

@@ -26,6 +26,7 @@ def pod(
     delete_hooked: bool = False,
     update_hooked: bool = False,
     in_grace: bool = False,
+    arriving: bool = False,
 ) -> PodFacts:
     """``ready``: without minReadySeconds; as available where it is not said."""
     name = name or f"web-{next(_numbers):05}"
@@ -54,4 +55,5 @@ def pod(
         update_hooked=update_hooked,
         in_grace=in_grace,
         settled=normal and not in_grace,
+        arriving=arriving,
     )

@@ -40,6 +40,8 @@ class Noting:
         self.refuse: Callable[[Request], bool] = lambda _: False
         #: What a GET of that path finds; any other finds nothing.
         self.stored: dict[str, dict[str, Any]] = {}
+        #: Path → HTTP status and reason of what is answered whatever is asked.
+        self.answer: dict[str, tuple[int, str]] = {}
         self.version = 1_000_000
 
     async def request(self, request: Request) -> Response:
@@ -47,6 +49,9 @@ class Noting:
         self.requests.append((request.method, request.path, body))
         if self.refuse(request):
             return json_response(403, status_body(403, "Forbidden", "no"))
+        if request.path in self.answer:
+            code, reason = self.answer[request.path]
+            return json_response(code, status_body(code, reason))
         if request.method == "GET":
             found = self.stored.get(request.path)
             return json_response(200, found) if found else json_response(404, status_body(404, "NotFound"))

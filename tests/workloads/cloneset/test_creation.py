@@ -17,8 +17,8 @@ CLAIM = {
 }
 
 
-def maker(*, bare_hash: bool = False) -> PodMaker:
-    return PodMaker(OWNER, TEMPLATE, [CLAIM], "web-5646455f95", {"app": "web"}, bare_hash)
+def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
+    return PodMaker(OWNER, TEMPLATE, [CLAIM], "web-5646455f95", {"app": "web"}, bare_hash, ready_gate)
 
 
 @pytest.mark.behaviour("CS-118")
@@ -54,5 +54,12 @@ def test_a_new_pod(bare_hash: bool, revision: str) -> None:
         "annotations": {"cfg": "1", "lifecycle.apps.kruise.io/timestamp": "2026-01-02T03:04:05Z"},
         "ownerReferences": [OWNER.reference],
     }
-    assert [gate["conditionType"] for gate in pod["spec"]["readinessGates"]] == ["mine", "InPlaceUpdateReady"]
     assert pod["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-abcde"}}]
+
+
+@pytest.mark.behaviour("PM-4", "PM-176")
+@pytest.mark.parametrize("ready_gate", [True, False])
+def test_a_new_pod_waits_for_what_admission_would_have_it_wait_for(ready_gate: bool) -> None:
+    pod = maker(ready_gate=ready_gate).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    gates = [gate["conditionType"] for gate in pod["spec"]["readinessGates"]]
+    assert gates == ["mine", "InPlaceUpdateReady", *(["KruisePodReady"] if ready_gate else [])]

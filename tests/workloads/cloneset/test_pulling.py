@@ -53,7 +53,7 @@ def asked(cluster: SmallCluster) -> list[str]:
 
 
 @virtual
-@pytest.mark.behaviour("CS-59", "CS-139", "CS-140", "CS-141", "PM-160", "PM-167", "PM-168")
+@pytest.mark.behaviour("CS-59", "CS-139", "CS-140", "CS-141", "PM-160", "PM-167", "PM-168", "CS-166")
 async def test_jobs_stand_before_the_first_pod_changes_and_go_with_the_roll_out() -> None:
     async with small_cluster(GATES) as cluster:
         await serve_jobs(cluster)
@@ -112,6 +112,26 @@ async def test_jobs_wait_for_the_first_updated_pods_to_be_ready() -> None:
 
 
 @virtual
+@pytest.mark.behaviour("CS-10", "CS-139", "PM-161")
+@pytest.mark.parametrize(("text", "waits"), [("50%", True), ("nonsense", False)])
+async def test_a_percentage_that_only_the_annotation_can_say_is_waited_for(text: str, waits: bool) -> None:
+    """B-16: OpenKruise's 1.9 rounds it up; its newest line loses it."""
+    async with small_cluster(GATES) as cluster:
+        await serve_jobs(cluster)
+        annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": text}
+        await cluster.apply(replicas=5, updateStrategy=rolling(partition=3))
+        await cluster.patch({"metadata": {"annotations": annotations}})
+        await cluster.settled(readyReplicas=5)
+        await cluster.patch(CHANGE)
+        await cluster.settled(updatedReadyReplicas=2)
+        await cluster.clock.sleep(5)
+        assert (asked(cluster) == []) is waits
+        await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 2}}}})
+        await cluster.settled(updatedReadyReplicas=3)
+        await cluster.until(lambda: jobs(cluster), "a job")
+
+
+@virtual
 @pytest.mark.behaviour("CS-138")
 async def test_a_cluster_without_such_jobs_is_told_once_and_rolls_out_all_the_same() -> None:
     async with small_cluster(GATES) as cluster:
@@ -130,7 +150,7 @@ async def test_a_cluster_without_such_jobs_is_told_once_and_rolls_out_all_the_sa
 
 
 @virtual
-@pytest.mark.behaviour("PM-168", "CS-140")
+@pytest.mark.behaviour("PM-168", "CS-140", "CS-167")
 async def test_a_job_that_is_refused_is_told_and_not_tried_again() -> None:
     async with small_cluster(GATES) as cluster:
         await serve_jobs(cluster)
@@ -141,7 +161,8 @@ async def test_a_job_that_is_refused_is_told_and_not_tried_again() -> None:
         await cluster.patch(CHANGE)
         await cluster.settled(updatedReadyReplicas=4)
         (message,) = await cluster.events("FailedCreateImagePullJob")
-        assert "for image: nginx:2, err: " in message
+        update = (await cluster.status())["updateRevision"]
+        assert message == f"failed to create ImagePullJob {update}-main: quota"
         assert (await labels_of_update_revision(cluster))[CREATED] == "true"
         assert len([line for line in asked(cluster) if line.startswith("POST")]) == 1
 

@@ -105,6 +105,29 @@ async def test_replaces_pods_that_cannot_be_updated_in_place() -> None:
 
 
 @virtual
+@pytest.mark.behaviour("CS-132", "CS-150")
+async def test_in_place_only_fails_in_openkruises_words_and_names_the_field_in_an_event() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(replicas=1, updateStrategy=rolling("InPlaceOnly"))
+        await cluster.settled(availableReplicas=1)
+        await cluster.patch({"spec": {"template": template(hostname="other")}})
+
+        async def told() -> Any:
+            return (await cluster.status()).get("conditions")
+
+        (condition,) = await cluster.until(told, "the condition")
+        (pod,) = await cluster.pods()
+        name = pod["metadata"]["name"]
+        assert condition["message"] == f"find Pod {name} update strategy is InPlaceOnly but can not update in-place"
+        await cluster.clock.sleep(60)
+        update = (await cluster.status())["updateRevision"]
+        assert await cluster.events("InPlaceUpdateNotPossible") == [
+            f"pods cannot be updated in-place for update(revision {update}): "
+            "add /spec/hostname: cannot be changed in a running Pod"
+        ]
+
+
+@virtual
 @pytest.mark.behaviour("CS-84", "CS-146", "CS-76", "CS-95")
 async def test_partition_and_going_back() -> None:
     """U-17, U-18."""
@@ -314,7 +337,13 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> No
         status_writes = [line for line in cluster.sent.requests if line.endswith("clonesets/web/status")]
         assert len(status_writes) < 5
         failures = await cluster.events("FailedCreate")
-        assert any(message.startswith('failed to create pod: exceeded quota, pod: {"') for message in failures)
+        prefix = 'failed to create pod: exceeded quota, pod: {"metadata":{"name":"web-'
+        assert any(message.startswith(prefix) for message in failures)
+        shown = next(message for message in failures if message.startswith(prefix)).removeprefix(prefix)
+        assert shown[5:].startswith(
+            '","generateName":"web-","namespace":"default","creationTimestamp":null,"labels":{"app":"web",'
+            '"apps.kruise.io/cloneset-instance-id":'
+        )
         refuse = False
         status = await cluster.settled(availableReplicas=3)
         assert not status.get("conditions")
@@ -504,7 +533,7 @@ async def test_a_pod_that_no_node_takes_shows_its_first_conditions_and_serves_on
                 {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}
                 for pod in await cluster.pods()
             ]
-            return shown == [{"PodScheduled": "False", "InPlaceUpdateReady": "True"}]
+            return shown == [{"PodScheduled": "False", "InPlaceUpdateReady": "True", "KruisePodReady": "True"}]
 
         await cluster.until(waits, "the condition is there")
         assert len(await in_state(cluster, "PreparingNormal")) == 1

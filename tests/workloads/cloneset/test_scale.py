@@ -157,3 +157,10 @@ def test_a_limit_of_zero_does_not_keep_what_should_go() -> None:
     released = pod(lifecycle="PreparingDelete", marked=True)
     plan = planned([*(pod() for _ in range(4)), released], 5, settings=settings)
     assert (plan.create, plan.limited_to, removed(plan)) == (0, 0, [released])
+
+
+@pytest.mark.behaviour("CS-105", "CS-135")
+def test_a_pod_that_is_just_arriving_says_only_then_that_it_waits_for_its_hook() -> None:
+    coming = {"available": False, "lifecycle": "PreparingNormal", "marked": True, "arriving": True}
+    hooked, free = pod(delete_hooked=True, **coming), pod(**coming)
+    assert planned([pod(), hooked, free], 3).remove == (Removal(free, prepare=False),)

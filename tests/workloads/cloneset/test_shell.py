@@ -10,16 +10,18 @@ from app.api.cloneset import CloneSet
 from app.kube.controller import Result
 from app.kube.errors import Forbidden
 from app.kube.expectations import ScaleAction
-from app.kube.objects import decode_controller_revision, decode_pod
+from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
 from app.pods.inplace import Blocked
+from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import revision_of, short_hash
 from app.workloads.cloneset.memory import Memory
+from app.workloads.cloneset.scaling import Instances
 from app.workloads.cloneset.settings import Gates
 from app.workloads.cloneset.view import view_of
 from tests.kube.fakes import virtual
-from tests.workloads.cloneset.shell import Shell
+from tests.workloads.cloneset.shell import DECODERS, Shell
 from tests.workloads.cloneset.test_takeover import recorded
 
 KEY = ObjectKey("moving", "hooked")
@@ -256,6 +258,25 @@ def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_plac
     assert not isinstance(memory.spec_between(at, target, [own, target], view), Blocked)
 
 
+@pytest.mark.behaviour("CS-135")
+@virtual
+async def test_a_pod_that_was_scheduled_meanwhile_is_left_to_who_takes_it_into_service() -> None:
+    shell, found = filled()
+    body = copy.deepcopy(found["Pod"][0])
+    body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "PreparingNormal"
+    body["metadata"]["annotations"].pop("apps.kruise.io/inplace-update-state", None)
+    body["status"] = {"phase": "Pending"}
+    node = body["spec"].pop("nodeName")
+    writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
+    waiting = pod_of(body)
+    await writer.set_state(uid, waiting, LifecycleState.PREPARING_DELETE, None)
+    [(_, _, patch)] = shell.server.requests
+    assert patch["metadata"]["resourceVersion"] == waiting.metadata.resource_version
+    arriving = pod_of({**body, "spec": {**body["spec"], "nodeName": node}})
+    await writer.set_state(uid, arriving, LifecycleState.PREPARING_DELETE, None)
+    assert len(shell.server.requests) == 1
+
+
 @pytest.mark.behaviour("PM-10", "CS-73", "CS-190")
 @pytest.mark.parametrize("recorded_still", [True, False])
 @virtual
@@ -297,3 +318,57 @@ async def test_the_current_revision_is_looked_up_before_pods_are_made_at_another
     await shell.reconcile("hooked", "moving")
     (made,) = [body for method, path, body in shell.server.requests if (method, path[-5:]) == ("POST", "/pods")]
     assert made["metadata"]["labels"]["controller-revision-hash"] == old["metadata"]["name"]
+
+
+@pytest.mark.behaviour("CS-160", "CS-120")
+@virtual
+async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_told() -> None:
+    shell = Shell()
+    found = recorded("01-created-v1beta1.json")
+    pod = next(one for one in found if one["kind"] == "Pod" and one["metadata"]["name"].startswith("web-"))
+    pod["status"]["phase"] = "Failed"
+    shell.show(*(one for one in found if one["kind"] in DECODERS))
+    shell.server.refuse = lambda request: "/persistentvolumeclaims/" in request.path
+    with pytest.raises(Forbidden):
+        await shell.reconcile("web", "moving")
+    (told,) = await shell.events("FailedUpdate")
+    assert (told["type"], told["message"]) == ("Warning", f"failed to update PVC data-{pod['metadata']['name']}: no")
+
+
+def claim_of(found: dict[str, Any], instance: str) -> Any:
+    """A claim of an instance of the CloneSet, as the cache holds it."""
+    metadata = {
+        "name": f"data-hooked-{instance}",
+        "namespace": "moving",
+        "uid": f"uid-{instance}",
+        "resourceVersion": "1",
+        "labels": {"apps.kruise.io/cloneset-instance-id": instance},
+        "ownerReferences": found["Pod"][0]["metadata"]["ownerReferences"],
+    }
+    return decode_persistent_volume_claim(orjson.dumps({"kind": "PersistentVolumeClaim", "metadata": metadata}))
+
+
+@pytest.mark.behaviour("CS-105", "CS-106")
+@pytest.mark.parametrize(("code", "reason", "deleted"), [(409, "Conflict", False), (404, "NotFound", True)])
+@virtual
+async def test_claims_stay_with_another_pod_that_has_the_name_by_now(code: int, reason: str, deleted: bool) -> None:
+    shell, found = filled()
+    owner = shell.caches.clonesets.list()[0]
+    shell.server.answer["/api/v1/namespaces/moving/pods/" + found["Pod"][0]["metadata"]["name"]] = (code, reason)
+    await shell.reconciler.writer.delete_pod(owner, pod_of(found["Pod"][0]), [claim_of(found, "gx7bz")])
+    assert (("DELETE", "/api/v1/namespaces/moving/persistentvolumeclaims/data-hooked-gx7bz") in shell.writes) is deleted
+
+
+@pytest.mark.behaviour("CS-120")
+@pytest.mark.parametrize("there", [True, False])
+@virtual
+async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: bool) -> None:
+    """The watch of Pods may be behind that of claims."""
+    shell, found = filled()
+    owner = shell.caches.clonesets.list()[0]
+    if there:
+        shell.server.stored["/api/v1/namespaces/moving/pods/hooked-gx7bz"] = found["Pod"][0]
+    claim = claim_of(found, "gx7bz")
+    kept = await shell.reconciler._scaler.clean_up_claims(owner, Instances([], [], [claim]))
+    assert kept == ((claim,) if there else ())
+    assert (shell.writes == []) is there

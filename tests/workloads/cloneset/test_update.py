@@ -123,7 +123,8 @@ def test_in_place_only_fails_on_the_first_that_cannot() -> None:
     pods = [pod(OLD), pod(OLD, name="web-b"), pod(OLD)]
     plan = planned(UpdatePolicy.IN_PLACE_ONLY, pods, obstacle=lambda p: "/spec/x" if p is pods[1] else None)
     assert plan.steps == (Step(StepKind.IN_PLACE, pods[0]),)
-    assert plan.failure == "find Pod web-b update strategy is InPlaceOnly but can not update in-place: /spec/x"
+    assert plan.failure == "find Pod web-b update strategy is InPlaceOnly but can not update in-place"
+    assert plan.obstacle == "/spec/x"
 
 
 @pytest.mark.behaviour("CS-123", "CS-133")
@@ -145,3 +146,11 @@ def test_on_delete_updates_nobody() -> None:
         obstacle=lambda _pod: None,
     )
     assert plan == UpdatePlan()
+
+
+@pytest.mark.behaviour("CS-130", "CS-135")
+def test_a_pod_that_is_just_arriving_is_updated_only_then() -> None:
+    coming = {"available": False, "lifecycle": "PreparingNormal"}
+    there, arriving = pod(OLD, **coming), pod(OLD, arriving=True, **coming)
+    plan = planned(UpdatePolicy.IN_PLACE_ONLY, [there, arriving], max_unavailable=2)
+    assert [step.pod for step in plan.steps] == [there]

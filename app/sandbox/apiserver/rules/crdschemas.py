@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -32,6 +33,13 @@ _STRUCTURAL: Final = ("additionalProperties", "default", "description", "nullabl
 
 def root_errors(schema: Json, path: Path) -> list[FieldError]:
     """Everything wrong with the schema of a version."""
+    # Worked out once: schemas are long, and nearly every write of a definition leaves them as they are.
+    return list(_root_errors(orjson.dumps(schema), path))
+
+
+@lru_cache(64)
+def _root_errors(raw: bytes, path: Path) -> tuple[FieldError, ...]:
+    schema: Json = orjson.loads(raw)
     found: list[FieldError] = []
     if not schema.get("type"):
         found.append(required(path.child("type"), "must not be empty at the root"))
@@ -41,7 +49,7 @@ def root_errors(schema: Json, path: Path) -> list[FieldError]:
     if set(metadata.get("properties") or ()) - {"name", "generateName"}:
         detail = "must not specify anything other than name and generateName, but metadata is implicitly specified"
         found.append(forbidden(path.child("properties").key("metadata"), detail))
-    return [*found, *_errors(schema, path, top=True)]
+    return (*found, *_errors(schema, path, top=True))
 
 
 def _errors(schema: Json, path: Path, *, top: bool = False) -> Iterator[FieldError]:

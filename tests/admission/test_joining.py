@@ -1,0 +1,49 @@
+"""Several declarations under one webhook name."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from app.admission.joining import joined_handlers, joined_webhooks
+from app.admission.registry import DuplicateRuleError, build_registry
+from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule
+from app.manager.handlers import WEBHOOKS
+from tests.admission.test_registry import EVICTION, POD_CREATE, POD_DELETE, on, review, webhook
+
+
+@pytest.mark.behaviour("CS-173")
+def test_what_is_written_and_what_is_deleted_of_a_cloneset_is_judged_by_one_webhook() -> None:
+    (found,) = (one for one in WEBHOOKS if one.name == "vcloneset.kb.io")
+    (rule,) = found.rules
+    assert set(rule.operations) == {Operation.CREATE, Operation.UPDATE, Operation.DELETE}
+    assert set(rule.versions) == {"v1alpha1", "v1beta1"}
+    assert [condition.name for condition in found.match_conditions] == ["spec-changed", "deleted-with-label"]
+    assert len({one.name for one in WEBHOOKS}) == len(WEBHOOKS)
+
+
+def test_each_of_one_name_answers_for_its_own_rules() -> None:
+    one = dataclasses.replace(webhook("x", POD_CREATE), permissions=(PolicyRule(("get",), ("",), ("pods",)),))
+    two = dataclasses.replace(webhook("x", POD_DELETE, EVICTION), match_conditions=(MatchCondition("c", "true"),))
+    given = [Handler(one, lambda _: Allowed(("one",))), Handler(two, lambda _: Denied("two"))]
+    (found,) = joined_handlers(given)
+    assert found.webhook.rules == (
+        dataclasses.replace(POD_CREATE, operations=(Operation.CREATE, Operation.DELETE)),
+        EVICTION,
+    )
+    assert (found.webhook.permissions, found.webhook.match_conditions) == (one.permissions, two.match_conditions)
+    assert found.webhook.summary == "test; test"
+    route = build_registry([found], on).routes["/validate-pod"]
+    assert route.handler_for(review("pod-create")) is found
+    assert found.decide(review("pod-create")) == Allowed(("one",))
+    assert found.decide(review("pod-delete")) == found.decide(review("pod-eviction")) == Denied("two")
+    assert found.decide(review("pod-update")) == Allowed()
+    assert joined_handlers(given[:1]) == tuple(given[:1])
+
+
+@pytest.mark.parametrize("changed", [{"path": "/other"}, {"failure_policy": "Ignore"}, {"object_selector": {"a": {}}}])
+def test_what_cannot_be_one_entry_is_a_mistake(changed: dict) -> None:
+    two = dataclasses.replace(webhook("x", POD_DELETE), **changed)
+    with pytest.raises(DuplicateRuleError, match="two declarations of x cannot be one webhook"):
+        joined_webhooks([webhook("x", POD_CREATE), two])

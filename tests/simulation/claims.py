@@ -1,0 +1,185 @@
+"""Volume claims of CloneSets: who binds them and keeps them while Pods use them, and what must hold of them.
+
+No claim is lost: one goes by the controller's doing only together with its Pod, which the controller deleted, or when
+its Pod is no more and claims are not to be used again. What goes with its owner is the API server's doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import suppress
+from typing import Any
+
+from app.api import names
+from app.kube.client import Client
+from app.kube.errors import Conflict, NotFound
+from app.kube.resources import PERSISTENTVOLUMECLAIMS
+from tests.simulation import invariants, passes
+from tests.simulation.passes import Pass
+from tests.simulation.promises import Promises, Spec, is_active
+
+Json = dict[str, Any]
+
+
+class Volumes:
+    """What kube-controller-manager does about claims: they are bound, and those that are being deleted go once no Pod
+    uses them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        #: Claims that are there, by name.
+        self._claims: dict[str, Json] = {}
+        #: Names of Pods that use them, by claim.
+        self._users: dict[str, set[str]] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def saw_claim(self, before: Json | None, after: Json | None) -> None:
+        """A claim was written."""
+        if after is None:
+            if before is not None:
+                self._claims.pop(before["metadata"]["name"], None)
+            return
+        self._claims[after["metadata"]["name"]] = after
+        if before is None:
+            self._start(self._write(after["metadata"], {"status": {"phase": "Bound"}}, "status"))
+        self._look(after["metadata"]["name"])
+
+    def saw_pod(self, before: Json | None, after: Json | None) -> None:
+        """A Pod came or went."""
+        if before is not None and after is not None:
+            return
+        pod = after if after is not None else before
+        for name in claims_of(pod or {}):
+            users = self._users.setdefault(name, set())
+            if after is not None:
+                users.add(invariants.name(after))
+            else:
+                users.discard(invariants.name(pod or {}))
+                self._look(name)
+
+    def _look(self, name: str) -> None:
+        claim = self._claims.get(name)
+        if claim is None or self._users.get(name) or not claim["metadata"].get("deletionTimestamp"):
+            return
+        self._start(self._write(claim["metadata"], {"metadata": {"finalizers": None}}))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _write(self, metadata: Json, change: Json, subresource: str = "") -> None:
+        passes.leave()
+        await self._client.clock.sleep(0.05)
+        body = {**change, "metadata": {**change.get("metadata", {}), "uid": metadata["uid"]}}
+        with suppress(NotFound, Conflict):
+            name, namespace = metadata["name"], metadata["namespace"]
+            await self._client.patch(PERSISTENTVOLUMECLAIMS, name, body, namespace, subresource=subresource)
+
+
+class ClaimPromises:
+    """Checks each write of a claim, and the claims of each Pod that is created."""
+
+    def __init__(self, promises: Promises) -> None:
+        self._promises = promises
+        self._claims: dict[str, Json] = {}
+        #: Pods that the controller deleted (uid), by CloneSet and instance id, and which of its terms did it.
+        self._scaled_in: dict[tuple[str, str], tuple[str, object]] = {}
+
+    def claim_written(self, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+        """What a write of a claim breaks. ``known``: the pass that wrote."""
+        claim = after if after is not None else before
+        if claim is None:
+            return
+        name = claim["metadata"]["name"]
+        if after is None:
+            self._claims.pop(name, None)
+        else:
+            self._claims[name] = after
+        if known is None or before is None or _is_going(before) or (after is not None and not _is_going(after)):
+            return
+        spec = self._promises.known_to(known)
+        if spec is None:
+            return
+        uid, instance = known.uid, _instance(before)
+        living = [pod for pod in self._promises.pods_of(uid) if _instance(pod) == instance and is_active(pod)]
+        if living:
+            yield f"claim {name} is deleted while Pod {invariants.name(living[0])} lives"
+        elif spec.reuse and (uid, instance) not in self._scaled_in and not _chosen(instance, known):
+            yield f"claim {name} is deleted though its Pod is to come back: it was not scaled in"
+
+    def pod_written(self, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+        """What a write of a Pod breaks, as to its claims."""
+        pod = after if after is not None else before
+        if pod is None or not claims_of(pod) or known is None:
+            return
+        instance = _instance(pod)
+        if before is not None and not _is_going(before) and (after is None or _is_going(after)):
+            self._scaled_in[(known.uid, instance)] = (before["metadata"]["uid"], known.term)
+            return
+        if before is not None or after is None:
+            return
+        name = invariants.name(pod)
+        for claim_name in claims_of(pod):
+            claim = self._claims.get(claim_name)
+            if claim is None or _is_going(claim):
+                yield f"Pod {name} is created without its claim {claim_name}"
+        spec = self._promises.known_to(known)
+        if spec is not None and spec.reuse:
+            yield from self._passed_over(pod, known)
+        self._scaled_in.pop((known.uid, instance), None)
+
+    def _passed_over(self, pod: Json, known: Pass) -> Iterator[str]:
+        """CS-117: nobody gets new claims while there are free ones."""
+        if any(_instance_of(claim) == _instance(pod) for claim in known.claims):
+            return
+        taken = known.wanted.union(_instance_of(one) for one in known.pods)
+        for claim in known.claims:
+            live = self._claims.get(claim.metadata.name)
+            free = live is not None and not _is_going(live) and claim.metadata.deletion_timestamp is None
+            if free and _instance_of(claim) not in taken:
+                yield f"Pod {invariants.name(pod)} gets new claims though {claim.metadata.name} is free"
+                return
+
+    def at_rest(self, uid: str, spec: Spec) -> Iterator[str]:
+        """Every Pod has its claims; those of Pods that are gone are there only where they may be used again.
+
+        A controller that died between two requests may have left claims behind.
+        """
+        pods = {_instance(pod): pod for pod in self._promises.pods_of(uid)}
+        mine = [claim for claim in self._claims.values() if invariants.owner_of(claim) == uid]
+        for pod in pods.values():
+            for name in claims_of(pod):
+                if name not in self._claims or _is_going(self._claims[name]):
+                    yield f"Pod {invariants.name(pod)} at rest: its claim {name} is not there"
+        for claim in mine:
+            instance, name = _instance(claim), invariants.name(claim)
+            if instance in pods:
+                continue
+            _, term = self._scaled_in.get((uid, instance), ("", None))
+            if not spec.reuse or (term is not None and term is passes.term()):
+                yield f"claim {name} at rest: its Pod was scaled in, or claims are not used again"
+
+
+def _chosen(instance: str, known: Pass) -> bool:
+    """Whether the pass may have scaled in a Pod that somebody else deleted at the same time."""
+    return any(_instance_of(pod) == instance and pod.metadata.deletion_timestamp is None for pod in known.pods)
+
+
+def claims_of(pod: Json) -> list[str]:
+    """The names of the claims a Pod uses."""
+    volumes = (pod.get("spec") or {}).get("volumes") or ()
+    return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]
+
+
+def _is_going(obj: Json) -> bool:
+    return bool(obj["metadata"].get("deletionTimestamp"))
+
+
+def _instance(obj: Json) -> str:
+    return str((obj["metadata"].get("labels") or {}).get(names.CLONESET_INSTANCE_ID, ""))
+
+
+def _instance_of(obj: Any) -> str:
+    return str(obj.metadata.labels.get(names.CLONESET_INSTANCE_ID, ""))

@@ -1,0 +1,314 @@
+"""What must hold of every write that a pass of the CloneSet controller does to a Pod, given what the pass knew.
+
+The pass may be behind: a watch stands still, a request takes a minute. So a write is held against the spec that the
+pass knew when it began, and Pods that others took meanwhile are not counted against it. What the controller did itself,
+in this pass or before, is never excused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from app.api import names
+from app.kube.virtualtime import EPOCH
+from tests.simulation import invariants
+from tests.simulation.lifecycle import DELETE_HOOK, UPDATE_HOOK, is_held
+from tests.simulation.passes import Pass
+
+Json = dict[str, Any]
+
+HASH_LABEL = names.CONTROLLER_REVISION_HASH
+#: Seconds that a CloneSet may have too few Pods without a reason, with nothing going wrong.
+SHORT_SECONDS = 15.0
+#: How long the caches of a controller may be behind at most.
+LOST_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One state of a CloneSet's spec, as far as it is judged."""
+
+    replicas: int
+    partition: int
+    max_unavailable: int
+    max_surge: int
+    scale_max_unavailable: int
+    min_ready: float
+    policy: str
+    image: str
+    claims: tuple[str, ...]
+    reuse: bool
+
+    @classmethod
+    def of(cls, obj: Json) -> Spec:
+        """Of the object as it is stored."""
+        spec = obj["spec"]
+        rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+        scale = spec.get("scaleStrategy") or {}
+        return cls(
+            spec.get("replicas", 1),
+            rolling.get("partition") or 0,
+            _number(rolling.get("maxUnavailable"), 1),
+            0 if rolling.get("paused") else _number(rolling.get("maxSurge"), 0),
+            _number(scale.get("maxUnavailable"), 2**31),
+            _number(spec.get("minReadySeconds"), 0),
+            rolling.get("podUpdatePolicy", "ReCreate"),
+            spec["template"]["spec"]["containers"][0]["image"],
+            tuple(one["metadata"]["name"] for one in spec.get("volumeClaimTemplates") or ()),
+            bool(scale.get("enablePVCReuse")),
+        )
+
+    @property
+    def least(self) -> int:
+        """Pods that must stay available."""
+        return self.replicas - self.max_unavailable
+
+    @property
+    def most(self) -> int:
+        """Pods that may be active."""
+        return self.replicas + self.max_surge
+
+    @property
+    def most_new(self) -> int:
+        """Pods that may be at the newest revision while there are old ones."""
+        return max(0, self.replicas - self.partition) + self.max_surge
+
+
+def _number(value: object, default: int) -> int:
+    return value if isinstance(value, int) else default
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """A Pod that somebody else made inactive or unavailable. ``version``: of that write; ``before``: the Pod then."""
+
+    version: int
+    at: float
+    before: Json
+    after: Json | None
+
+
+class Promises:
+    """Remembers what users asked for and what became of the Pods, and checks each write of a Pod against it."""
+
+    def __init__(self) -> None:
+        #: By CloneSet (uid): its specs by generation, the newest last.
+        self._specs: dict[str, dict[int, Spec]] = {}
+        self._pods: dict[str, dict[str, Json]] = {}
+        self._lost: dict[str, list[_Loss]] = {}
+        #: Since when there have been too few Pods, with no reason for it.
+        self._short: dict[str, float] = {}
+
+    # ---- what is known
+
+    def asked(self, obj: Json) -> None:
+        """A CloneSet was created or changed."""
+        self._specs.setdefault(obj["metadata"]["uid"], {}).setdefault(obj["metadata"]["generation"], Spec.of(obj))
+
+    def gone(self, obj: Json) -> None:
+        """A CloneSet is no more."""
+        self._specs.pop(obj["metadata"]["uid"], None)
+
+    def known_to(self, known: Pass) -> Spec | None:
+        """The spec that a pass goes by; None: the CloneSet is gone."""
+        return self._specs.get(known.uid, {}).get(known.generation)
+
+    def pods_of(self, uid: str) -> list[Json]:
+        """All Pods of a CloneSet as they are now."""
+        return [*self._pods.get(uid, {}).values()]
+
+    # ---- a write of a Pod
+
+    def broken_by(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+        """What a write breaks. ``known``: the pass that wrote, None: somebody else."""
+        pod = after if after is not None else before
+        uid = invariants.owner_of(pod) if pod is not None else ""
+        if pod is None or uid not in self._specs:
+            return
+        pods = self._pods.setdefault(uid, {})
+        if after is None:
+            pods.pop(pod["metadata"]["uid"], None)
+        else:
+            pods[after["metadata"]["uid"]] = after
+        if before is not None and after is not None:
+            yield from ready_too_early(before, after)
+        spec = self.known_to(known) if known is not None else None
+        if known is None or spec is None or known.uid != uid:
+            if before is not None and is_available(before, at, 0.0) > (
+                after is not None and is_available(after, at, 0.0)
+            ):
+                self._lose(uid, at, before, after)
+            return
+        name = invariants.name(pod)
+        for sentence in self._judged(at, before, after, known, spec):
+            yield f"Pod {name} {sentence}"
+
+    def _lose(self, uid: str, at: float, before: Json, after: Json | None) -> None:
+        version = int(after["metadata"]["resourceVersion"]) if after is not None else _version(before) + 1
+        recent = [loss for loss in self._lost.get(uid, ()) if at - loss.at < LOST_SECONDS]
+        self._lost[uid] = [*recent, _Loss(version, at, before, after)]
+
+    def _judged(self, at: float, before: Json | None, after: Json | None, known: Pass, spec: Spec) -> Iterator[str]:
+        active = [one for one in self._pods[known.uid].values() if is_active(one)]
+        if before is not None and after is not None:
+            yield from held_back(before, after)
+            yield from updated_again(before, after)
+            yield from _replaced(before, after, spec)
+        if before is not None:
+            yield from self._taken(at, before, after, known, spec, active)
+        if after is not None:
+            yield from self._added(before, after, known, spec, active)
+
+    def _taken(
+        self, at: float, before: Json, after: Json | None, known: Pass, spec: Spec, active: list[Json]
+    ) -> Iterator[str]:
+        """maxUnavailable is kept, and nobody is taken away who is needed."""
+        seen = (at, spec.min_ready)
+        if is_available(before, *seen) and (after is None or not is_available(after, *seen)):
+            saw = known.pod(before["metadata"]["uid"])
+            available = sum(is_available(one, *seen) for one in active)
+            serves = saw is not None and is_available(saw, *seen)  # else it was free to go
+            if serves and available < spec.least and available + self._unknown(known, spec.min_ready) < spec.least:
+                yield f"was taken: {available} are available, {spec.least} have to be"
+        taken = is_active(before) and (after is None or not is_active(after)) and not is_marked(before)
+        if taken and len(active) + (0 if len(active) >= spec.replicas else self._unknown(known, None)) < spec.replicas:
+            yield f"was deleted for nothing: {len(active)} are active, asked for are {spec.replicas}"
+
+    def _unknown(self, known: Pass, min_ready: float | None) -> int:
+        """Pods that others took, and which the pass saw as they were before: available, or (None) active."""
+        count = 0
+        for loss in self._lost.get(known.uid, ()):
+            if 0 < known.version_of(loss.before["metadata"]["uid"]) < loss.version:
+                states = [
+                    is_active(one) if min_ready is None else is_available(one, loss.at, min_ready)
+                    for one in (loss.before, loss.after)
+                    if one is not None
+                ]
+                count += states[0] and not (len(states) == 2 and states[1])
+        return count
+
+    def _added(self, before: Json | None, after: Json, known: Pass, spec: Spec, active: list[Json]) -> Iterator[str]:
+        """No more than the surge allows, and no more new ones than the partition."""
+        if is_active(after) and (before is None or not is_active(before)) and len(active) > spec.most:
+            yield f"is one too many: {len(active)} are active, {spec.most} may be"
+        revision = hash_of(after)
+        if before is not None and hash_of(before) == revision:
+            return
+        old = sum(hash_of(one) != revision for one in active)
+        if spec.partition == 0:
+            return
+        count = len(active) - old
+        if old and main_image(after) == spec.image and count > spec.most_new:
+            yield f"came past the partition: {count} have {revision}, {spec.most_new} may"
+
+    # ---- too few Pods
+
+    def short_of(self, at: float, uid: str, *, excused: bool) -> Iterator[str]:
+        """With nothing going wrong a CloneSet does not stay below its replicas. ``excused``: a reason is named, or
+        something goes wrong."""
+        specs = self._specs.get(uid)
+        pods = self._pods.get(uid, {}).values()
+        if not specs:
+            return
+        spec = specs[max(specs)]
+        active = sum(map(is_active, pods))
+        waits = any(pod["metadata"].get("deletionTimestamp") or _state(pod) == "PreparingDelete" for pod in pods)
+        limited = sum(not is_available(pod, at, spec.min_ready) for pod in pods) >= spec.scale_max_unavailable
+        if active >= spec.replicas or excused or waits or limited:
+            self._short.pop(uid, None)
+        elif at - self._short.setdefault(uid, at) > SHORT_SECONDS:
+            since = self._short.pop(uid)
+            yield f"{active} Pods are active for {at - since:.0f} s, asked for are {spec.replicas}: nothing says why"
+
+
+def _version(obj: Json) -> int:
+    return int(obj["metadata"]["resourceVersion"])
+
+
+def is_active(pod: Json) -> bool:
+    """Neither going nor finished, nor about to be deleted."""
+    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return not finished and not pod["metadata"].get("deletionTimestamp") and _state(pod) != "PreparingDelete"
+
+
+def is_available(pod: Json, at: float, min_ready: float) -> bool:
+    """Active, in service as its lifecycle has it (CS-87), and Ready for long enough. ``at``: virtual seconds."""
+    if (
+        not is_active(pod)
+        or _state(pod) != "Normal"
+        or invariants.condition(pod, names.IN_PLACE_UPDATE_READY) == "False"
+    ):
+        return False
+    for one in (pod.get("status") or {}).get("conditions") or ():
+        if one.get("type") == "Ready":
+            if one.get("status") != "True":
+                return False
+            since = (datetime.fromisoformat(one["lastTransitionTime"]) - EPOCH).total_seconds() if min_ready else 0.0
+            return since + min_ready <= at
+    return False
+
+
+def is_marked(pod: Json) -> bool:
+    """Whether its replacement was asked for."""
+    return names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {})
+
+
+def held_back(before: Json, after: Json) -> Iterator[str]:
+    """No Pod is deleted or changed while its hook holds it."""
+    deleted = bool(after["metadata"].get("deletionTimestamp")) and not before["metadata"].get("deletionTimestamp")
+    if deleted and is_held(before, DELETE_HOOK):
+        yield "was deleted before its hook was released"
+    if main_image(before) != main_image(after) and is_held(before, UPDATE_HOOK):
+        yield "was updated before its hook was released"
+
+
+def updated_again(before: Json, after: Json) -> Iterator[str]:
+    """No update begins anew while one to the same revision is under way."""
+    old, new = _update(before), _update(after)
+    if old is None or new is None or old.get("updateTimestamp") == new.get("updateTimestamp"):
+        return
+    if old.get("revision") == new.get("revision") and hash_of(before) == hash_of(after):
+        yield f"is updated twice at once to {new.get('revision')}"
+
+
+def ready_too_early(before: Json, after: Json) -> Iterator[str]:
+    """A Pod that is updated in place is not in service before its container runs the new image."""
+    gates = [invariants.condition(pod, names.IN_PLACE_UPDATE_READY) for pod in (before, after)]
+    if gates[0] == "True" or gates[1] != "True" or _update(after) is None:
+        return
+    name = invariants.name(after)
+    if names.IN_PLACE_UPDATE_GRACE in (after["metadata"].get("annotations") or {}):
+        yield f"Pod {name} is in service again though its update waits for its grace period"
+    runs = invariants.statuses(after).get("main", {}).get("image")
+    if runs is not None and not str(runs).endswith(main_image(after)):
+        yield f"Pod {name} is in service again though it runs {runs}, not {main_image(after)}"
+
+
+def _replaced(before: Json, after: Json, spec: Spec) -> Iterator[str]:
+    """Where only images change, a Pod that can be updated in place is not replaced."""
+    if is_marked(after) and not is_marked(before) and spec.policy != "ReCreate":
+        yield "is replaced though it can be updated in place"
+
+
+def _update(pod: Json) -> Json | None:
+    text = (pod["metadata"].get("annotations") or {}).get(names.IN_PLACE_UPDATE_STATE)
+    return orjson.loads(text) if text else None
+
+
+def hash_of(pod: Json) -> str:
+    """The revision it bears."""
+    return str((pod["metadata"].get("labels") or {}).get(HASH_LABEL, ""))
+
+
+def main_image(pod: Json) -> str:
+    """The image its container shall run."""
+    return next(str(one["image"]) for one in pod["spec"]["containers"] if one["name"] == "main")
+
+
+def _state(pod: Json) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(names.LIFECYCLE_STATE, "Normal"))
