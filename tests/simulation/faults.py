@@ -31,7 +31,7 @@ class Weather:
     #: No answer: the request never arrived, or it did and its answer was lost.
     lost_request: float = 0.0
     lost_answer: float = 0.0
-    #: An answer after seconds instead of milliseconds.
+    #: Seconds instead of milliseconds, to the server or back.
     slow: float = 0.0
     #: Watches, per portion of events: the connection ends, nothing comes for minutes, a portion comes twice.
     watch_ends: float = 0.0
@@ -45,6 +45,12 @@ class Weather:
     def without(self, *names: str) -> Weather:
         """The same with these faults left out."""
         return replace(self, **dict.fromkeys(names, 0.0))
+
+    @property
+    def text(self) -> str:
+        """What goes wrong, and how often."""
+        rates = {field.name: getattr(self, field.name) for field in fields(self)}
+        return ", ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate) or "nothing else wrong"
 
 
 #: How often what goes wrong that is frequent for a while.
@@ -129,8 +135,10 @@ class FaultyTransport:
         info = RequestInfo(request.method, request.target)
         await self._alive(weather, f"before {request.method} {request.path}", info)
         await self._clock.sleep(rng.expovariate(500.0))
-        if rng.random() < weather.slow:
-            await self._clock.sleep(rng.uniform(0.2, 8.0))
+        late = rng.uniform(0.2, 8.0) if rng.random() < weather.slow else 0.0
+        if late and rng.random() < 0.5:
+            await self._clock.sleep(late)
+            late = 0.0
         if rng.random() < weather.lost_request:
             await self._clock.sleep(rng.choice((0.0, 0.0, 10.0, TIMEOUT_SECONDS)))
             raise TransportError(info, "simulated: connection reset by peer")
@@ -140,6 +148,8 @@ class FaultyTransport:
         self._check(info)
         response = await self._inner.request(request)
         await self._alive(weather, f"after {request.method} {request.path}", info)
+        if late:
+            await self._clock.sleep(late)
         if rng.random() < 0.3:  # most answers are there at once; a timer for each would be a tenth of all the work
             await self._clock.sleep(rng.expovariate(200.0))
         if request.method in _WRITES and rng.random() < weather.lost_answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from app.kube.resources import Resource
@@ -19,6 +20,8 @@ class History:
         self.count = 0
         self.last: deque[str] = deque(maxlen=60)
         self.broken: list[str] = []
+        #: Called when an invariant does not hold.
+        self.told: Callable[[], object] = lambda: None
 
     def note(self, at: float, verb: str, resource: Resource, obj: Json, detail: str = "") -> None:
         """One write."""
@@ -37,6 +40,7 @@ class History:
         line = f"{at:10.3f} BROKEN: {what}"
         self.broken.append(line)
         self.say(line)
+        self.told()
 
     @property
     def digest(self) -> str:

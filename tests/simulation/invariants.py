@@ -6,7 +6,7 @@ Each takes plain JSON as the API server holds it, and yields a sentence per brea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -69,6 +69,36 @@ def status_goes_forward(before: Json, after: Json) -> Iterator[str]:
         yield f"SidecarSet {name(after)}: observedGeneration went from {old} back to {new}"
     if new > after["metadata"].get("generation", 0):
         yield f"SidecarSet {name(after)}: observedGeneration {new} is ahead of the generation"
+
+
+def names_its_own(before: Json, after: Json, revisions: Sequence[Json]) -> Iterator[str]:
+    """The revision that a SidecarSet's status names is one of this very set."""
+    named = (after.get("status") or {}).get("latestRevision")
+    if not named or named == (before.get("status") or {}).get("latestRevision"):
+        return
+    if not any(name(one) == named and owner_of(one) == after["metadata"]["uid"] for one in revisions):
+        yield f"SidecarSet {name(after)}: status.latestRevision is {named}, which is no revision of it"
+
+
+class Lag:
+    """Notices what stays untrue although nothing concerns it any more."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        #: What is untrue → since when.
+        self._since: dict[str, float] = {}
+
+    def longer(self, at: float, untrue: Iterable[str]) -> Iterator[str]:
+        """What is untrue for longer than it may be; each once. A sentence says what would be true."""
+        self._since = {sentence: self._since.get(sentence, at) for sentence in untrue}
+        for sentence, since in self._since.items():
+            if at - since > self._seconds:
+                self._since[sentence] = float("inf")
+                yield f"for {at - since:.0f} s with nothing going wrong: {sentence}"
+
+    def excuse(self) -> None:
+        """Something goes wrong, or did just now: time begins anew."""
+        self._since.clear()
 
 
 def no_twin(revision: Json, others: Sequence[Json]) -> Iterator[str]:

@@ -19,6 +19,12 @@ def _key(_number: int) -> rsa.RSAPrivateKey:
     return _generate(public_exponent=65537, key_size=2048)
 
 
+def make_all() -> None:
+    """Make them now."""
+    for number in range(POOL):
+        _key(number)
+
+
 @contextmanager
 def keys_by_seed(seed: int) -> Iterator[None]:
     """Inside, whoever makes an RSA key gets one of the pool."""

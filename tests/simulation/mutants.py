@@ -1,84 +1,153 @@
 """Mutants: small ways to break the code, each of which a seed must find: ``python -m tests.simulation.mutants``.
 
-Each ``mutants/*.patch`` is applied to a copy of the code, and seeds run on the copy until one breaks. A patch begins
-with a sentence that says what goes wrong with it, and may name the seed to begin with (``Seeds: 38``). A mutant that
-survives, or a patch that does not apply, makes the exit code 1.
+Each ``mutants/*.patch`` is applied to a copy of the code, and seeds run on the copy until one breaks: first the one
+that the patch names (``Seeds: 38``), then 1, 2, 3 and so on. A patch begins with a sentence that says what goes wrong.
+A mutant that survives, a patch that does not apply and a simulation that fails by itself make the exit code 1.
+``--note`` writes the seeds into the patches and the table into docs/simulation.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
+import multiprocessing
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+import traceback
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PATCHES = Path(__file__).resolve().parent / "mutants"
-_FIRST = re.compile(r"^Seeds: (\d+)$", re.MULTILINE)
+PAGE = ROOT / "docs/simulation.md"
+#: Seconds of processor time for one mutant: who takes longer hangs.
+LIMIT_SECONDS = 240.0
+_FIRST = re.compile(r"^Seeds: (\d+)\n", re.MULTILINE)
+_TABLE = re.compile(r"(?<=<!-- mutants -->\n).*?(?=<!-- end of mutants -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What became of a mutant. ``seed`` is the one that found it, None: none did."""
+    """What became of a mutant. ``seed`` is the one that found it, None: none did. ``why`` is what broke."""
 
     name: str
     seed: int | None
-    took: int
+    tried: int
+    seconds: float
     why: str
 
     def __str__(self) -> str:
-        text = f"found by seed {self.seed}, the {self.took}. tried" if self.seed is not None else "SURVIVED"
-        return f"{self.name}: {text}: {self.why}"
+        text = f"seed {self.seed}" if self.seed is not None else "SURVIVED"
+        return f"{self.name:<52} {text:<9} {self.tried:>3} tried {self.seconds:5.1f} s  {self.why[:150]}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
+    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
+        command = [
+            sys.executable,
+            "-m",
+            "tests.simulation.mutants",
+            *(sys.argv[1:] if arguments is None else arguments),
+        ]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="mutants (default: all)")
-    parser.add_argument("--seeds", type=int, default=20, help="seeds to find one with (default: 20)")
+    parser.add_argument("names", nargs="*", help="mutants, also those not found yet (default: all but those)")
+    parser.add_argument("--seeds", type=int, default=30, help="try 1 to this besides the one named (default: 30)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time (default: one per CPU)")
-    parser.add_argument("--first", type=int, help="the seed to begin with, whatever a patch says")
+    parser.add_argument("--afresh", action="store_true", help="from seed 1 on, whatever a patch names")
+    parser.add_argument("--note", action="store_true", help="write down the seeds that find them")
     options = parser.parse_args(arguments)
-    patches = [path for path in sorted(PATCHES.glob("*.patch")) if not options.names or path.stem in options.names]
-    survivors = []
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for found in pool.map(lambda path: judged(path, options.seeds, options.first), patches):
-            print(found, flush=True)
-            if found.seed is None:
-                survivors.append(found.name)
-    print(f"{len(patches)} mutants, {len(survivors)} survived{': ' if survivors else ''}{', '.join(survivors)}")
+    patches = [path for path in sorted(PATCHES.rglob("*.patch")) if _wanted(path, options.names)]
+    if unknown := set(options.names) - {path.stem for path in patches}:
+        print(f"no mutant is called {', '.join(sorted(unknown))}", file=sys.stderr)
+        return 2
+    _prepare()
+    judge = partial(judged, seeds=options.seeds, afresh=options.afresh)
+    results = []
+    with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=1) as pool:
+        for found in pool.imap_unordered(judge, map(str, patches)):
+            results.append(Found(*found))
+            print(results[-1], flush=True)
+    if options.note:
+        _note(results, patches)
+    survivors = sorted(found.name for found in results if found.seed is None)
+    seconds = sum(found.seconds for found in results)
+    print(
+        f"{len(results)} mutants, {seconds:.0f} s of processor time, {len(survivors)} survived", *survivors, sep="\n  "
+    )
     return 1 if survivors or not patches else 0
 
 
-def judged(patch: Path, seeds: int, first: int | None = None) -> Found:
-    """Whether a seed breaks with the patch applied."""
-    if first is None:
-        named = _FIRST.search(patch.read_text())
-        first = int(named[1]) if named else 1
+def _wanted(path: Path, names: Sequence[str]) -> bool:
+    return path.stem in names if names else path.parent == PATCHES
+
+
+def _prepare() -> None:
+    """Load what the code is made with, and make keys, once for all; but forget the code itself."""
+    importlib.import_module("tests.simulation.__main__")
+    keys = importlib.import_module("tests.simulation.keys")
+    keys.make_all()
+    for name in [*sys.modules]:
+        if name.partition(".")[0] in ("app", "tests") and name != keys.__name__:
+            del sys.modules[name]
+
+
+def judged(patch: str, seeds: int, afresh: bool) -> tuple[str, int | None, int, float, str]:
+    """Whether a seed breaks with the patch applied: the fields of Found. In a process of its own, whose code it is."""
+    path, began = Path(patch), time.process_time()
+    named = None if afresh else _FIRST.search(path.read_text())
+    first = [int(named[1])] if named else []
+    candidates = [*first, *(seed for seed in range(1, seeds + 1) if seed not in first)]
+    signal.signal(signal.SIGVTALRM, _hangs)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_SECONDS)
+    tried: list[int] = []
+    seed, why = None, f"{len(candidates)} seeds hold"
     with tempfile.TemporaryDirectory() as name:
-        copy = Path(name)
-        copied(copy)
-        applying = ["patch", "-p1", "--batch", "--fuzz=0", "-i", str(patch)]
-        applied = subprocess.run(applying, cwd=copy, capture_output=True, text=True, check=False)
-        if applied.returncode:
-            return Found(patch.stem, None, 0, f"the patch does not apply: {applied.stdout.strip()}")
-        command = [sys.executable, "-m", "tests.simulation", "--again", "--no-shrink", "--jobs", "1"]
-        command += ["--seeds", f"{first}-{first + seeds - 1}"]
-        environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONHASHSEED": "0"}
-        run = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
-    if run.returncode == 0:
-        return Found(patch.stem, None, seeds, f"seeds {first} to {first + seeds - 1} hold")
-    broken = re.search(r"^seed (\d+) \(the (\d+)\. of this run\) breaks:\n +(.*)$", run.stdout, re.MULTILINE)
-    if broken is None or " BROKEN: " not in broken[3]:
-        return Found(patch.stem, None, 0, f"the simulation failed: {(run.stdout + run.stderr)[-800:]}")
-    return Found(patch.stem, int(broken[1]), int(broken[2]), broken[3].partition(" BROKEN: ")[2][:160])
+        try:
+            _become(Path(name), path)
+            for candidate in candidates:
+                tried.append(candidate)
+                if broken := _broken(candidate):
+                    seed, why = candidate, broken
+                    break
+        except Exception as error:  # noqa: BLE001 - whatever it is: nothing was found, and the others go on
+            why = f"{error}\n{''.join(traceback.format_exception(error))[-2000:]}"
+    return path.stem, seed, len(tried), time.process_time() - began, why
+
+
+def _become(copy: Path, patch: Path) -> None:
+    """From now on this process has the patched code."""
+    copied(copy)
+    applying = ["patch", "-p1", "--batch", "--fuzz=0", "-i", str(patch)]
+    applied = subprocess.run(applying, cwd=copy, capture_output=True, text=True, check=False)
+    if applied.returncode:
+        raise RuntimeError(f"the patch does not apply: {applied.stdout.strip()}")
+    sys.path.insert(0, str(copy))
+    os.chdir(copy)
+
+
+def _broken(seed: int) -> str:
+    """What a seed finds; empty: nothing. Raises what goes wrong with the simulation itself."""
+    world: Any = importlib.import_module("tests.simulation.world")
+    runs: Any = importlib.import_module("tests.simulation.runs")
+    if not str(world.__file__).startswith(os.getcwd()):
+        raise RuntimeError(f"{world.__file__} is not the code that was patched")
+    outcome = world.simulate(runs.Run(seed), to_first=True)
+    return next((line.partition(" BROKEN: ")[2] for line in outcome.broken), "")
+
+
+def _hangs(*_: object) -> None:
+    raise RuntimeError(f"hangs: {LIMIT_SECONDS:.0f} s of processor time are not enough")
 
 
 def copied(to: Path) -> None:
@@ -90,6 +159,26 @@ def copied(to: Path) -> None:
     for path in data:
         (to / path.relative_to(ROOT)).symlink_to(path)
     shutil.copy2(ROOT / "tests/__init__.py", to / "tests/__init__.py")
+
+
+def _note(results: Sequence[Found], patches: Sequence[Path]) -> None:
+    """Write the seeds into the patches, and the table into the page if all were judged."""
+    by_name = {found.name: found for found in results}
+    for path in patches:
+        seed = by_name[path.stem].seed
+        if seed is not None:
+            sentence, _, patch = _FIRST.sub("", path.read_text()).partition("--- ")
+            path.write_text(f"{sentence}Seeds: {seed}\n--- {patch}")
+    if {path.stem for path in PATCHES.glob("*.patch")} <= by_name.keys():
+        PAGE.write_text(_TABLE.sub(lambda _: "".join(_rows(results)), PAGE.read_text()))
+
+
+def _rows(results: Sequence[Found]) -> Iterator[str]:
+    yield "| Mutant | Found by seed | What broke |\n|---|---|---|\n"
+    for found in sorted(results, key=lambda one: one.name):
+        if found.seed is not None:
+            what = found.why.partition(";")[0].replace("|", "\\|")
+            yield f"| {found.name} | {found.seed} | {what} |\n"
 
 
 if __name__ == "__main__":

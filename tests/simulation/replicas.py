@@ -79,6 +79,19 @@ class _Process(Process):
         """Leave the collector alone."""
 
 
+class ServedCertificate(_HeardBoard[Certificate]):
+    """Where listeners take the certificate from: ``told`` whenever there is another."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        super().__init__(Certificate, 2**20)
+        self._told = told
+
+    def write(self, value: Certificate) -> None:
+        """From now on this one is served."""
+        super().write(value)
+        self._told()
+
+
 class SimulatedProcess:
     """One process of a replica, started again some time after it died."""
 
@@ -89,6 +102,11 @@ class SimulatedProcess:
         self._replica = replica
         self._transport: FaultyTransport | None = None
         self._life: asyncio.Task[None] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether it was started, and not killed since."""
+        return self._life is not None
 
     @property
     def identity(self) -> str:
@@ -108,9 +126,8 @@ class SimulatedProcess:
 
     def stop(self) -> None:
         """Ask it to end: what it does last still reaches the API server."""
-        if self._life is not None:
-            life, self._life = self._life, None
-            life.cancel()
+        if self.process is not None:
+            self.process.stop.set()
 
     async def run(self) -> None:
         """Live, die and live again, for ever."""
@@ -128,7 +145,7 @@ class SimulatedProcess:
 
     async def _live(self) -> None:
         replica = self._replica
-        self._transport = transport = replica.connect(lambda when: self.kill(when))
+        self._transport = transport = replica.connect(self.name, lambda when: self.kill(when))
         process = _Process(
             self.name,
             replica.shared,
@@ -159,15 +176,18 @@ class SimulatedProcess:
 
 
 class SimulatedReplica:
-    """Both processes of one replica. ``connect`` makes a connection through the weather."""
+    """Both processes of one replica. ``connect`` makes a process a connection through the weather, and is told how to
+    kill it; ``serves`` is told whenever another certificate is served."""
 
     def __init__(
         self,
         name: str,
         clock: Clock,
         rng: Random,
-        connect: Callable[[Callable[[str], None]], FaultyTransport],
+        connect: Callable[[str, Callable[[str], None]], FaultyTransport],
         flags: Sequence[str] = (),
+        *,
+        serves: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.clock = clock
@@ -175,7 +195,7 @@ class SimulatedReplica:
         self.connect = connect
         self.settings: Settings = read_settings(parse_flags([*FLAGS, *flags]), ENVIRONMENT)
         self.shared = Replica((WEBHOOK, RECONCILER))
-        self.shared.certificate = _HeardBoard(Certificate, 2**20)
+        self.shared.certificate = ServedCertificate(serves)
         self.webhook = SimulatedProcess(WEBHOOK, self)
         self.reconciler = SimulatedProcess(RECONCILER, self)
 
@@ -187,6 +207,11 @@ class SimulatedReplica:
                 tasks.create_task(self.reconciler.run())
         finally:
             self.shared.close()
+
+    @property
+    def leads(self) -> bool:
+        """Whether it holds the Lease, as far as it knows. The dead know nothing, whatever their last word was."""
+        return self.reconciler.alive and self.shared.state(RECONCILER).leading
 
     @property
     def answers(self) -> bool:

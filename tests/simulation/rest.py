@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from app.certs.issue import CertificateError, expiry, from_secret_data
@@ -51,7 +51,7 @@ class Rest:
 
     def leaders(self) -> int:
         """How many replicas lead."""
-        return sum(replica.shared.state("reconciler").leading for replica in self._replicas)
+        return sum(replica.leads for replica in self._replicas)
 
     def at_rest(self) -> list[str]:
         """What keeps the cluster from staying as it is."""
@@ -69,13 +69,17 @@ class Rest:
 
     def _objects_to_do(self) -> list[str]:
         pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
-        sentences = list(invariants.pods_are_ready(pods))
-        for one in self.stored(SIDECAR_SETS).values():
-            sentences += invariants.counts_are_true(one, pods)
-            sentences += invariants.latest_is_named(one, self._api.objects(CONTROLLERREVISIONS))
+        sentences = [*invariants.pods_are_ready(pods), *self.sets_to_do()]
         for one in self.stored(CLONE_SETS).values():
             sentences += clonesets.at_rest(one, pods)
         return sentences
+
+    def sets_to_do(self) -> Iterator[str]:
+        """What the status of a SidecarSet has wrong."""
+        pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
+        for one in self._api.objects(SIDECAR_SETS):
+            yield from invariants.counts_are_true(one, pods)
+            yield from invariants.latest_is_named(one, self._api.objects(CONTROLLERREVISIONS))
 
     def _certificates_to_do(self) -> list[str]:
         """Why the Secret cannot stay as it is."""

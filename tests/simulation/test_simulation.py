@@ -5,10 +5,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
-from tests.simulation import invariants
+from tests.simulation import invariants, mishaps
 from tests.simulation.__main__ import checked
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import script
@@ -86,3 +88,40 @@ def test_counts_that_are_not_true_are_noticed() -> None:
     assert list(invariants.counts_are_true(one, [])) == [
         "SidecarSet s at rest: status.matchedPods is 1, true is 0",
     ]
+
+
+def test_a_status_that_names_the_revision_of_a_namesake_is_noticed() -> None:
+    def with_revision(named: str | None) -> dict[str, Any]:
+        one = sidecar_set("s", "web", "shipper:1")
+        one["metadata"]["uid"] = "new"
+        return {**one, "status": {"latestRevision": named}}
+
+    revisions = [
+        {"metadata": {"name": f"s-{owner}", "uid": f"of-{owner}", "ownerReferences": [{"uid": owner}]}}
+        for owner in ("old", "new")
+    ]
+    assert not list(invariants.names_its_own(with_revision(None), with_revision("s-new"), revisions))
+    assert not list(invariants.names_its_own(with_revision("s-old"), with_revision("s-old"), revisions))
+    assert list(invariants.names_its_own(with_revision(None), with_revision("s-old"), revisions)) == [
+        "SidecarSet s: status.latestRevision is s-old, which is no revision of it",
+    ]
+
+
+def test_what_stays_untrue_is_told_once() -> None:
+    lag = invariants.Lag(30.0)
+    assert not [*lag.longer(0.0, ["a"]), *lag.longer(30.0, ["a", "b"])]
+    assert [*lag.longer(31.0, ["a", "b"])] == ["for 31 s with nothing going wrong: a"]
+    assert not [*lag.longer(50.0, ["a", "b"])]
+    lag.excuse()
+    assert not [*lag.longer(70.0, ["a", "b"])]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_mishap_is_the_same_for_a_seed_and_its_acts_come_in_order(seed: int) -> None:
+    there = mishaps.There(["set-1"], ["pod-1"], ["clone-1"])
+    one = mishaps.mishap(Random(seed), there, 0)
+    assert one == mishaps.mishap(Random(seed), there, 0)
+    moments = [act.at for act in one.acts]
+    assert moments == sorted(moments)
+    assert moments[-1] < one.seconds < one.patience
+    assert mishaps.mishap(Random(seed), mishaps.There([], [], []), 0).acts

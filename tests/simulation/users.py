@@ -90,6 +90,12 @@ class Users:
     async def _delete_set(self, name: str) -> None:
         await self.admin.delete(SIDECAR_SETS, name)
 
+    async def _replace_set(self, name: str, app: str, image: str) -> None:
+        """``kubectl replace --force``: another set of that name is there a moment later."""
+        with suppress(NotFound):
+            await self.admin.delete(SIDECAR_SETS, name)
+        await self.admin.create(SIDECAR_SETS, sidecar_set(name, app, image))
+
     async def _garble_status(self, name: str, image: str) -> None:
         del image
         await self.admin.patch(SIDECAR_SETS, name, {"status": {"matchedPods": 99}}, subresource="status")
@@ -192,6 +198,13 @@ class Users:
         chosen = self.replicas[replica]
         (chosen.webhook if process == chosen.webhook.name else chosen.reconciler).stop()
 
+    async def _stop_leader(self, gently: bool) -> None:
+        for replica in self.replicas:
+            if replica.leads and gently:
+                replica.reconciler.stop()
+            elif replica.leads:
+                replica.reconciler.kill("by the script")
+
     async def _cut_off(self, seconds: float, lost: int) -> None:
         """The managers lose the API server, too short for a Lease to end, and history goes on without them."""
         self.cut_off_until = self.clock.monotonic() + seconds
@@ -234,6 +247,7 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "create set": Users._create_set,
     "update set": Users._update_set,
     "delete set": Users._delete_set,
+    "replace set": Users._replace_set,
     "garble status": Users._garble_status,
     "create pod": Users._create_pod,
     "delete pod": Users._delete_pod,
@@ -251,6 +265,7 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "mark clones": Users._mark_clones,
     "kill": Users._kill,
     "stop": Users._stop,
+    "stop leader": Users._stop_leader,
     "cut off": Users._cut_off,
     "forget history": Users._forget_history,
     "end certificates": Users._end_certificates,

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -28,18 +28,36 @@ from app.kube.virtualtime import run as run_virtually
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import invariants, passes
+from tests.simulation import invariants, mishaps, passes
 from tests.simulation.claims import ClaimPromises, Volumes
-from tests.simulation.faults import CALM, CUT_OFF, DRIZZLE, SQUALL, CountingTransport, FaultyTransport, Weather, weather
+from tests.simulation.faults import (
+    CALM,
+    CUT_OFF,
+    DRIZZLE,
+    SQUALL,
+    TIMEOUT_SECONDS,
+    CountingTransport,
+    FaultyTransport,
+    Weather,
+    weather,
+)
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
 from tests.simulation.process import errors_logged, no_collector
 from tests.simulation.promises import Promises
-from tests.simulation.replicas import SimulatedReplica, parsed
+from tests.simulation.replicas import WEBHOOK, SimulatedReplica, parsed
 from tests.simulation.rest import Rest
 from tests.simulation.runs import Outcome, Run
-from tests.simulation.script import HASTE_SECONDS, NAMESPACE, PATIENCE, blind_script, calm_script, drizzle_script
+from tests.simulation.script import (
+    HASTE_SECONDS,
+    NAMESPACE,
+    PATIENCE,
+    Action,
+    blind_script,
+    calm_script,
+    drizzle_script,
+)
 from tests.simulation.trust import Trust
 from tests.simulation.users import (
     CLONE_SETS,
@@ -57,14 +75,16 @@ REST_SECONDS = 480.0
 #: And how long a change of the CA may take.
 ROTATION_SECONDS = 900.0
 QUIET_SECONDS = 130.0
+#: How long the status of a SidecarSet may be untrue with nothing going wrong: caches are filled, failures tried again.
+LAG_SECONDS = 30.0
 
 
-def simulate(run: Run, *, replicas: int | None = None) -> Outcome:
-    """Run it from beginning to end, in virtual time."""
+def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -> Outcome:
+    """Run it from beginning to end, in virtual time; or only up to the first thing that breaks."""
     with keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.watched():
         began = time.process_time()
         world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
-        seconds = run_virtually(world.run())
+        seconds = run_virtually(world.run(to_first=to_first))
     history = world.history
     broken, last = tuple(history.broken), tuple(history.last)
     cpu = time.process_time() - began
@@ -81,10 +101,15 @@ class World:
         self.clock = VirtualClock()
         self._errors = errors
         self._rng = Random(f"world {run.seed}")
-        self._weather = weather(Random(f"weather {run.seed}")).without(*run.without)
+        self._storm = weather(Random(f"weather {run.seed}")).without(*run.without)
         self._now: Weather = CALM
+        #: The process that has no trouble with the API server, of all replicas.
+        self._spared = ""
         self._script = run.script
         self._trust = Trust()
+        self._lag = invariants.Lag(LAG_SECONDS)
+        #: Until when something that went wrong may hold up the managers.
+        self._troubled_until = 0.0
         self._writes: Counter[str] = Counter()
         self._promises = Promises()
         self._claims = ClaimPromises(self._promises)
@@ -95,7 +120,7 @@ class World:
 
     # ---- the run
 
-    async def run(self) -> float:
+    async def run(self, *, to_first: bool = False) -> float:
         """From an empty cluster to rest. Returns the virtual seconds it took."""
         self.api = ApiServer(clock=self.clock, rng=Random(f"api {self._run.seed}"))
         self.admin = Client(self.api.transport(), self.clock)
@@ -117,24 +142,34 @@ class World:
         )
         background = [asyncio.create_task(nodes.run(), name="nodes")]
         background += [asyncio.create_task(replica.run(), name=replica.name) for replica in self.replicas]
+        story = asyncio.create_task(self._story(), name="story")
+        if to_first:
+            self.history.told = story.cancel
         try:
-            await self._until(self._rest.in_place, "the webhooks are registered")
-            await self._follow_script()
-            await self._come_to_rest()
-            await self._trouble()
-            await self._calm()
-            await self._quiet()
-        except TimeoutError as late:
-            self.history.breaks(self.clock.monotonic(), str(late))
+            await asyncio.wait({story})
         finally:
             ending = (*background, *self._busy, *self._hooks.tasks, *self._volumes.tasks)
             for task in ending:
                 task.cancel()
             await asyncio.gather(*ending, return_exceptions=True)
             self.api.close()
+        if not story.cancelled():
+            story.result()
         for error in self._errors:
             self.history.breaks(self.clock.monotonic(), error)
         return self.clock.monotonic()
+
+    async def _story(self) -> None:
+        try:
+            await self._until(self._rest.in_place, "the webhooks are registered")
+            await self._follow_script()
+            await self._come_to_rest()
+            await self._trouble()
+            await self._calm()
+            await self._mishaps()
+            await self._quiet()
+        except TimeoutError as late:
+            self.history.breaks(self.clock.monotonic(), str(late))
 
     async def _install(self) -> None:
         for kind in KINDS:
@@ -145,17 +180,21 @@ class World:
     def _replica(self, number: int) -> SimulatedReplica:
         name = f"replica-{number}"
 
-        def connect(kill: Callable[[str], None]) -> FaultyTransport:
+        def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
             rng = Random(self._rng.random())
             server = CountingTransport(self.api.transport(MANAGER), self._revision, self._wasted)
-            return FaultyTransport(server, self.clock, rng, self._weather_now, kill, self._frozen)
+            return FaultyTransport(server, self.clock, rng, lambda: self._weather_of(process), kill, self._frozen)
 
-        return SimulatedReplica(name, self.clock, Random(f"{name} {self._run.seed}"), connect)
+        return SimulatedReplica(
+            name, self.clock, Random(f"{name} {self._run.seed}"), connect, serves=lambda: self._check_trust()
+        )
 
-    def _weather_now(self) -> Weather:
+    def _weather_of(self, process: str) -> Weather:
         now = self.clock.monotonic()
         if now < self._users.cut_off_until:
             return CUT_OFF
+        if process == self._spared:
+            return CALM
         if self._now is CALM or not self._users.squalls:
             return self._now
         squalls = {fault: SQUALL for fault, until in self._users.squalls.items() if now < until}
@@ -172,17 +211,20 @@ class World:
             self.history.breaks(self.clock.monotonic(), f"{request.method} {request.path} changes nothing")
 
     async def _follow_script(self) -> None:
+        self._now = self._storm
+        await self._carry_out(self._script, self._run.seconds)
+
+    async def _carry_out(self, script: Sequence[Action], seconds: float) -> None:
         began = self.clock.monotonic()
-        self._now = self._weather
-        for action in self._script:
+        for action in script:
             await self.clock.sleep(began + action.at - self.clock.monotonic())
             task = asyncio.create_task(self._users.do(action))
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)
-        await self.clock.sleep(began + self._run.seconds - self.clock.monotonic())
+        await self.clock.sleep(began + seconds - self.clock.monotonic())
 
     async def _come_to_rest(self) -> None:
-        self._now = CALM
+        self._clears_up(TIMEOUT_SECONDS)
         await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
         await self._until(self._rest.in_place, "the webhooks are registered again")
         await self._until_done(self._rest.pods_to_do)
@@ -226,6 +268,31 @@ class World:
             await self.clock.sleep(2.0)
             self._calm_now = False
 
+    async def _mishaps(self) -> None:
+        """One thing at a time goes wrong for some seconds: soon after it all is well."""
+        rng = Random(f"mishaps {self._run.seed}")
+        for number in range(mishaps.NUMBER):
+            there = mishaps.There(
+                sorted(self._rest.stored(SIDECAR_SETS)),
+                sorted(found["metadata"]["name"] for found in self._rest.stored(PODS).values() if _is_bare(found)),
+                sorted(self._rest.stored(CLONE_SETS)),
+            )
+            one = mishaps.mishap(rng, there, number)
+            self._now = one.weather.without(*self._run.without)
+            self._spared = "" if one.admission_too else WEBHOOK
+            whom = f" for all but {self._spared}" if self._spared else ""
+            self.history.say(f"{self.clock.monotonic():10.3f} -- {one.seconds} s of {self._now.text}{whom}")
+            await self._carry_out(one.acts, one.seconds)
+            self._clears_up(one.hangs)
+            await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
+            await self._until_done(self._rest.to_settle, one.patience, every=1.0)
+        await self.clock.sleep(LAG_SECONDS)  # what nobody waits for may be done still
+
+    def _clears_up(self, hangs: float) -> None:
+        """Nothing goes wrong any more. ``hangs``: how long a request may wait in vain."""
+        self._now, self._spared = CALM, ""
+        self._troubled_until = max(self._troubled_until, self.clock.monotonic() + hangs)
+
     async def _quiet(self) -> None:
         before = Counter(self._writes)
         await self.clock.sleep(QUIET_SECONDS)
@@ -242,9 +309,18 @@ class World:
         seconds *= self._run.patience
         deadline = self.clock.monotonic() + seconds
         while left := to_do():
+            self._look_at_lag()
             if self.clock.monotonic() > deadline:
                 raise TimeoutError(f"not within {seconds:.0f} s: {'; '.join(left)}")
             await self.clock.sleep(every)
+
+    def _look_at_lag(self) -> None:
+        at = self.clock.monotonic()
+        if self._now != CALM or at < max(self._troubled_until, self._users.cut_off_until) or not self._rest.in_place():
+            self._lag.excuse()
+            return
+        for sentence in self._lag.longer(at, self._rest.sets_to_do()):
+            self.history.breaks(at, sentence)
 
     # ---- reviews
 
@@ -332,7 +408,11 @@ class World:
         if kind == "CloneSet":
             self._promises.asked(after)
         if kind == "SidecarSet" and before is not None:
-            return [*invariants.status_goes_forward(before, after)]
+            revisions = self.api.objects(CONTROLLERREVISIONS)
+            return [
+                *invariants.status_goes_forward(before, after),
+                *invariants.names_its_own(before, after, revisions),
+            ]
         if kind == "ControllerRevision" and before is None:
             return [*invariants.no_twin(after, list(self._rest.stored(CONTROLLERREVISIONS).values()))]
         return []

@@ -15,11 +15,12 @@ from app.api import names
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.kube.client import Client
 from app.kube.controller import Result
-from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.errors import KubeError
 from app.kube.expectations import is_at_least
-from app.kube.objects import ControllerRevision, Namespace, Pod, decode_metadata
+from app.kube.objects import ControllerRevision, Namespace, Pod
 from app.kube.resources import ObjectKey
 from app.kube.selectors import EVERYTHING, SelectorError
+from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
 from app.sidecars.sidecarset.record import Recorded, RevisionRecorder, by_recorded_set
 from app.sidecars.sidecarset.status import Counts, PodTally, SetView, injected_sets, pod_facts, set_view, status_patch
@@ -36,8 +37,6 @@ RECOUNT = 600.0
 """SS-88: every so many seconds all Pods of a set are judged anew, should an event ever have been missed."""
 BATCH = 200
 """Pods judged before others get their turn."""
-ATTEMPTS = 4
-CONFLICT_BACKOFF = 0.01
 
 _SIDECARSETS = SIDECAR_SET.resource()
 
@@ -73,8 +72,7 @@ class _State:
     next_pass: float | None = None
     recount_at: float = 0.0
     #: The status as we wrote it last, which the cache may not show yet.
-    status: Mapping[str, Any] = field(default_factory=dict)
-    status_version: str = ""
+    written: KnownStatus | None = None
 
 
 class SidecarSetReconciler:
@@ -150,7 +148,7 @@ class SidecarSetReconciler:
         state.last_pass = self._clock.monotonic()
         if state.next_pass is not None and state.next_pass <= state.last_pass + EARLY:
             state.next_pass = None
-        present = _present_status(owner, state)
+        present = _present_status(owner, state).status
         recorded = Recorded(present.get("latestRevision") or "", present.get("collisionCount") or 0)
         failure: KubeError | None = None
         try:
@@ -191,30 +189,14 @@ class SidecarSetReconciler:
 
     async def _write_status(self, owner: SidecarSet, state: _State, counts: Counts, recorded: Recorded) -> None:
         """SS-89: one merge patch with what differs; after a conflict again, on the status as it then is."""
+
+        def difference(present: Mapping[str, Any]) -> Mapping[str, Any]:
+            return status_patch(present, counts, owner.metadata.generation, recorded.latest, recorded.collision_count)
+
         present = _present_status(owner, state)
-        for attempt in range(ATTEMPTS):
-            patch = status_patch(present, counts, owner.metadata.generation, recorded.latest, recorded.collision_count)
-            if not patch:
-                return
-            # The uid is a precondition: never the status of another set of the same name.
-            body = {"metadata": {"uid": owner.metadata.uid}, "status": patch}
-            try:
-                written = await self._client.patch(
-                    _SIDECARSETS, owner.name, body, subresource="status", decode=decode_metadata
-                )
-            except NotFound:
-                return
-            except Conflict:
-                if attempt == ATTEMPTS - 1:
-                    raise
-                await self._clock.sleep(CONFLICT_BACKOFF * 5**attempt)
-                live = await self._client.get(_SIDECARSETS, owner.name)
-                if live["metadata"]["uid"] != owner.metadata.uid:
-                    return
-                present = live.get("status") or {}
-            else:
-                state.status, state.status_version = {**present, **patch}, written.metadata.resource_version
-                return
+        written = await write_status(self._client, _SIDECARSETS, owner.metadata, present, difference)
+        if written is not None:
+            state.written = written
 
 
 def _status_only(change: Change[SidecarSet]) -> bool:
@@ -222,11 +204,12 @@ def _status_only(change: Change[SidecarSet]) -> bool:
     return change.old is not None and change.new is not None and change.new.is_but_for_status(change.old)
 
 
-def _present_status(owner: SidecarSet, state: _State) -> Mapping[str, Any]:
+def _present_status(owner: SidecarSet, state: _State) -> KnownStatus:
     """The newest status known: that of the cache, or what we wrote if the cache is not there yet."""
-    if state.status_version and not is_at_least(owner.metadata.resource_version, state.status_version):
-        return state.status
-    return owner.status.to_dict() if owner.status is not None else {}
+    version, written = owner.metadata.resource_version, state.written
+    if written is not None and not is_at_least(version, written.version):
+        return written
+    return KnownStatus(owner.status.to_dict() if owner.status is not None else {}, version)
 
 
 def _view(owner: SidecarSet) -> SetView:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.kube.expectations import is_at_least
 from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
+from app.kube.statuses import KnownStatus
 from app.kube.store import Store
 from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, update_spec
 from app.pods.predicates import is_active
@@ -91,14 +92,14 @@ class Memory:
     #: The update revision, and what was done for it about images to be pulled ahead (CS-140).
     pulls: tuple[str, str] = ("", "")
     #: The status as we wrote it last, which the cache may not show yet.
-    status: Mapping[str, Any] = field(default_factory=dict)
-    status_version: str = ""
+    written: KnownStatus | None = None
 
-    def present_status(self, owner: CloneSet) -> Mapping[str, Any]:
+    def present_status(self, owner: CloneSet) -> KnownStatus:
         """The newest status known: that of the cache, or what we wrote if the cache is not there yet."""
-        if self.status_version and not is_at_least(owner.metadata.resource_version, self.status_version):
-            return self.status
-        return owner.status.to_dict() if owner.status is not None else {}
+        version, written = owner.metadata.resource_version, self.written
+        if written is not None and not is_at_least(version, written.version):
+            return written
+        return KnownStatus(owner.status.to_dict() if owner.status is not None else {}, version)
 
     def pods(self, caches: Caches, view: View) -> tuple[list[PodFacts], list[Pod], list[Pod]]:
         """CS-53, CS-55: the active Pods that match, the active ones that no longer do, and the inactive ones."""

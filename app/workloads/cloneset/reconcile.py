@@ -101,7 +101,7 @@ class CloneSetReconciler:
         found = change.object
         key = ObjectKey(found.metadata.namespace, found.name)
         memory = self._memories.get(key)
-        if memory is not None and _wrote_status(change, memory.status_version):
+        if memory is not None and memory.written is not None and _wrote_status(change, memory.written.version):
             return ()
         return (key,)
 
@@ -211,7 +211,7 @@ class CloneSetReconciler:
             for claim in self._caches.claims.by_index(OWNER, memory.uid)
             if claim.metadata.deletion_timestamp is None
         ]
-        present = memory.present_status(owner)
+        present = memory.present_status(owner).status
         ordered = await self._revisions(owner, memory, view, pods, present.get("currentRevision") or "")
         update, collisions = await self._history.record(
             owner, view.content, ordered, int(present.get("collisionCount") or 0)

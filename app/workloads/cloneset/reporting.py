@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.kube.client import Client, PatchType
-from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.errors import Conflict, KubeError
 from app.kube.objects import decode_metadata
+from app.kube.statuses import KnownStatus, write_status
 from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.history import History
 from app.workloads.cloneset.memory import Memory
@@ -49,7 +50,8 @@ class Reporter:
         updating: Outcome,
     ) -> float:
         """CS-58, CS-61, CS-148: write the status where it differs. Seconds until the deadline may have passed."""
-        present, now, settings = memory.present_status(owner), self._clock.now(), view.settings
+        known, now, settings = memory.present_status(owner), self._clock.now(), view.settings
+        present = known.status
         wanted = base_status(
             seen.counts,
             revisions,
@@ -74,22 +76,11 @@ class Reporter:
             now=now,
         )
         wanted["conditions"] = list(judged.conditions)
-        patch = status_patch(present, wanted)
-        if patch:
-            # The uid is a precondition: never the status of another set of the same name.
-            body = {"metadata": {"uid": memory.uid}, "status": patch}
-            try:
-                written = await self._client.patch(
-                    _CLONESETS,
-                    owner.name,
-                    body,
-                    owner.metadata.namespace,
-                    subresource="status",
-                    decode=decode_metadata,
-                )
-            except NotFound:
-                return 0.0
-            memory.status, memory.status_version = wanted, written.metadata.resource_version
+        written = await write_status(
+            self._client, _CLONESETS, owner.metadata, known, lambda present: status_patch(present, wanted)
+        )
+        if written is not None:
+            memory.written = KnownStatus(wanted, written.version)
         return judged.again_after
 
     async def tidy(

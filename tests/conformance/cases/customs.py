@@ -432,6 +432,17 @@ CASES = [
         ],
         needs=["widgets"],
     ),
+    *(
+        Case(
+            f"status-of-another-{precondition}",
+            [
+                quiet(post(_WIDGETS, _widget({"size": 1}))),
+                patch(MERGE_PATCH, f"{_WIDGET}/status", {"metadata": {precondition: "7"}, "status": {"phase": "Mine"}}),
+            ],
+            needs=["widgets"],
+        )
+        for precondition in ("uid", "resourceVersion")
+    ),
     Case(
         "table",
         [

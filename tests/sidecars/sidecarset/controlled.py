@@ -181,6 +181,8 @@ class World:
             return json_response(404, status_body(404, "NotFound"))
         if request.method == "GET":
             return json_response(200, found)
+        if request.path.endswith("/status"):
+            return self._status_patched(path, found, body)
         wanted = body.get("preconditions", body.get("metadata", {})).get("uid")
         if wanted not in (None, found["metadata"]["uid"]):
             return json_response(409, status_body(409, "Conflict", "Precondition failed: UID in precondition"))
@@ -188,9 +190,14 @@ class World:
             self.delete(path)
             return json_response(200, {"kind": "Status"})
         assert request.headers["Content-Type"] == "application/merge-patch+json"
-        if request.path.endswith("/status"):
-            body.pop("spec", None)
         return json_response(200, self.store(path, merge_patch(found, body)))
+
+    def _status_patched(self, path: str, found: dict[str, Any], body: dict[str, Any]) -> Response:
+        """Of what is not status only the resourceVersion counts, as for every custom resource."""
+        version = found["metadata"]["resourceVersion"]
+        if body.get("metadata", {}).get("resourceVersion", version) != version:
+            return json_response(409, status_body(409, "Conflict", "the object has been modified"))
+        return json_response(200, self.store(path, merge_patch(found, {"status": body["status"]})))
 
     def stream(self, request: Request) -> Any:
         raise AssertionError("the caches are filled by hand")

@@ -1,0 +1,71 @@
+"""Writing the status of a custom resource: of the very object that is meant, not of another that has its name by now.
+
+On ``/status`` of a custom resource an API server goes by the resourceVersion alone: a uid in the body is overwritten by
+that of whatever has the name, and so is no precondition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.kube.client import Client
+from app.kube.errors import Conflict, NotFound
+from app.kube.objects import Meta, decode_metadata
+from app.kube.resources import Resource
+
+#: Tries until a conflict is the caller's, and the seconds before the second; each further wait is five times as long.
+ATTEMPTS: Final = 4
+CONFLICT_BACKOFF: Final = 0.01
+
+Status = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class KnownStatus:
+    """A status, and the resourceVersion of the object that has it."""
+
+    status: Status
+    version: str
+
+
+async def write_status(
+    client: Client,
+    resource: Resource,
+    owner: Meta,
+    present: KnownStatus,
+    difference: Callable[[Status], Status],
+) -> KnownStatus | None:
+    """Write what ``difference`` makes of the present status, as a merge patch; after a conflict again, on the status as
+    it then is.
+
+    Returns what was written; None if nothing differs, or if ``owner`` is gone, whoever may have its name now. Raises
+    KubeError; ``Conflict`` after some tries.
+    """
+    namespace = owner.namespace or ""
+    for attempt in range(ATTEMPTS):
+        patch = difference(present.status)
+        if not patch:
+            return None
+        body = {"metadata": {"resourceVersion": present.version}, "status": patch}
+        try:
+            written = await client.patch(
+                resource, owner.name, body, namespace, subresource="status", decode=decode_metadata
+            )
+        except NotFound:
+            return None
+        except Conflict:
+            if attempt == ATTEMPTS - 1:
+                raise
+        else:
+            return KnownStatus({**present.status, **patch}, written.metadata.resource_version)
+        await client.clock.sleep(CONFLICT_BACKOFF * 5**attempt)
+        try:
+            live = await client.get(resource, owner.name, namespace)
+        except NotFound:
+            return None
+        if live["metadata"]["uid"] != owner.uid:
+            return None
+        present = KnownStatus(live.get("status") or {}, live["metadata"]["resourceVersion"])
+    return None

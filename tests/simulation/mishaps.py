@@ -1,0 +1,136 @@
+"""Mishaps: with all at rest one thing goes wrong for some seconds, while users do this and that. Pure.
+
+In a storm of faults each covers the other's traces: what one made a controller forget, the next event reminds it of. A
+mishap stands alone, so whatever it made anybody forget stays forgotten, and is seen: soon after it all must be well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from tests.simulation.faults import CALM, TIMEOUT_SECONDS, Weather
+from tests.simulation.script import APPS, PATIENCE, Action
+
+Json = dict[str, Any]
+
+#: How many there are in a run.
+NUMBER = 3
+#: What goes wrong, alone. Requests fail long enough for a first try, its repetition, and never for a Lease to end.
+_SPELLS = (
+    Weather(conflict=0.7),
+    Weather(overload=0.7),
+    Weather(error=0.7),
+    Weather(lost_request=0.5),
+    Weather(lost_answer=0.5),
+    *(Weather(slow=0.5),) * 3,
+    Weather(watch_stalls=1.0),
+    Weather(watch_ends=0.7),
+    Weather(watch_repeats=1.0),
+    CALM,
+)
+#: How much longer than with nothing going wrong whatever users did may take: a Lease ends, connections are tried anew.
+TROUBLE_SECONDS = 60.0
+
+
+#: Users do all they do within so many seconds.
+BURST_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """What goes wrong for so many ``seconds``, and what users do meanwhile (``at``: after its beginning)."""
+
+    weather: Weather
+    seconds: float
+    acts: tuple[Action, ...]
+    #: Whom it befalls: admission goes on where only reconciling has trouble.
+    admission_too: bool
+
+    @property
+    def hangs(self) -> float:
+        """How long a request may wait in vain after it."""
+        return TIMEOUT_SECONDS if self.weather.lost_request or self.weather.lost_answer else 0.0
+
+    @property
+    def patience(self) -> float:
+        """How soon after it all must be well, in seconds."""
+        return TROUBLE_SECONDS + self.hangs + max(PATIENCE.get(act.what, TROUBLE_SECONDS) for act in self.acts)
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """The names of what there is: SidecarSets, Pods without an owner, CloneSets."""
+
+    sets: Sequence[str]
+    pods: Sequence[str]
+    clones: Sequence[str]
+
+
+def mishap(rng: Random, there: There, number: int) -> Mishap:
+    """One, by seed. ``number`` tells the objects that it makes from those of others."""
+    weather = rng.choice(_SPELLS)
+    chosen = rng.sample(_THEMES, len(_THEMES))
+    acts = next(found for theme in chosen if (found := [*theme(rng, there, number)]))
+    acts.sort(key=lambda act: act.at)
+    return Mishap(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
+
+
+def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:
+    """Somebody changes a set, and replaces it by another of its name before the manager is done with that."""
+    name = rng.choice(there.sets) if there.sets else "set-mishap"
+    images = (f"shipper:mishap-{number}-{version}" for version in range(3))
+    if there.sets and rng.random() < 0.5:
+        yield _act(rng, "update set", name=name, image=next(images))
+    else:
+        yield _act(rng, "replace set", name=name, app=rng.choice(APPS), image=next(images))
+    for image in images:
+        if rng.random() < 0.5:
+            yield _act(rng, "replace set", BURST_SECONDS, name=name, app=rng.choice(APPS), image=image)
+
+
+def _pods_at_once(rng: Random, there: There, number: int) -> Iterator[Action]:
+    """Pods of one application come and go."""
+    app = rng.choice(APPS)
+    for position in range(rng.randrange(2, 5)):
+        yield _act(rng, "create pod", name=f"pod-mishap-{number}-{position}", app=app, ordered=rng.random() < 0.2)
+    for name in rng.sample(there.pods, min(2, len(there.pods))):
+        what: Json = {"app": app} if rng.random() < 0.5 else {}
+        yield _act(rng, "relabel pod" if what else "delete pod", name=name, **what)
+
+
+def _changed_clones(rng: Random, there: There, number: int) -> Iterator[Action]:
+    """Somebody works on a CloneSet of which nothing is held back: when Pods are lost, too many new ones may be left."""
+    if not there.clones:
+        return
+    name = rng.choice(there.clones)
+    yield _act(rng, "roll cloneset", name=name, image=f"clone:mishap-{number}", partition=0)
+    yield _act(rng, "scale cloneset", name=name, replicas=rng.randrange(1, 6))
+    yield _act(rng, "lose clone", name=name, number=rng.randrange(8), seconds=rng.choice((0, 1)))
+
+
+def _history_lost(rng: Random, _there: There, _number: int) -> Iterator[Action]:
+    """The managers are cut off, and find another world when they come back."""
+    yield _act(rng, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))
+
+
+def _another_leader(rng: Random, there: There, number: int) -> Iterator[Action]:
+    """The leader ends, with work to do."""
+    yield _act(rng, "stop leader", gently=rng.random() < 0.7)
+    yield from _pods_at_once(rng, there, number)
+
+
+_THEMES: Sequence[Callable[[Random, There, int], Iterator[Action]]] = (
+    _changed_sets,
+    _changed_sets,
+    _pods_at_once,
+    _changed_clones,
+    _history_lost,
+    _another_leader,
+)
+
+
+def _act(rng: Random, what: str, after: float = 0.0, /, **arguments: Any) -> Action:
+    return Action(round(after + rng.uniform(0.0, BURST_SECONDS), 2), what, arguments)
