@@ -77,7 +77,7 @@ class Memory:
     next_pass: float | None = None
     #: Instance ids of Pods whose creation failed, to be used first: a request whose answer was lost cannot make two.
     failed_ids: set[str] = field(default_factory=set)
-    #: Instance ids of Pods we deleted, as long as their claims may not be deleted too.
+    #: Instance ids of Pods we deleted, as long as claims of theirs are there.
     leaving_ids: set[str] = field(default_factory=set)
     #: Refused creations in a row, and before when none is tried again (on the monotonic scale).
     refusals: int = 0

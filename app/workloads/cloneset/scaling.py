@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from app.api.cloneset import CloneSet
-from app.kube.errors import Conflict, KubeError, message_of
+from app.kube.errors import Conflict, Forbidden, KubeError, message_of
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.pods.claims import cleanup, free_instance_ids, instance_id, instance_ids
 from app.pods.lifecycle import LifecycleState
@@ -76,9 +76,10 @@ class Scaler:
         """One of its steps (CS-96 … CS-105). ``revisions``: current and update; ``now``: the monotonic clock."""
         self._tell_limit(owner, memory, plan, now)
         try:
-            await self._finish(owner, memory, instances)
+            if await self._finish(owner, memory, instances):
+                return Outcome(changed=True)  # what was offered for new Pods is gone
         except KubeError as error:
-            return Outcome(error=error, message=message_of(error))
+            return Outcome(changed=True, error=error, message=message_of(error))
         if plan.revive:
             return await self._revive(view, plan)
         if plan.create:
@@ -171,13 +172,23 @@ class Scaler:
 
     # ---- deleting
 
-    async def _finish(self, owner: CloneSet, memory: Memory, instances: Instances) -> None:
-        """CS-106: the claims go too of Pods we deleted, if that failed before. Raises what the API server says."""
+    async def _finish(self, owner: CloneSet, memory: Memory, instances: Instances) -> bool:
+        """CS-106: the claims go too of Pods we deleted, if that failed before or the cache shows them still. Whether
+        there were such. Raises what the API server says; what it never allows stays, as it is."""
         memory.leaving_ids.difference_update([instance_id(pod.metadata.labels) for pod in instances.active])
+        found = False
         for id_ in sorted(memory.leaving_ids):
-            for claim in instances.claims_of(id_):
-                await self._writer.delete_claim(owner, claim)
-            memory.leaving_ids.discard(id_)
+            claims = instances.claims_of(id_)
+            if not claims:
+                memory.leaving_ids.discard(id_)
+            for claim in claims:
+                try:
+                    await self._writer.delete_claim(owner, claim)
+                except Forbidden:
+                    memory.leaving_ids.discard(id_)
+                    raise
+                found = True
+        return found
 
     async def _remove(
         self, owner: CloneSet, memory: Memory, view: View, plan: ScalePlan, instances: Instances
@@ -196,7 +207,6 @@ class Scaler:
                     memory.leaving_ids.add(id_)
                     for claim in claims:
                         await self._writer.delete_claim(owner, claim)
-                    memory.leaving_ids.discard(id_)
 
         #: Pods that are gone even if their claims are not: nothing more may be decided on what was seen before.
         deleted: list[str] = []

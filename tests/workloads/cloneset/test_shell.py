@@ -359,8 +359,9 @@ async def test_claims_stay_with_another_pod_that_has_the_name_by_now(code: int, 
 
 
 @pytest.mark.behaviour("CS-106")
+@pytest.mark.parametrize("replicas_then", [0, 2])
 @virtual
-async def test_claims_go_after_their_pod_even_if_that_fails_at_first() -> None:
+async def test_claims_go_after_their_pod_even_if_that_fails_at_first(replicas_then: int) -> None:
     shell, found = filled()
     owner, pods = copy.deepcopy(found["CloneSet"][0]), [pod_of(one) for one in found["Pod"]]
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
@@ -380,8 +381,13 @@ async def test_claims_go_after_their_pod_even_if_that_fails_at_first() -> None:
         shell.reconciler.of_pod(Change(pod, None))
     del shell.server.answer[path]
     shell.server.requests.clear()
+    owner["spec"]["replicas"] = replicas_then
+    owner["metadata"] |= {"generation": 3, "resourceVersion": "700001"}
+    shell.show(owner)
     await shell.reconcile("hooked", "moving")
     assert ("DELETE", path) in shell.writes
+    # Whoever comes now must not count on it.
+    assert not [path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]
 
 
 @pytest.mark.behaviour("CS-120")
