@@ -13,7 +13,7 @@ from typing import Any
 
 from app.api import names
 from app.kube.client import Client
-from app.kube.errors import Conflict, NotFound
+from app.kube.errors import Conflict, Invalid, NotFound
 from app.kube.resources import PERSISTENTVOLUMECLAIMS
 from tests.simulation import invariants, passes
 from tests.simulation.passes import Pass
@@ -73,7 +73,7 @@ class Volumes:
         passes.leave()
         await self._client.clock.sleep(0.05)
         body = {**change, "metadata": {**change.get("metadata", {}), "uid": metadata["uid"]}}
-        with suppress(NotFound, Conflict):
+        with suppress(NotFound, Conflict, Invalid):  # Invalid: another claim has the name by now
             name, namespace = metadata["name"], metadata["namespace"]
             await self._client.patch(PERSISTENTVOLUMECLAIMS, name, body, namespace, subresource=subresource)
 

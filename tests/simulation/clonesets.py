@@ -121,5 +121,7 @@ def at_rest(obj: Json, pods: Iterable[Json]) -> Iterator[str]:
     least = max(0, spec["replicas"] - partition)
     if new < least and not paused:
         yield f"CloneSet {name} at rest: {new} Pods have {image}, at least {least} should"
-    if new > least and image in NEVER_BEFORE:
+    # CS-145: once all Pods that are left are new, nothing is held back any more.
+    forgotten = status.get("currentRevision") == status.get("updateRevision")
+    if new > least and image in NEVER_BEFORE and not forgotten:
         yield f"CloneSet {name} at rest: {new} Pods have {image}, {least} should: {partition} are to be held back"

@@ -237,16 +237,19 @@ class World:
         rng = Random(f"trouble {self._run.seed}")
         if not clones or rng.random() < 0.3:
             return
-        if rng.random() < 0.5:
-            self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
-            acts = [drizzle_script(rng, clones)]
-        else:
+        blind = rng.random() < 0.5
+        if blind:
             self._now = Weather(lost_answer=rng.choice((0.0, 0.3, 0.3))).without(*self._run.without)
             acts = [*blind_script(rng, clones)]
+        else:
+            self._now = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*self._run.without)
+            acts = [drizzle_script(rng, clones)]
         for action in acts:
             await self.clock.sleep(action.at)
             await asyncio.create_task(self._users.do(action))
-        await self.clock.sleep(max(0.0, 0.0, *self._users.frozen.values()) - self.clock.monotonic())
+        if blind:  # only so long are answers lost: nobody could lead for long else
+            await self.clock.sleep(max(0.0, 0.0, *self._users.frozen.values()) - self.clock.monotonic())
+            self._now = CALM
         await self._until_done(self._rest.to_settle)
         self._now = CALM
 
