@@ -390,6 +390,25 @@ async def test_claims_go_after_their_pod_even_if_that_fails_at_first(replicas_th
     assert not [path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]
 
 
+@pytest.mark.behaviour("CS-66", "CS-106")
+@virtual
+async def test_who_deleted_a_pod_updates_none_in_that_pass_even_if_its_claims_stay() -> None:
+    shell, found = filled()
+    owner, pods = copy.deepcopy(found["CloneSet"][0]), [pod_of(one) for one in found["Pod"]]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"replicas": len(pods) - 1, "lifecycle": {}}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2"
+    shell.show(owner)
+    claims = [claim_of(found, pod.metadata.labels["apps.kruise.io/cloneset-instance-id"]) for pod in pods]
+    for claim in claims:
+        shell.caches.claims.put(claim)
+        path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
+        shell.server.answer[path] = (500, "InternalError")
+    with pytest.raises(ServerError):
+        await shell.reconcile("hooked", "moving")
+    assert [method for method, path in shell.writes if "/pods/" in path] == ["DELETE"]
+
+
 @pytest.mark.behaviour("CS-120")
 @pytest.mark.parametrize("there", [True, False])
 @virtual
