@@ -105,6 +105,8 @@ class Promises:
     def __init__(self) -> None:
         #: By CloneSet (uid): its specs by generation, the newest last.
         self._specs: dict[str, dict[int, Spec]] = {}
+        #: By CloneSet (uid): the revisions that its status has named as the current one.
+        self._current: dict[str, set[str]] = {}
         self._pods: dict[str, dict[str, Json]] = {}
         self._lost: dict[str, list[_Loss]] = {}
         #: Since when there have been too few Pods, with no reason for it.
@@ -114,7 +116,10 @@ class Promises:
 
     def asked(self, obj: Json) -> None:
         """A CloneSet was created or changed."""
-        self._specs.setdefault(obj["metadata"]["uid"], {}).setdefault(obj["metadata"]["generation"], Spec.of(obj))
+        uid = obj["metadata"]["uid"]
+        self._specs.setdefault(uid, {}).setdefault(obj["metadata"]["generation"], Spec.of(obj))
+        if current := (obj.get("status") or {}).get("currentRevision"):
+            self._current.setdefault(uid, set()).add(current)
 
     def gone(self, obj: Json) -> None:
         """A CloneSet is no more."""
@@ -207,8 +212,9 @@ class Promises:
         if before is not None and hash_of(before) == revision:
             return
         old = sum(hash_of(one) != revision for one in active)
-        if spec.partition == 0:
-            return
+        current = self._current.get(known.uid)
+        if spec.partition == 0 or not current or revision in current:
+            return  # CS-73: the newest revision is the one to go on with, whatever older Pods there are
         count = len(active) - old
         if old and main_image(after) == spec.image and count > spec.most_new:
             yield f"came past the partition: {count} have {revision}, {spec.most_new} may"
