@@ -263,7 +263,8 @@ class World:
         acts = [*calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"], staffed)]
         for action, after in zip(acts, [*acts[1:], None], strict=True):
             await self.clock.sleep(action.at)
-            self._calm_now = True
+            # Pods marked in the same breath as a roll-out: the pass may know of the one and mark them once more.
+            self._calm_now = not action.arguments.get("marked")
             await asyncio.create_task(self._users.do(action))
             if after is not None and after.at < HASTE_SECONDS:
                 continue
