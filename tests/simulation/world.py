@@ -320,7 +320,8 @@ class World:
 
     def _look_at_lag(self) -> None:
         at = self.clock.monotonic()
-        if self._now != CALM or at < max(self._troubled_until, self._users.cut_off_until) or not self._rest.in_place():
+        held_up = max(self._troubled_until, self._users.cut_off_until, *self._users.frozen.values())
+        if self._now != CALM or at < held_up or not self._rest.in_place():
             self._lag.excuse()
             return
         for sentence in self._lag.longer(at, self._rest.sets_to_do()):
