@@ -146,11 +146,13 @@ class AiohttpTransport:
         headers = {**_HEADERS, **request.headers}
         if authorization := await config.authorization():
             headers["Authorization"] = authorization
+        typed = request.body is None or "Content-Type" in headers
         answer = await self._sessions().request(
             request.method,
             URL(self._base + request.target, encoded=True),
             data=request.body,
             headers=headers,
+            skip_auto_headers=None if typed else ("Content-Type",),  # a type that nobody gave is none
             timeout=limits,
             proxy=config.proxy,
             server_hostname=config.server_name,

@@ -71,6 +71,18 @@ async def test_requests_arrive_as_they_were_meant():
     assert counted == [("201", "POST", host.removeprefix("http://"))]
 
 
+async def test_a_body_whose_type_nobody_gave_has_none():
+    seen = []
+
+    async def handler(request: web.Request) -> web.Response:
+        seen.append(dict(request.headers))
+        return web.Response()
+
+    async with serving(handler) as host, transport_to(ClusterConfig(host)) as transport:
+        await transport.request(Request("POST", "/api", {}, {}, b"{}"))
+    assert "Content-Type" not in seen[0]
+
+
 async def test_a_stream_gives_pieces_as_they_arrive_and_closes_its_connection():
     closed = asyncio.Event()
     go_on = asyncio.Event()
