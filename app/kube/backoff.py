@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Final
+
+#: Tries of a write that meets a newer object each time; after the last the conflict is the caller's.
+CONFLICT_ATTEMPTS: Final = 4
+
+
+def conflict_wait(attempt: int) -> float:
+    """Seconds to wait after such a try (0, 1, 2 …) that met a newer object, each time five times as long."""
+    return 0.01 * 5.0**attempt
 
 
 class Backoff:

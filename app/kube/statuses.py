@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
+from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
 from app.kube.errors import Conflict, NotFound
 from app.kube.objects import Meta, decode_metadata
 from app.kube.resources import Resource
-
-#: Tries until a conflict is the caller's, and the seconds before the second; each further wait is five times as long.
-ATTEMPTS: Final = 4
-CONFLICT_BACKOFF: Final = 0.01
 
 Status = Mapping[str, Any]
 
@@ -44,7 +41,7 @@ async def write_status(
     KubeError; ``Conflict`` after some tries.
     """
     namespace = owner.namespace or ""
-    for attempt in range(ATTEMPTS):
+    for attempt in range(CONFLICT_ATTEMPTS):
         patch = difference(present.status)
         if not patch:
             return None
@@ -56,11 +53,11 @@ async def write_status(
         except NotFound:
             return None
         except Conflict:
-            if attempt == ATTEMPTS - 1:
+            if attempt == CONFLICT_ATTEMPTS - 1:
                 raise
         else:
             return KnownStatus({**present.status, **patch}, written.metadata.resource_version)
-        await client.clock.sleep(CONFLICT_BACKOFF * 5**attempt)
+        await client.clock.sleep(conflict_wait(attempt))
         try:
             live = await client.get(resource, owner.name, namespace)
         except NotFound:

@@ -45,7 +45,7 @@ class _Handle(asyncio.Handle):
         self._repr = self._source_traceback = None
 
 
-class _TimerHandle(asyncio.TimerHandle):
+class _TimerHandle(_Handle, asyncio.TimerHandle):
     """The same of a timer. ``waits``: whether it is among the loop's timers."""
 
     __slots__ = ("waits",)
@@ -58,12 +58,7 @@ class _TimerHandle(asyncio.TimerHandle):
         loop: VirtualLoop,
         context: Context | None,
     ) -> None:
-        self._context = context if context is not None else copy_context()
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = self._source_traceback = None
+        _Handle.__init__(self, callback, args, loop, context)
         self._when = when
         self._scheduled = self.waits = True
 

@@ -6,11 +6,12 @@ from typing import Any
 import orjson
 import pytest
 
+from app.kube.backoff import CONFLICT_ATTEMPTS
 from app.kube.client import Client
 from app.kube.errors import Conflict
 from app.kube.objects import ObjectMeta
 from app.kube.resources import Resource
-from app.kube.statuses import ATTEMPTS, KnownStatus, write_status
+from app.kube.statuses import KnownStatus, write_status
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body, virtual
@@ -90,8 +91,8 @@ async def test_what_is_gone_needs_no_status() -> None:
 
 @virtual
 async def test_a_conflict_that_stays_is_the_callers() -> None:
-    refused = [_refused(409, "Conflict"), _found("mine", "7", count=5)] * ATTEMPTS
+    refused = [_refused(409, "Conflict"), _found("mine", "7", count=5)] * CONFLICT_ATTEMPTS
     server = Server(*refused)
     with pytest.raises(Conflict):
         await _counted(server, 2)
-    assert [method for method, *_ in server.requests].count("PATCH") == ATTEMPTS
+    assert [method for method, *_ in server.requests].count("PATCH") == CONFLICT_ATTEMPTS

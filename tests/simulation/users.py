@@ -139,18 +139,21 @@ class Users:
         pods = self.api.objects(PODS)
         return [pod["metadata"]["name"] for pod in pods if (pod["metadata"].get("labels") or {}).get("clone") == name]
 
+    def _clone(self, name: str, number: int) -> str | None:
+        """The name of one of them, if there are any."""
+        clones = self._clones(name)
+        return clones[number % len(clones)] if clones else None
+
     async def _lose_clone(self, name: str, number: int, seconds: int) -> None:
         """A user deletes a Pod of a CloneSet, with a grace period or at once."""
-        if clones := self._clones(name):
-            chosen = clones[number % len(clones)]
+        if chosen := self._clone(name, number):
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=seconds)
 
     async def _break_clone(self, name: str, number: int, seconds: float) -> None:
         """A Pod of a CloneSet is not ready for a while."""
-        clones = self._clones(name)
-        if not clones:
+        chosen = self._clone(name, number)
+        if chosen is None:
             return
-        chosen = clones[number % len(clones)]
         with suppress(NotFound):
             await self._annotate(chosen, {UNREADY: "main"})
             await self.clock.sleep(seconds)
@@ -161,10 +164,9 @@ class Users:
 
     async def _evict_clone(self, name: str, number: int, seconds: float) -> None:
         """A node throws a Pod of a CloneSet out: it has failed, and is there until somebody clears it away."""
-        clones = self._clones(name)
-        if not clones:
+        chosen = self._clone(name, number)
+        if chosen is None:
             return
-        chosen = clones[number % len(clones)]
         with suppress(NotFound):
             status = {"phase": "Failed", "reason": "Evicted", "message": "simulated"}
             await self.admin.patch(PODS, chosen, {"status": status}, NAMESPACE, subresource="status")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, PatchType
 from app.kube.controller import Result
 from app.kube.errors import Conflict, NotFound
@@ -15,9 +16,6 @@ from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
 from app.pods.readiness.plan import NotReadyKey, StatusPatch, first_condition, needs_condition, with_key, without_key
 
-#: Tries of a write that met a newer Pod, and the seconds before the second one; five times as long before each further.
-ATTEMPTS = 4
-CONFLICT_BACKOFF = 0.01
 #: Seconds after which a Pod is looked at again whose newer version should have come by the watch.
 LOOK_AGAIN = 1.0
 #: Seconds the kubelet is given to report a Pod that it has just been given.
@@ -97,7 +95,7 @@ async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> No
 async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> None:
     """PM-179: with a fresh look after each conflict, so that no wish is lost; a Pod that is gone needs nothing."""
     uid = pod.metadata.uid
-    for attempt in range(ATTEMPTS):
+    for attempt in range(CONFLICT_ATTEMPTS):
         patch = plan(pod, client.clock.now())
         if patch is None:
             return
@@ -106,9 +104,9 @@ async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], Stat
         except NotFound:
             return
         except Conflict:
-            if attempt == ATTEMPTS - 1:
+            if attempt == CONFLICT_ATTEMPTS - 1:
                 raise
-            await client.clock.sleep(CONFLICT_BACKOFF * 5**attempt)
+            await client.clock.sleep(conflict_wait(attempt))
         else:
             return
         try:

@@ -34,7 +34,7 @@ from app.protection.deletion.plan import (
     judge_pods,
     label_warnings,
 )
-from app.protection.deletion.table import OUR_GROUPS, Cascading, ProtectedKind
+from app.protection.deletion.table import Cascading, ProtectedKind, is_ours
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ def handlers(
 def deletion_webhook(kind: ProtectedKind) -> Webhook:
     """The declaration of a row."""
     cascading = "" if kind.cascading is Cascading.NOTHING else " or Cascading"
-    ours = kind.group.endswith(OUR_GROUPS)
+    ours = is_ours(kind.group)
     return Webhook(
         name=kind.webhook,
         path=kind.path,

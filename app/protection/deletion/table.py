@@ -23,8 +23,9 @@ FILE_NAME: Final = "protected-kinds.yaml"
 SHIPPED: Final = Path(__file__).resolve().parent.parent.parent.parent / "policies" / FILE_NAME
 
 
-#: How the groups of kinds of OpenKruise's end.
-OUR_GROUPS: Final = ".kruise.io"
+def is_ours(group: str) -> bool:
+    """Whether the kinds of an API group are OpenKruise's."""
+    return group.endswith(".kruise.io")
 
 
 class TableError(ValueError):
@@ -84,11 +85,6 @@ class _Row(BaseModel):
     webhook: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?){2,}$")] = ""
     path: Annotated[str, Field(pattern=r"^/[-a-z0-9/]+$")] = ""
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether it is a kind of OpenKruise's."""
-        return self.group.endswith(OUR_GROUPS)
-
     def protected_kind(self) -> ProtectedKind:
         """The row with its names filled in."""
         kind = self.kind.lower()
@@ -102,7 +98,7 @@ class _Row(BaseModel):
             short_names=tuple(self.short_names),
             cascading=self.cascading,
             # CS-173: a kind of ours is judged under one name, whether it is written or deleted.
-            webhook=self.webhook or (f"v{kind}.kb.io" if self.is_ours else f"v{kind}deletion.kb.io"),
+            webhook=self.webhook or (f"v{kind}.kb.io" if is_ours(self.group) else f"v{kind}deletion.kb.io"),
             path=self.path or f"/validate-{group}{kind}",
         )
 

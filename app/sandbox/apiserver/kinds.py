@@ -245,15 +245,6 @@ class Registry:
         """The resource at this path."""
         return self._by_path.get((group, version, plural))
 
-    def of_kind(self, api_version: str, kind: str) -> ResourceType | None:
-        """The resource whose objects have this apiVersion and kind."""
-        rows = (row for row in self._by_path.values() if row.kind == kind and row.api_version == api_version)
-        return next((row for row in rows if "get" in row.verbs), None)
-
-    def serves_group(self, group: str, version: str) -> bool:
-        """Whether there is anything of this group and version."""
-        return any(key[0] == group and key[1] == version for key in self._by_path)
-
     def served(self) -> list[ServedResource]:
         """What discovery tells of."""
         return [row.served for row in self._by_path.values()]

@@ -16,6 +16,7 @@ from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.api.gojson import GoType, GoTypeError, dumps_go, tidied
 from app.api.gopod import CLAIM, POD_TEMPLATE
+from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, Decode, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError, message_of
 from app.kube.events import EventRecorder, reference
@@ -43,9 +44,6 @@ AT_ONCE: Final = 48
 #: Creations of Pods among them. API servers keep 25 connections to a webhook; each request beyond makes it open another
 #: for its review and close that again, and TLS handshakes cost more than reviews.
 CREATED_AT_ONCE: Final = 24
-#: Tries of a write that met a newer Pod.
-ATTEMPTS: Final = 4
-CONFLICT_BACKOFF: Final = 0.01
 #: How much of a Pod's JSON goes into the message of a failure (B-14).
 SHOWN: Final = 200
 
@@ -144,11 +142,19 @@ class Writer:
         if not isinstance(error, TransportError | ServerError | AlreadyExists):
             return False
         try:
-            found = await self._client.get(PODS, name, owner.metadata.namespace, decode=decode_pod)
+            found = await self._live_pod(owner, name)
         except KubeError:
             return False
+        return found is not None and is_active(found)
+
+    async def _live_pod(self, owner: CloneSet, name: str) -> Pod | None:
+        """The Pod of that name, whatever the cache shows, if it is the CloneSet's. Raises what the API server says."""
+        try:
+            found = await self._client.get(PODS, name, owner.metadata.namespace, decode=decode_pod)
+        except NotFound:
+            return None
         controller = found.metadata.controller
-        return controller is not None and controller.uid == owner.metadata.uid and is_active(found)
+        return found if controller is not None and controller.uid == owner.metadata.uid else None
 
     # ---- deleting
 
@@ -201,14 +207,7 @@ class Writer:
 
     async def lives(self, owner: CloneSet, instance: str) -> bool:
         """Whether the Pod with that instance id is there, whatever the cache shows. Raises what the API server says."""
-        try:
-            found = await self._client.get(
-                PODS, pod_name(owner.name, instance), owner.metadata.namespace, decode=decode_pod
-            )
-        except NotFound:
-            return False
-        controller = found.metadata.controller
-        return controller is not None and controller.uid == owner.metadata.uid
+        return await self._live_pod(owner, pod_name(owner.name, instance)) is not None
 
     async def hand_over_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, pod: Pod) -> None:
         """CS-120: the claim goes with its Pod, which has ended or is about to."""
@@ -338,13 +337,13 @@ class Writer:
     async def _with_fresh(self, pod: Pod, write: Callable[[Pod], Awaitable[T]]) -> T:
         """Try with the cached Pod, after a conflict with the live one (PM-29). Raises PodGoneError."""
         uid = pod.metadata.uid
-        for attempt in range(ATTEMPTS):
+        for attempt in range(CONFLICT_ATTEMPTS):
             try:
                 return await write(pod)
             except Conflict:
-                if attempt == ATTEMPTS - 1:
+                if attempt == CONFLICT_ATTEMPTS - 1:
                     raise
-                await self._clock.sleep(CONFLICT_BACKOFF * 5**attempt if attempt else 0.0)
+                await self._clock.sleep(conflict_wait(attempt) if attempt else 0.0)
             try:
                 pod = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
             except NotFound:
