@@ -39,6 +39,7 @@ STEPS: Final = (
     "persistentpodstate",
     "enhanced-liveness",
     "podprobemarker",
+    "field-tracking",
 )
 
 MUTATE_POD: Final = Webhook(

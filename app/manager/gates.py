@@ -46,6 +46,8 @@ GATES: Final[Mapping[str, Gate]] = {
     "KruiseDaemon": _beta("the node agent: image pulling, container restarts, probes"),
     "DaemonWatchingPod": _beta("the node agent watches the Pods of its node", acts=False),
     "CloneSetStrictValidation": _ours("CloneSets that OpenKruise admits with surely unmeant values are refused"),
+    # Nobody asks who wrote which field of such a Pod, and an API server has twice the work with each write.
+    "CloneSetPodManagedFields": _ours("Pods of CloneSets have metadata.managedFields"),
     "CloneSetShortHash": _alpha("the label controller-revision-hash holds the bare hash"),
     "KruisePodReadinessGate": _alpha("the readiness gate KruisePodReady goes into every new Pod"),
     "PreDownloadImageForInPlaceUpdate": _alpha("images are pulled before a CloneSet updates in place"),

@@ -15,6 +15,7 @@ from app.admission.joining import joined_handlers, joined_webhooks
 from app.kube.admission import Handler, Webhook
 from app.kube.clock import Clock
 from app.manager.gates import FeatureGates
+from app.pods.fieldtracking import FieldTrackingStep
 from app.pods.readiness import ReadinessGateStep
 from app.protection.deletion import admission as deletion
 from app.protection.deletion.lookups import DeletionLookups, WithoutCluster
@@ -73,6 +74,7 @@ def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
             report=given.report_refusal,
         ),
         LaunchPriorityStep(given.rng),
+        FieldTrackingStep(),
     )
     found = (
         pod.pod_handler(steps),

@@ -72,6 +72,11 @@ class PodDraft:
         return self._metadata.get("ownerReferences") or ()
 
     @property
+    def managed_fields(self) -> Sequence[Mapping[str, Any]]:
+        """``metadata.managedFields``."""
+        return self._metadata.get("managedFields") or ()
+
+    @property
     def containers(self) -> Sequence[Container]:
         """``spec.containers``, changes included."""
         return self._spec.get("containers") or ()
@@ -134,6 +139,12 @@ class PodDraft:
         for key, value in changed.items():
             self._record("replace" if key in held else "add", f"/metadata/annotations/{escape(key)}", value, rule)
             held[key] = value
+
+    def remove_managed_fields(self, rule: str) -> None:
+        """Take away ``metadata.managedFields``."""
+        if "managedFields" in self._metadata:
+            self._record("remove", "/metadata/managedFields", None, rule)
+            del self._own_metadata()["managedFields"]
 
     def insert_container(
         self,

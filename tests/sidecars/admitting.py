@@ -22,6 +22,7 @@ from app.admission.pod import pod_handler
 from app.kube.admission import Decision, Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
 from app.kube.clock import SystemClock
 from app.kube.objects import ControllerRevision, decode_controller_revision
+from app.pods.fieldtracking import FieldTrackingStep
 from app.pods.readiness import ReadinessGateStep
 from app.sidecars.launchpriority.step import LaunchPriorityStep
 from app.sidecars.sidecarset.selection import SidecarSetIndex
@@ -159,6 +160,7 @@ class World:
                 report=lambda name, message: self.reported.append((name, message)),
             ),
             ReadinessGateStep(self.every_pod_gated),
+            FieldTrackingStep(),
         )
         decision = pod_handler(steps).decide(review)
         return asyncio.run(_awaited(decision)) if isinstance(decision, Awaitable) else decision

@@ -36,7 +36,8 @@ class Owner:
 @dataclass(frozen=True, slots=True)
 class PodMaker:
     """Makes the Pods of one revision. ``template``: the Pod template; ``claims``: the volumeClaimTemplates of today
-    (CS-74); ``bare_hash``: gate CloneSetShortHash; ``ready_gate``: whether Pods wait for KruisePodReady."""
+    (CS-74); ``bare_hash``: gate CloneSetShortHash; ``ready_gate``: whether Pods wait for KruisePodReady; ``managed_fields``:
+    whether they are to have such."""
 
     owner: Owner
     template: Json
@@ -45,6 +46,7 @@ class PodMaker:
     selector_labels: Mapping[str, str]
     bare_hash: bool = False
     ready_gate: bool = True
+    managed_fields: bool = False
 
     def pod(self, instance: str, now: datetime) -> Json:
         """The Pod of that instance id."""
@@ -71,8 +73,8 @@ class PodMaker:
 
     @property
     def _readiness_gates(self) -> tuple[str, ...]:
-        """PM-4, whatever the update policy; and the one that admission would append (PM-176), so that it has nothing to
-        change: API servers judge a Pod twice that a webhook changed."""
+        """PM-4, whatever the update policy; and the one that admission would append (PM-176), so that it has less to
+        change."""
         return (names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if self.ready_gate else ()))
 
     def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:

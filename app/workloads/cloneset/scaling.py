@@ -247,6 +247,7 @@ def _maker(view: View, revision: Revision) -> PodMaker | None:
         view.selector_labels,
         bare_hash=view.settings.gates.short_hash,
         ready_gate=view.settings.gates.ready_gate,
+        managed_fields=view.settings.gates.managed_fields,
     )
 
 

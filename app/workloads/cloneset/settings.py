@@ -48,6 +48,9 @@ class Gates:
     #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
     in_place_surge: bool = False
 
+    #: Pods are created with an account of who manages which field.
+    managed_fields: bool = False
+
     @classmethod
     def of(cls, enabled: Callable[[str], bool]) -> Self:
         """The gates by their names."""
@@ -63,6 +66,7 @@ class Gates:
             pre_download=enabled("PreDownloadImageForInPlaceUpdate") and enabled("KruiseDaemon"),
             in_place_surge=enabled("CloneSetInPlaceSurge"),
             ready_gate=enabled("PodWebhook"),
+            managed_fields=enabled("CloneSetPodManagedFields") or not enabled("PodWebhook"),
         )
 
 

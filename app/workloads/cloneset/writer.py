@@ -30,6 +30,7 @@ from app.kube.objects import (
 )
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
+from app.pods.fieldtracking import UNTRACKED
 from app.pods.inplace import UpdateSpec, start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
 from app.pods.owners import release_patch, transfer_patch
@@ -113,7 +114,10 @@ class Writer:
                 await self._create_claim(owner, claim)
             body = maker.pod(instance, self._clock.now())
             try:
-                await self._client.create(PODS, body, owner.metadata.namespace, decode=decode_metadata)
+                manager = "" if maker.managed_fields else UNTRACKED
+                await self._client.create(
+                    PODS, body, owner.metadata.namespace, field_manager=manager, decode=decode_metadata
+                )
             except KubeError as error:
                 if not await self._came_about(owner, name, error):
                     text = f"failed to create pod: {message_of(error)}, pod: {_shown(POD_TEMPLATE, body)}"

@@ -1,0 +1,33 @@
+"""Pods whose creator asks for it are stored without managed fields, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.kube.client import USER_AGENT
+from app.pods.fieldtracking import UNTRACKED
+from tests.sidecars.admitting import World, pod
+
+
+def entry(manager: str, **more: Any) -> dict[str, Any]:
+    return {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", **more}
+
+
+def test_whoever_asks_gets_a_pod_without() -> None:
+    answer = World().create(pod(metadata={"managedFields": [entry(UNTRACKED)]}))
+    assert answer.operations == [{"op": "remove", "path": "/metadata/managedFields"}]
+    assert answer.rules == ["CloneSetPodManagedFields"]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [[], [entry(USER_AGENT)], [entry("kubectl-create")], [entry(UNTRACKED), entry("another-webhook")], [{}]],
+)
+def test_all_others_keep_theirs(entries: list[dict[str, Any]]) -> None:
+    assert World().create(pod(metadata={"managedFields": entries})).operations == []
+
+
+def test_a_pod_that_has_none_needs_no_patch() -> None:
+    assert World().create(pod()).operations == []
