@@ -1,9 +1,9 @@
 """Pods without managed fields: what nobody looks at need not be worked out with every write.
 
-An API server notes in ``metadata.managedFields`` who wrote which field, for server-side apply. For each write of a Pod it
-converts and compares the fields of every manager: more than half of its work in a roll-out (bench/RESULTS.md). An
-object whose account is empty is left without one by all later writes; who applies to it finds all that is there owned
-by ``before-first-apply``, as on objects older than server-side apply.
+An API server notes in ``metadata.managedFields`` who wrote which field, for server-side apply. With each write of a
+Pod it converts and compares the fields of every manager: more than half of its work in a roll-out (bench/RESULTS.md).
+An object whose account is empty is left without one by all later writes; who applies to it finds all that is there
+owned by ``before-first-apply``, as on objects older than server-side apply.
 
 On creation only admission can empty the account. The controller that creates a Pod asks for it by its field manager,
 so that no other Pod is touched, and the account of Pods created while no webhook answers says nothing untrue.

@@ -183,6 +183,7 @@ _BEHAVIOURS: dict[str, Behaviour] = {
     "patch-name": _patches({"op": "replace", "path": "/metadata/name", "value": "renamed"}),
     "patch-wrong-type": _patches({"op": "add", "path": "/data", "value": "text"}),
     "patch-unknown-field": _patches({"op": "add", "path": "/unknown", "value": {"a": 1}}),
+    "patch-untracked": _patches({"op": "remove", "path": "/metadata/managedFields"}),
     "patch-data": _patches({"op": "add", "path": "/data", "value": {"patched": "yes"}}),
     "patch-and-deny": _says(allowed=False, patchType="JSONPatch", patch=_patch({"op": "remove", "path": "/data"})),
     "nonsense": _sends("what?"),

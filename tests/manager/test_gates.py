@@ -94,7 +94,12 @@ def test_cascading_protection_needs_protection() -> None:
 
 @pytest.mark.behaviour("MGR-73")
 def test_no_group_switches_what_openkruise_does_not_have() -> None:
-    ours = {"CloneSetStrictValidation", "CloneSetInPlaceSurge", "CloneSetPodManagedFields", "DeletionProtectionCountsPods"}
+    ours = {
+        "CloneSetStrictValidation",
+        "CloneSetInPlaceSurge",
+        "CloneSetPodManagedFields",
+        "DeletionProtectionCountsPods",
+    }
     assert {name for name, gate in GATES.items() if gate.stage is Stage.OURS} == ours
     gates = parse_gates("AllAlpha=true,AllBeta=true")
     assert not any(map(gates.enabled, ours))

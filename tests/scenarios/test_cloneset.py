@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -85,6 +86,26 @@ def test_changes_the_image_in_place(world: World) -> None:
         assert pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] == "Normal"
     status = world.get("cloneset", "web")["status"]
     assert status["currentRevision"] == status["updateRevision"]
+
+
+def test_pods_are_not_tracked_and_can_be_applied_to(world: World) -> None:
+    """No write of ours, the scheduler's or the kubelet's is noted; a server-side apply by somebody else still works."""
+    world.apply(CLONE_SET.replace("replicas: 3", "replicas: 1"))
+    eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready")
+    name = pods(world)[0]["metadata"]["name"]
+
+    def metadata() -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            world.kubectl("get", "--raw", f"/api/v1/namespaces/{world.namespace}/pods/{name}").stdout
+        )["metadata"]
+        return found
+
+    assert "managedFields" not in metadata()
+    labelled = f"{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{team: blue}}}}}}"
+    world.kubectl("apply", "--server-side", "-n", world.namespace, "-f", "-", stdin=labelled)
+    found = metadata()
+    assert found["labels"]["team"] == "blue"
+    assert {"before-first-apply", "kubectl"} <= {entry["manager"] for entry in found["managedFields"]}
 
 
 @pytest.mark.behaviour("CS-103", "CS-111", "CS-62")

@@ -33,7 +33,7 @@ from app.sandbox.apiserver.hooks import (
     matching,
     variables_of,
 )
-from app.sandbox.apiserver.managing import Managed, managers_of, with_managed
+from app.sandbox.apiserver.managing import Managed, managers_of, with_creator, with_managed
 from app.sandbox.apiserver.plugins import Plugins
 from app.sandbox.apiserver.policies import BINDINGS, POLICIES, BoundPolicy, bound_policies, concerned, judge
 from app.sandbox.apiserver.status import Refusal
@@ -198,15 +198,17 @@ class AdmissionChain:
         before = attributes.obj
         attributes.obj = self._read(attributes, patched)
         given = attributes.obj["metadata"].pop("managedFields", None)
-        if seen is not shown.obj and given != (seen or {})["metadata"].get("managedFields"):
-            attributes.managed = Managed(managers_of(given))
+        if given != (seen or {})["metadata"].get("managedFields"):
+            # Where no manager is left, none is noted any more.
+            attributes.managed = Managed(left) if (left := managers_of(given)) else None
         return attributes.obj != before
 
     def _seen(self, hook: Hook, attributes: Attributes) -> tuple[Json | None, Json | None]:
-        """The object and the old one as a hook sees them; one in this process is spared managed fields."""
+        """The object and the old one as a hook sees them; of managed fields one in this process sees the creator's name
+        alone, for which nothing has to be worked out."""
         obj, old = attributes.obj, attributes.old
         if self._caller.is_local(client_config(hook.raw)[0]):
-            return obj, old
+            return with_creator(obj, attributes.managed) if obj is not None and old is None else obj, old
         return (
             with_managed(obj, attributes.managed) if obj is not None else None,
             with_managed(old, attributes.old_managed) if old is not None else None,

@@ -118,6 +118,11 @@ class Managed:
         return Managed(self._managers, self._created, (*pending, change))
 
     @property
+    def creator(self) -> str:
+        """Who asked for a new object; empty once it was changed or where the account begins otherwise."""
+        return self._created[0].name if self._created is not None and not self._changes else ""
+
+    @property
     def managers(self) -> tuple[Manager, ...]:
         """The entries, in the order they are shown in."""
         if self._created is not None or self._changes:
@@ -218,6 +223,13 @@ def with_managed(obj: Json, managed: Managed | None) -> Json:
     if managed is None or not (entries := managed.as_json()):
         return obj
     return {**obj, "metadata": {**obj["metadata"], "managedFields": entries}}
+
+
+def with_creator(obj: Json, managed: Managed | None) -> Json:
+    """A new object as it is shown to those who see who made it, but not which fields."""
+    if managed is None or not managed.creator:
+        return obj
+    return {**obj, "metadata": {**obj["metadata"], "managedFields": [{"manager": managed.creator}]}}
 
 
 def change_of(

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from app.api import names
 from app.pods.claims import claims_of_pod, with_claim_volumes
+from app.pods.fieldtracking import UNTRACKED
 from app.pods.lifecycle import LifecycleState, state_members
 from app.pods.owners import controller_reference
 from app.pods.revisions import short_hash
@@ -36,8 +37,8 @@ class Owner:
 @dataclass(frozen=True, slots=True)
 class PodMaker:
     """Makes the Pods of one revision. ``template``: the Pod template; ``claims``: the volumeClaimTemplates of today
-    (CS-74); ``bare_hash``: gate CloneSetShortHash; ``ready_gate``: whether Pods wait for KruisePodReady; ``managed_fields``:
-    whether they are to have such."""
+    (CS-74); ``bare_hash``: gate CloneSetShortHash; ``ready_gate``: whether Pods wait for KruisePodReady;
+    ``managed_fields``: whether they are to have such."""
 
     owner: Owner
     template: Json
@@ -76,6 +77,11 @@ class PodMaker:
         """PM-4, whatever the update policy; and the one that admission would append (PM-176), so that it has less to
         change."""
         return (names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if self.ready_gate else ()))
+
+    @property
+    def field_manager(self) -> str:
+        """As whom the Pod is created; empty: as whoever asks."""
+        return "" if self.managed_fields else UNTRACKED
 
     def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
         """CS-118: the claims of that instance id, without those that exist."""

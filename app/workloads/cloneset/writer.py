@@ -21,16 +21,9 @@ from app.kube.client import Client, Decode, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
-from app.kube.objects import (
-    Object,
-    PersistentVolumeClaim,
-    Pod,
-    decode_metadata,
-    decode_pod,
-)
+from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
-from app.pods.fieldtracking import UNTRACKED
 from app.pods.inplace import UpdateSpec, start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
 from app.pods.owners import release_patch, transfer_patch
@@ -114,10 +107,8 @@ class Writer:
                 await self._create_claim(owner, claim)
             body = maker.pod(instance, self._clock.now())
             try:
-                manager = "" if maker.managed_fields else UNTRACKED
-                await self._client.create(
-                    PODS, body, owner.metadata.namespace, field_manager=manager, decode=decode_metadata
-                )
+                where, by = owner.metadata.namespace, maker.field_manager
+                await self._client.create(PODS, body, where, field_manager=by, decode=decode_metadata)
             except KubeError as error:
                 if not await self._came_about(owner, name, error):
                     text = f"failed to create pod: {message_of(error)}, pod: {_shown(POD_TEMPLATE, body)}"

@@ -10,6 +10,7 @@ from tests.conformance.steps import (
     Call,
     Case,
     Hooks,
+    apply,
     config_map,
     delete,
     deployment,
@@ -27,6 +28,7 @@ _MUTATING = f"{REGISTRATION}/mutatingwebhookconfigurations"
 _VALIDATING = f"{REGISTRATION}/validatingwebhookconfigurations"
 OBJECT = f"{CONFIG_MAPS}/a"
 A = config_map("a", {"k": "v"})
+_MANAGED = ("metadata.managedFields", "metadata.labels", "data", "code", "message")
 ANSWER = ("code", "reason", "message", "details", "metadata.labels", "data", "status")
 HERE = {"matchLabels": {"kubernetes.io/metadata.name": "{ns}"}}
 
@@ -559,6 +561,34 @@ CASES = [
                     "request.object.metadata.uid",
                     "request.object.metadata.managedFields",
                 )
+            ),
+        ],
+    ),
+    # Once nobody is noted as a manager, nobody is noted any more until somebody applies.
+    Case(
+        "managed-fields-taken-away",
+        [
+            *mutating(hook("patch-untracked", rule("configmaps", "CREATE"))),
+            post(CONFIG_MAPS, A, managed=True, keep=_MANAGED),
+            patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, managed=True, keep=_MANAGED),
+            put(OBJECT, config_map("a", {"k": "x"}), managed=True, keep=_MANAGED),
+            apply(OBJECT, config_map("a", {"k": "y"}), managed=True, keep=_MANAGED),
+            apply(OBJECT, config_map("a", {"l": "y"}), managed=True, keep=_MANAGED),
+            patch(MERGE_PATCH, OBJECT, {"data": {"k": "z"}}, managed=True, keep=_MANAGED),
+        ],
+    ),
+    Case(
+        "managed-fields-of-a-pod-taken-away",
+        [
+            *mutating(hook("patch-untracked", rule("pods", "CREATE"))),
+            post(PODS, pod("a"), managed=True, keep=_MANAGED),
+            patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"message": "m"}}, managed=True, keep=_MANAGED),
+            patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}}, managed=True, keep=_MANAGED),
+            apply(
+                f"{PODS}/a",
+                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"y": "1"}}},
+                managed=True,
+                keep=("metadata.labels", "metadata.managedFields.*.manager", "metadata.managedFields.*.operation"),
             ),
         ],
     ),

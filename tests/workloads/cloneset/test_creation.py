@@ -4,7 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.manager.gates import GATES
+from app.pods.fieldtracking import UNTRACKED
 from app.workloads.cloneset.creation import Owner, PodMaker
+from app.workloads.cloneset.settings import Gates
 
 OWNER = Owner("apps.kruise.io/v1beta1", "CloneSet", "web", "shop", "uid-web")
 TEMPLATE = {
@@ -19,6 +22,18 @@ CLAIM = {
 
 def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
     return PodMaker(OWNER, TEMPLATE, [CLAIM], "web-5646455f95", {"app": "web"}, bare_hash, ready_gate)
+
+
+@pytest.mark.parametrize(
+    ("switched", "manager"),
+    [({}, UNTRACKED), ({"CloneSetPodManagedFields": True}, ""), ({"PodWebhook": False}, "")],
+)
+def test_pods_are_tracked_where_asked_for_or_where_nobody_could_take_it_away(
+    switched: dict[str, bool], manager: str
+) -> None:
+    gates = Gates.of(lambda name: switched.get(name, GATES[name].default))
+    made = PodMaker(OWNER, TEMPLATE, [], "web-1", {}, managed_fields=gates.managed_fields)
+    assert made.field_manager == manager
 
 
 @pytest.mark.behaviour("CS-118")
