@@ -24,6 +24,7 @@ from typing_extensions import TypeVar
 
 from app.kube.clock import Clock
 from app.kube.errors import ApiError, DecodeError, Gone, RequestInfo, TooManyRequests, api_error
+from app.kube.objects import decode_metadata
 from app.kube.ratelimit import TokenBucket
 from app.kube.resources import Resource
 from app.kube.transport import Request, Response, Stream, Transport
@@ -37,6 +38,8 @@ Body: TypeAlias = bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]] | msgs
 
 USER_AGENT = "kruise-manager"
 JSON = "application/json"
+#: Asks for an object's metadata alone.
+METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 #: Asks for a list whose items are PartialObjectMetadata.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 #: Objects per page of a list; what client-go uses.
@@ -295,7 +298,7 @@ class Client:
         body: Body | None = None,
         content_type: str = JSON,
     ) -> T:
-        request = self._request(method, path, query, body, content_type)
+        request = self._request(method, path, query, body, content_type, accept=_form(method, decode))
         response = await self._exchange(request)
         return _decoded(request, decode or cast("Decode[T]", orjson.loads), response.body)
 
@@ -360,6 +363,11 @@ def _write_query(dry_run: bool, field_manager: str, field_validation: str) -> di
     if field_validation:
         query["fieldValidation"] = field_validation
     return query
+
+
+def _form(method: str, decode: Decode[Any] | None) -> str:
+    """What to ask for as the answer to a write: who reads nothing but the metadata gets no more."""
+    return METADATA if decode is decode_metadata and method in ("POST", "PATCH", "PUT") else JSON
 
 
 def _may_retry(method: str, error: ApiError) -> bool:

@@ -5,7 +5,7 @@ import pytest
 
 from app.kube.client import Client, PatchType
 from app.kube.errors import DecodeError, Gone, NotFound, ServerError, TooManyRequests
-from app.kube.objects import LeaseSpec, decode_pod
+from app.kube.objects import LeaseSpec, decode_metadata, decode_pod
 from app.kube.ratelimit import TokenBucket
 from app.kube.resources import NAMESPACES, PODS
 from app.kube.transport import Response
@@ -59,6 +59,19 @@ async def test_writes_carry_their_options():
         ("PATCH", f"{pods}/web-0?fieldManager=kruise-manager&force=true", "application/apply-patch+yaml", body),
         ("PATCH", f"{pods}/web-0", "application/strategic-merge-patch+json", {"holderIdentity": "a"}),
     ]
+
+
+@virtual
+async def test_who_reads_only_the_metadata_of_an_answer_gets_no_more():
+    client, connections = client_for(*[json_response(200, obj("a", 7))] * 5)
+    await client.create(PODS, {}, "shop", decode=decode_metadata)
+    await client.patch(PODS, "a", {}, "shop", decode=decode_metadata)
+    await client.patch(PODS, "a", {}, "shop", decode=decode_pod)
+    await client.patch(PODS, "a", {}, "shop")
+    await client.delete(PODS, "a", "shop", decode=decode_metadata)  # the answer may be a Status
+    alone = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+    asked = [request.headers["Accept"] for request in connections.requests]
+    assert asked == [alone, alone, *["application/json"] * 3]
 
 
 @virtual

@@ -6,8 +6,10 @@ from tests.conformance.steps import (
     CONFIG_MAPS,
     DEPLOYMENTS,
     MERGE_PATCH,
+    METADATA,
     PODS,
     SERVICES,
+    STRATEGIC_PATCH,
     Call,
     Case,
     config_map,
@@ -158,6 +160,35 @@ _DEPLOYMENT = f"{DEPLOYMENTS}/a"
 
 CASES = [
     Case("create-config-map", [post(CONFIG_MAPS, _A, managed=True), get(f"{CONFIG_MAPS}/a")]),
+    Case("create-asking-for-metadata", [post(CONFIG_MAPS, _A, accept=METADATA)]),
+    Case(
+        "refused-asking-for-metadata",
+        [
+            *prepared(CONFIG_MAPS, _A),
+            post(CONFIG_MAPS, _A, accept=METADATA),
+            patch(MERGE_PATCH, f"{CONFIG_MAPS}/no", {"data": {}}, accept=METADATA),
+        ],
+    ),
+    Case(
+        "update-asking-for-metadata",
+        [
+            *prepared(CONFIG_MAPS, _A),
+            put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}), accept=METADATA),
+            patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"x": "1"}}}, accept=METADATA),
+        ],
+    ),
+    Case(
+        "update-status-asking-for-metadata",
+        [
+            *prepared(PODS, pod("a")),
+            patch(
+                STRATEGIC_PATCH,
+                f"{PODS}/a/status",
+                {"metadata": {"labels": {"x": "1"}}, "status": {"message": "m"}},
+                accept=METADATA,
+            ),
+        ],
+    ),
     Case("create-twice", [*prepared(CONFIG_MAPS, _A), post(CONFIG_MAPS, _A)]),
     Case("create-in-no-namespace", [post("/api/v1/namespaces/no-such/configmaps", _A)]),
     Case("create-generated", [post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}})]),
