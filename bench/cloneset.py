@@ -45,7 +45,7 @@ class Meter:
 
     def __init__(self, client: Client, processes: dict[str, int]) -> None:
         self._client = client
-        self._processes = processes
+        self.processes = processes
 
     async def read(self) -> tuple[Counter[str], int, dict[str, float]]:
         text = (await self._client.raw("/metrics")).decode()
@@ -57,7 +57,13 @@ class Meter:
             refused = f" {found['code']}" if not found["code"].startswith("2") else ""
             requests[f"{found['verb'].lower()} {what}{refused}"] += int(float(found["count"]))
         calls = sum(int(float(count)) for count in _WEBHOOK.findall(text))
-        return requests, calls, {name: cpu_seconds(process) for name, process in self._processes.items()}
+        return requests, calls, {name: cpu_seconds(process) for name, process in self.processes.items()}
+
+
+def resident(process: int) -> float:
+    """MiB of a process that are in memory."""
+    found = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0.0
 
 
 async def wait_for(client: Client, resource: Resource, name: str, pods: int, updated: bool) -> None:
@@ -90,7 +96,7 @@ async def step(meter: Meter, client: Client, resource: Resource, name: str, chan
     calls = (after[1] - before[1]) / total
     print(
         f"| {resource.kind} {what} | {seconds:.1f} | {sum(requests.values()) / total:.2f} | {calls:.2f} | {cpu} |"
-        f" {per_pod} |",
+        f" {resident(meter.processes['manager']):.0f} MiB | {per_pod} |",
         flush=True,
     )
     return seconds
@@ -111,8 +117,10 @@ async def measure(kubeconfig: str, processes: dict[str, int], pods: int) -> None
         await client.create(REPLICASETS, replica_set("native"), "default")
         await client.create(CLONESETS, clone_set("clone"), "default")
         await idle(meter)
-        print("| what | seconds | writes per Pod | webhook calls per Pod | CPU ms per Pod | of these, per Pod |")
-        print("|---|---|---|---|---|---|")
+        print(
+            "| what | seconds | writes per Pod | webhook calls per Pod | CPU ms per Pod | manager's memory then |"
+            " of these, per Pod |\n|---|---|---|---|---|---|---|"
+        )
         native_out = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": pods}}, pods, "scale out")
         native_in = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": 0}}, 0, "scale in")
         out = await step(meter, client, CLONESETS, "clone", {"spec": {"replicas": pods}}, pods, "scale out")
