@@ -9,6 +9,8 @@ SEEDS  ?= 1-300
 # How many processes run the tests; each starts for itself what its tests need.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
+# With a real API server each: two are as many as fit on two processors.
+PARALLEL_SERVERS := --numprocesses=$(WORKERS) --maxprocesses=2 --dist=loadgroup
 COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --no-emit-index-url --no-emit-trusted-host \
            --no-emit-find-links --strip-extras
 
@@ -67,7 +69,7 @@ cluster-down: venv ## Stop it and leave nothing behind
 	$(BIN)/python -m tests.cluster down
 
 test-controlplane: venv ## The tests against a real API server
-	$(BIN)/pytest -q -m controlplane
+	$(BIN)/pytest -q -m controlplane $(PARALLEL_SERVERS)
 
 test-cluster: venv ## The tests on nodes with real containers (root)
 	$(BIN)/pytest -q -m cluster

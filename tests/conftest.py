@@ -1,8 +1,8 @@
-"""What all tests share: the fixtures of the levels that need a real cluster, and how hypothesis runs."""
+"""What all tests share: fixtures and division of the levels that need a real cluster, and how hypothesis runs."""
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.cluster.fixtures"]
+pytest_plugins = ["tests.cluster.fixtures", "tests.cluster.sharing"]
 
 # How long an example takes says something about the machine, nothing about the code.
 settings.register_profile("untimed", deadline=None)

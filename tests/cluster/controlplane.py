@@ -30,8 +30,8 @@ from tests.cluster.process import end, wait_until
 from tests.cluster.run import Run
 
 LOOPBACK = "127.0.0.1"
-#: Below those that clients get, and those of Services (NodePort).
-_PORTS = range(15_000, 30_000)
+#: Below those that clients get, and those of Services (NodePort). Each process of a test run offers others.
+_PORTS = range(15_000 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8, 30_000, 8)
 #: One after the other: what was offered a moment ago may not be listened on yet.
 _offered = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
@@ -241,21 +241,30 @@ class ControlPlane:
         end(self.run.processes[binaries.API_SERVER])
         self.run.start(binaries.API_SERVER, self._api_server)
 
+    def restart_controller_manager(self) -> None:
+        """Start it anew: it looks for kinds to collect when it starts, and then every 30 seconds only."""
+        end(self.run.processes[binaries.CONTROLLER_MANAGER])
+        self._start_controller_manager()
+
+    def _start_controller_manager(self) -> None:
+        command = binaries.ensure(*self._commands())[binaries.CONTROLLER_MANAGER]
+        flags = [
+            f"--kubeconfig={self.kubeconfig}",
+            f"--service-account-private-key-file={self._service_account_key()}",
+            f"--root-ca-file={self.ca_file}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            *self._controller_manager_args,
+        ]
+        self.run.start(binaries.CONTROLLER_MANAGER, [command, *flags])
+
     def wait_until_ready(self) -> None:
         """Wait for the API server, start its clients, and wait for what every Pod needs."""
         watched = self.run.watched(binaries.ETCD, binaries.API_SERVER)
         wait_until(self.is_ready, "the API server is ready", alive=watched)
         commands = binaries.ensure(*self._commands())
         if self._controller_manager:
-            flags = [
-                f"--kubeconfig={self.kubeconfig}",
-                f"--service-account-private-key-file={self._service_account_key()}",
-                f"--root-ca-file={self.ca_file}",
-                "--leader-elect=false",
-                "--secure-port=0",
-                *self._controller_manager_args,
-            ]
-            self.run.start(binaries.CONTROLLER_MANAGER, [commands[binaries.CONTROLLER_MANAGER], *flags])
+            self._start_controller_manager()
         if self._scheduler:
             flags = [f"--kubeconfig={self.kubeconfig_for(credentials.SCHEDULER)}", "--leader-elect=false"]
             self.run.start(binaries.SCHEDULER, [commands[binaries.SCHEDULER], *flags, "--secure-port=0"])

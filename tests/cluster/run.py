@@ -4,6 +4,7 @@ Everything a run does to the machine is written to `run.json` before or as it is
 undo it, also after this process was killed.
 """
 
+import atexit
 import json
 import os
 import shutil
@@ -11,7 +12,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import DEVNULL
+from subprocess import DEVNULL, Popen
 from typing import Any
 
 from tests.cluster import cgroups, network, process
@@ -20,6 +21,7 @@ from tests.cluster.paths import locked, runs_dir
 from tests.cluster.process import ProcessId
 
 _RECORD = "run.json"
+_GONE = ".gone-"
 
 
 @dataclass(slots=True)
@@ -149,7 +151,10 @@ class Run:
         # What is mounted below would be emptied by the removal of the folder.
         if mounted := mounts_below(self.directory):
             raise ClusterError(f"still mounted: {', '.join(mounted)}; unmount, then: python -m tests.cluster down")
-        shutil.rmtree(self.directory)
+        if self.before is None:
+            shutil.rmtree(self.directory)
+        else:  # nodes unpack images there
+            remove_meanwhile(self.directory)
 
 
 def mounts_below(directory: Path) -> list[str]:
@@ -158,8 +163,28 @@ def mounts_below(directory: Path) -> list[str]:
     return [point for point in points if Path(point).is_relative_to(directory)]
 
 
+def remove_meanwhile(folder: Path) -> None:
+    """Take `folder` away at once and empty it while this process goes on: 100,000 files may take minutes.
+
+    This process does not end before that is done; if it is killed, the next `clean_stale_runs` sees to the rest.
+    """
+    us = ProcessId.of(os.getpid())
+    assert us is not None
+    gone = Path(tempfile.mkdtemp(prefix=f"{_GONE}{us.pid}-{us.started}-", dir=runs_dir()))
+    folder.rename(gone / folder.name)
+    _empty(gone)
+
+
+def _empty(gone: Path) -> None:
+    atexit.register(Popen(["nice", "rm", "-rf", "--", str(gone)], stdin=DEVNULL, start_new_session=True).wait)
+
+
 def clean_stale_runs() -> None:
     """Clean up after runs whose owner was killed. The caller holds the lock of the runs' folder."""
+    for gone in runs_dir().glob(f"{_GONE}*"):
+        pid, started = map(int, gone.name.removeprefix(_GONE).split("-")[:2])
+        if not ProcessId(pid, started).is_alive():
+            _empty(gone)
     for record in runs_dir().glob(f"*/{_RECORD}"):
         try:
             run = Run.load(record.parent)

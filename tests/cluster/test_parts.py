@@ -14,7 +14,8 @@ from tests.cluster.errors import ClusterError
 from tests.cluster.images import Image
 from tests.cluster.paths import SOURCE
 from tests.cluster.process import ProcessId, end, start, tail, wait_until
-from tests.cluster.run import Run
+from tests.cluster.run import Run, clean_stale_runs, remove_meanwhile
+from tests.cluster.sharing import group
 
 
 @pytest.fixture
@@ -174,3 +175,23 @@ def test_tokens_and_kubeconfigs_are_for_their_owners_eyes(tmp_path: Path) -> Non
     write_kubeconfig(kubeconfig, "https://127.0.0.1:1", ca_file, "secret")
     assert json.loads(kubeconfig.read_text())["users"][0]["user"] == {"token": "secret"}
     assert [path.stat().st_mode & 0o777 for path in (tokens, kubeconfig)] == [0o600, 0o600]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_large_folder_is_away_at_once_and_gone_in_the_end(cache: Path, killed: bool) -> None:
+    runs = cache / "run"
+    large = runs / "cluster"
+    (large / "node-0").mkdir(parents=True)
+    if killed:  # before it could do more than rename
+        large.rename(runs / ".gone-1-1-abc")
+        clean_stale_runs()
+    else:
+        remove_meanwhile(large)
+    assert not large.exists()
+    wait_until(lambda: not list(runs.iterdir()), "nothing is left", deadline=20)
+
+
+def test_modules_are_not_divided_nor_are_the_scenarios() -> None:
+    assert group("tests/kube/test_a.py::test_a[x::y]") == group("tests/kube/test_a.py::test_b")
+    assert group("tests/kube/test_a.py::test_a") != group("tests/kube/test_b.py::test_a")
+    assert group("tests/scenarios/test_a.py::test_a") == group("tests/scenarios/test_b.py::test_b")

@@ -18,6 +18,8 @@ from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, running
 
+#: Seconds for what is noticed at once: far less than the minute after which everything is looked at anyway (MGR-37).
+AT_ONCE = 10.0
 REVIEW = (Path(__file__).parent.parent / "fixtures" / "pod-create.json").read_bytes()
 
 
@@ -89,7 +91,10 @@ class Replica:
 def replica(
     control_plane: ControlPlane, folder: Path, *flags: str, by_service: bool = False, ready: bool = True
 ) -> Iterator[Replica]:
-    """A manager with the rights that are generated for it; ready, unless that is not to be waited for."""
+    """A manager with the rights that are generated for it; ready, unless that is not to be waited for.
+
+    ``by_service``: registered and bound as one of several are. Such a one takes reviews for 3 s more when it ends.
+    """
     kubeconfig = control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
     ports = (free_port("127.0.0.1"), free_port("127.0.0.1"), free_port("127.0.0.1"))
     arguments = [

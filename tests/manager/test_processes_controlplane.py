@@ -17,7 +17,7 @@ import pytest
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from tests.cluster.controlplane import ControlPlane
-from tests.manager.replicas import Replica, configuration, published, replica
+from tests.manager.replicas import AT_ONCE, Replica, configuration, published, replica
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
 pytestmark = pytest.mark.controlplane
@@ -94,8 +94,8 @@ def test_no_process_outlives_its_supervisor(control_plane: ControlPlane, tmp_pat
 def test_the_lease_moves_when_it_is_given_back_or_its_holder_dies(control_plane: ControlPlane, tmp_path: Path) -> None:
     election = [
         "--leader-election-id=moving",
-        "--leader-election-lease-duration=4s",
-        "--leader-election-renew-deadline=3s",
+        "--leader-election-lease-duration=8s",
+        "--leader-election-renew-deadline=6s",
         "--leader-election-retry-period=1s",
     ]
     with replica(control_plane, tmp_path, *election, by_service=True) as first:
@@ -104,16 +104,14 @@ def test_the_lease_moves_when_it_is_given_back_or_its_holder_dies(control_plane:
             eventually(lambda: "reconciler" in second.processes(), "the second waits for the Lease")
             assert not second.leads()
             assert second.ready()  # MGR-22: reviews do not depend on it
-            began = time.monotonic()
             first.process.terminate()
-            eventually(second.leads, "the second leads", 3)
-            assert time.monotonic() - began < 3
+            eventually(second.leads, "the second leads before the Lease could have run out", 6)
             first.process.wait(20)
             assert first.process.returncode == 0
 
             holder = second.signal("reconciler", signal.SIGKILL)
             eventually(lambda: second.processes().get("reconciler", holder) != holder, "it is back")
-            eventually(second.leads, "it leads again once the Lease has run out", 15)
+            eventually(second.leads, "it leads again once the Lease has run out", 30)
     events = control_plane.kubectl("get", "events", "-n", SYSTEM_NAMESPACE, "-o", "json").stdout
     assert "became leader" in events
 
@@ -142,7 +140,7 @@ def test_who_loses_the_lease_ends_its_reconciler_only(control_plane: ControlPlan
 
 @pytest.mark.behaviour("MGR-37", "MGR-123")
 @pytest.mark.parametrize("kind", ["mutating", "validating"])
-def test_a_webhook_configuration_that_is_deleted_or_changed_is_back_within_a_second(
+def test_a_webhook_configuration_that_is_deleted_or_changed_is_back_at_once(
     control_plane: ControlPlane, tmp_path: Path, kind: str
 ) -> None:
     with replica(control_plane, tmp_path) as one:
@@ -150,7 +148,7 @@ def test_a_webhook_configuration_that_is_deleted_or_changed_is_back_within_a_sec
         wanted = configuration(control_plane, kind)
         assert wanted is not None
         control_plane.kubectl("delete", f"{kind}webhookconfiguration", name)
-        eventually(lambda: configuration(control_plane, kind), "it is back", 1)
+        eventually(lambda: configuration(control_plane, kind), "it is back", AT_ONCE)
 
         def repaired() -> bool:
             found = configuration(control_plane, kind)
@@ -160,7 +158,7 @@ def test_a_webhook_configuration_that_is_deleted_or_changed_is_back_within_a_sec
         path = "/webhooks/0/clientConfig/caBundle"
         change = json.dumps([{"op": "remove", "path": path}])
         control_plane.kubectl("patch", f"{kind}webhookconfiguration", name, "--type=json", "-p", change)
-        eventually(repaired, "the bundle is back", 1)
+        eventually(repaired, "the bundle is back", AT_ONCE)
         what = f"{kind.capitalize()}WebhookConfiguration {name}"
         assert one.metric(f'kruise_registration_repairs_total{{object="{what}"}}') == 2
         assert one.ready()
@@ -185,7 +183,7 @@ def test_a_ca_is_replaced_under_a_stream_of_reviews_and_none_fails(control_plane
         assert announced.count(b"BEGIN") == switched.count(b"BEGIN") == 2
         assert old.strip() in announced
         assert old.strip() not in last
-        eventually(lambda: _refused(one, old), "the old authority no longer vouches for it", 5)
+        eventually(lambda: _refused(one, old), "the old authority no longer vouches for it", AT_ONCE)
         assert one.log.read_text().count("a new certificate is served") == len(WEBHOOK_PROCESSES)
 
 
@@ -211,6 +209,6 @@ def test_a_secret_full_of_garbage_is_put_right_without_a_new_certificate(
         before, bundle = data(), published(control_plane)
         garbage = {"data": {"tls.key": base64.b64encode(b"garbage").decode(), "ca-cert.pem": ""}}
         control_plane.kubectl("patch", *secret, "--type=merge", "-p", json.dumps(garbage))
-        eventually(lambda: data() == before, "the Secret is as it was", 5)
+        eventually(lambda: data() == before, "the Secret is as it was", AT_ONCE)
         assert published(control_plane) == bundle
         one.review(bundle)

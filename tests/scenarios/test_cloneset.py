@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 import pytest
 
+from tests.scenarios.test_launch_order import BECOMES_READY_AFTER, container
 from tests.scenarios.world import World, eventually
 
 CLONE_SET = """
@@ -106,6 +108,39 @@ def test_pods_are_not_tracked_and_can_be_applied_to(world: World) -> None:
     found = metadata()
     assert found["labels"]["team"] == "blue"
     assert {"before-first-apply", "kubectl"} <= {entry["manager"] for entry in found["managedFields"]}
+
+
+@pytest.mark.behaviour("PM-31", "PM-32", "PM-36", "PM-44", "CS-122")
+def test_containers_of_higher_priority_change_first(world: World) -> None:
+    """U-29: two containers go first, together; the third follows when both are ready again."""
+    names = ("late", "first", "too")
+    template = {
+        "metadata": {
+            "labels": {"app": "web"},
+            "annotations": {"apps.kruise.io/container-launch-priority": '{"late": 1, "first": 2, "too": 2}'},
+        },
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [container(name) for name in names]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "InPlaceOnly"}}
+    manifest = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": "web"}, "spec": spec}
+    world.apply(json.dumps(manifest))
+    eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready", 120)
+    (before,) = pods(world)
+    path = "/spec/template/spec/containers"
+    images = [{"op": "replace", "path": f"{path}/{index}/image", "value": "busybox:1.35"} for index in range(3)]
+    patch(world, json.dumps(images))
+    eventually(lambda: status_is(world, readyReplicas=1, updatedReadyReplicas=1), "the Pod is updated", 120)
+    (after,) = pods(world)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    statuses = {status["name"]: status for status in after["status"]["containerStatuses"]}
+    assert {name: status["restartCount"] for name, status in statuses.items()} == dict.fromkeys(names, 1)
+    state = json.loads(after["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
+    assert [batch["containers"] for batch in state["containerBatchesRecord"]] == [["first", "too"], ["late"]]
+    times = {name: datetime.fromisoformat(one["state"]["running"]["startedAt"]) for name, one in statuses.items()}
+    # Times are reported in whole seconds: the difference of two may be one short.
+    wait = (times["late"] - max(times["first"], times["too"])).total_seconds()
+    assert wait >= BECOMES_READY_AFTER - 1, times
 
 
 @pytest.mark.behaviour("CS-103", "CS-111", "CS-62")

@@ -51,6 +51,7 @@ def served() -> Iterator[ControlPlane]:
         control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
         established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS)]
         eventually(lambda: control_plane.kubectl(*established, check=False).returncode == 0, "the CRDs are established")
+        control_plane.restart_controller_manager()  # its garbage collector then knows them from the start
         yield control_plane
 
 
@@ -284,8 +285,7 @@ async def test_a_set_made_anew_takes_its_revision_over_before_it_is_collected(se
             return [owner["uid"] for owner in revision["metadata"]["ownerReferences"]]
 
         await until(owners, [anew.metadata.uid])
-        # The garbage collector has had its chance when it has taken a revision that is really left behind. It looks for
-        # new kinds every 30 seconds only.
+        # The garbage collector has had its chance when it has taken a revision that is really left behind.
         await world.apply("gone")
         await wait_for_latest(world, "gone")
         await world.client.delete(SETS, "gone")
