@@ -33,6 +33,8 @@ from app.sandbox.apiserver.typecheck import Checker, Reader
 Json: TypeAlias = dict[str, Any]
 
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+#: What a schema may say at its top that is not about several fields at once.
+_OF_ONE_FIELD: Final = frozenset({"type", "description", "properties", "required"})
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
@@ -178,7 +180,14 @@ def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
     def default(obj: Json) -> None:
         fill_defaults(plain, obj)
 
+    def default_status(obj: Json) -> None:
+        fill_defaults(of_status, obj)
+
+    of_status = {"properties": {name: one for name, one in (plain.get("properties") or {}).items() if name == "status"}}
     ruled = has_rules(plain)
+    #: Whether each field is judged by itself.
+    separable = not ruled and plain.keys() <= _OF_ONE_FIELD
+    parts = {name: one for name, one in (plain.get("properties") or {}).items() if name != "metadata"}
 
     def errors(obj: Json) -> list[FieldError]:
         bare = {key: value for key, value in obj.items() if key != "metadata"}
@@ -195,12 +204,28 @@ def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
         return [error for error in rule_errors(plain, obj, old, Path()) if str(error) not in plainly]
 
     def status_errors(obj: Json, old: Json) -> list[FieldError]:
+        if separable and not _part_errors(parts, obj, old) and (scale is None or not replica_errors(obj, scale)):
+            return []  # nearly always
         found = errors(obj)
         found = new_errors(found, errors(old)) if found else found
         # A status is judged by itself: messages name its fields without where it stands.
         return [_status_words(error) for error in found] + update_errors(obj, old)
 
-    return Strategy(default=default, errors=errors, update_errors=update_errors, status_errors=status_errors)
+    return Strategy(
+        default=default,
+        default_status=default_status,
+        errors=errors,
+        update_errors=update_errors,
+        status_errors=status_errors,
+    )
+
+
+def _part_errors(parts: Mapping[str, Any], obj: Json, old: Json) -> bool:
+    """Whether a field that is not the very same as before is wrong, or one is missing. What was wrong may stay so."""
+    return not obj.keys() >= old.keys() or any(
+        name in parts and old.get(name) is not value and schema_errors(parts[name], value, Path().child(name))
+        for name, value in obj.items()
+    )
 
 
 def _status_words(error: FieldError) -> FieldError:

@@ -25,6 +25,8 @@ Json: TypeAlias = dict[str, Any]
 _MAX_OPERATIONS: Final = 10_000
 _ALL: Final = tuple(kind.value for kind in PatchType)
 _CUSTOM: Final = tuple(kind.value for kind in PatchType if kind is not PatchType.STRATEGIC)
+#: What writes of a status may change.
+_OF_STATUS: Final = frozenset({"metadata", "status"})
 _REJECTED: Final = "the server rejected our request due to an error in our request"
 
 
@@ -39,8 +41,13 @@ def patch_type(call: Call) -> PatchType:
     return PatchType(media)
 
 
-def transform(call: Call, kind: PatchType, schema: Field | None, checker: Reader | None) -> Transform:
-    """What the patch makes of an object; the result is typed and shares nothing with the old one."""
+def transform(
+    call: Call, kind: PatchType, schema: Field | None, checker: Reader | None, *, apart: bool = False
+) -> Transform:
+    """What the patch makes of an object; the result is typed and shares nothing with the old one.
+
+    ``apart``: except for what neither the patch nor the write of a status touches. It was read when it was stored.
+    """
     document = _document(call, kind)
     # Types are checked, and nulls and empty lists tidied, each time the patch is laid on another version.
     warned = False
@@ -49,29 +56,39 @@ def transform(call: Call, kind: PatchType, schema: Field | None, checker: Reader
         nonlocal warned
         if old is None:
             raise status.not_found(call.resource, call.name)
-        found = fresh(_patched(kind, document, old, schema))
-        if not isinstance(found, dict):
+        patched = _patched(kind, document, old, schema)
+        if not isinstance(patched, dict):
             raise status.bad_request("the patched document is not an object")
+        same = {} if not apart else {
+            name: part for name, part in patched.items() if name not in _OF_STATUS and old.get(name) is part
+        }  # fmt: skip
+        found = fresh({name: part for name, part in patched.items() if name not in same})
         _restore_type(call, found)
         _check_name(call, found)
         if checker is None:
-            return found
+            return found if not same else _together(patched, same, found)
         try:
             checked, unknown = checker.read(found)
         except WrongType as error:
             if kind is PatchType.STRATEGIC:
                 raise _invalid_strategic(document, str(error)) from None
-            raise invalid_patch(found, str(error)) from None
+            raise invalid_patch(_together(patched, same, found), str(error)) from None
         if unknown and not warned:
             warned = True
             problems = strict_errors(unknown)
             if call.field_validation == "Strict":
-                raise invalid_patch(found, f"strict decoding error: {', '.join(problems)}")
+                raise invalid_patch(_together(patched, same, found), f"strict decoding error: {', '.join(problems)}")
             if call.field_validation == "Warn":
                 call.warnings.extend(problems)
-        return dict(checked)
+        return dict(checked) if not same else _together(patched, same, checked)
 
     return apply
+
+
+def _together(order: Json, same: Json, read: Json) -> Json:
+    """Both parts of an object, in the order its keys had."""
+    found = {**same, **read}
+    return {name: found[name] for name in dict.fromkeys((*order, *found)) if name in found}
 
 
 def _document(call: Call, kind: PatchType) -> Any:

@@ -231,7 +231,9 @@ class ApiServer:
         if kind is PatchType.APPLY:
             change = apply_transform(self.core, call, schema, reader)
         else:
-            change = transform(call, kind, schema, reader)
+            strategy = self.catalog.strategy(call.resource)
+            apart = call.subresource == "status" and strategy.default_status is not None
+            change = transform(call, kind, schema, reader, apart=apart)
         allow = kind is PatchType.APPLY and not call.subresource
         entry, created = await self.writer.update(call, change, allow_create=allow)
         return await self._object(call, entry, 201 if created else 200)

@@ -43,6 +43,8 @@ class Strategy:
 
     #: Fills in what may be left out; runs whenever an object is decoded.
     default: Callable[[Json], None] = _nothing
+    #: The same of a write of the status, which leaves all else as it is; None: ``default`` is used.
+    default_status: Callable[[Json], None] | None = None
     #: After status was taken away, before the object is validated.
     prepare_create: Callable[[Json], None] = _nothing
     prepare_update: Callable[[Json, Json], None] = _no_change

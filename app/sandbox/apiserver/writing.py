@@ -167,7 +167,8 @@ class Writer:
         if version and not version.isdigit():
             raise status.plain_error(f'strconv.ParseUint: parsing "{version}": invalid syntax')
         given = metadata.pop("managedFields", None)
-        strategy.default(obj)
+        of_status = strategy.default_status if call.subresource == "status" else None
+        (of_status or strategy.default)(obj)
         keep_outside(call, obj, old)
         attributes = self._attributes(call, "UPDATE", call.name, obj, old)
         attributes.old_managed = entry.managed

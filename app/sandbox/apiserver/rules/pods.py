@@ -109,6 +109,11 @@ def default_pod(pod: Json) -> None:
                     port.setdefault("hostPort", port.get("containerPort"))
 
 
+def default_status(pod: Json) -> None:
+    """What a write of the status leaves out."""
+    pod.setdefault("status", {})
+
+
 # ---- create
 
 
@@ -312,6 +317,7 @@ def _create_errors(pod: Json) -> list[FieldError]:
 
 STRATEGY: Final = Strategy(
     default=default_pod,
+    default_status=default_status,
     create_errors=_create_errors,
     prepare_create=_prepare_create,
     prepare_status=_prepare_status,
