@@ -224,6 +224,9 @@ class Promises:
     def short_of(self, at: float, uid: str, *, excused: bool) -> Iterator[str]:
         """With nothing going wrong a CloneSet does not stay below its replicas. ``excused``: a reason is named, or
         something goes wrong."""
+        if excused:
+            self._short.pop(uid, None)
+            return
         specs = self._specs.get(uid)
         pods = self._pods.get(uid, {}).values()
         if not specs:
@@ -232,7 +235,7 @@ class Promises:
         active = sum(map(is_active, pods))
         waits = any(pod["metadata"].get("deletionTimestamp") or _state(pod) == "PreparingDelete" for pod in pods)
         limited = sum(not is_available(pod, at, spec.min_ready) for pod in pods) >= spec.scale_max_unavailable
-        if active >= spec.replicas or excused or waits or limited:
+        if active >= spec.replicas or waits or limited:
             self._short.pop(uid, None)
         elif at - self._short.setdefault(uid, at) > SHORT_SECONDS:
             since = self._short.pop(uid)
