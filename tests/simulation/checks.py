@@ -126,6 +126,8 @@ class Checks:
                 *invariants.status_goes_forward(before, after),
                 *invariants.names_its_own(before, after, revisions),
             ]
+        if kind == "ControllerRevision":
+            self._promises.recorded(after)
         if kind == "ControllerRevision" and before is None:
             return [*invariants.no_twin(after, list(self._rest.stored(CONTROLLERREVISIONS).values()))]
         return []
