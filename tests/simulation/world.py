@@ -25,7 +25,7 @@ from app.kube.virtualtime import run as run_virtually
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import invariants, mishaps, passes
+from tests.simulation import invariants, mishaps, passes, plan
 from tests.simulation.checks import Checks
 from tests.simulation.claims import ClaimPromises, Volumes
 from tests.simulation.faults import (
@@ -102,6 +102,7 @@ class World:
         self._now: Weather = CALM
         #: The process that has no trouble with the API server, of all replicas.
         self._spared = ""
+        self._plan = run.plan
         self._script = run.script
         self._lag = invariants.Lag(LAG_SECONDS)
         #: Until when something that went wrong may hold up the managers.
@@ -164,9 +165,9 @@ class World:
             await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
             await self._come_to_rest()
-            await self._trouble()
-            await self._calm()
-            await self._mishaps()
+            phases = {plan.TROUBLE: self._trouble, plan.CALM: self._calm, plan.MISHAPS: self._mishaps}
+            for name in self._plan.phases:
+                await phases[name]()
             await self._quiet()
         except TimeoutError as late:
             self.history.breaks(self.clock.monotonic(), str(late))
@@ -213,7 +214,7 @@ class World:
 
     async def _follow_script(self) -> None:
         self._now = self._storm
-        await self._carry_out(self._script, self._run.seconds)
+        await self._carry_out(self._script, self._plan.seconds)
 
     async def _carry_out(self, script: Sequence[Action], seconds: float) -> None:
         began = self.clock.monotonic()
@@ -236,7 +237,7 @@ class World:
         are refused now and then, or the managers are blind to one kind of object for a while."""
         clones = sorted(name for name, found in self._rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
         rng = Random(f"trouble {self._run.seed}")
-        if not clones or rng.random() < 0.3:
+        if not clones:
             return
         blind = rng.random() < 0.5
         if blind:
@@ -256,16 +257,18 @@ class World:
 
     async def _calm(self) -> None:
         """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
+        await self.clock.sleep(self._held_up_until - self.clock.monotonic())
         rng = Random(f"calm {self._run.seed}")
         there = {resource.plural: sorted(self._rest.stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
         there["pods"] = sorted(name for name, found in self._rest.stored(PODS).items() if _is_bare(found))
         # Where there is no Pod, the newest revision is the one that all have (CS-73).
         staffed = sorted(name for name, found in self._rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
-        acts = [*calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"], staffed)]
+        names = (there["sidecarsets"], there["pods"], there["clonesets"], staffed)
+        acts = [*calm_script(rng, *names, number=self._plan.calm_acts)]
         for action, after in zip(acts, [*acts[1:], None], strict=True):
             await self.clock.sleep(action.at)
             # Pods marked in the same breath as a roll-out: the pass may know of the one and mark them once more.
-            self._checks.calm = not action.arguments.get("marked")
+            self._checks.calm = "marked" not in action.arguments
             await asyncio.create_task(self._users.do(action))
             if after is not None and after.at < HASTE_SECONDS:
                 continue
@@ -276,7 +279,7 @@ class World:
     async def _mishaps(self) -> None:
         """One thing at a time goes wrong for some seconds: soon after it all is well."""
         rng = Random(f"mishaps {self._run.seed}")
-        for number in range(mishaps.NUMBER):
+        for number in range(self._plan.mishaps):
             there = mishaps.There(
                 sorted(self._rest.stored(SIDECAR_SETS)),
                 sorted(found["metadata"]["name"] for found in self._rest.stored(PODS).values() if _is_bare(found)),
@@ -319,9 +322,14 @@ class World:
                 raise TimeoutError(f"not within {seconds:.0f} s: {'; '.join(left)}")
             await self.clock.sleep(every)
 
+    @property
+    def _held_up_until(self) -> float:
+        """Until when something that went wrong may hold up the managers."""
+        return max(self._troubled_until, self._users.cut_off_until, *self._users.frozen.values())
+
     def _look_at_lag(self) -> None:
         at = self.clock.monotonic()
-        held_up = max(self._troubled_until, self._users.cut_off_until, *self._users.frozen.values())
+        held_up = self._held_up_until
         if self._now != CALM or at < held_up or not self._rest.in_place():
             self._lag.excuse()
             return
