@@ -72,6 +72,8 @@ REST_SECONDS = 480.0
 #: And how long a change of the CA may take.
 ROTATION_SECONDS = 900.0
 QUIET_SECONDS = 130.0
+#: For how long a leader tries to renew its Lease.
+RENEWAL_SECONDS = 10.0
 #: How long the status of a SidecarSet may be untrue with nothing going wrong: caches are filled, failures tried again.
 LAG_SECONDS = 30.0
 
@@ -254,6 +256,8 @@ class World:
             self._now = CALM
         await self._until_done(self._rest.to_settle)
         self._now = CALM
+        await self.clock.sleep(RENEWAL_SECONDS)  # whoever could not renew the Lease ends only now
+        await self._until_done(self._rest.to_settle)
 
     async def _calm(self) -> None:
         """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
