@@ -144,8 +144,8 @@ def _seeds(text: str) -> Iterator[int]:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", default="1-100", help="like 1-2000 or 7,9 (default: 1-100)")
-    parser.add_argument("--seconds", type=float, default=240.0, help="virtual seconds of script (default: 240)")
-    parser.add_argument("--actions", type=int, default=40, help="actions in that time (default: 40)")
+    parser.add_argument("--seconds", type=float, help="virtual seconds of script (default: by seed, 60 to 180)")
+    parser.add_argument("--actions", type=int, help="actions in that time (default: by seed, 12 to 30)")
     parser.add_argument("--size", type=int, default=SMALL, help=f"Pods of a CloneSet at most (default: {SMALL})")
     seconds, actions = HOUR
     told = f"a long one: --seconds {seconds:g} --actions {actions} --size {LARGE}, with about 100 Pods of CloneSets"

@@ -86,11 +86,19 @@ def weather(rng: Random) -> Weather:
 
 
 class CountingTransport:
-    """Tells of writes that changed nothing. ``revision``: that of the store's last change."""
+    """Tells of writes that changed nothing. ``revision``: that of the store's last change, ``counts``: whether somebody
+    wants to know."""
 
-    def __init__(self, inner: Transport, revision: Callable[[], int], wasted: Callable[[Request], None]) -> None:
+    def __init__(
+        self,
+        inner: Transport,
+        revision: Callable[[], int],
+        counts: Callable[[], bool],
+        wasted: Callable[[Request], None],
+    ) -> None:
         self._inner = inner
         self._revision = revision
+        self._counts = counts
         self._wasted = wasted
         self.stream = inner.stream
         self.close = inner.close
@@ -101,7 +109,7 @@ class CountingTransport:
             return await self._inner.request(request)
         before = self._revision()
         response = await self._inner.request(request)
-        if response.status == 200:
+        if response.status == 200 and self._counts():
             version = orjson.loads(response.body)["metadata"].get("resourceVersion", "")
             if version.isdigit() and int(version) <= before:
                 self._wasted(request)

@@ -16,8 +16,6 @@ from tests.simulation.script import APPS, PATIENCE, Action
 
 Json = dict[str, Any]
 
-#: How many there are in a run.
-NUMBER = 3
 #: What goes wrong, alone. Requests fail long enough for a first try, its repetition, and never for a Lease to end.
 _SPELLS = (
     Weather(conflict=0.7),

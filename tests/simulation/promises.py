@@ -99,6 +99,15 @@ class _Loss:
     after: Json | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Recorded:
+    """A revision of a CloneSet: which it is, what its container runs, and its template but for that."""
+
+    number: int
+    image: str
+    frame: bytes
+
+
 class Promises:
     """Remembers what users asked for and what became of the Pods, and checks each write of a Pod against it."""
 
@@ -107,6 +116,8 @@ class Promises:
         self._specs: dict[str, dict[int, Spec]] = {}
         #: By CloneSet (uid): the revisions that its status has named as the current one.
         self._current: dict[str, set[str]] = {}
+        #: By CloneSet (uid): its revisions by name.
+        self._recorded: dict[str, dict[str, _Recorded]] = {}
         self._pods: dict[str, dict[str, Json]] = {}
         self._lost: dict[str, list[_Loss]] = {}
         #: Since when there have been too few Pods, with no reason for it.
@@ -117,9 +128,23 @@ class Promises:
     def asked(self, obj: Json) -> None:
         """A CloneSet was created or changed."""
         uid = obj["metadata"]["uid"]
-        self._specs.setdefault(uid, {}).setdefault(obj["metadata"]["generation"], Spec.of(obj))
+        specs, generation = self._specs.setdefault(uid, {}), obj["metadata"]["generation"]
+        if generation not in specs:
+            specs[generation] = Spec.of(obj)
         if current := (obj.get("status") or {}).get("currentRevision"):
             self._current.setdefault(uid, set()).add(current)
+
+    def recorded(self, revision: Json) -> None:
+        """A revision of some set was written."""
+        template = ((revision.get("data") or {}).get("spec") or {}).get("template")
+        uid = invariants.owner_of(revision)
+        if uid not in self._specs or not template:
+            return
+        first, *others = template["spec"]["containers"]
+        containers = [{**first, "image": ""}, *others]
+        frame = {**template, "spec": {**template["spec"], "containers": containers}}
+        kept = _Recorded(revision["revision"], first["image"], orjson.dumps(frame, option=orjson.OPT_SORT_KEYS))
+        self._recorded.setdefault(uid, {})[invariants.name(revision)] = kept
 
     def gone(self, obj: Json) -> None:
         """A CloneSet is no more."""
@@ -170,11 +195,26 @@ class Promises:
         if before is not None and after is not None:
             yield from held_back(before, after)
             yield from updated_again(before, after)
-            yield from _replaced(before, after, spec)
+            yield from self._replaced(before, after, known.uid, spec)
         if before is not None:
             yield from self._taken(at, before, after, known, spec, active)
         if after is not None:
             yield from self._added(before, after, known, spec, active)
+
+    def _replaced(self, before: Json, after: Json, uid: str, spec: Spec) -> Iterator[str]:
+        """Where only images change, a Pod that can be updated in place is not replaced.
+
+        More changes when a CloneSet was created with no webhook registered: its template gets its defaults (CS-16) when
+        it is changed next.
+        """
+        if not is_marked(after) or is_marked(before) or spec.policy == "ReCreate":
+            return
+        recorded = self._recorded.get(uid, {})
+        has = recorded.get(hash_of(before))
+        gets = [one for one in recorded.values() if one.image == spec.image]
+        newest = max(gets, key=lambda one: one.number, default=None)
+        if has is None or newest is None or has.frame == newest.frame:
+            yield "is replaced though it can be updated in place"
 
     def _taken(
         self, at: float, before: Json, after: Json | None, known: Pass, spec: Spec, active: list[Json]
@@ -224,6 +264,9 @@ class Promises:
     def short_of(self, at: float, uid: str, *, excused: bool) -> Iterator[str]:
         """With nothing going wrong a CloneSet does not stay below its replicas. ``excused``: a reason is named, or
         something goes wrong."""
+        if excused:
+            self._short.pop(uid, None)
+            return
         specs = self._specs.get(uid)
         pods = self._pods.get(uid, {}).values()
         if not specs:
@@ -232,7 +275,7 @@ class Promises:
         active = sum(map(is_active, pods))
         waits = any(pod["metadata"].get("deletionTimestamp") or _state(pod) == "PreparingDelete" for pod in pods)
         limited = sum(not is_available(pod, at, spec.min_ready) for pod in pods) >= spec.scale_max_unavailable
-        if active >= spec.replicas or excused or waits or limited:
+        if active >= spec.replicas or waits or limited:
             self._short.pop(uid, None)
         elif at - self._short.setdefault(uid, at) > SHORT_SECONDS:
             since = self._short.pop(uid)
@@ -312,12 +355,6 @@ def strange_step(before: Json, after: Json) -> Iterator[str]:
     old, new = _state(before), _state(after)
     if old != new and new in _NEVER_NEXT.get(old, ()):
         yield f"Pod {invariants.name(after)} went from {old} to {new}"
-
-
-def _replaced(before: Json, after: Json, spec: Spec) -> Iterator[str]:
-    """Where only images change, a Pod that can be updated in place is not replaced."""
-    if is_marked(after) and not is_marked(before) and spec.policy != "ReCreate":
-        yield "is replaced though it can be updated in place"
 
 
 def _update(pod: Json) -> Json | None:

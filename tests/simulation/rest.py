@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from app.certs.issue import CertificateError, expiry, from_secret_data
@@ -22,6 +23,8 @@ Json = dict[str, Any]
 
 #: What the Secret holds while the CA is being changed.
 _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
+#: The kinds of which objects may keep Pods, and the sets above them, from staying as they are.
+_LOOKED_AT = frozenset({"Pod", "SidecarSet", "CloneSet", "ControllerRevision"})
 
 
 class Rest:
@@ -34,8 +37,16 @@ class Rest:
         self._replicas = replicas
         self._clock = clock
         self._claims = claims
-        #: What was to do by the objects alone, at which version of the store.
-        self._seen: tuple[int, list[str]] = (0, [])
+        #: What is to do by the objects alone, and by those of SidecarSets; None: something was written since.
+        self._objects: list[str] | None = None
+        self._sets: list[str] | None = None
+        #: What the Secret says: its version, when its certificate ends, and what else is to do.
+        self._secret: tuple[str, datetime | None, list[str]] = ("", None, [])
+
+    def wrote(self, kind: str) -> None:
+        """An object of that kind was written."""
+        if kind in _LOOKED_AT:
+            self._objects = self._sets = None
 
     def to_settle(self) -> list[str]:
         """What is left to do."""
@@ -59,10 +70,9 @@ class Rest:
 
     def pods_to_do(self) -> list[str]:
         """What keeps Pods, and the sets above them, from staying as they are."""
-        revision = self._api.core.storage.revision
-        if revision != self._seen[0]:
-            self._seen = (revision, self._objects_to_do())
-        sentences = list(self._seen[1])
+        if self._objects is None:
+            self._objects = self._objects_to_do()
+        sentences = list(self._objects)
         for one in self.stored(CLONE_SETS).values():
             sentences += self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))  # knows more than the store
         return sentences
@@ -74,24 +84,31 @@ class Rest:
             sentences += clonesets.at_rest(one, pods)
         return sentences
 
-    def sets_to_do(self) -> Iterator[str]:
+    def sets_to_do(self) -> list[str]:
         """What the status of a SidecarSet has wrong."""
+        if self._sets is None:
+            self._sets = [*self._statuses_to_do()]
+        return self._sets
+
+    def _statuses_to_do(self) -> Iterator[str]:
         pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
+        revisions = self._api.objects(CONTROLLERREVISIONS)
         for one in self._api.objects(SIDECAR_SETS):
             yield from invariants.counts_are_true(one, pods)
-            yield from invariants.latest_is_named(one, self._api.objects(CONTROLLERREVISIONS))
+            yield from invariants.latest_is_named(one, revisions)
 
     def _certificates_to_do(self) -> list[str]:
         """Why the Secret cannot stay as it is."""
         secret = self.stored(SECRETS).get(SECRET_NAME)
         if secret is None:
             return [f"Secret {SECRET_NAME} is not there"]
-        try:
-            ends = expiry(from_secret_data(secret["data"]).cert)
-        except CertificateError as error:
-            return [f"Secret {SECRET_NAME}: {error}"]
+        version = secret["metadata"]["resourceVersion"]
+        if version != self._secret[0]:
+            self._secret = (version, *_read(secret["data"]))
+        _, ends, unfinished = self._secret
+        if ends is None:
+            return unfinished
         due = ends < self._clock.now() + DEFAULT_RENEW_BEFORE
-        unfinished = [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in secret["data"]]
         return [f"Secret {SECRET_NAME}: its certificate ends at {ends}", *unfinished] if due else unfinished
 
     def _bundles_to_do(self) -> list[str]:
@@ -116,3 +133,12 @@ class Rest:
     def stored(self, resource: Resource) -> dict[str, Json]:
         """All objects of a resource by name, as the API server holds them."""
         return {obj["metadata"]["name"]: obj for obj in self._api.objects(resource)}
+
+
+def _read(data: Mapping[str, str]) -> tuple[datetime | None, list[str]]:
+    """When the certificate of a Secret ends (None: it has none that is good), and what else is to do."""
+    try:
+        ends = expiry(from_secret_data(data).cert)
+    except CertificateError as error:
+        return None, [f"Secret {SECRET_NAME}: {error}"]
+    return ends, [f"Secret {SECRET_NAME} has {key}" for key in _UNFINISHED if key in data]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.simulation.plan import Plan, plan
 from tests.simulation.script import SMALL, Action, script
 
 
@@ -12,8 +13,9 @@ class Run:
     """What makes a run: the same values give the same history."""
 
     seed: int
-    seconds: float = 240.0
-    actions: int = 40
+    #: How long the storm is, and how much users do in it; None: as the seed has it.
+    seconds: float | None = None
+    actions: int | None = None
     #: Indexes into the script; None: all of it.
     keep: frozenset[int] | None = None
     #: Faults left out.
@@ -27,17 +29,25 @@ class Run:
         return 1.0 if self.size == SMALL else 3.0
 
     @property
+    def plan(self) -> Plan:
+        """Which phases it has."""
+        return plan(self.seed, self.seconds, self.actions)
+
+    @property
     def script(self) -> tuple[Action, ...]:
         """What happens in it."""
-        made = script(self.seed, seconds=self.seconds, actions=self.actions, size=self.size)
+        plan = self.plan
+        made = script(self.seed, seconds=plan.seconds, actions=plan.actions, size=self.size)
         return made if self.keep is None else tuple(a for i, a in enumerate(made) if i in self.keep)
 
     @property
     def command(self) -> str:
         """How to see it again."""
         parts = [f"python -m tests.simulation --seeds {self.seed}"]
-        if (self.seconds, self.actions) != (240.0, 40):
-            parts.append(f"--seconds {self.seconds:g} --actions {self.actions}")
+        if self.seconds is not None:
+            parts.append(f"--seconds {self.seconds:g}")
+        if self.actions is not None:
+            parts.append(f"--actions {self.actions}")
         if self.size != SMALL:
             parts.append(f"--size {self.size}")
         if self.keep is not None:

@@ -36,6 +36,8 @@ class Action:
 #: Pods that a CloneSet is created with at most, and how many CloneSets there are at once: few small or many large ones.
 SMALL, LARGE = 6, 40
 FEW, MANY = 2, 4
+#: What a script begins with: something that the rest may happen to.
+FIRST = ("create cloneset", "create set", "create pod")
 
 
 def script(seed: int, *, seconds: float, actions: int, size: int = SMALL) -> tuple[Action, ...]:
@@ -44,8 +46,10 @@ def script(seed: int, *, seconds: float, actions: int, size: int = SMALL) -> tup
     state = _State(size)
     made = []
     peaceful = rng.random() < 0.6
-    for at in sorted(rng.uniform(0.0, seconds) for _ in range(actions)):
+    for number, at in enumerate(sorted(rng.uniform(0.0, seconds) for _ in range(actions))):
         what = rng.choices(list(_ACTIONS), [weight for weight, _ in _ACTIONS.values()])[0]
+        if number < len(FIRST):
+            what = FIRST[number]
         if peaceful and what in CERTIFICATE_SABOTAGE:
             what = "end certificates"
         arguments = _ACTIONS[what][1](rng, state)
@@ -107,12 +111,18 @@ HASTE_SECONDS = 4.0
 
 
 def calm_script(
-    rng: Random, sets: Sequence[str], pods: Sequence[str], clones: Sequence[str], staffed: Sequence[str]
+    rng: Random,
+    sets: Sequence[str],
+    pods: Sequence[str],
+    clones: Sequence[str],
+    staffed: Sequence[str],
+    *,
+    number: int,
 ) -> Iterator[Action]:
     """What is done one after the other once everything is at rest, given what is there.
 
-    ``staffed``: CloneSets with Pods. ``at`` of these actions: how long after the last one; less than HASTE_SECONDS:
-    without waiting for rest.
+    ``staffed``: CloneSets with Pods; ``number``: how many things at most. ``at`` of these actions: how long after the
+    last one; less than HASTE_SECONDS: without waiting for rest.
     """
     choices: list[tuple[str, Json]] = [("delete configuration", {"kind": rng.choice(("mutating", "validating"))})]
     choices.append(("create pod", {"name": "pod-calm", "app": rng.choice(APPS), "ordered": rng.random() < 0.5}))
@@ -127,10 +137,10 @@ def calm_script(
         choices.append(("roll cloneset", {"name": name, "image": "clone:calm", **marked}))
         choices.append(("mark clones", {"name": name, "number": rng.randrange(3)}))
         choices.append(("lose clone", {"name": name, "number": rng.randrange(8), "seconds": rng.choice((0, 1))}))
-    if staffed:
+    if staffed and (number == 1 or rng.random() < 0.5):
         held_back = {"name": rng.choice(staffed), "image": "clone:part", "partition": rng.randrange(1, 4)}
         yield Action(HASTE_SECONDS, "roll cloneset", held_back)
-    for what, arguments in rng.sample(choices, min(3, len(choices))):
+    for what, arguments in rng.sample(choices, min(number, len(choices))):
         yield Action(round(rng.uniform(HASTE_SECONDS, 20.0), 1), what, arguments)
         if what == "scale cloneset" and rng.random() < 0.7:
             hasty = {"name": arguments["name"], "image": "clone:hasty"}

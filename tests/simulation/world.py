@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,11 +15,9 @@ from app.api.crd import manifest
 from app.api.registry import KINDS
 from app.kube.client import Client
 from app.kube.resources import (
-    CONTROLLERREVISIONS,
     CUSTOMRESOURCEDEFINITIONS,
     NAMESPACES,
     PODS,
-    Resource,
 )
 from app.kube.transport import Request
 from app.kube.virtualtime import VirtualClock
@@ -28,7 +25,8 @@ from app.kube.virtualtime import run as run_virtually
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import invariants, mishaps, passes
+from tests.simulation import invariants, mishaps, passes, plan
+from tests.simulation.checks import Checks
 from tests.simulation.claims import ClaimPromises, Volumes
 from tests.simulation.faults import (
     CALM,
@@ -58,7 +56,6 @@ from tests.simulation.script import (
     calm_script,
     drizzle_script,
 )
-from tests.simulation.trust import Trust
 from tests.simulation.users import (
     CLONE_SETS,
     SIDECAR_SETS,
@@ -75,6 +72,8 @@ REST_SECONDS = 480.0
 #: And how long a change of the CA may take.
 ROTATION_SECONDS = 900.0
 QUIET_SECONDS = 130.0
+#: For how long a leader tries to renew its Lease.
+RENEWAL_SECONDS = 10.0
 #: How long the status of a SidecarSet may be untrue with nothing going wrong: caches are filled, failures tried again.
 LAG_SECONDS = 30.0
 
@@ -105,18 +104,19 @@ class World:
         self._now: Weather = CALM
         #: The process that has no trouble with the API server, of all replicas.
         self._spared = ""
+        self._plan = run.plan
         self._script = run.script
-        self._trust = Trust()
         self._lag = invariants.Lag(LAG_SECONDS)
         #: Until when something that went wrong may hold up the managers.
         self._troubled_until = 0.0
-        self._writes: Counter[str] = Counter()
         self._promises = Promises()
         self._claims = ClaimPromises(self._promises)
-        self.most_pods = 0
         self._busy: set[asyncio.Task[None]] = set()
-        #: Whether a write that changes nothing is one too many now.
-        self._calm_now = False
+
+    @property
+    def most_pods(self) -> int:
+        """How many Pods there were at once."""
+        return self._checks.most_pods
 
     # ---- the run
 
@@ -126,12 +126,15 @@ class World:
         self.admin = Client(self.api.transport(), self.clock)
         self.api.webhooks.local[SERVICE] = self._review
         await self._install()
-        self.api.on_write(self._wrote)
         self.replicas = [self._replica(number) for number in range(self._number)]
         self._rest = Rest(self.api, self.replicas, self.clock, self._claims)
         self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
         self._volumes = Volumes(self.admin)
         self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
+        self._checks = Checks(
+            self.api, self.history, self._rest, self._users, self._promises, self._claims, self._hooks, self._volumes
+        )
+        self.api.on_write(self._checks.wrote)
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
             simulated_nodes(3),
@@ -164,9 +167,9 @@ class World:
             await self._until(self._rest.in_place, "the webhooks are registered")
             await self._follow_script()
             await self._come_to_rest()
-            await self._trouble()
-            await self._calm()
-            await self._mishaps()
+            phases = {plan.TROUBLE: self._trouble, plan.CALM: self._calm, plan.MISHAPS: self._mishaps}
+            for name in self._plan.phases:
+                await phases[name]()
             await self._quiet()
         except TimeoutError as late:
             self.history.breaks(self.clock.monotonic(), str(late))
@@ -182,11 +185,13 @@ class World:
 
         def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
             rng = Random(self._rng.random())
-            server = CountingTransport(self.api.transport(MANAGER), self._revision, self._wasted)
+            server = CountingTransport(
+                self.api.transport(MANAGER), self._revision, lambda: self._checks.calm, self._wasted
+            )
             return FaultyTransport(server, self.clock, rng, lambda: self._weather_of(process), kill, self._frozen)
 
         return SimulatedReplica(
-            name, self.clock, Random(f"{name} {self._run.seed}"), connect, serves=lambda: self._check_trust()
+            name, self.clock, Random(f"{name} {self._run.seed}"), connect, serves=lambda: self._checks.check_trust()
         )
 
     def _weather_of(self, process: str) -> Weather:
@@ -207,12 +212,11 @@ class World:
         return self.api.core.storage.revision
 
     def _wasted(self, request: Request) -> None:
-        if self._calm_now:
-            self.history.breaks(self.clock.monotonic(), f"{request.method} {request.path} changes nothing")
+        self.history.breaks(self.clock.monotonic(), f"{request.method} {request.path} changes nothing")
 
     async def _follow_script(self) -> None:
         self._now = self._storm
-        await self._carry_out(self._script, self._run.seconds)
+        await self._carry_out(self._script, self._plan.seconds)
 
     async def _carry_out(self, script: Sequence[Action], seconds: float) -> None:
         began = self.clock.monotonic()
@@ -235,7 +239,7 @@ class World:
         are refused now and then, or the managers are blind to one kind of object for a while."""
         clones = sorted(name for name, found in self._rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
         rng = Random(f"trouble {self._run.seed}")
-        if not clones or rng.random() < 0.3:
+        if not clones:
             return
         blind = rng.random() < 0.5
         if blind:
@@ -252,30 +256,34 @@ class World:
             self._now = CALM
         await self._until_done(self._rest.to_settle)
         self._now = CALM
+        await self.clock.sleep(RENEWAL_SECONDS)  # whoever could not renew the Lease ends only now
+        await self._until_done(self._rest.to_settle)
 
     async def _calm(self) -> None:
         """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
+        await self.clock.sleep(self._held_up_until - self.clock.monotonic())
         rng = Random(f"calm {self._run.seed}")
         there = {resource.plural: sorted(self._rest.stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
         there["pods"] = sorted(name for name, found in self._rest.stored(PODS).items() if _is_bare(found))
         # Where there is no Pod, the newest revision is the one that all have (CS-73).
         staffed = sorted(name for name, found in self._rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
-        acts = [*calm_script(rng, there["sidecarsets"], there["pods"], there["clonesets"], staffed)]
+        names = (there["sidecarsets"], there["pods"], there["clonesets"], staffed)
+        acts = [*calm_script(rng, *names, number=self._plan.calm_acts)]
         for action, after in zip(acts, [*acts[1:], None], strict=True):
             await self.clock.sleep(action.at)
             # Pods marked in the same breath as a roll-out: the pass may know of the one and mark them once more.
-            self._calm_now = not action.arguments.get("marked")
+            self._checks.calm = "marked" not in action.arguments
             await asyncio.create_task(self._users.do(action))
             if after is not None and after.at < HASTE_SECONDS:
                 continue
             await self._until_done(self._rest.to_settle, PATIENCE[action.what], every=0.5)
             await self.clock.sleep(2.0)
-            self._calm_now = False
+            self._checks.calm = False
 
     async def _mishaps(self) -> None:
         """One thing at a time goes wrong for some seconds: soon after it all is well."""
         rng = Random(f"mishaps {self._run.seed}")
-        for number in range(mishaps.NUMBER):
+        for number in range(self._plan.mishaps):
             there = mishaps.There(
                 sorted(self._rest.stored(SIDECAR_SETS)),
                 sorted(found["metadata"]["name"] for found in self._rest.stored(PODS).values() if _is_bare(found)),
@@ -298,9 +306,9 @@ class World:
         self._troubled_until = max(self._troubled_until, self.clock.monotonic() + hangs)
 
     async def _quiet(self) -> None:
-        before = Counter(self._writes)
+        before = Counter(self._checks.writes)
         await self.clock.sleep(QUIET_SECONDS)
-        for sentence in (*self._rest.at_rest(), *invariants.quiet(self._writes - before, QUIET_SECONDS)):
+        for sentence in (*self._rest.at_rest(), *invariants.quiet(self._checks.writes - before, QUIET_SECONDS)):
             self.history.breaks(self.clock.monotonic(), sentence)
 
     async def _until(self, holds: Callable[[], object], what: str) -> None:
@@ -318,9 +326,14 @@ class World:
                 raise TimeoutError(f"not within {seconds:.0f} s: {'; '.join(left)}")
             await self.clock.sleep(every)
 
+    @property
+    def _held_up_until(self) -> float:
+        """Until when something that went wrong may hold up the managers."""
+        return max(self._troubled_until, self._users.cut_off_until, *self._users.frozen.values())
+
     def _look_at_lag(self) -> None:
         at = self.clock.monotonic()
-        held_up = max(self._troubled_until, self._users.cut_off_until, *self._users.frozen.values())
+        held_up = self._held_up_until
         if self._now != CALM or at < held_up or not self._rest.in_place():
             self._lag.excuse()
             return
@@ -335,92 +348,15 @@ class World:
         if not ready:
             raise ConnectionRefusedError
         replica = ready[self._rng.randrange(len(ready))]
-        self._check_trust()
+        self._checks.check_trust()
         await self.clock.sleep(self._rng.expovariate(1000.0))
         process = replica.webhook.process
         sets = process.caches.sidecarsets.list() if process is not None and path == "/mutate-pod" else ()
         known = [one.to_dict() for one in sets]
         status, answer = await replica.review(path, body)
         if path == "/mutate-pod" and status == 200:
-            self._check_injection(parsed(body)["request"], parsed(answer)["response"], known)
+            self._checks.check_injection(parsed(body)["request"], parsed(answer)["response"], known)
         return status, answer
-
-    def _check_injection(self, request: Json, response: Json, known: list[Json]) -> None:
-        if request.get("operation") != "CREATE" or not response.get("allowed") or not request.get("object"):
-            return
-        for one in known:
-            if not invariants.matches(one, request["object"]):
-                continue
-            patch = base64.b64decode(response.get("patch") or "").decode()
-            for container in one["spec"].get("containers") or ():
-                if f'"name":"{container["name"]}"' not in patch.replace(" ", ""):
-                    at = self.clock.monotonic()
-                    pod_name = request["object"]["metadata"].get("name")
-                    self.history.breaks(at, f"Pod {pod_name} let through without {container['name']}")
-
-    # ---- after every write
-
-    def _check_trust(self) -> None:
-        """At every moment the bundles that API servers may hold trust whatever is served."""
-        if self._users.sabotaged:
-            return
-        boards = {replica.name: replica.shared.certificate.read() for replica in self.replicas if replica.answers}
-        served = {name: board.cert for name, board in boards.items() if board is not None}
-        at = self.clock.monotonic()
-        for sentence in self._trust.broken_by(at, served, self._users.given_authority):
-            self.history.breaks(at, sentence)
-
-    def _wrote(self, verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
-        at = self.clock.monotonic()
-        obj = after if after is not None else before
-        if obj is None:
-            return
-        kind = resource.kind
-        if kind == "Lease" and before is not None and after is not None and _holder(before) == _holder(after):
-            return
-        if kind not in ("Lease", "Node", "Event"):
-            self._writes[f"{kind} {obj['metadata'].get('name')}"] += 1
-        self.history.note(at, verb, resource, obj)
-        for sentence in self._breaches(kind, before, after):
-            self.history.breaks(at, sentence)
-        if (leaders := self._rest.leaders()) > 1:
-            self.history.breaks(at, f"{leaders} replicas lead")
-        if kind.endswith("WebhookConfiguration"):
-            self._trust.wrote(at, before, after)
-            self._check_trust()
-
-    def _breaches(self, kind: str, before: Json | None, after: Json | None) -> list[str]:
-        at = self.clock.monotonic()
-        known = passes.current()
-        if kind == "Pod":
-            self._volumes.saw_pod(before, after)
-            if before is None:
-                self.most_pods = max(self.most_pods, len(self.api.objects(PODS)))
-            found = [*self._promises.broken_by(at, before, after, known)]
-            found += self._claims.pod_written(before, after, known)
-            if after is not None:
-                self._hooks.saw(before, after)
-            owner = invariants.owner_of(after or before or {"metadata": {}})
-            found += self._promises.short_of(at, owner, excused=not self._calm_now)
-            return found if after is None else [*found, *invariants.started_in_order(before, after)]
-        if kind == "PersistentVolumeClaim":
-            self._volumes.saw_claim(before, after)
-            return [*self._claims.claim_written(before, after, known)]
-        if kind == "CloneSet" and after is None and before is not None:
-            self._promises.gone(before)
-        if after is None:
-            return []
-        if kind == "CloneSet":
-            self._promises.asked(after)
-        if kind == "SidecarSet" and before is not None:
-            revisions = self.api.objects(CONTROLLERREVISIONS)
-            return [
-                *invariants.status_goes_forward(before, after),
-                *invariants.names_its_own(before, after, revisions),
-            ]
-        if kind == "ControllerRevision" and before is None:
-            return [*invariants.no_twin(after, list(self._rest.stored(CONTROLLERREVISIONS).values()))]
-        return []
 
 
 @cache
@@ -437,7 +373,3 @@ def _pace(rng: Random) -> Pace:
 
 def _is_bare(obj: Json) -> bool:
     return obj["metadata"].get("namespace") == NAMESPACE and not obj["metadata"].get("ownerReferences")
-
-
-def _holder(lease: Json) -> str:
-    return str((lease.get("spec") or {}).get("holderIdentity"))
