@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
+from app.api.keywords import Schema
 from app.api.model import KubeObject
-from app.api.schema import Schema, structural_schema
+from app.api.schema import structural_schema
 from app.kube.resources import Resource
 
 #: Turns the JSON object of one version into that of another: may lose what the other cannot say (see

@@ -16,15 +16,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, g
 
 from pydantic.fields import FieldInfo
 
+from app.api.keywords import INT_OR_STRING, LIST_TYPE, MAP_TYPE, PRESERVE, Schema
 from app.api.model import ApiModel, KubeObject
-
-Schema: TypeAlias = dict[str, Any]
-
-PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
-INT_OR_STRING: Final = "x-kubernetes-int-or-string"
-LIST_TYPE: Final = "x-kubernetes-list-type"
-LIST_MAP_KEYS: Final = "x-kubernetes-list-map-keys"
-MAP_TYPE: Final = "x-kubernetes-map-type"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.api.jsonvalue import json_copy
-from app.api.kind import KindDefinition, Version
-from app.api.schema import INT_OR_STRING, LIST_MAP_KEYS, LIST_TYPE, PRESERVE, Schema
+from app.api.keywords import INT_OR_STRING, LIST_MAP_KEYS, LIST_TYPE, PRESERVE, Schema
 from app.kube.fielderrors import (
     FieldError,
     Path,
@@ -26,6 +25,9 @@ from app.kube.fielderrors import (
 )
 from app.kube.gotext import quote
 from app.kube.regex import PatternError, compile_re2
+
+if TYPE_CHECKING:
+    from app.api.kind import KindDefinition, Version
 
 _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": float}
 #: Bits of a format. An API server does not check it, but no Go client could read back what does not fit.

@@ -12,8 +12,9 @@ from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import Field
 
+from app.api.keywords import MAP_TYPE, PRESERVE
 from app.api.model import ApiModel, KubeObject
-from app.api.schema import MAP_TYPE, PRESERVE, Int32, Int64, IntOrString, LabelSelector, enum, schema_default
+from app.api.schema import Int32, Int64, IntOrString, LabelSelector, enum, schema_default
 from app.api.update_order import UpdatePriorityStrategy, UpdateScatterTerm
 
 BEFORE_APP_CONTAINER: Final = "BeforeAppContainer"
