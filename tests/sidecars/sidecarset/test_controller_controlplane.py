@@ -51,7 +51,6 @@ def served() -> Iterator[ControlPlane]:
         control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
         established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS)]
         eventually(lambda: control_plane.kubectl(*established, check=False).returncode == 0, "the CRDs are established")
-        control_plane.restart_controller_manager()  # its garbage collector then knows them from the start
         yield control_plane
 
 
@@ -188,8 +187,8 @@ async def test_a_recorded_set_leaves_the_recorded_revision(served: ControlPlane,
         [owner] = seen["metadata"]["ownerReferences"]
         assert owner == left["metadata"]["ownerReferences"][0] | {"uid": stored.metadata.uid}
         await world.client.delete(SETS, "logs")
-        # The next one is about a set of the same name and another content. The garbage collector may be faster.
-        with suppress(NotFound):
+        # The next one is about a set of the same name and another content.
+        with suppress(NotFound):  # the garbage collector may have been faster
             await world.client.delete(CONTROLLERREVISIONS, name, SYSTEM)
 
 
@@ -286,7 +285,9 @@ async def test_a_set_made_anew_takes_its_revision_over_before_it_is_collected(se
             return [owner["uid"] for owner in revision["metadata"]["ownerReferences"]]
 
         await until(owners, [anew.metadata.uid])
-        # The garbage collector has had its chance when it has taken a revision that is really left behind.
+        # Now at the latest the garbage collector knows SidecarSets. It has had its chance when it has taken a revision
+        # that is really left behind.
+        await asyncio.to_thread(served.restart_controller_manager)
         await world.apply("gone")
         await wait_for_latest(world, "gone")
         await world.client.delete(SETS, "gone")
