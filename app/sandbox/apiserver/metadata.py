@@ -20,6 +20,7 @@ ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
 _METADATA: Final = Path("metadata")
 _IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_CHECKED: Final = ("name", "namespace", "generateName", "labels", "annotations", "ownerReferences", "finalizers")
 _WIPED: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "uid", "creationTimestamp")
 
 
@@ -41,6 +42,15 @@ def prefixed(rule: NameRule, prefix: str) -> list[str]:
     if prefix.endswith("-") and len(prefix) > 1:
         prefix = f"{prefix[:-2]}a"
     return rule(prefix)
+
+
+def updated_metadata_errors(
+    metadata: Mapping[str, Any], old: Mapping[str, Any], *, namespaced: bool
+) -> list[FieldError]:
+    """The same of an update: what is as it was stored was found right then."""
+    if all(metadata.get(name) == old.get(name) for name in _CHECKED):
+        return []
+    return metadata_errors(metadata, namespaced=namespaced, rule=path_segment_errors)
 
 
 def metadata_errors(metadata: Mapping[str, Any], *, namespaced: bool, rule: NameRule) -> list[FieldError]:

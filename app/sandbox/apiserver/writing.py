@@ -215,7 +215,7 @@ class Writer:
                 strategy.prepare_update(obj, old)
             if resource.generation and changed_outside_metadata(obj, old, status=not resource.has_status):
                 metadata["generation"] = old["metadata"].get("generation", 0) + 1
-        errors += meta.metadata_errors(metadata, namespaced=resource.namespaced, rule=meta.path_segment_errors)
+        errors += meta.updated_metadata_errors(metadata, old["metadata"], namespaced=resource.namespaced)
         errors += meta.update_errors(metadata, old["metadata"])
         if resource.qualifies_finalizers:
             errors += meta.finalizer_errors(metadata)
