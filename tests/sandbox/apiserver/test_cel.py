@@ -36,3 +36,21 @@ def test_names_the_missing_key() -> None:
 def test_refuses_what_is_no_expression() -> None:
     with pytest.raises(CelError, match="compilation failed"):
         compiled("1 +")
+
+
+@pytest.mark.parametrize(
+    ("expression", "parts"),
+    [
+        ("object.metadata.name == 'a'", {"object": {"metadata": {"name": {}}}}),
+        ("object.metadata.name.startsWith('a')", {"object": {"metadata": {"name": {}}}}),
+        ("object.metadata.name == 'a' || has(object.metadata)", {"object": {"metadata": {}}}),
+        ("has(object.metadata) && object.metadata.name == 'a'", {"object": {"metadata": {}}}),
+        ("object.metadata.name == 'a' && object != oldObject", {"object": {}, "oldObject": {}}),
+        ("object['metadata'].name == 'a'", {"object": {}}),
+        ("object.spec.containers.all(c, c.object != 'a')", {"object": {"spec": {"containers": {}}}, "c": {}}),
+        ("'object.spec' == object.data.k", {"object": {"data": {"k": {}}}}),
+        ("object.?metadata.?labels.?app.orValue('') == 'web'", {"object": {}}),
+    ],
+)
+def test_an_expression_is_given_what_it_looks_at(expression: str, parts: dict[str, Any]) -> None:
+    assert compiled(expression).parts == parts
