@@ -22,6 +22,10 @@ from tests.simulation.promises import Promises, Spec, has_ended
 Json = dict[str, Any]
 
 
+#: What a claim is taken for that is no more.
+_GONE: Json = {"metadata": {"deletionTimestamp": "long ago"}}
+
+
 class Volumes:
     """What kube-controller-manager does about claims: they are bound, and those that are being deleted go once no Pod
     uses them."""
@@ -130,6 +134,7 @@ class ClaimPromises:
                 yield f"Pod {name} is created without its claim {claim_name}"
         if spec.reuse:
             yield from self._passed_over(pod, known)
+            yield from self._not_waited_for(pod, known, spec)
         self._scaled_in.pop((known.uid, instance), None)
 
     def _passed_over(self, pod: Json, known: Pass) -> Iterator[str]:
@@ -143,6 +148,22 @@ class ClaimPromises:
             if free and _instance_of(claim) not in taken:
                 yield f"Pod {invariants.name(pod)} gets new claims though {claim.metadata.name} is free"
                 return
+
+    def _not_waited_for(self, pod: Json, known: Pass, spec: Spec) -> Iterator[str]:
+        """CS-119: nobody gets new claims while those of a Pod on its way out will do, unless the controller deletes
+        them too; for each such Pod one is left to make."""
+        offered = {
+            _instance_of(claim)
+            for claim in known.claims
+            if not _is_going(self._claims.get(claim.metadata.name) or _GONE)
+        }
+        if _instance(pod) in offered:
+            return
+        active = {_instance_of(one) for one in known.pods if _serves(one)}
+        going = {_instance_of(one) for one in known.pods if one.metadata.deletion_timestamp is not None}
+        awaited = {id_ for id_ in (going & offered) - active - known.wanted if (known.uid, id_) not in self._scaled_in}
+        if spec.most - len(active) - len(known.wanted) < len(awaited):
+            yield f"Pod {invariants.name(pod)} gets new claims though those of a Pod that goes will do: {min(awaited)}"
 
     def at_rest(self, uid: str, spec: Spec) -> Iterator[str]:
         """Every Pod has its claims; those of Pods that are gone are there only where they may be used again.
@@ -162,6 +183,13 @@ class ClaimPromises:
             _, term = self._scaled_in.get((uid, instance), ("", None))
             if not spec.reuse or (term is not None and term is passes.term()):
                 yield f"claim {name} at rest: its Pod was scaled in, or claims are not used again"
+
+
+def _serves(pod: Any) -> bool:
+    """Whether the controller counts on a Pod that it knows."""
+    labels, phase = pod.metadata.labels, pod.status.phase
+    leaves = pod.metadata.deletion_timestamp is not None or labels.get(names.LIFECYCLE_STATE) == "PreparingDelete"
+    return not leaves and phase not in ("Succeeded", "Failed")
 
 
 def _chosen(instance: str, known: Pass) -> bool:

@@ -49,8 +49,9 @@ class Mishap:
 
     @property
     def hangs(self) -> float:
-        """How long a request may wait in vain after it."""
-        return TIMEOUT_SECONDS if self.weather.lost_request or self.weather.lost_answer else 0.0
+        """How long a request may wait in vain after it, or a watch that ended time and again for its next try."""
+        weather = self.weather
+        return TIMEOUT_SECONDS if weather.lost_request or weather.lost_answer or weather.watch_ends else 0.0
 
     @property
     def patience(self) -> float:
@@ -109,6 +110,21 @@ def _changed_clones(rng: Random, there: There, number: int) -> Iterator[Action]:
     yield _act(rng, "lose clone", name=name, number=rng.randrange(8), seconds=rng.choice((0, 1)))
 
 
+def _second_thoughts(rng: Random, there: There, _number: int) -> Iterator[Action]:
+    """Somebody cannot decide how many Pods there should be: those that just came go, those on their way out stay."""
+    if not there.clones:
+        return
+    name, few, many = rng.choice(there.clones), rng.randrange(0, 3), rng.randrange(4, 7)
+    moments = sorted(round(rng.uniform(0.0, 2 * BURST_SECONDS), 2) for _ in range(4))
+    begins = rng.randrange(2)
+    for position, at in enumerate(moments):
+        if position == 2 and begins == 0:
+            yield Action(at, "mark clones", {"name": name, "number": rng.randrange(2)})
+        else:
+            replicas = few if position % 2 == begins else many
+            yield Action(at, "scale cloneset", {"name": name, "replicas": replicas})
+
+
 def _history_lost(rng: Random, _there: There, _number: int) -> Iterator[Action]:
     """The managers are cut off, and find another world when they come back."""
     yield _act(rng, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))
@@ -125,6 +141,7 @@ _THEMES: Sequence[Callable[[Random, There, int], Iterator[Action]]] = (
     _changed_sets,
     _pods_at_once,
     _changed_clones,
+    _second_thoughts,
     _history_lost,
     _another_leader,
 )

@@ -90,6 +90,16 @@ def drizzle_script(rng: Random, clones: Sequence[str]) -> Action:
 def blind_script(rng: Random, clones: Sequence[str]) -> Iterator[Action]:
     """What is done while the managers do not see one kind of object: a wish, then something that keeps them busy."""
     name, seconds = rng.choice(clones), rng.choice((25.0, 90.0))
+    draw = rng.random()
+    if draw < 0.2:  # what was created and not answered is not seen either
+        yield Action(0.0, "freeze watches", {"resource": "pods", "seconds": 25.0})
+        yield Action(1.0, "scale cloneset", {"name": name, "replicas": SMALL + rng.randrange(1, 3)})
+        return
+    if draw < 0.4:  # one roll-out after the other, and the cache knows the revision of neither
+        yield Action(0.0, "freeze watches", {"resource": "controllerrevisions", "seconds": 90.0})
+        yield Action(1.0, "roll cloneset", {"name": name, "image": "clone:dark", "partition": 0})
+        yield Action(round(rng.uniform(5.0, 40.0), 1), "roll cloneset", {"name": name, "image": "clone:light"})
+        return
     resource = rng.choice(("clonesets", "clonesets", "pods", "pods", *FROZEN))
     yield Action(0.0, "freeze watches", {"resource": resource, "seconds": seconds})
     wish = rng.choice(

@@ -282,6 +282,7 @@ class World:
 
     async def _mishaps(self) -> None:
         """One thing at a time goes wrong for some seconds: soon after it all is well."""
+        await self.clock.sleep(self._held_up_until - self.clock.monotonic())
         rng = Random(f"mishaps {self._run.seed}")
         for number in range(self._plan.mishaps):
             there = mishaps.There(
