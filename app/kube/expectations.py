@@ -66,16 +66,17 @@ class ScaleExpectations(Generic[K]):
         """The object of that name is about to be created or deleted."""
         self._names.setdefault(key, {}).setdefault(action, set()).add(name)
 
-    def observe(self, key: K, action: ScaleAction, name: str) -> None:
-        """It was, or will not be. Names nobody expects are ignored."""
+    def observe(self, key: K, action: ScaleAction, name: str) -> bool:
+        """It was, or will not be. Whether that was expected."""
         actions = self._names.get(key)
-        if actions is None or action not in actions:
-            return
+        if actions is None or name not in actions.get(action, ()):
+            return False
         actions[action].discard(name)
         if not actions[action]:
             del actions[action]
         if not actions:
             self.forget(key)
+        return True
 
     def unsatisfied(self, key: K) -> Unsatisfied | None:
         """What is outstanding, None when nothing is."""

@@ -27,6 +27,8 @@ HASH_LABEL = names.CONTROLLER_REVISION_HASH
 SHORT_SECONDS = 15.0
 #: How long the caches of a controller may be behind at most.
 LOST_SECONDS = 600.0
+#: How many times as many Pods as it may have may be made for a CloneSet that is gone: nobody may know of its end.
+LATE = 3
 #: Lifecycle state → those that never follow it.
 _NEVER_NEXT = {
     "PreparingDelete": ("Normal", "PreparingUpdate", "Updating", "Updated"),
@@ -120,6 +122,8 @@ class Promises:
         self._recorded: dict[str, dict[str, _Recorded]] = {}
         self._pods: dict[str, dict[str, Json]] = {}
         self._lost: dict[str, list[_Loss]] = {}
+        #: By CloneSet (uid) that is gone: how many Pods may still be made for it by those who do not know.
+        self._late: dict[str, int] = {}
         #: Since when there have been too few Pods, with no reason for it.
         self._short: dict[str, float] = {}
 
@@ -148,7 +152,9 @@ class Promises:
 
     def gone(self, obj: Json) -> None:
         """A CloneSet is no more."""
-        self._specs.pop(obj["metadata"]["uid"], None)
+        specs = self._specs.pop(obj["metadata"]["uid"], None)
+        if specs:
+            self._late[obj["metadata"]["uid"]] = LATE * max(spec.most for spec in specs.values())
 
     def known_to(self, known: Pass) -> Spec | None:
         """The spec that a pass goes by; None: the CloneSet is gone."""
@@ -164,6 +170,10 @@ class Promises:
         """What a write breaks. ``known``: the pass that wrote, None: somebody else."""
         pod = after if after is not None else before
         uid = invariants.owner_of(pod) if pod is not None else ""
+        if pod is not None and before is None and uid in self._late:
+            self._late[uid] -= 1
+            if self._late[uid] < 0:
+                yield f"Pod {invariants.name(pod)} is made for a CloneSet that is gone, as were all before it"
         if pod is None or uid not in self._specs:
             return
         pods = self._pods.setdefault(uid, {})

@@ -38,7 +38,7 @@ REVISION_OWNER: Final = revision_owner
 
 PERMISSIONS: Final = (
     # CS-174
-    PolicyRule(("list", "patch", "watch"), (names.APPS_GROUP,), ("clonesets",)),
+    PolicyRule(("get", "list", "patch", "watch"), (names.APPS_GROUP,), ("clonesets",)),
     PolicyRule(("patch",), (names.APPS_GROUP,), ("clonesets/status",)),
     # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
     PolicyRule(("update",), (names.APPS_GROUP,), ("clonesets/finalizers",)),

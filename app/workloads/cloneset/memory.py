@@ -75,6 +75,8 @@ class Memory:
     last_pass: float = 0.0
     #: The time that passes asked for by Pods are put off to, until a pass begins at or after it.
     next_pass: float | None = None
+    #: Whether somebody else took Pods since a pass: the CloneSet may be gone (see the reconciler).
+    pods_taken: bool = False
     #: Instance ids of Pods whose creation failed, to be used first: a request whose answer was lost cannot make two.
     failed_ids: set[str] = field(default_factory=set)
     #: Instance ids of Pods we deleted, as long as claims of theirs are there.

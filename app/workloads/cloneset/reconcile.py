@@ -107,22 +107,27 @@ class CloneSetReconciler:
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """CS-45 … CS-48: the CloneSets that manage the Pod, or did until now."""
-        pod = change.object
+        pod, expected = change.object, self.writer.scale
+        references = [managing_reference(one.metadata) for one in (change.old, change.new) if one is not None]
         keys: dict[ObjectKey, None] = {}
-        for found in (change.old, change.new):
-            reference = managing_reference(found.metadata) if found is not None else None
-            if reference is None:
-                continue
-            keys[ObjectKey(pod.metadata.namespace, reference.name)] = None
-            expected = self.writer.scale
+        for uid, name in {found.uid: found.name for found in references if found is not None}.items():
+            key = ObjectKey(pod.metadata.namespace, name)
+            keys[key] = None
             if change.old is None:
-                expected.observe(reference.uid, ScaleAction.CREATE, pod.metadata.name)
+                expected.observe(uid, ScaleAction.CREATE, pod.metadata.name)
             if change.new is None or pod.metadata.deletion_timestamp is not None:
-                expected.observe(reference.uid, ScaleAction.CREATE, pod.metadata.name)
-                expected.observe(reference.uid, ScaleAction.DELETE, pod.metadata.name)
+                expected.observe(uid, ScaleAction.CREATE, pod.metadata.name)
+                asked = expected.observe(uid, ScaleAction.DELETE, pod.metadata.name)
+                if not asked and (change.old is None or change.old.metadata.deletion_timestamp is None):
+                    self._taken_by_others(key, uid)
         if change.new is None:
             self.writer.versions.forget(pod.metadata.uid)
         return keys
+
+    def _taken_by_others(self, key: ObjectKey, uid: str) -> None:
+        memory = self._memories.get(key)
+        if memory is not None and memory.uid == uid:
+            memory.pods_taken = True
 
     def of_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
         """CS-49: the CloneSet of a claim that comes, goes or is given away; other changes concern nobody."""
@@ -173,9 +178,25 @@ class CloneSetReconciler:
         if waiting is not None:
             return waiting
         try:
+            if memory.pods_taken and not await self._is_there(owner, memory):
+                return None  # the cache does not know yet; when it does we come here again
             return await self._pass(owner, memory, view)
         finally:
             memory.last_pass = self._clock.monotonic()
+
+    async def _is_there(self, owner: CloneSet, memory: Memory) -> bool:
+        """Whether the CloneSet is not gone, after somebody else took Pods of it. The garbage collector takes all of one
+        that is; where the cache learns of that late, each would be replaced, and taken again, at full speed."""
+        memory.pods_taken = False
+        there = False
+        try:
+            live = await self._client.get(_CLONESETS, owner.name, owner.metadata.namespace, decode=decode_metadata)
+            there = live.metadata.uid == memory.uid and (owner.deleting or live.metadata.deletion_timestamp is None)
+        except NotFound:
+            pass
+        finally:
+            memory.pods_taken |= not there
+        return there
 
     def _memory(self, key: ObjectKey, owner: CloneSet) -> Memory:
         memory = self._memories.get(key)

@@ -422,3 +422,46 @@ async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: b
     kept = await shell.reconciler._scaler.clean_up_claims(owner, Instances([], [], [claim]))
     assert kept == ((claim,) if there else ())
     assert (shell.writes == []) is there
+
+
+@pytest.mark.parametrize(
+    ("live", "created"),
+    [({}, 1), ({"uid": "another"}, 0), ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, 0), (None, 0)],
+    ids=["there", "another", "going", "gone"],
+)
+@virtual
+async def test_pods_that_others_took_are_replaced_only_if_the_set_is_there(
+    live: dict[str, Any] | None, created: int
+) -> None:
+    """The garbage collector takes each Pod of a CloneSet that is gone; the cache may be the last to know that."""
+    shell, found = filled()
+    await shell.reconcile("hooked", "moving")
+    (owner,) = found["CloneSet"]
+    if live is not None:
+        path = "/apis/apps.kruise.io/v1beta1/namespaces/moving/clonesets/hooked"
+        shell.server.stored[path] = {**owner, "metadata": {**owner["metadata"], **live}}
+    pod = pod_of(found["Pod"][0])
+    shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
+    shell.reconciler.of_pod(Change(pod, None))
+    for _ in range(2):  # it asks again as long as the cache does not say so itself
+        shell.server.requests.clear()
+        await shell.reconcile("hooked", "moving")
+        assert len([path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]) == created
+        if created:
+            break
+        assert not shell.writes
+
+
+@virtual
+async def test_nobody_asks_for_the_set_after_a_deletion_of_its_own() -> None:
+    shell, found = filled()
+    await shell.reconcile("hooked", "moving")
+    pod = pod_of(found["Pod"][0])
+    shell.reconciler.writer.scale.expect(found["CloneSet"][0]["metadata"]["uid"], ScaleAction.DELETE, pod.metadata.name)
+    going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
+    shell.caches.pods.put(going)
+    shell.reconciler.of_pod(Change(pod, going))
+    shell.reconciler.of_pod(Change(going, None))
+    shell.server.requests.clear()
+    await shell.reconcile("hooked", "moving")
+    assert not [path for method, path, _ in shell.server.requests if (method, path[-7:]) == ("GET", "/hooked")]
