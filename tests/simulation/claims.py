@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from typing import Any
+from zlib import crc32
 
 from app.api import names
 from app.kube.client import Client
@@ -21,9 +22,11 @@ from tests.simulation.promises import Promises, Spec, has_ended
 
 Json = dict[str, Any]
 
-
 #: What a claim is taken for that is no more.
 _GONE: Json = {"metadata": {"deletionTimestamp": "long ago"}}
+#: Seconds until kube-controller-manager does something about a claim, and for some of those that are to go.
+SECONDS = 0.05
+SLOW_SECONDS = 12.0
 
 
 class Volumes:
@@ -66,16 +69,18 @@ class Volumes:
         claim = self._claims.get(name)
         if claim is None or self._users.get(name) or not claim["metadata"].get("deletionTimestamp"):
             return
-        self._start(self._write(claim["metadata"], {"metadata": {"finalizers": None}}))
+        slow = crc32(name.encode()) % 2  # a controller that is busy; meanwhile others may want the name
+        change = {"metadata": {"finalizers": None}}
+        self._start(self._write(claim["metadata"], change, after=SLOW_SECONDS if slow else SECONDS))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def _write(self, metadata: Json, change: Json, subresource: str = "") -> None:
+    async def _write(self, metadata: Json, change: Json, subresource: str = "", after: float = SECONDS) -> None:
         passes.leave()
-        await self._client.clock.sleep(0.05)
+        await self._client.clock.sleep(after)
         body = {**change, "metadata": {**change.get("metadata", {}), "uid": metadata["uid"]}}
         with suppress(NotFound, Conflict, Invalid):  # Invalid: another claim has the name by now
             name, namespace = metadata["name"], metadata["namespace"]

@@ -68,9 +68,7 @@ class PodReadinessReconciler:
             return None
         patch = first_condition(pod, now)
         if more:
-            # The kubelet and the scheduler write a Pod that has just come at the same moment, so no resourceVersion is
-            # asked for. Its workload moves it only once its first conditions are there, so there is no wish to be lost.
-            patch = {**patch, "metadata": {"uid": pod.metadata.uid, **more}}
+            patch = {**patch, "metadata": {**patch["metadata"], **more}}
         try:
             written = await _patch_status(self._client, pod, patch)
         except NotFound:

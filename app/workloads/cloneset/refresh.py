@@ -33,11 +33,8 @@ def arrives(pod: Pod, lifecycle: Lifecycle | None) -> bool:
 
 
 def is_arriving(pod: Pod) -> bool:
-    """Whether that write is under way, or about to be: it takes the Pod to Normal whatever has become of it meanwhile.
-
-    The kubelet and the scheduler write a new Pod at the same moment, so it does not insist on a resourceVersion.
-    Instead nobody else moves the Pod until its first conditions are there.
-    """
+    """Whether that write is under way, or about to be. Nobody else moves the Pod until then: one of both would be
+    refused, for both insist on the version they saw."""
     return state_of(pod) == LifecycleState.PREPARING_NORMAL and bool(pod.spec.node_name) and bool(first_conditions(pod))
 
 
@@ -105,10 +102,9 @@ def refresh_pod(
         conditions += keys["status"]["conditions"]
     if not metadata and not conditions:
         return NOTHING
-    # PM-47: that the containers have changed is true of this version of the Pod alone.
+    # PM-47: that the containers have changed is true of this version of the Pod alone; and a step to Normal that was
+    # under way for a minute must not undo what was decided since, by another leader even.
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
-    if not conditions and state is LifecycleState.NORMAL and state_of(pod) == LifecycleState.PREPARING_NORMAL:
-        del seen["resourceVersion"]  # once scheduled, always scheduled
     body = {"metadata": {**seen, **metadata}}
     finished = (
         complete and (state is not None or bool(conditions)) and names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations

@@ -25,7 +25,7 @@ from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
-from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
+from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_patch
 from app.pods.owners import release_patch, transfer_patch
 from app.pods.predicates import is_active
 from app.workloads.cloneset.creation import PodMaker, pod_name
@@ -272,7 +272,7 @@ class Writer:
                 return  # it has been scheduled since it was chosen
             now = self._clock.now()
             body = state_patch(found, state, now, rearm)
-            if body is not None and state_of(found) == LifecycleState.PREPARING_NORMAL:
+            if body is not None:
                 body["metadata"]["resourceVersion"] = found.metadata.resource_version
             keys = readiness_patch(found, state, lifecycle, now)
             if body is None and keys is None:

@@ -89,6 +89,19 @@ async def test_the_kubelet_reports_a_pod_first_that_it_has_just_been_given(repor
 
 @virtual
 @pytest.mark.behaviour("PM-60")
+@pytest.mark.parametrize("overtaken", [False, True])
+async def test_what_a_workload_adds_is_written_to_the_pod_it_saw(overtaken: bool) -> None:
+    """A request may be under way for a minute; what others decided meanwhile stays."""
+    setting = Setting()
+    reconcile = PodReadinessReconciler(setting.client, setting.pods, lambda _pod, _now: {"labels": {"state": "Normal"}})
+    if overtaken:
+        setting.server.put(pod_path(), {**POD, "metadata": {**POD["metadata"], "labels": {"state": "PreparingDelete"}}})
+    assert (await reconcile(KEY) is None) is not overtaken
+    assert setting.live().metadata.labels["state"] == ("PreparingDelete" if overtaken else "Normal")
+
+
+@virtual
+@pytest.mark.behaviour("PM-60")
 async def test_events_of_an_older_pod_cause_no_second_write() -> None:
     setting = Setting()
     reconcile = PodReadinessReconciler(setting.client, setting.pods)
