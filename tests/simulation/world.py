@@ -307,6 +307,7 @@ class World:
         self._troubled_until = max(self._troubled_until, self.clock.monotonic() + hangs)
 
     async def _quiet(self) -> None:
+        await self._until(lambda: not self._volumes.tasks, "claims on their way out are gone")
         before = Counter(self._checks.writes)
         await self.clock.sleep(QUIET_SECONDS)
         for sentence in (*self._rest.at_rest(), *invariants.quiet(self._checks.writes - before, QUIET_SECONDS)):
