@@ -77,6 +77,7 @@ class WorkQueue(Generic[K]):
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0.0
         self._failures: dict[K, int] = {}
+        self._failing_since: dict[K, float] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
 
@@ -110,9 +111,12 @@ class WorkQueue(Generic[K]):
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         self._metrics.retried(self.name)
-        limits = self._limits
+        limits, now = self._limits, self._clock.monotonic()
         # 2**60 times any base is past every sensible maximum; larger exponents only cost big integers.
         own: float = min(limits.base_delay * 2 ** min(failures, 60), limits.max_delay)
+        # Changes bring a failing key back before its time. None waits longer than it has been failing, or a burst of
+        # them in one bad second would make it wait for a quarter of an hour.
+        own = min(own, limits.base_delay + (now - self._failing_since.setdefault(key, now)))
         delay = max(own, self._bucket.reserve())
         self.add_after(key, delay)
         return delay
@@ -120,6 +124,7 @@ class WorkQueue(Generic[K]):
     def forget(self, key: K) -> None:
         """The key succeeded: its next failure starts with the shortest delay again."""
         self._failures.pop(key, None)
+        self._failing_since.pop(key, None)
 
     def failures(self, key: K) -> int:
         """How often the key failed in a row."""

@@ -64,12 +64,28 @@ async def test_delayed_keys_come_in_their_time_and_only_once():
 @virtual
 async def test_a_failing_key_waits_twice_as_long_each_time():
     keys = queue()
-    delays = [keys.add_rate_limited("a") for _ in range(20)]
-    assert delays == [0.005 * 2**n for n in range(18)] + [1000, 1000]
+    delays = []
+    for _ in range(20):
+        delays.append(keys.add_rate_limited("a"))
+        keys.done(await keys.get())
+    assert delays == pytest.approx([0.005 * 2**n for n in range(18)] + [1000, 1000])
     assert keys.failures("a") == 20
     assert keys.add_rate_limited("b") == 0.005
     keys.forget("a")
     assert (keys.failures("a"), keys.add_rate_limited("a")) == (0, 0.005)
+
+
+@virtual
+async def test_nobody_waits_longer_than_he_has_been_failing():
+    """Whatever brings it back before its time: changes do, each of which fails in a bad second."""
+    clock = VirtualClock()
+    keys = WorkQueue[str]("test", clock)
+    for _ in range(30):
+        delay = keys.add_rate_limited("a")
+        await clock.sleep(0.05)
+    assert delay == pytest.approx(29 * 0.05 + 0.005)
+    keys.forget("a")
+    assert keys.add_rate_limited("a") == 0.005
 
 
 @virtual
@@ -85,6 +101,7 @@ async def test_endless_failures_do_not_overflow():
     keys = queue(qps=1e9, burst=10**9)
     for _ in range(5000):
         delay = keys.add_rate_limited("a")
+        keys.done(await keys.get())
     assert delay == 1000
 
 
