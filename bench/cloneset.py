@@ -20,6 +20,7 @@ from app.api.cloneset import CLONE_SET
 from app.kube.client import Client
 from app.kube.resources import PODS, REPLICASETS, Resource
 from bench.simulated_nodes import cpu_seconds, nodes, replica_set, user
+from bench.watch import resident_mib
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import manager
 
@@ -60,12 +61,6 @@ class Meter:
         return requests, calls, {name: cpu_seconds(process) for name, process in self.processes.items()}
 
 
-def resident(process: int) -> float:
-    """MiB of a process that are in memory."""
-    found = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text(), re.MULTILINE)
-    return int(found[1]) / 1024 if found else 0.0
-
-
 async def wait_for(client: Client, resource: Resource, name: str, pods: int, updated: bool) -> None:
     field = "updatedReadyReplicas" if updated else "readyReplicas"
     while True:
@@ -96,7 +91,7 @@ async def step(meter: Meter, client: Client, resource: Resource, name: str, chan
     calls = (after[1] - before[1]) / total
     print(
         f"| {resource.kind} {what} | {seconds:.1f} | {sum(requests.values()) / total:.2f} | {calls:.2f} | {cpu} |"
-        f" {resident(meter.processes['manager']):.0f} MiB | {per_pod} |",
+        f" {resident_mib(meter.processes['manager']):.0f} MiB | {per_pod} |",
         flush=True,
     )
     return seconds

@@ -78,9 +78,9 @@ def _renumbered(objects: list[bytes], version: int) -> bytes:
     return objects[index].replace(b'"resourceVersion":"%d"' % (index + 1), b'"resourceVersion":"%d"' % version, 1)
 
 
-def resident_mib() -> float:
-    """Memory of this process now."""
-    with open("/proc/self/statm") as statm:
+def resident_mib(process: int | str = "self") -> float:
+    """Memory of a process now."""
+    with open(f"/proc/{process}/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 

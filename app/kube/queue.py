@@ -76,8 +76,8 @@ class WorkQueue(Generic[K]):
         self._order = count()
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0.0
-        self._failures: dict[K, int] = {}
-        self._failing_since: dict[K, float] = {}
+        #: Keys whose last work failed: how often in a row, and since when.
+        self._failures: dict[K, tuple[int, float]] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
 
@@ -108,15 +108,15 @@ class WorkQueue(Generic[K]):
 
     def add_rate_limited(self, key: K) -> float:
         """The key failed and needs another try; the seconds until then."""
-        failures = self._failures.get(key, 0)
-        self._failures[key] = failures + 1
-        self._metrics.retried(self.name)
         limits, now = self._limits, self._clock.monotonic()
+        failures, since = self._failures.get(key, (0, now))
+        self._failures[key] = (failures + 1, since)
+        self._metrics.retried(self.name)
         # 2**60 times any base is past every sensible maximum; larger exponents only cost big integers.
         own: float = min(limits.base_delay * 2 ** min(failures, 60), limits.max_delay)
         # Changes bring a failing key back before its time. None waits longer than it has been failing, or a burst of
         # them in one bad second would make it wait for a quarter of an hour.
-        own = min(own, limits.base_delay + (now - self._failing_since.setdefault(key, now)))
+        own = min(own, limits.base_delay + (now - since))
         delay = max(own, self._bucket.reserve())
         self.add_after(key, delay)
         return delay
@@ -124,11 +124,10 @@ class WorkQueue(Generic[K]):
     def forget(self, key: K) -> None:
         """The key succeeded: its next failure starts with the shortest delay again."""
         self._failures.pop(key, None)
-        self._failing_since.pop(key, None)
 
     def failures(self, key: K) -> int:
         """How often the key failed in a row."""
-        return self._failures.get(key, 0)
+        return self._failures[key][0] if key in self._failures else 0
 
     # ---- working
 
@@ -183,7 +182,7 @@ class WorkQueue(Generic[K]):
     @property
     def failing(self) -> dict[K, tuple[int, float]]:
         """Keys whose last work failed: how often in a row, and when they are due again (monotonic; 0: now)."""
-        return {key: (failures, self._due.get(key, 0.0)) for key, failures in self._failures.items()}
+        return {key: (failures, self._due.get(key, 0.0)) for key, (failures, _) in self._failures.items()}
 
     # ---- how
 

@@ -58,12 +58,7 @@ class _TimerHandle(_Handle, asyncio.TimerHandle):
         loop: VirtualLoop,
         context: Context | None,
     ) -> None:
-        self._context = context if context is not None else copy_context()
-        self._loop = loop
-        self._callback = callback
-        self._args = args
-        self._cancelled = False
-        self._repr = self._source_traceback = None
+        _Handle.__init__(self, callback, args, loop, context)
         self._when = when
         self._scheduled = self.waits = True
 
@@ -132,13 +127,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Call back after so many virtual seconds."""
-        if self._closed:
-            self._check_closed()
-        when = self._elapsed + delay
-        handle = _TimerHandle(when, callback, args, self, context)
-        self._timers_set += 1
-        heappush(self._timers, (when, self._timers_set, handle))
-        return handle
+        return self.call_at(self._elapsed + delay, callback, *args, context=context)
 
     def _timer_cancelled(self) -> None:
         """Told by a timer. It stays where it is until its time comes, or until most are like it."""

@@ -33,9 +33,9 @@ from app.sandbox.apiserver.typecheck import Checker, Reader
 Json: TypeAlias = dict[str, Any]
 
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
+CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 #: What a schema may say at its top that is not about several fields at once.
 _OF_ONE_FIELD: Final = frozenset({"type", "description", "properties", "required"})
-CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,8 @@ def _scale(declared: Mapping[str, str]) -> ScalePaths:
 
 def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
     plain = dict(schema)
+    parts = {name: one for name, one in (plain.get("properties") or {}).items() if name != "metadata"}
+    of_status = {"properties": {name: one for name, one in parts.items() if name == "status"}}
 
     def default(obj: Json) -> None:
         fill_defaults(plain, obj)
@@ -183,11 +185,9 @@ def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
     def default_status(obj: Json) -> None:
         fill_defaults(of_status, obj)
 
-    of_status = {"properties": {name: one for name, one in (plain.get("properties") or {}).items() if name == "status"}}
     ruled = has_rules(plain)
     #: Whether each field is judged by itself.
     separable = not ruled and plain.keys() <= _OF_ONE_FIELD
-    parts = {name: one for name, one in (plain.get("properties") or {}).items() if name != "metadata"}
 
     def errors(obj: Json) -> list[FieldError]:
         bare = {key: value for key, value in obj.items() if key != "metadata"}

@@ -47,7 +47,6 @@ class Gates:
     pre_download: bool = False
     #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
     in_place_surge: bool = False
-
     #: Pods are created with an account of who manages which field.
     managed_fields: bool = False
 
