@@ -177,7 +177,8 @@ class Users:
         self.squalls[fault] = self.clock.monotonic() + seconds
 
     async def _freeze_watches(self, resource: str, seconds: float) -> None:
-        self.frozen[resource] = self.clock.monotonic() + seconds
+        # Whoever sleeps through the one before is not woken by a shorter one.
+        self.frozen[resource] = max(self.frozen.get(resource, 0.0), self.clock.monotonic() + seconds)
 
     async def _mark_clones(self, name: str, number: int) -> None:
         """A user asks the controller to replace some Pods."""

@@ -453,6 +453,20 @@ async def test_pods_that_others_took_are_replaced_only_if_the_set_is_there(
 
 
 @virtual
+async def test_who_may_not_look_for_the_set_replaces_its_pods_all_the_same() -> None:
+    """Roles of an older release know nothing of that right."""
+    shell, found = filled()
+    await shell.reconcile("hooked", "moving")
+    pod = pod_of(found["Pod"][0])
+    shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
+    shell.reconciler.of_pod(Change(pod, None))
+    shell.server.refuse = lambda request: request.path.endswith("/clonesets/hooked") and request.method == "GET"
+    shell.server.requests.clear()
+    await shell.reconcile("hooked", "moving")
+    assert len([path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]) == 1
+
+
+@virtual
 async def test_nobody_asks_for_the_set_after_a_deletion_of_its_own() -> None:
     shell, found = filled()
     await shell.reconcile("hooked", "moving")
