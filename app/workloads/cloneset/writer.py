@@ -25,7 +25,7 @@ from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
-from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_patch
+from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
 from app.pods.owners import release_patch, transfer_patch
 from app.pods.predicates import is_active
 from app.workloads.cloneset.creation import PodMaker, pod_name
@@ -266,10 +266,11 @@ class Writer:
         rearm: Hook | None = None,
     ) -> None:
         """PM-71 … PM-73: a lifecycle state, and what it means for readiness, in one write."""
+        was = state_of(pod)
 
         async def write(found: Pod) -> None:
-            if is_arriving(found):
-                return  # it has been scheduled since it was chosen
+            if is_arriving(found) or state_of(found) != was:
+                return  # it has been scheduled since it was chosen, or another leader has moved it
             now = self._clock.now()
             body = state_patch(found, state, now, rearm)
             if body is not None:
@@ -302,11 +303,13 @@ class Writer:
     ) -> float:
         """PM-22 … PM-29: out of service, then the change. The seconds until it goes on, if it waits.
 
-        ``revision``: the one the Pod is at; whoever finds it at another has been overtaken.
+        ``revision``: the one the Pod is at; whoever finds it at another, or in another state, has been overtaken.
         """
+        was = state_of(pod)
 
         async def write(found: Pod) -> float:
-            overtaken = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "") != revision
+            at = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
+            overtaken = at != revision or state_of(found) != was
             if overtaken or not is_active(found) or is_arriving(found):
                 return 0.0
             unready = unready_patch(found, spec, self._clock.now())

@@ -38,7 +38,7 @@ class Noting:
         self.requests: list[tuple[str, str, Any]] = []
         #: Which requests are forbidden, with the message "no".
         self.refuse: Callable[[Request], bool] = lambda _: False
-        #: What a GET of that path finds; any other finds nothing.
+        #: What a GET of that path finds; any other finds nothing. Who insists on another version of it has a conflict.
         self.stored: dict[str, dict[str, Any]] = {}
         #: Path → HTTP status and reason of what is answered whatever is asked.
         self.answer: dict[str, tuple[int, str]] = {}
@@ -55,8 +55,11 @@ class Noting:
         if request.method == "GET":
             found = self.stored.get(request.path)
             return json_response(200, found) if found else json_response(404, status_body(404, "NotFound"))
-        self.version += 1
         metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
+        known = self.stored.get(request.path.removesuffix("/status"))
+        if known and metadata.get("resourceVersion", "") not in ("", known["metadata"]["resourceVersion"]):
+            return json_response(409, status_body(409, "Conflict"))
+        self.version += 1
         whole = body if request.method == "POST" else {}
         metadata = {"uid": f"uid-{self.version}", **metadata, "resourceVersion": str(self.version)}
         return json_response(200, {**whole, "metadata": metadata})

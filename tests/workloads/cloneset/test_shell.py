@@ -13,7 +13,7 @@ from app.kube.expectations import ScaleAction
 from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
-from app.pods.inplace import Blocked
+from app.pods.inplace import Blocked, UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import revision_of, short_hash
 from app.workloads.cloneset.memory import Memory
@@ -275,6 +275,32 @@ async def test_a_pod_that_was_scheduled_meanwhile_is_left_to_who_takes_it_into_s
     arriving = pod_of({**body, "spec": {**body["spec"], "nodeName": node}})
     await writer.set_state(uid, arriving, LifecycleState.PREPARING_DELETE, None)
     assert len(shell.server.requests) == 1
+
+
+@pytest.mark.behaviour("PM-29", "PM-71")
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(("live", "goes_on"), [("Normal", True), ("PreparingDelete", False)])
+@virtual
+async def test_after_a_conflict_a_pod_is_moved_on_only_from_the_state_it_was_chosen_in(
+    live: str, goes_on: bool, in_place: bool
+) -> None:
+    """A pass whose request was long under way may come after another leader has told the Pod to go."""
+    shell, found = filled()
+    body, label = copy.deepcopy(found["Pod"][0]), "lifecycle.apps.kruise.io/state"
+    body["metadata"]["labels"][label] = "Normal"
+    newer = copy.deepcopy(body)
+    newer["metadata"]["resourceVersion"] = "999999"
+    newer["metadata"]["labels"][label] = live
+    path = f"/api/v1/namespaces/moving/pods/{body['metadata']['name']}"
+    shell.server.stored[path] = newer
+    writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
+    if in_place:
+        at = body["metadata"]["labels"]["controller-revision-hash"]
+        await writer.update_in_place(uid, pod_of(body), UpdateSpec(revision="next"), {}, revision=at)
+    else:
+        await writer.set_state(uid, pod_of(body), LifecycleState.PREPARING_UPDATE, None)
+    written = [sent["metadata"].get("resourceVersion") for method, _, sent in shell.server.requests if method == "PATCH"]
+    assert written == [body["metadata"]["resourceVersion"], *(["999999"] if goes_on else [])]
 
 
 @pytest.mark.behaviour("PM-10", "CS-73", "CS-190")
