@@ -41,6 +41,8 @@ PUBLISH_SECONDS: Final = 5.0
 #: How often others' boards are looked at while something is awaited, and when all runs.
 QUICK_LOOK_SECONDS: Final = 0.02
 CALM_LOOK_SECONDS: Final = 0.5
+#: Objects that may be made before the young ones are looked through for cycles.
+YOUNG: Final = 5_000
 
 
 class Part(Protocol):
@@ -144,9 +146,11 @@ class Process:
             self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
     def freeze(self) -> None:
-        """What was filled lives until the end: no collection need look at it again."""
+        """What was filled lives until the end: no collection need look at it again. What comes has hardly ever cycles,
+        and gone before a collection could find it."""
         gc.collect()
         gc.freeze()
+        gc.set_threshold(YOUNG)
 
     # ---- the life of the process
 

@@ -299,7 +299,8 @@ async def test_after_a_conflict_a_pod_is_moved_on_only_from_the_state_it_was_cho
         await writer.update_in_place(uid, pod_of(body), UpdateSpec(revision="next"), {}, revision=at)
     else:
         await writer.set_state(uid, pod_of(body), LifecycleState.PREPARING_UPDATE, None)
-    written = [sent["metadata"].get("resourceVersion") for method, _, sent in shell.server.requests if method == "PATCH"]
+    sent = [body["metadata"] for method, _, body in shell.server.requests if method == "PATCH"]
+    written = [one.get("resourceVersion") for one in sent]
     assert written == [body["metadata"]["resourceVersion"], *(["999999"] if goes_on else [])]
 
 
