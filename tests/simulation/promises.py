@@ -235,19 +235,20 @@ class Promises:
             saw = known.pod(before["metadata"]["uid"])
             available = sum(is_available(one, *seen) for one in active)
             serves = saw is not None and is_available(saw, *seen)  # else it was free to go
-            if serves and available < spec.least and available + self._unknown(known, spec.min_ready) < spec.least:
+            if serves and available < spec.least and available + self._unknown(known, seen) < spec.least:
                 yield f"was taken: {available} are available, {spec.least} have to be"
         taken = is_active(before) and (after is None or not is_active(after)) and not is_marked(before)
         if taken and len(active) + (0 if len(active) >= spec.replicas else self._unknown(known, None)) < spec.replicas:
             yield f"was deleted for nothing: {len(active)} are active, asked for are {spec.replicas}"
 
-    def _unknown(self, known: Pass, min_ready: float | None) -> int:
-        """Pods that others took, and which the pass saw as they were before: available, or (None) active."""
+    def _unknown(self, known: Pass, seen: tuple[float, float] | None) -> int:
+        """Pods that others took, and which the pass saw as they were before: active, or available where ``seen`` (now,
+        and how long a Pod must be ready), also if that is so only by now."""
         count = 0
         for loss in self._lost.get(known.uid, ()):
             if 0 < known.version_of(loss.before["metadata"]["uid"]) < loss.version:
                 states = [
-                    is_active(one) if min_ready is None else is_available(one, loss.at, min_ready)
+                    is_active(one) if seen is None else is_available(one, *seen)
                     for one in (loss.before, loss.after)
                     if one is not None
                 ]
