@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.api.cloneset import CloneSet
 from app.api.cloneset.defaults import with_defaults
-from app.kube.objects import ObjectMeta, PodCondition, PodStatus
+from app.kube.objects import ContainerStatus, ObjectMeta, PodCondition, PodStatus
 from app.pods.revisions import Create, Revision, plan_revision, short_hash
 from app.workloads.cloneset.explain import explain
 from app.workloads.cloneset.plan import survey
@@ -98,6 +99,35 @@ def test_in_place_only_ends_at_the_first_pod_that_cannot_be() -> None:
     found = told(view(env=True, replicas=3, strategy=rolling(policy="InPlaceOnly")), old_pods(3))
     assert found.happenings == ()
     assert found.ends.startswith("find Pod web-0 update strategy is InPlaceOnly but can not update in-place: add /spec")
+
+
+@pytest.mark.behaviour("CS-130")
+def test_a_pod_in_a_state_of_somebody_elses_is_named_and_nothing_is_said_to_happen_to_it() -> None:
+    odd = pod(OLD_HASH, name="web-odd", lifecycle="Foo")
+    found = told(view(replicas=2, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), [odd, *old_pods(1)])
+    assert turns(found) == [(1, "update in place", "web-0")]
+    assert found.rest == ("web-odd",)
+    assert found.ends == "Pod web-odd: not allowed in lifecycle state 'Foo'"
+
+
+@pytest.mark.behaviour("PM-140")
+def test_pods_whose_env_nobody_would_refresh_are_told_to_be_replaced() -> None:
+    def labelled(tier: str) -> View:
+        field = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['tier']"}}}
+        container = {"name": "main", "image": "nginx:1", "env": [{"name": "TIER", **field}]}
+        template = {"metadata": {"labels": {"app": "web", "tier": tier}}, "spec": {"containers": [container]}}
+        strategy = rolling(policy="InPlaceIfPossible")
+        made = clone_set("web", template=template, updateStrategy=strategy, replicas=1)
+        return view_of(CloneSet.model_validate(with_defaults(made)), Gates())
+
+    before, wanted = revision(labelled("a"), 1), labelled("b")
+    runs = pod(short_hash(before.name), name="web-0")
+    status = PodStatus(container_statuses=(ContainerStatus(name="main", container_id="containerd://1"),))
+    runs.pod = msgspec.structs.replace(runs.pod, status=status)
+    after = revision(wanted, 2)
+    found = preview(wanted, [runs], (before, after), [before, after], NOW, lambda _: None)
+    assert turns(found) == [(1, "recreate", "web-0")]
+    assert found.happenings[0].reason.startswith("no node agent reports the Pod's containers")
 
 
 @pytest.mark.behaviour("CS-90")
