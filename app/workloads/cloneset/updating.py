@@ -221,6 +221,8 @@ class Updater:
             text = f"failed to update pod {facts.name} in-place(revision {target.name}): {message_of(error)}"
             self._writer.event(owner, "FailedUpdatePodInPlace", text, warning=True)
             raise
+        if delay is None:
+            return 0.0
         self._metrics.in_place_started(namespace)
         after = f" after a grace period of {delay:.0f} s" if delay else ""
         logger.info("inplace: Pod %s/%s goes to %s%s", namespace, facts.name, target.name, after)  # PM-189
