@@ -197,6 +197,37 @@ def test_what_keeps_a_pod_from_being_available_is_told() -> None:
     assert f"its update waits until these are taken away: finalizer {HOLD}" in text
 
 
+@pytest.mark.behaviour("CLI-7")
+@pytest.mark.parametrize(("state", "hook"), [("PreparingNormal", "preNormal"), ("Updated", "inPlaceUpdate")])
+def test_what_a_pod_lacks_to_come_into_service_is_told(state: str, hook: str) -> None:
+    lifecycle = {hook: {"finalizersHandler": [HOLD], "labelsHandler": {"traffic": "on"}}}
+    one = pod(OLD_HASH, name="web-0", lifecycle=state, update_hooked=True)
+    one.pod = replace_status(one, PodStatus(phase="Running"))
+    text = explained(view(replicas=1, lifecycle=lifecycle), [one], one)
+    assert "  it comes into service once it has these: label traffic=on" in text.splitlines()
+
+
+@pytest.mark.behaviour("CLI-7")
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            '{"revision":"x","lastContainerStatuses":{"main":{"imageID":"i"}}}',
+            "its update in place goes on: container main has no status",
+        ),
+        ("none", "its update in place cannot go on: Pod default/web-0: annotation apps.kruise.io/inplace-update-state"),
+    ],
+)
+def test_what_an_update_in_place_waits_for_is_told(record: str, said: str) -> None:
+    one = pod(OLD_HASH, name="web-0", lifecycle="Updating")
+    one.pod = replace_status(one, PodStatus(phase="Running"))
+    annotations = {"apps.kruise.io/inplace-update-state": record}
+    one.pod = msgspec.structs.replace(
+        one.pod, metadata=msgspec.structs.replace(one.pod.metadata, annotations=annotations)
+    )
+    assert said in explained(view(replicas=1), [one], one)
+
+
 def test_a_pod_that_does_not_count_is_told_why() -> None:
     left = pod(OLD_HASH, name="web-left")
     text = explained(view(replicas=1), old_pods(1), left)
@@ -210,12 +241,8 @@ def test_a_pod_somebody_wants_gone_is_told() -> None:
 
 
 def replace_status(facts: PodFacts, status: PodStatus) -> Any:
-    import msgspec
-
     return msgspec.structs.replace(facts.pod, status=status, metadata=named(facts.pod.metadata))
 
 
 def named(metadata: ObjectMeta) -> ObjectMeta:
-    import msgspec
-
     return msgspec.structs.replace(metadata, labels={**metadata.labels, "app": "web"})
