@@ -12,6 +12,8 @@ from app.cli.rollout import table
 from app.manager import logging as manager_logging
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from app.cli.clonesets import Situation
     from app.kube.client import Client
     from app.manager.gates import FeatureGates
@@ -36,17 +38,19 @@ def plan(
     """Show what a changed CloneSet would do to each Pod: in which order, in place or not, and why. Changes nothing."""
     gates = _gates(feature_gates)
     manifest = _manifest(file)
+    given = str(manifest["metadata"].get("namespace") or "")
+    if namespace and given not in ("", namespace):
+        manager_logging.fatal(f"{file}: the CloneSet is of namespace {given}, not {namespace}")
+        raise typer.Exit(2)
 
     async def work(client: Client, where: str) -> str:
-        given = (manifest.get("metadata") or {}).get("namespace")
         return await plan_text(client, given or where, manifest, gates)
 
     print(with_cluster(kubeconfig, context, namespace, work))
 
 
 def explain(
-    kind: Annotated[str, typer.Argument(help="pod", show_default=False, metavar="pod")],
-    name: Annotated[str, typer.Argument(help="Name of the Pod", show_default=False)],
+    what: Annotated[list[str], typer.Argument(help="pod NAME, or pod/NAME", show_default=False, metavar="pod NAME")],
     namespace: Namespace = "",
     feature_gates: _Gates = "",
     kubeconfig: Kubeconfig = "",
@@ -54,12 +58,13 @@ def explain(
 ) -> None:
     """Tell why a Pod of a CloneSet is as it is, and what comes next for it."""
     gates = _gates(feature_gates)
-    if kind not in ("pod", "pods", "po"):
-        manager_logging.fatal(f"explain {kind} {name}: only Pods are explained: pykruise explain pod NAME")
+    parts = [part for word in what for part in word.split("/")]
+    if len(parts) != 2 or parts[0].lower() not in ("pod", "pods", "po") or not parts[1]:
+        manager_logging.fatal(f"explain {' '.join(what)}: only Pods are explained: pykruise explain pod NAME")
         raise typer.Exit(2)
 
     async def work(client: Client, where: str) -> str:
-        return await explanation(client, where, name, gates)
+        return await explanation(client, where, parts[1], gates)
 
     print(with_cluster(kubeconfig, context, namespace, work))
 
@@ -90,7 +95,19 @@ def _manifest(file: str) -> dict[str, Any]:
     if len(ours) != 1:
         manager_logging.fatal(f"{file}: expected one CloneSet, found {len(ours)}")
         raise typer.Exit(2)
+    if problem := _unusable(ours[0]):
+        manager_logging.fatal(f"{file}: {problem}")
+        raise typer.Exit(2)
     return dict(ours[0])
+
+
+def _unusable(manifest: Mapping[str, Any]) -> str:
+    """What keeps a manifest from being looked up at all; '' if nothing."""
+    metadata = manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        return "the CloneSet has no metadata.name"
+    return "" if isinstance(manifest.get("spec"), dict) else f"CloneSet {name} has no spec"
 
 
 async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: FeatureGates) -> str:
@@ -102,7 +119,8 @@ async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], fe
     wanted = parsed(await _as_it_would_be(client, namespace, name, manifest))
     found = situation(wanted, await surroundings(client, wanted), Gates.of(features.enabled))
     coming = _preview(client, found)
-    template = "the template stays" if found.update.uid and found.update is found.current else "the template changes"
+    before = wanted.status.update_revision if wanted.status is not None else ""
+    template = "the template stays" if found.update.uid and found.update.name == before else "the template changes"
     head = f"CloneSet {namespace}/{name}: {template}, update revision {found.update.name}"
     if not coming.happenings:
         return f"{head}\nnothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"

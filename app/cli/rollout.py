@@ -168,13 +168,12 @@ async def history_text(client: Client, namespace: str, what: list[str], number: 
     from app.cli.clonesets import parsed, read_cloneset, surroundings, wanted_name
     from app.pods.predicates import is_active
     from app.pods.revisions import is_same_revision
-    from app.pods.templates import recorded_template
 
     owner = parsed(await read_cloneset(client, namespace, wanted_name(what)))
     around = await surroundings(client, owner)
     if number:
         found = _revision(around.revisions, number, owner.name)
-        return yaml.safe_dump(recorded_template(found), sort_keys=False).rstrip()
+        return yaml.safe_dump(_template(found, owner.name), sort_keys=False).rstrip()
     recorded = owner.status
     labels = [pod.metadata.labels.get("controller-revision-hash", "") for pod in around.pods if is_active(pod)]
     rows = [("REVISION", "NAME", "PODS", "ROLE", "CHANGE-CAUSE")]
@@ -195,6 +194,15 @@ def _revision(revisions: Any, number: int, name: str) -> Revision:
     if found is None:
         known = ", ".join(str(one.number) for one in revisions) or "none"
         raise CommandError(f"CloneSet {name}: there is no revision {number}; there are {known}")
+    return found
+
+
+def _template(revision: Revision, name: str) -> Mapping[str, Any]:
+    from app.pods.templates import recorded_template
+
+    found = recorded_template(revision)
+    if found is None:
+        raise CommandError(f"CloneSet {name}: ControllerRevision {revision.name} holds no template")
     return found
 
 
@@ -230,7 +238,6 @@ async def undone(client: Client, namespace: str, what: list[str], number: int, *
     """What came of it, in a line. Raises CommandError."""
     from app.cli.clonesets import RESOURCE, parsed, read_cloneset, surroundings, wanted_name
     from app.kube.client import PatchType
-    from app.pods.templates import recorded_template
 
     name = wanted_name(what)
     stored = await read_cloneset(client, namespace, name)
@@ -238,9 +245,7 @@ async def undone(client: Client, namespace: str, what: list[str], number: int, *
     if not number and len(revisions) < 2:
         raise CommandError(f"CloneSet {name}: there is no earlier revision to go back to")
     target = _revision(revisions, number or revisions[-2].number, name)
-    template = recorded_template(target)
-    if template is None:
-        raise CommandError(f"CloneSet {name}: ControllerRevision {target.name} holds no template")
+    template = _template(target, name)
     if target is revisions[-1]:
         return f"cloneset.apps.kruise.io/{name}: revision {target.number} ({target.name}) is the newest already"
     operations = [

@@ -72,8 +72,9 @@ def scattered(
     """PM-130: the terms one after the other, the one with most matching candidates first."""
     matchers = [_matcher(term) for term in terms or ()]
     if len(matchers) > 1:
-        counted = [(sum(map(matches, pods)), matches) for matches in matchers]
-        matchers = [matches for count, matches in sorted(counted, key=lambda pair: -pair[0]) if count]
+        counts = [_carriers(term, pods) for term in terms or ()]
+        ranked = sorted(zip(counts, matchers, strict=True), key=lambda pair: -pair[0])
+        matchers = [matches for count, matches in ranked if count]
     ordered = list(pods)
     for matches in matchers:
         ordered = _scattered(ordered, workload_pods, matches)
@@ -83,6 +84,11 @@ def scattered(
 def _matcher(term: UpdateScatterTerm) -> Callable[[Pod], bool]:
     # PM-7: an empty value stands for an empty label and for none at all.
     return lambda pod: pod.metadata.labels.get(term.key, "") == term.value
+
+
+def _carriers(term: UpdateScatterTerm, pods: Sequence[Pod]) -> int:
+    """PM-7: of several terms only those count that a Pod really carries; where the label is absent it is not enough."""
+    return sum(pod.metadata.labels.get(term.key) == term.value for pod in pods)
 
 
 def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Callable[[Pod], bool]) -> list[Pod]:

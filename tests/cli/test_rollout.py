@@ -10,11 +10,13 @@ from typing import Any
 import orjson
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from app.api.cloneset import CloneSet
 from app.api.cloneset.defaults import with_defaults
 from app.cli.clonesets import wanted_name
 from app.cli.cluster import CommandError
+from app.cli.main import app
 from app.cli.preview import explanation, plan_text
 from app.cli.rollout import history_text, progress_of, restarted, set_paused, show_status, undone
 from app.kube.client import Client
@@ -206,6 +208,12 @@ async def test_history_lists_revisions_and_shows_one() -> None:
     assert shown["spec"]["containers"][0]["image"] == "nginx:1"
     with pytest.raises(CommandError, match="there is no revision 9; there are 1, 2"):
         await history_text(client, "shop", WHAT, 9)
+    server, client = world("nginx:1", "nginx:2")
+    for path, obj in server.objects.items():
+        if path.startswith(REVISIONS):
+            obj["data"] = {"made": "by hand"}
+    with pytest.raises(CommandError, match=r"ControllerRevision web-[a-z0-9]+ holds no template"):
+        await history_text(client, "shop", WHAT, 1)
 
 
 @virtual
@@ -278,6 +286,55 @@ async def test_plan_tells_what_a_manifest_would_do_and_stores_nothing() -> None:
     same = await plan_text(client, "shop", {**manifest, "spec": stored("nginx:1")["spec"]}, parse_gates(""))
     assert same.splitlines()[1] == "nothing happens to any Pod"
     assert json.dumps(server.objects) == before
+
+
+@virtual
+@pytest.mark.behaviour("CLI-6")
+async def test_a_template_stays_though_its_roll_out_is_under_way() -> None:
+    _, client = world("nginx:1", "nginx:2")
+    for image, said in (("nginx:2", "the template stays"), ("nginx:3", "the template changes")):
+        manifest = clone_set("web", template=template(image), updateStrategy=rolling(policy="InPlaceIfPossible"))
+        assert said in (await plan_text(client, "shop", manifest, parse_gates(""))).splitlines()[0]
+
+
+def refused(*arguments: str, stdin: str = "") -> str:
+    """What a command says on its error output that it did not begin to carry out."""
+    result = CliRunner().invoke(app, [*arguments, "--kubeconfig", "/there/is/none"], input=stdin)
+    assert result.exit_code == 2, result.output
+    return result.stderr.strip()
+
+
+@pytest.mark.behaviour("CLI-6")
+@pytest.mark.parametrize(
+    ("manifest", "options", "said"),
+    [
+        ({"spec": {}}, (), "-: the CloneSet has no metadata.name"),
+        ({"metadata": {"name": 5}, "spec": {}}, (), "-: the CloneSet has no metadata.name"),
+        ({"metadata": {"name": "web"}, "spec": "none"}, (), "-: CloneSet web has no spec"),
+        (
+            {"metadata": {"name": "web", "namespace": "shop"}, "spec": {}},
+            ("-n", "other"),
+            "-: the CloneSet is of namespace shop, not other",
+        ),
+        (
+            {"apiVersion": "apps.kruise.io/v9", "metadata": {"name": "web"}, "spec": {}},
+            (),
+            "-: expected one CloneSet, found 0",
+        ),
+    ],
+)
+def test_a_manifest_that_cannot_be_looked_up_is_told(manifest: Json, options: tuple[str, ...], said: str) -> None:
+    given = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", **manifest}
+    assert refused("plan", "-f", "-", *options, stdin=json.dumps(given)) == f"pykruise: {said}"
+
+
+@pytest.mark.behaviour("CLI-7")
+def test_only_pods_are_explained() -> None:
+    assert refused("explain", "node", "one").endswith("only Pods are explained: pykruise explain pod NAME")
+    assert refused("explain", "pod/").endswith("only Pods are explained: pykruise explain pod NAME")
+    told = CliRunner().invoke(app, ["explain", "pod/web-1", "--kubeconfig", "/there/is/none"])
+    assert told.exit_code == 1
+    assert "kubeconfig /there/is/none does not exist" in told.stderr
 
 
 @virtual

@@ -60,6 +60,18 @@ def test_terms_apply_by_the_number_of_matching_candidates() -> None:
     assert names(scattered(pods("..MMMM"), pods("..MMMM"), unlabelled))[-1] == 1
 
 
+@pytest.mark.behaviour("PM-130", "PM-7")
+def test_of_several_terms_one_that_no_pod_carries_does_not_count() -> None:
+    everybody = pods("..MMMM....")
+    absent, a = UpdateScatterTerm(key="other", value=""), MATCH[0]
+    unlabelled = UpdateScatterTerm(key="m", value="")
+    assert names(scattered(everybody, everybody, [unlabelled, a])) == names(scattered(everybody, everybody, MATCH))
+    assert names(scattered(everybody, everybody, [absent, unlabelled])) == list(range(10))
+    # One Pod with the label, though empty, is enough.
+    everybody[0].metadata.labels["m"] = ""
+    assert names(scattered(everybody, everybody, [unlabelled, absent])) != list(range(10))
+
+
 @given(st.text("M.", max_size=14), st.integers(0, 14))
 def test_scatter_loses_nobody(pattern: str, count: int) -> None:
     everybody = pods(pattern)

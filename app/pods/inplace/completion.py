@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from app.kube.objects import ContainerStatus, Pod, ResourceRequirements
 from app.kube.quantities import QuantityError, parse
-from app.pods.images import same_image
+from app.pods.images import has_digest, same_image
 from app.pods.inplace.spec import is_in_grace
 from app.pods.inplace.state import ContainerBefore, InPlaceUpdateState, Phase, update_state
 from app.pods.runtimemeta import is_env_current, is_image_current, runtime_meta
@@ -62,13 +62,21 @@ def is_image_changed(
         return False
     if status.image_id != before.image_id and before.image_id:
         return True
-    if status.image == image or same_image(status.image, image):
+    if status.image == image or _is_named(status.image, image):
         return True
     replaced = bool(status.container_id) and bool(container_before) and status.container_id != container_before
     if not before.image_id:
         # It never ran: whatever runs now may be the old image, which came in the meantime.
         replaced = bool(status.container_id)
     return replaced and status.ready and pod.status.observed_generation >= pod.metadata.generation
+
+
+def _is_named(shown: str, image: str) -> bool:
+    """Whether a status names the image as the spec does, in full or short.
+
+    A tag alone does not show that the digest asked for has come, nor a digest alone whence it was taken.
+    """
+    return has_digest(shown) == has_digest(image) and same_image(shown, image)
 
 
 def resources_outstanding(pod: Pod, state: InPlaceUpdateState) -> dict[str, ResourceRequirements]:

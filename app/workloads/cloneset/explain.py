@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from math import inf
 
 from app.api import names
 from app.kube.objects import Pod
+from app.pods.inplace import GraceError, RefreshAction, StateError, refresh
 from app.pods.lifecycle import Hook, LifecycleState
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
@@ -77,6 +78,7 @@ def _readiness_lines(facts: PodFacts, view: View, seen: Survey) -> Iterator[str]
         yield f"  ready, and counts as available in {rest} (minReadySeconds {view.settings.min_ready_seconds})"
     if facts.in_grace:
         yield "  it is out of service until the grace period of its update ends"
+    yield from _update_line(facts, view, seen)
 
 
 def _hook_lines(facts: PodFacts, view: View) -> Iterator[str]:
@@ -84,17 +86,43 @@ def _hook_lines(facts: PodFacts, view: View) -> Iterator[str]:
     if lifecycle is None:
         return
     hook: Hook | None = None
+    if facts.lifecycle in (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATED):
+        arriving = facts.lifecycle == LifecycleState.PREPARING_NORMAL
+        hook = lifecycle.pre_normal if arriving else lifecycle.in_place_update
+        lacks = _members(hook, facts.pod, present=False) if hook is not None else []
+        if lacks:
+            yield f"  it comes into service once it has these: {', '.join(lacks)}"
+        return
     if facts.lifecycle == LifecycleState.PREPARING_DELETE:
         hook, what = lifecycle.pre_delete, "its deletion"
     elif facts.lifecycle == LifecycleState.PREPARING_UPDATE:
         hook, what = lifecycle.in_place_update, "its update"
     if hook is None:
         return
-    metadata = facts.pod.metadata
-    holds = [f"finalizer {name}" for name in hook.finalizers if name in metadata.finalizers]
-    holds += [f"label {key}={value}" for key, value in hook.labels.items() if metadata.labels.get(key) == value]
+    holds = _members(hook, facts.pod, present=True)
     if holds:
         yield f"  {what} waits until these are taken away: {', '.join(holds)}"
+
+
+def _members(hook: Hook, pod: Pod, *, present: bool) -> list[str]:
+    """The finalizers and labels of the hook that the Pod has, or those it lacks."""
+    finalizers, labels = pod.metadata.finalizers, pod.metadata.labels
+    found = [f"finalizer {name}" for name in hook.finalizers if (name in finalizers) is present]
+    return found + [
+        f"label {key}={value}" for key, value in hook.labels.items() if (labels.get(key) == value) is present
+    ]
+
+
+def _update_line(facts: PodFacts, view: View, seen: Survey) -> Iterator[str]:
+    """What an update in place that is under way waits for."""
+    scaling = view.settings.gates.vertical_scaling
+    try:
+        step = refresh(facts.pod, datetime.fromtimestamp(seen.now, UTC), vertical_scaling=scaling)
+    except (StateError, GraceError) as error:
+        yield f"  its update in place cannot go on: {error}"
+        return
+    if step.action is RefreshAction.INCOMPLETE:
+        yield f"  its update in place goes on: {step.reason}"
 
 
 def _coming_lines(facts: PodFacts, seen: Survey, coming: Preview) -> Iterator[str]:

@@ -12,11 +12,12 @@ from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, Per
 from app.kube.resources import ObjectKey
 from app.kube.statuses import KnownStatus
 from app.kube.store import Store
-from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, update_spec
+from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, blocked_on_pod, update_spec
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision, revision_name, short_hash
 from app.workloads.cloneset.history import OWNER
 from app.workloads.cloneset.pods import PodFacts, pod_facts
+from app.workloads.cloneset.settings import UpdatePolicy
 from app.workloads.cloneset.view import View
 
 
@@ -145,6 +146,15 @@ class Memory:
     def spec_of(self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], view: View) -> UpdateSpec | Blocked:
         """What an in-place update of the Pod changes."""
         return self.spec_between(pod.revision, target, ordered, view)
+
+    def obstacle(self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], view: View) -> str | None:
+        """Why the Pod cannot be updated in place; None: it can."""
+        found = self.spec_of(pod, target, ordered, view)
+        rolling = view.settings.rolling_update
+        replaceable = rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE
+        if not isinstance(found, Blocked) and replaceable:
+            found = blocked_on_pod(pod.pod, found) or found  # B-4
+        return str(found) if isinstance(found, Blocked) else None
 
     def spec_between(self, at: str, target: Revision, ordered: Sequence[Revision], view: View) -> UpdateSpec | Blocked:
         """What an in-place update from the revision of that short hash changes; worked out once per pair."""

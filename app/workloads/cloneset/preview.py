@@ -17,7 +17,7 @@ import msgspec
 from app.api import names
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.resources import ObjectKey
-from app.pods.inplace import Blocked, UpdateSpec
+from app.pods.inplace import UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision, short_hash
@@ -91,6 +91,8 @@ class _World:
     to_replace: int = 0
     #: Pods that had to wait for their hook.
     waiting: set[str] = field(default_factory=set)
+    #: Pod → why no update starts from the state it is in.
+    refused: dict[str, str] = field(default_factory=dict)
     happenings: list[Happening] = field(default_factory=list)
     memory: Memory = field(default_factory=lambda: Memory("", ObjectKey("", "")))
 
@@ -128,7 +130,7 @@ def preview(
             continue
         updating = _update(world, seen)
         if not updating.steps:
-            ends = _failure(updating) or _why_it_ends(seen)
+            ends = _failure(updating) or _refusals(world) or _why_it_ends(seen)
             break
         _carry_out(world, updating)
         if updating.failure:
@@ -180,12 +182,12 @@ def _update(world: _World, seen: Survey) -> UpdatePlan:
     target = world.update if seen.to_update.update > 0 else world.current
 
     def obstacle(pod: PodFacts) -> str | None:
-        found = world.memory.spec_of(pod, target, world.ordered, world.view)
-        return str(found) if isinstance(found, Blocked) else None
+        return world.memory.obstacle(pod, target, world.ordered, world.view)
 
     plan = update(seen, update_order(seen.pods, world.view.strategy), obstacle)
+    world.refused |= {step.pod.name: step.obstacle for step in plan.steps if step.kind is StepKind.REFUSE}
     fresh = [step for step in plan.steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
-    return replace(plan, steps=tuple(fresh))
+    return replace(plan, steps=tuple(step for step in fresh if step.kind is not StepKind.REFUSE))
 
 
 def _scale(world: _World, seen: Survey, plan: ScalePlan) -> None:
@@ -238,8 +240,6 @@ def _carry_out_step(world: _World, target: str, step: Step) -> None:
             world.note(Action.RECREATE, pod.name, target, step.obstacle)
             world.recreated.add(pod.name)
             world.change(pod, marked=True, delete_hooked=False)
-        case StepKind.REFUSE:
-            world.note(Action.RECREATE, pod.name, pod.revision, step.obstacle)
 
 
 def changes(spec: UpdateSpec) -> str:
@@ -254,6 +254,10 @@ def changes(spec: UpdateSpec) -> str:
 
 def _failure(plan: UpdatePlan) -> str:
     return f"{plan.failure}: {plan.obstacle}" if plan.failure else ""
+
+
+def _refusals(world: _World) -> str:
+    return "; ".join(f"Pod {name}: {why}" for name, why in sorted(world.refused.items()))
 
 
 def _why_it_ends(seen: Survey) -> str:

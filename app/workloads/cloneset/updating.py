@@ -11,7 +11,7 @@ from app.api.cloneset import CloneSet
 from app.kube.clock import Clock
 from app.kube.errors import Conflict, KubeError, message_of
 from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
-from app.pods.inplace import Blocked, StateError, blocked_on_pod, update_state
+from app.pods.inplace import Blocked, StateError, update_state
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, short_hash
 from app.pods.templates import revision_labels
@@ -61,13 +61,7 @@ class Updater:
         target = revisions[1] if seen.to_update.update > 0 else revisions[0]
 
         def obstacle(pod: PodFacts) -> str | None:
-            found = memory.spec_of(pod, target, ordered, view)
-            if not isinstance(found, Blocked) and replaceable:
-                found = blocked_on_pod(pod.pod, found) or found  # B-4
-            return str(found) if isinstance(found, Blocked) else None
-
-        rolling = view.settings.rolling_update
-        replaceable = rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE
+            return memory.obstacle(pod, target, ordered, view)
 
         plan = update(seen, update_order(seen.pods, view.strategy), obstacle)
         # Whoever has just moved is not what it was when it was chosen; for all others what was counted errs on the
@@ -227,6 +221,8 @@ class Updater:
             text = f"failed to update pod {facts.name} in-place(revision {target.name}): {message_of(error)}"
             self._writer.event(owner, "FailedUpdatePodInPlace", text, warning=True)
             raise
+        if delay is None:
+            return 0.0
         self._metrics.in_place_started(namespace)
         after = f" after a grace period of {delay:.0f} s" if delay else ""
         logger.info("inplace: Pod %s/%s goes to %s%s", namespace, facts.name, target.name, after)  # PM-189

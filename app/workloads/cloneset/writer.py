@@ -300,18 +300,18 @@ class Writer:
 
     async def update_in_place(
         self, owner_uid: str, pod: Pod, spec: UpdateSpec, labels: Mapping[str, str], *, revision: str
-    ) -> float:
+    ) -> float | None:
         """PM-22 … PM-29: out of service, then the change. The seconds until it goes on, if it waits.
 
-        ``revision``: the one the Pod is at; whoever finds it at another, or in another state, has been overtaken.
+        ``revision``: the one the Pod is at; whoever finds it at another, or in another state, has been overtaken: None.
         """
         was = state_of(pod)
 
-        async def write(found: Pod) -> float:
+        async def write(found: Pod) -> float | None:
             at = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
             overtaken = at != revision or state_of(found) != was
             if overtaken or not is_active(found) or is_arriving(found):
-                return 0.0
+                return None
             unready = unready_patch(found, spec, self._clock.now())
             if unready is not None:
                 found = await self._patch(owner_uid, found, unready, "status", decode_pod)

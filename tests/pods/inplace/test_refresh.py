@@ -222,6 +222,28 @@ def test_a_restart_before_the_kubelet_knew_the_new_spec_proves_nothing() -> None
     assert not is_update_complete(pod(raw))
 
 
+DIGEST = "sha256:" + "ab" * 32
+
+
+@pytest.mark.behaviour("PM-52")
+@pytest.mark.parametrize(
+    ("old", "shown", "new", "arrived"),
+    [
+        ("nginx:1", "nginx:1", f"nginx:1@{DIGEST}", f"nginx@{DIGEST}"),
+        (f"nginx@{DIGEST}", f"nginx@{DIGEST}", "nginx", "nginx:latest"),
+    ],
+)
+def test_an_image_is_not_there_because_its_tag_is(old: str, shown: str, new: str, arrived: str) -> None:
+    before, after = template(container("main", old)), template(container("main", new))
+    raw = raw_pod(before, generation=2)
+    raw["status"]["containerStatuses"] = [status("main", shown)]
+    raw = begun(raw, possible(before, after))
+    raw["status"]["observedGeneration"] = 2
+    assert not is_update_complete(pod(raw))
+    raw["status"]["containerStatuses"] = [status("main", arrived, imageID=f"id-of-{shown}")]
+    assert is_update_complete(pod(raw))
+
+
 @pytest.mark.behaviour("PM-53")
 def test_a_container_without_status_has_not_changed() -> None:
     raw = updated({}, imageID="id-2", image=TAG)

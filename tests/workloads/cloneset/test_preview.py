@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.api.cloneset import CloneSet
 from app.api.cloneset.defaults import with_defaults
-from app.kube.objects import ObjectMeta, PodCondition, PodStatus
+from app.kube.objects import ContainerStatus, ObjectMeta, PodCondition, PodStatus
 from app.pods.revisions import Create, Revision, plan_revision, short_hash
 from app.workloads.cloneset.explain import explain
 from app.workloads.cloneset.plan import survey
@@ -100,6 +101,35 @@ def test_in_place_only_ends_at_the_first_pod_that_cannot_be() -> None:
     assert found.ends.startswith("find Pod web-0 update strategy is InPlaceOnly but can not update in-place: add /spec")
 
 
+@pytest.mark.behaviour("CS-130")
+def test_a_pod_in_a_state_of_somebody_elses_is_named_and_nothing_is_said_to_happen_to_it() -> None:
+    odd = pod(OLD_HASH, name="web-odd", lifecycle="Foo")
+    found = told(view(replicas=2, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), [odd, *old_pods(1)])
+    assert turns(found) == [(1, "update in place", "web-0")]
+    assert found.rest == ("web-odd",)
+    assert found.ends == "Pod web-odd: not allowed in lifecycle state 'Foo'"
+
+
+@pytest.mark.behaviour("PM-140")
+def test_pods_whose_env_nobody_would_refresh_are_told_to_be_replaced() -> None:
+    def labelled(tier: str) -> View:
+        field = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['tier']"}}}
+        container = {"name": "main", "image": "nginx:1", "env": [{"name": "TIER", **field}]}
+        template = {"metadata": {"labels": {"app": "web", "tier": tier}}, "spec": {"containers": [container]}}
+        strategy = rolling(policy="InPlaceIfPossible")
+        made = clone_set("web", template=template, updateStrategy=strategy, replicas=1)
+        return view_of(CloneSet.model_validate(with_defaults(made)), Gates())
+
+    before, wanted = revision(labelled("a"), 1), labelled("b")
+    runs = pod(short_hash(before.name), name="web-0")
+    status = PodStatus(container_statuses=(ContainerStatus(name="main", container_id="containerd://1"),))
+    runs.pod = msgspec.structs.replace(runs.pod, status=status)
+    after = revision(wanted, 2)
+    found = preview(wanted, [runs], (before, after), [before, after], NOW, lambda _: None)
+    assert turns(found) == [(1, "recreate", "web-0")]
+    assert found.happenings[0].reason.startswith("no node agent reports the Pod's containers")
+
+
 @pytest.mark.behaviour("CS-90")
 def test_surge_comes_first_and_is_given_back() -> None:
     found = told(view(replicas=4, strategy=rolling(maxSurge=2, maxUnavailable=0)), old_pods(4))
@@ -167,6 +197,37 @@ def test_what_keeps_a_pod_from_being_available_is_told() -> None:
     assert f"its update waits until these are taken away: finalizer {HOLD}" in text
 
 
+@pytest.mark.behaviour("CLI-7")
+@pytest.mark.parametrize(("state", "hook"), [("PreparingNormal", "preNormal"), ("Updated", "inPlaceUpdate")])
+def test_what_a_pod_lacks_to_come_into_service_is_told(state: str, hook: str) -> None:
+    lifecycle = {hook: {"finalizersHandler": [HOLD], "labelsHandler": {"traffic": "on"}}}
+    one = pod(OLD_HASH, name="web-0", lifecycle=state, update_hooked=True)
+    one.pod = replace_status(one, PodStatus(phase="Running"))
+    text = explained(view(replicas=1, lifecycle=lifecycle), [one], one)
+    assert "  it comes into service once it has these: label traffic=on" in text.splitlines()
+
+
+@pytest.mark.behaviour("CLI-7")
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            '{"revision":"x","lastContainerStatuses":{"main":{"imageID":"i"}}}',
+            "its update in place goes on: container main has no status",
+        ),
+        ("none", "its update in place cannot go on: Pod default/web-0: annotation apps.kruise.io/inplace-update-state"),
+    ],
+)
+def test_what_an_update_in_place_waits_for_is_told(record: str, said: str) -> None:
+    one = pod(OLD_HASH, name="web-0", lifecycle="Updating")
+    one.pod = replace_status(one, PodStatus(phase="Running"))
+    annotations = {"apps.kruise.io/inplace-update-state": record}
+    one.pod = msgspec.structs.replace(
+        one.pod, metadata=msgspec.structs.replace(one.pod.metadata, annotations=annotations)
+    )
+    assert said in explained(view(replicas=1), [one], one)
+
+
 def test_a_pod_that_does_not_count_is_told_why() -> None:
     left = pod(OLD_HASH, name="web-left")
     text = explained(view(replicas=1), old_pods(1), left)
@@ -180,12 +241,8 @@ def test_a_pod_somebody_wants_gone_is_told() -> None:
 
 
 def replace_status(facts: PodFacts, status: PodStatus) -> Any:
-    import msgspec
-
     return msgspec.structs.replace(facts.pod, status=status, metadata=named(facts.pod.metadata))
 
 
 def named(metadata: ObjectMeta) -> ObjectMeta:
-    import msgspec
-
     return msgspec.structs.replace(metadata, labels={**metadata.labels, "app": "web"})

@@ -304,6 +304,26 @@ async def test_after_a_conflict_a_pod_is_moved_on_only_from_the_state_it_was_cho
     assert written == [body["metadata"]["resourceVersion"], *(["999999"] if goes_on else [])]
 
 
+@pytest.mark.behaviour("PM-173")
+@pytest.mark.parametrize(("live", "told"), [("Normal", 1), ("PreparingDelete", 0)])
+@virtual
+async def test_an_update_that_somebody_was_quicker_than_is_not_told_to_have_begun(live: str, told: int) -> None:
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"lifecycle": {}}
+    owner["spec"]["updateStrategy"]["rollingUpdate"] |= {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 1}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    shell.show(owner)
+    for one in found["Pod"]:
+        newer = copy.deepcopy(one)
+        newer["metadata"]["resourceVersion"] = "999999"
+        newer["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = live
+        shell.server.stored[f"/api/v1/namespaces/moving/pods/{one['metadata']['name']}"] = newer
+    await shell.reconcile("hooked", "moving")
+    assert len(await shell.events("SuccessfulUpdatePodInPlace")) == told
+
+
 @pytest.mark.behaviour("PM-10", "CS-73", "CS-190")
 @pytest.mark.parametrize("recorded_still", [True, False])
 @virtual
