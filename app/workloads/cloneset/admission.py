@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
@@ -178,7 +179,8 @@ def _former_spec(review: Review) -> Mapping[str, Any] | None:
 
 def _only_cleans_up(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
     """CS-62: whether nothing but names leave ``podsToDelete``, as the controller has it when Pods are gone."""
-    if former is None or not set(pods_to_delete(spec)) <= set(pods_to_delete(former)):
+    # A name that stood there once and stands there twice now is no name that left (CS-27).
+    if former is None or not Counter(pods_to_delete(spec)) <= Counter(pods_to_delete(former)):
         return False
     return same(_without_names(spec), _without_names(former))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -15,6 +15,7 @@ from app.kube.store import Store
 from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, blocked_on_pod, update_spec
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision, revision_name, short_hash
+from app.workloads.cloneset.creation import pod_name
 from app.workloads.cloneset.history import OWNER
 from app.workloads.cloneset.pods import PodFacts, pod_facts
 from app.workloads.cloneset.settings import UpdatePolicy
@@ -29,6 +30,11 @@ class Caches:
     pods: Store[Pod]
     claims: Store[PersistentVolumeClaim]
     revisions: Store[ControllerRevision]
+
+    def name_taken(self, owner: CloneSet) -> Callable[[str], bool]:
+        """Of an instance id: whether a Pod, whoever's it is, has the name that belongs to it."""
+        name, namespace = owner.name, owner.metadata.namespace
+        return lambda instance: self.pods.get(pod_name(name, instance), namespace) is not None
 
 
 class Metrics(Protocol):

@@ -253,7 +253,7 @@ class CloneSetReconciler:
             now.timestamp(),
             keeps_pods=memory.keeps_pods(current, update, ordered, view),
         )
-        instances = Instances([one.pod for one in pods], inactive, claims)
+        instances = Instances([one.pod for one in pods], inactive, claims, self._caches.name_taken(owner))
         scaling, updating = Outcome(message=None), Outcome(message=None)
         if not owner.deleting:
             if foreign:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
@@ -50,10 +50,20 @@ class Instances:
     active: Sequence[Pod]
     inactive: Sequence[Pod]
     claims: Sequence[PersistentVolumeClaim]
+    #: Whether some Pod, whoever's it is, has the name that belongs to an instance id.
+    name_taken: Callable[[str], bool] = lambda _: False
 
     def claims_of(self, id_: str) -> list[PersistentVolumeClaim]:
         """The claims of one instance."""
         return [claim for claim in self.claims if id_ and instance_id(claim.metadata.labels) == id_]
+
+    def without_claims_of_others(self) -> Instances:
+        """The same without the claims of instances whose Pod would have the name of a Pod that is none of these."""
+        known = {instance_id(pod.metadata.labels) for pod in (*self.active, *self.inactive)}
+        ids = [instance_id(claim.metadata.labels) for claim in self.claims]
+        taken = {id_ for id_ in ids if id_ not in known and self.name_taken(id_)}
+        kept = [claim for claim, id_ in zip(self.claims, ids, strict=True) if id_ not in taken]
+        return replace(self, claims=kept) if taken else self
 
 
 class Scaler:
@@ -153,7 +163,12 @@ class Scaler:
     def _instance_ids(
         self, memory: Memory, view: View, count: int, instances: Instances
     ) -> tuple[list[str], list[Pod]]:
-        """CS-117, CS-119: the ids to use now, and the Pods on their way out whose ids are waited for (B-8)."""
+        """CS-117, CS-119: the ids to use now, and the Pods on their way out whose ids are waited for (B-8).
+
+        A Pod that was released keeps its name, and its claims are offered: it is replaced under another id (CS-68).
+        """
+        instances = instances.without_claims_of_others()
+        memory.failed_ids = {id_ for id_ in memory.failed_ids if not instances.name_taken(id_)}
         active, inactive = instances.active, instances.inactive
         held = {instance_id(pod.metadata.labels): pod for pod in inactive}
         in_use = {instance_id(pod.metadata.labels) for pod in active}

@@ -347,6 +347,21 @@ def test_names_may_leave_the_list_though_something_else_is_wrong_by_now() -> Non
     assert "activeDeadlineSeconds" in refusal({**cleaned, "spec": {**cleaned["spec"], "replicas": 9}}, stored)
 
 
+@BOTH
+@pytest.mark.behaviour("CS-27")
+@pytest.mark.parametrize("listed", [["a", "a"], ["b", "a", "b"]])
+def test_a_known_name_may_not_be_listed_twice_even_if_nothing_else_is_written(version: str, listed: list[str]) -> None:
+    defaulted = write(clone_set(version=version)).obj
+    assert defaulted is not None
+
+    def naming(*names: str) -> Json:
+        scale = {**defaulted["spec"].get("scaleStrategy", {}), "podsToDelete": list(names)}
+        return {**defaulted, "spec": {**defaulted["spec"], "scaleStrategy": scale}}
+
+    assert f"duplicated items [{listed[-1]}]" in refusal(naming(*listed), naming("a", "b"))
+    assert refusal(naming("b"), naming("a", "b")) == ""
+
+
 # --- Updates
 
 

@@ -311,6 +311,30 @@ async def test_a_pod_that_stops_matching_is_released_and_replaced() -> None:
 
 
 @virtual
+@pytest.mark.behaviour("CS-68", "CS-117")
+async def test_a_released_pod_keeps_its_name_and_is_replaced_under_another() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
+        await cluster.settled(replicas=3)
+        before = {pod["metadata"]["name"] for pod in await cluster.pods()}
+        name = min(before)
+        await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "mine"}}}, NAMESPACE)
+
+        async def replaced() -> bool:
+            return before < {pod["metadata"]["name"] for pod in await cluster.pods()}
+
+        await cluster.until(replaced, "one more")
+        status = await cluster.settled(replicas=3)
+        assert "conditions" not in status
+        assert await cluster.events("FailedCreate") == []
+        # Once the name is free the claim that was kept is used again.
+        await cluster.user.delete(PODS, name, NAMESPACE)
+        await cluster.patch({"spec": {"replicas": 4}})
+        await cluster.settled(replicas=4)
+        assert name in {pod["metadata"]["name"] for pod in await cluster.pods()}
+
+
+@virtual
 @pytest.mark.behaviour("CS-149", "CS-157")
 async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> None:
     async with small_cluster() as cluster:
