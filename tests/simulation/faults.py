@@ -155,6 +155,8 @@ class FaultyTransport:
             return refused
         self._check(info)
         response = await self._inner.request(request)
+        if self._weather() is CUT_OFF:
+            raise TransportError(info, "simulated: connection reset before the answer")
         await self._alive(weather, f"after {request.method} {request.path}", info)
         if late:
             await self._clock.sleep(late)
