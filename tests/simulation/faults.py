@@ -155,6 +155,8 @@ class FaultyTransport:
             return refused
         self._check(info)
         response = await self._inner.request(request)
+        if self._weather() is CUT_OFF:
+            raise TransportError(info, "simulated: connection reset before the answer")
         await self._alive(weather, f"after {request.method} {request.path}", info)
         if late:
             await self._clock.sleep(late)
@@ -196,7 +198,7 @@ class FaultyTransport:
             await self._clock.sleep(rng.expovariate(300.0))
             if self._frozen(resource) > self._clock.monotonic():
                 while (seconds := self._frozen(resource) - self._clock.monotonic()) > 0:
-                    await self._clock.sleep(seconds)
+                    await self._clock.sleep(max(seconds, 0.001))  # less may be nothing to a clock that counts in floats
                 if rng.random() < 0.5:  # all that was missed is seen at once
                     yield _EXPIRED
                     return

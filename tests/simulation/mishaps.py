@@ -6,8 +6,8 @@ mishap stands alone, so whatever it made anybody forget stays forgotten, and is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -51,7 +51,8 @@ class Mishap:
     def hangs(self) -> float:
         """How long a request may wait in vain after it, or a watch that ended time and again for its next try."""
         weather = self.weather
-        return TIMEOUT_SECONDS if weather.lost_request or weather.lost_answer or weather.watch_ends else 0.0
+        lost = weather.lost_request or weather.lost_answer or weather.watch_ends
+        return TIMEOUT_SECONDS if lost or any(act.what == "cut off at creation" for act in self.acts) else 0.0
 
     @property
     def patience(self) -> float:
@@ -66,6 +67,10 @@ class There:
     sets: Sequence[str]
     pods: Sequence[str]
     clones: Sequence[str]
+    #: CloneSets whose Pods are updated in place, whose claims are used again, and whose are not: with their replicas.
+    in_place: Sequence[str] = ()
+    keeping: Sequence[str] = ()
+    dropping: Mapping[str, int] = field(default_factory=dict)
 
 
 def mishap(rng: Random, there: There, number: int) -> Mishap:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulation import invariants, mishaps
+from tests.simulation import invariants, mishaps, unseen
 from tests.simulation.__main__ import checked
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import script
@@ -125,3 +125,19 @@ def test_a_mishap_is_the_same_for_a_seed_and_its_acts_come_in_order(seed: int) -
     assert moments == sorted(moments)
     assert moments[-1] < one.seconds < one.patience
     assert mishaps.mishap(Random(seed), mishaps.There([], [], []), 0).acts
+
+
+def test_a_mishap_that_hides_something_is_the_same_for_a_seed_and_ends_after_its_acts() -> None:
+    there = mishaps.There([], [], [], in_place=["clone-1"], keeping=["clone-2"], dropping={"clone-3": 2})
+    made = [unseen.mishap(Random(seed), there, 0) for seed in range(60)]
+    assert made == [unseen.mishap(Random(seed), there, 0) for seed in range(60)]
+    assert {act.arguments["name"] for one in made if one for act in one.acts if "name" in act.arguments} == {
+        "clone-1",
+        "clone-2",
+        "clone-3",
+    }
+    for one in filter(None, made):
+        moments = [act.at for act in one.acts]
+        assert moments == sorted(moments)
+        assert all(act.at + act.arguments.get("seconds", 0.0) < one.seconds for act in one.acts)
+    assert not any(unseen.mishap(Random(seed), mishaps.There([], [], []), 0) for seed in range(10))

@@ -21,6 +21,7 @@ from app.kube.resources import (
     PODS,
     SECRETS,
     VALIDATINGWEBHOOKCONFIGURATIONS,
+    Resource,
 )
 from app.kube.virtualtime import EPOCH
 from app.manager.settings import SECRET_NAME
@@ -41,6 +42,8 @@ CONFIGURATION_NAMES = {
     "mutating": "kruise-mutating-webhook-configuration",
     "validating": "kruise-validating-webhook-configuration",
 }
+#: How long it is waited for what something is to go wrong with, in seconds.
+SUSPENSE_SECONDS = 4.0
 
 
 class Users:
@@ -62,8 +65,11 @@ class Users:
         #: Until when one kind of fault is frequent, and until when the managers' watches of a resource stand still.
         self.squalls: dict[str, float] = {}
         self.frozen: dict[str, float] = {}
+        #: The CloneSet with whose next Pod the managers lose the API server, and for how many seconds.
+        self._cut_off_with: tuple[str, float] | None = None
         #: The CAs that were put into the Secret by hand, PEM.
         self.given_authority = b""
+        api.on_write(self._wrote)
 
     async def do(self, action: Action) -> None:
         """Carry it out as a user with patience: what was refused for the moment is tried again."""
@@ -220,6 +226,19 @@ class Users:
         await self.clock.sleep(self.cut_off_until - self.clock.monotonic())
         self.api.compact()
 
+    async def _cut_off_at_creation(self, name: str, seconds: float) -> None:
+        """The managers lose the API server just when it has made a Pod of a CloneSet: nobody is told of that."""
+        self._cut_off_with = (name, seconds)
+        await self.clock.sleep(SUSPENSE_SECONDS)
+        self._cut_off_with = None
+
+    def _wrote(self, verb: str, resource: Resource, _before: Json | None, after: Json | None) -> None:
+        if self._cut_off_with is None or verb != "create" or resource != PODS or after is None:
+            return
+        name, seconds = self._cut_off_with
+        if after["metadata"].get("labels", {}).get("clone") == name:
+            self.cut_off_until, self._cut_off_with = self.clock.monotonic() + seconds, None
+
     async def _end_certificates(self) -> None:
         ending = _ending_certificates(self._rng.randrange(3))
         self.given_authority += ending.ca_cert
@@ -270,6 +289,7 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "stop": Users._stop,
     "stop leader": Users._stop_leader,
     "cut off": Users._cut_off,
+    "cut off at creation": Users._cut_off_at_creation,
     "forget history": Users._forget_history,
     "end certificates": Users._end_certificates,
     "delete secret": Users._delete_secret,

@@ -25,7 +25,7 @@ from app.kube.virtualtime import run as run_virtually
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import invariants, mishaps, passes, plan
+from tests.simulation import invariants, mishaps, passes, plan, unseen
 from tests.simulation.checks import Checks
 from tests.simulation.claims import ClaimPromises, Volumes
 from tests.simulation.faults import (
@@ -43,7 +43,7 @@ from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
 from tests.simulation.process import errors_logged, no_collector
-from tests.simulation.promises import Promises
+from tests.simulation.promises import Promises, Spec
 from tests.simulation.replicas import WEBHOOK, SimulatedReplica, parsed
 from tests.simulation.rest import Rest
 from tests.simulation.runs import Outcome, Run
@@ -283,14 +283,11 @@ class World:
     async def _mishaps(self) -> None:
         """One thing at a time goes wrong for some seconds: soon after it all is well."""
         await self.clock.sleep(self._held_up_until - self.clock.monotonic())
-        rng = Random(f"mishaps {self._run.seed}")
+        rng, other = Random(f"mishaps {self._run.seed}"), Random(f"unseen {self._run.seed}")
         for number in range(self._plan.mishaps):
-            there = mishaps.There(
-                sorted(self._rest.stored(SIDECAR_SETS)),
-                sorted(found["metadata"]["name"] for found in self._rest.stored(PODS).values() if _is_bare(found)),
-                sorted(self._rest.stored(CLONE_SETS)),
-            )
+            there = self._there()
             one = mishaps.mishap(rng, there, number)
+            one = unseen.mishap(other, there, number) or one
             self._now = one.weather.without(*self._run.without)
             self._spared = "" if one.admission_too else WEBHOOK
             whom = f" for all but {self._spared}" if self._spared else ""
@@ -300,6 +297,18 @@ class World:
             await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
             await self._until_done(self._rest.to_settle, one.patience, every=1.0)
         await self.clock.sleep(LAG_SECONDS)  # what nobody waits for may be done still
+
+    def _there(self) -> mishaps.There:
+        """What a mishap may befall."""
+        clones = {name: Spec.of(found) for name, found in sorted(self._rest.stored(CLONE_SETS).items())}
+        return mishaps.There(
+            sorted(self._rest.stored(SIDECAR_SETS)),
+            sorted(found["metadata"]["name"] for found in self._rest.stored(PODS).values() if _is_bare(found)),
+            [*clones],
+            [name for name, spec in clones.items() if spec.replicas and spec.policy != "ReCreate"],
+            [name for name, spec in clones.items() if spec.replicas and spec.claims and spec.reuse],
+            {name: spec.replicas for name, spec in clones.items() if spec.claims and not spec.reuse},
+        )
 
     def _clears_up(self, hangs: float) -> None:
         """Nothing goes wrong any more. ``hangs``: how long a request may wait in vain."""

@@ -1,0 +1,66 @@
+"""Mishaps in which whoever decides does not see, or does not know any more, what is there. Pure.
+
+Each takes the place of a mishap of another kind in some runs, and nothing else goes wrong in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from app.pods.knownrevisions import PATIENCE as KNOWN_SECONDS
+from tests.simulation.faults import Weather
+from tests.simulation.mishaps import Mishap, There
+from tests.simulation.script import Action
+
+#: How often one of these takes the place of another mishap.
+SHARE = 0.5
+
+
+def mishap(rng: Random, there: There, number: int) -> Mishap | None:
+    """One, by seed; None: there is to be another one, or nothing that it could befall."""
+    chosen = rng.sample(_THEMES, len(_THEMES))
+    if rng.random() >= SHARE:
+        return None
+    for theme in chosen:
+        if acts := tuple(sorted(theme(rng, there, number), key=lambda act: act.at)):
+            ends = max(act.at + act.arguments.get("seconds", 0.0) for act in acts)
+            return Mishap(Weather(), round(ends + 1.0, 1), acts, admission_too=True)
+    return None
+
+
+def _history_unseen(rng: Random, there: There, number: int) -> Iterator[Action]:
+    """One roll-out follows the other, and of the first the cache knows as little as whoever wrote its revision."""
+    if not there.in_place:
+        return
+    name, second = rng.choice(there.in_place), round(KNOWN_SECONDS + rng.uniform(4.0, 10.0), 1)
+    yield Action(0.0, "freeze watches", {"resource": "controllerrevisions", "seconds": second + 6.0})
+    yield Action(0.5, "roll cloneset", {"name": name, "image": f"clone:unseen-{number}", "partition": 0})
+    yield Action(second, "roll cloneset", {"name": name, "image": f"clone:unseen-{number}-again"})
+
+
+def _claims_going(rng: Random, there: There, _number: int) -> Iterator[Action]:
+    """Pods are gone and their claims nearly, of which another leader has to know when Pods are to come again."""
+    if not there.keeping:
+        return
+    name, again = rng.choice(there.keeping), round(rng.uniform(3.0, 4.5), 1)
+    yield Action(0.1, "scale cloneset", {"name": name, "replicas": rng.randrange(0, 2)})
+    yield Action(round(again - 0.4, 1), "stop leader", {"gently": True})
+    yield Action(again, "scale cloneset", {"name": name, "replicas": rng.randrange(3, 6)})
+
+
+def _creation_unanswered(rng: Random, there: There, _number: int) -> Iterator[Action]:
+    """A Pod is made and nobody is told; the claims that were made for it are seen before it is."""
+    if not there.dropping:
+        return
+    name = rng.choice([*there.dropping])
+    yield Action(0.0, "freeze watches", {"resource": "pods", "seconds": 20.0})
+    yield Action(0.1, "cut off at creation", {"name": name, "seconds": round(rng.uniform(0.3, 1.0), 1)})
+    yield Action(0.5, "scale cloneset", {"name": name, "replicas": there.dropping[name] + rng.randrange(1, 3)})
+
+
+_THEMES: Sequence[Callable[[Random, There, int], Iterator[Action]]] = (
+    _history_unseen,
+    _claims_going,
+    _creation_unanswered,
+)
