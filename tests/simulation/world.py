@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -62,6 +62,7 @@ from tests.simulation.users import (
     SYSTEM,
     Users,
 )
+from tests.simulation.versions import AttentiveTransport
 
 Json = dict[str, Any]
 
@@ -188,7 +189,8 @@ class World:
             server = CountingTransport(
                 self.api.transport(MANAGER), self._revision, lambda: self._checks.calm, self._wasted
             )
-            return FaultyTransport(server, self.clock, rng, lambda: self._weather_of(process), kill, self._frozen)
+            now = partial(self._weather_of, process)
+            return AttentiveTransport(server, self.clock, rng, now, kill, self._frozen, breaks=self._breaks)
 
         return SimulatedReplica(
             name, self.clock, Random(f"{name} {self._run.seed}"), connect, serves=lambda: self._checks.check_trust()
@@ -211,8 +213,11 @@ class World:
     def _revision(self) -> int:
         return self.api.core.storage.revision
 
+    def _breaks(self, sentence: str) -> None:
+        self.history.breaks(self.clock.monotonic(), sentence)
+
     def _wasted(self, request: Request) -> None:
-        self.history.breaks(self.clock.monotonic(), f"{request.method} {request.path} changes nothing")
+        self._breaks(f"{request.method} {request.path} changes nothing")
 
     async def _follow_script(self) -> None:
         self._now = self._storm
