@@ -153,3 +153,14 @@ def test_a_mishap_is_the_same_for_a_seed_and_its_acts_come_in_order(seed: int) -
     assert moments == sorted(moments)
     assert moments[-1] < one.seconds < one.patience
     assert mishaps.mishap(Random(seed), mishaps.There([], [], []), 0).acts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_mishap_that_is_aimed_needs_a_cloneset_for_it(seed: int) -> None:
+    one = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=True)])
+    assert one is not None
+    moments = [act.at for act in one.acts]
+    assert moments == sorted(moments)
+    assert moments[-1] < one.seconds
+    assert mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=False)]) is None
+    assert mishaps.aimed(Random(seed), []) is None

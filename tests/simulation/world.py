@@ -25,7 +25,7 @@ from app.kube.virtualtime import run as run_virtually
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import invariants, mishaps, passes, plan
+from tests.simulation import clonesets, invariants, mishaps, passes, plan
 from tests.simulation.checks import Checks
 from tests.simulation.claims import ClaimPromises, Volumes
 from tests.simulation.faults import (
@@ -295,16 +295,25 @@ class World:
                 sorted(found["metadata"]["name"] for found in self._rest.stored(PODS).values() if _is_bare(found)),
                 sorted(self._rest.stored(CLONE_SETS)),
             )
-            one = mishaps.mishap(rng, there, number)
-            self._now = one.weather.without(*self._run.without)
-            self._spared = "" if one.admission_too else WEBHOOK
-            whom = f" for all but {self._spared}" if self._spared else ""
-            self.history.say(f"{self.clock.monotonic():10.3f} -- {one.seconds} s of {self._now.text}{whom}")
-            await self._carry_out(one.acts, one.seconds)
-            self._clears_up(one.hangs)
-            await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
-            await self._until_done(self._rest.to_settle, one.patience, every=1.0)
+            await self._befall(mishaps.mishap(rng, there, number))
+        clones = [
+            mishaps.Staffed(name, found["spec"]["replicas"], revives=clonesets.revives(found))
+            for name, found in sorted(self._rest.stored(CLONE_SETS).items())
+            if found["spec"]["replicas"]
+        ]
+        if one := mishaps.aimed(Random(f"aimed {self._run.seed}"), clones):
+            await self._befall(one)
         await self.clock.sleep(LAG_SECONDS)  # what nobody waits for may be done still
+
+    async def _befall(self, one: mishaps.Mishap) -> None:
+        self._now = one.weather.without(*self._run.without)
+        self._spared = "" if one.admission_too else WEBHOOK
+        whom = f" for all but {self._spared}" if self._spared else ""
+        self.history.say(f"{self.clock.monotonic():10.3f} -- {one.seconds} s of {self._now.text}{whom}")
+        await self._carry_out(one.acts, one.seconds)
+        self._clears_up(one.hangs)
+        await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
+        await self._until_done(self._rest.to_settle, one.patience, every=1.0)
 
     def _clears_up(self, hangs: float) -> None:
         """Nothing goes wrong any more. ``hangs``: how long a request may wait in vain."""
