@@ -92,6 +92,17 @@ def aimed(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
     return next((found for theme in themes if (found := theme(rng, clones)) is not None), None)
 
 
+def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
+    """A wish, then a status that is written before a cache shows the wish: a new list shows both as one change."""
+    if not clones:
+        return None
+    one = rng.choice(clones)
+    wish = _act(rng, "scale cloneset", name=one.name, replicas=one.replicas + rng.choice((-1, 1, 2)))
+    lost = _act(rng, "lose clone", BURST_SECONDS, name=one.name, number=rng.randrange(8), seconds=rng.randrange(2))
+    frozen = Action(0.0, "freeze watches", {"resource": "clonesets", "seconds": 8.0})
+    return Mishap(Weather(), 9.0, (frozen, wish, lost), admission_too=True)
+
+
 def _marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
     """All Pods in service are to be replaced while others wait for their preDelete hook: those are not wanted again."""
     hooked = [one for one in clones if one.revives and one.replicas > 1]
@@ -104,7 +115,7 @@ def _marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | 
     return Mishap(Weather(), 4.0, (fewer, marked), admission_too=True)
 
 
-_AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Mishap | None]] = (_marked_while_others_go,)
+_AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Mishap | None]] = (_seen_together, _marked_while_others_go)
 
 
 def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:

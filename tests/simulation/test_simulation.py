@@ -162,5 +162,7 @@ def test_a_mishap_that_is_aimed_needs_a_cloneset_for_it(seed: int) -> None:
     moments = [act.at for act in one.acts]
     assert moments == sorted(moments)
     assert moments[-1] < one.seconds
-    assert mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=False)]) is None
+    held = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=False)])
+    assert held is not None
+    assert held.acts[-1].what == "lose clone"
     assert mishaps.aimed(Random(seed), []) is None
