@@ -28,17 +28,18 @@ class OwnVersions:
 
     def broken_by(self, at: float, request: Request) -> str:
         """What is wrong with a request that is about to be sent; empty: nothing."""
-        body = _object(request)
-        insists = str(body["metadata"].get("resourceVersion", "")) if body is not None else ""
         version, answered = self._written.get(_key(request), (0, at))
-        if not insists.isdigit() or int(insists) >= version or at - answered >= GIVEN_UP_SECONDS:
+        if not version or at - answered >= GIVEN_UP_SECONDS or not _writes_object(request):
+            return ""
+        insists = str(_metadata(request.body).get("resourceVersion", ""))
+        if not insists.isdigit() or int(insists) >= version:
             return ""
         return f"{request.method} {request.path} insists on version {insists}: its sender made version {version} of it"
 
     def answered(self, at: float, request: Request, response: Response) -> None:
         """The answer of a request has arrived."""
-        if response.status == 200 and _object(request) is not None:
-            version = orjson.loads(response.body)["metadata"].get("resourceVersion", "")
+        if response.status == 200 and _writes_object(request):
+            version = _metadata(response.body).get("resourceVersion", "")
             if version.isdigit():
                 self._written[_key(request)] = (int(version), at)
 
@@ -68,9 +69,12 @@ def _key(request: Request) -> tuple[str, str]:
     return request.headers["User-Agent"], path
 
 
-def _object(request: Request) -> dict[str, Any] | None:
-    """The object, or the part of one, that a request writes to what is there."""
-    if request.method not in ("PATCH", "PUT") or not request.body or "dryRun" in request.query:
-        return None
-    body = orjson.loads(request.body)
-    return body if isinstance(body, dict) and isinstance(body.get("metadata"), dict) else None
+def _writes_object(request: Request) -> bool:
+    """Whether a request writes an object, or the part of one, to what is there."""
+    written = request.method in ("PATCH", "PUT") and "dryRun" not in request.query
+    return written and (request.body or b"").startswith(b"{")
+
+
+def _metadata(body: bytes | None) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads(body or b"{}").get("metadata") or {}
+    return found
