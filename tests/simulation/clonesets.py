@@ -99,6 +99,12 @@ def _claim_template(name: str) -> Json:
     return {"metadata": {"name": name, "finalizers": [PROTECTION]}, "spec": spec}
 
 
+def revives(obj: Json) -> bool:
+    """Whether Pods that wait for their preDelete hook may come back into service (CS-97)."""
+    hooks = obj["spec"].get("lifecycle") or {}
+    return bool(hooks) and not any((hook or {}).get("markPodNotReady") for hook in hooks.values())
+
+
 def at_rest(obj: Json, pods: Iterable[Json]) -> Iterator[str]:
     """At rest: as many Pods as asked for, all ready, as many of them new as the partition leaves, and a true status."""
     mine = [pod for pod in pods if invariants.owner_of(pod) == obj["metadata"]["uid"]]

@@ -82,6 +82,47 @@ def mishap(rng: Random, there: There, number: int) -> Mishap:
     return Mishap(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
 
 
+@dataclass(frozen=True, slots=True)
+class Staffed:
+    """A CloneSet with Pods. ``revives``: those that wait for their preDelete hook may come back into service."""
+
+    name: str
+    replicas: int
+    revives: bool
+
+
+def aimed(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
+    """One of those in which a few things are done in the one order that matters; None: there is no CloneSet for it."""
+    themes = rng.sample(_AIMED, len(_AIMED))
+    return next((found for theme in themes if (found := theme(rng, clones)) is not None), None)
+
+
+def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
+    """A wish, then a status that is written before a cache shows the wish: a new list shows both as one change."""
+    if not clones:
+        return None
+    one = rng.choice(clones)
+    wish = _act(rng, "scale cloneset", name=one.name, replicas=one.replicas + rng.choice((-1, 1, 2)))
+    lost = _act(rng, "lose clone", BURST_SECONDS, name=one.name, number=rng.randrange(8), seconds=rng.randrange(2))
+    frozen = Action(0.0, "freeze watches", {"resource": "clonesets", "seconds": 8.0})
+    return Mishap(Weather(), 9.0, (frozen, wish, lost), admission_too=True)
+
+
+def _marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
+    """All Pods in service are to be replaced while others wait for their preDelete hook: those are not wanted again."""
+    hooked = [one for one in clones if one.revives and one.replicas > 1]
+    if not hooked:
+        return None
+    one = rng.choice(hooked)
+    fewer = Action(0.0, "scale cloneset", {"name": one.name, "replicas": rng.randrange(1, one.replicas)})
+    at = round(rng.choice((rng.uniform(0.05, 0.2), rng.uniform(0.2, BURST_SECONDS))), 2)
+    marked = Action(at, "mark clones", {"name": one.name, "number": 2, "serving": True})
+    return Mishap(Weather(), 4.0, (fewer, marked), admission_too=True)
+
+
+_AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Mishap | None]] = (_seen_together, _marked_while_others_go)
+
+
 def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:
     """Somebody changes a set, and replaces it by another of its name before the manager is done with that."""
     name = rng.choice(there.sets) if there.sets else "set-mishap"

@@ -8,14 +8,18 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
+from app.kube.client import USER_AGENT
+from app.kube.transport import Request, Response
 from tests.simulation import invariants, mishaps, unseen
 from tests.simulation.__main__ import checked
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import script
 from tests.simulation.shrink import shrunk
 from tests.simulation.users import pod, sidecar_set
+from tests.simulation.versions import OwnVersions
 from tests.simulation.world import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -107,6 +111,30 @@ def test_a_status_that_names_the_revision_of_a_namesake_is_noticed() -> None:
     ]
 
 
+def _writes(version: str, subresource: str = "", sender: str = USER_AGENT) -> Request:
+    body = orjson.dumps({"metadata": {"resourceVersion": version}})
+    return Request("PATCH", f"/api/v1/namespaces/shop/pods/a{subresource}", {}, {"User-Agent": sender}, body)
+
+
+def test_a_version_that_its_sender_replaced_is_noticed() -> None:
+    own = OwnVersions()
+    answer = Response(200, {}, orjson.dumps({"metadata": {"resourceVersion": "7"}}))
+    assert not own.broken_by(0.0, _writes("5"))
+    own.answered(1.0, _writes("5", "/status"), answer)
+    assert own.broken_by(2.0, _writes("6")) == (
+        "PATCH /api/v1/namespaces/shop/pods/a insists on version 6: its sender made version 7 of it"
+    )
+    assert not own.broken_by(2.0, _writes("7"))
+    assert not own.broken_by(2.0, _writes("6", sender="another controller"))
+    assert not own.broken_by(302.0, _writes("6"))
+
+
+def test_who_got_no_answer_knows_of_no_version() -> None:
+    own = OwnVersions()
+    own.answered(1.0, _writes("5"), Response(409, {}, b"{}"))
+    assert not own.broken_by(2.0, _writes("5"))
+
+
 def test_what_stays_untrue_is_told_once() -> None:
     lag = invariants.Lag(30.0)
     assert not [*lag.longer(0.0, ["a"]), *lag.longer(30.0, ["a", "b"])]
@@ -141,3 +169,16 @@ def test_a_mishap_that_hides_something_is_the_same_for_a_seed_and_ends_after_its
         assert moments == sorted(moments)
         assert all(act.at + act.arguments.get("seconds", 0.0) < one.seconds for act in one.acts)
     assert not any(unseen.mishap(Random(seed), mishaps.There([], [], []), 0) for seed in range(10))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_mishap_that_is_aimed_needs_a_cloneset_for_it(seed: int) -> None:
+    one = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=True)])
+    assert one is not None
+    moments = [act.at for act in one.acts]
+    assert moments == sorted(moments)
+    assert moments[-1] < one.seconds
+    held = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=False)])
+    assert held is not None
+    assert held.acts[-1].what == "lose clone"
+    assert mishaps.aimed(Random(seed), []) is None

@@ -29,6 +29,7 @@ from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import UNREADY
 from tests.simulation import clonesets
 from tests.simulation.history import History
+from tests.simulation.promises import is_active
 from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.script import CERTIFICATE_SABOTAGE, NAMESPACE, Action
 
@@ -140,10 +141,10 @@ class Users:
     async def _delete_cloneset(self, name: str) -> None:
         await self.admin.delete(CLONE_SETS, name, NAMESPACE)
 
-    def _clones(self, name: str) -> list[str]:
-        """The names of the Pods of a CloneSet."""
-        pods = self.api.objects(PODS)
-        return [pod["metadata"]["name"] for pod in pods if (pod["metadata"].get("labels") or {}).get("clone") == name]
+    def _clones(self, name: str, *, serving: bool = False) -> list[str]:
+        """The names of the Pods of a CloneSet (``serving``: that are not about to go)."""
+        pods = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get("clone") == name]
+        return [pod["metadata"]["name"] for pod in pods if is_active(pod) or not serving]
 
     def _clone(self, name: str, number: int) -> str | None:
         """The name of one of them, if there are any."""
@@ -186,9 +187,9 @@ class Users:
         # Whoever sleeps through the one before is not woken by a shorter one.
         self.frozen[resource] = max(self.frozen.get(resource, 0.0), self.clock.monotonic() + seconds)
 
-    async def _mark_clones(self, name: str, number: int) -> None:
-        """A user asks the controller to replace some Pods."""
-        clones = self._clones(name)
+    async def _mark_clones(self, name: str, number: int, *, serving: bool = False) -> None:
+        """A user asks the controller to replace some Pods (``serving``: of those that are not about to go)."""
+        clones = self._clones(name, serving=serving)
         for chosen in clones if number == 2 else clones[number::2]:
             body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
             with suppress(NotFound):

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -25,7 +25,7 @@ from app.kube.virtualtime import run as run_virtually
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.simulation import invariants, mishaps, passes, plan, unseen
+from tests.simulation import clonesets, invariants, mishaps, passes, plan, unseen
 from tests.simulation.checks import Checks
 from tests.simulation.claims import ClaimPromises, Volumes
 from tests.simulation.faults import (
@@ -62,6 +62,7 @@ from tests.simulation.users import (
     SYSTEM,
     Users,
 )
+from tests.simulation.versions import AttentiveTransport
 
 Json = dict[str, Any]
 
@@ -188,7 +189,8 @@ class World:
             server = CountingTransport(
                 self.api.transport(MANAGER), self._revision, lambda: self._checks.calm, self._wasted
             )
-            return FaultyTransport(server, self.clock, rng, lambda: self._weather_of(process), kill, self._frozen)
+            now = partial(self._weather_of, process)
+            return AttentiveTransport(server, self.clock, rng, now, kill, self._frozen, breaks=self._breaks)
 
         return SimulatedReplica(
             name, self.clock, Random(f"{name} {self._run.seed}"), connect, serves=lambda: self._checks.check_trust()
@@ -211,8 +213,11 @@ class World:
     def _revision(self) -> int:
         return self.api.core.storage.revision
 
+    def _breaks(self, sentence: str) -> None:
+        self.history.breaks(self.clock.monotonic(), sentence)
+
     def _wasted(self, request: Request) -> None:
-        self.history.breaks(self.clock.monotonic(), f"{request.method} {request.path} changes nothing")
+        self._breaks(f"{request.method} {request.path} changes nothing")
 
     async def _follow_script(self) -> None:
         self._now = self._storm
@@ -287,16 +292,25 @@ class World:
         for number in range(self._plan.mishaps):
             there = self._there()
             one = mishaps.mishap(rng, there, number)
-            one = unseen.mishap(other, there, number) or one
-            self._now = one.weather.without(*self._run.without)
-            self._spared = "" if one.admission_too else WEBHOOK
-            whom = f" for all but {self._spared}" if self._spared else ""
-            self.history.say(f"{self.clock.monotonic():10.3f} -- {one.seconds} s of {self._now.text}{whom}")
-            await self._carry_out(one.acts, one.seconds)
-            self._clears_up(one.hangs)
-            await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
-            await self._until_done(self._rest.to_settle, one.patience, every=1.0)
+            await self._befall(unseen.mishap(other, there, number) or one)
+        clones = [
+            mishaps.Staffed(name, found["spec"]["replicas"], revives=clonesets.revives(found))
+            for name, found in sorted(self._rest.stored(CLONE_SETS).items())
+            if found["spec"]["replicas"]
+        ]
+        if aimed := mishaps.aimed(Random(f"aimed {self._run.seed}"), clones):
+            await self._befall(aimed)
         await self.clock.sleep(LAG_SECONDS)  # what nobody waits for may be done still
+
+    async def _befall(self, one: mishaps.Mishap) -> None:
+        self._now = one.weather.without(*self._run.without)
+        self._spared = "" if one.admission_too else WEBHOOK
+        whom = f" for all but {self._spared}" if self._spared else ""
+        self.history.say(f"{self.clock.monotonic():10.3f} -- {one.seconds} s of {self._now.text}{whom}")
+        await self._carry_out(one.acts, one.seconds)
+        self._clears_up(one.hangs)
+        await self._until(lambda: not self._busy and not self._hooks.tasks, "the users are answered")
+        await self._until_done(self._rest.to_settle, one.patience, every=1.0)
 
     def _there(self) -> mishaps.There:
         """What a mishap may befall."""
