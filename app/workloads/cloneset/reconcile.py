@@ -213,7 +213,8 @@ class CloneSetReconciler:
         return memory
 
     def _view(self, owner: CloneSet, memory: Memory) -> View | None:
-        key = (owner.metadata.generation, owner.metadata.annotations)
+        # A label or an annotation written in v1alpha1 may be a field here, and moves no generation (CS-9, CS-10).
+        key = (owner.metadata.generation, owner.metadata.labels, owner.metadata.annotations)
         if memory.view is None or memory.view_key != key:
             try:
                 memory.view = view_of(owner, self._gates, exclude_preparing_delete=self._exclude)
