@@ -270,7 +270,9 @@ class CloneSetReconciler:
         revisions = Revisions(current.name, update.name, collisions)
         again = await self._reporter.report(owner, memory, view, seen, revisions, scaling, updating)
         if not owner.deleting:
-            await self._reporter.tidy(owner, memory, view, seen, (current, update), ordered)
+            # What was created just now may be at a revision that the status no longer names.
+            needed = (current, update) if scaling.changed else (update,)
+            await self._reporter.tidy(owner, memory, view, seen, needed, ordered)
         return self._result(seen, again, scaling, updating)
 
     async def _revisions(
