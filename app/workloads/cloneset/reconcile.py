@@ -213,7 +213,8 @@ class CloneSetReconciler:
         return memory
 
     def _view(self, owner: CloneSet, memory: Memory) -> View | None:
-        key = (owner.metadata.generation, owner.metadata.annotations)
+        # A label or an annotation written in v1alpha1 may be a field here, and moves no generation (CS-9, CS-10).
+        key = (owner.metadata.generation, owner.metadata.labels, owner.metadata.annotations)
         if memory.view is None or memory.view_key != key:
             try:
                 memory.view = view_of(owner, self._gates, exclude_preparing_delete=self._exclude)
@@ -269,7 +270,9 @@ class CloneSetReconciler:
         revisions = Revisions(current.name, update.name, collisions)
         again = await self._reporter.report(owner, memory, view, seen, revisions, scaling, updating)
         if not owner.deleting:
-            await self._reporter.tidy(owner, memory, view, seen, (current, update), ordered)
+            # What was created just now may be at a revision that the status no longer names.
+            needed = (current, update) if scaling.changed else (update,)
+            await self._reporter.tidy(owner, memory, view, seen, needed, ordered)
         return self._result(seen, again, scaling, updating)
 
     async def _revisions(

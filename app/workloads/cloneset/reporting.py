@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Any, Final
 
 from app.api.cloneset import CLONE_SET, CloneSet
@@ -89,10 +90,14 @@ class Reporter:
         memory: Memory,
         view: View,
         seen: Survey,
-        revisions: tuple[Revision, Revision],
+        needed: Collection[Revision],
         ordered: list[Revision],
     ) -> None:
-        """CS-62, CS-63: names of Pods that are gone, and revisions nobody needs. Failures are only logged."""
+        """CS-62, CS-63: names of Pods that are gone, and revisions nobody needs. Failures are only logged.
+
+        ``needed`` are those needed beside what the Pods are at and the status, as it is now, calls the current one: it
+        wakes nobody, so this is the last look after a roll-out.
+        """
         named = owner.spec.scale_strategy.pods_to_delete
         try:
             if named:
@@ -103,7 +108,8 @@ class Reporter:
             if len(ordered) > view.settings.history_limit:
                 hashes = {pod.revision for pod in seen.pods}
                 in_use = {one.name for one in ordered if short_hash(one.name) in hashes}
-                in_use.update(one.name for one in revisions)
+                in_use.update(one.name for one in needed)
+                in_use.add(str(memory.present_status(owner).status.get("currentRevision") or ""))
                 await self._history.truncate(owner, ordered, in_use, view.settings.history_limit)
         except KubeError as error:
             logger.info("CloneSet %s: tidying up failed: %s", memory.key, error)

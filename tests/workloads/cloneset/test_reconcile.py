@@ -443,6 +443,19 @@ async def test_pods_to_delete() -> None:
 
 
 @virtual
+@pytest.mark.behaviour("CS-63")
+async def test_history_is_kept_to_its_limit_by_the_very_pass_that_ends_a_roll_out() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(replicas=0, revisionHistoryLimit=1)
+        await cluster.settled(replicas=0)
+        for image in ("nginx:2", "nginx:3", "nginx:4"):
+            await cluster.patch({"spec": {"template": template(image=image)}})
+            await cluster.settled(replicas=0)
+        await cluster.clock.sleep(1)
+        assert sorted(revision["revision"] for revision in await cluster.revisions()) == [3, 4]
+
+
+@virtual
 @pytest.mark.behaviour("CS-63", "CS-72")
 async def test_history_is_kept_to_its_limit_and_a_rollback_is_no_new_revision() -> None:
     async with small_cluster() as cluster:

@@ -68,6 +68,29 @@ async def test_whom_a_pod_concerns() -> None:
     assert list(reconciler.of_pod(Change(None, orphan))) == []
 
 
+@pytest.mark.behaviour("CS-9", "CS-91")
+@virtual
+async def test_a_label_that_the_older_version_has_for_a_field_counts_though_the_generation_stays() -> None:
+    """The API server counts generations in the version that was written, where the spec is still the same."""
+    shell, found = filled(gates=Gates())
+    owner = copy.deepcopy(found["CloneSet"][0])
+    pod = copy.deepcopy(found["Pod"][0])
+    state = {"lifecycle.apps.kruise.io/state": "PreparingDelete", "apps.kruise.io/specified-delete": "true"}
+    pod["metadata"]["labels"] |= state
+    pod["metadata"] |= {"finalizers": ["example.com/hold"], "resourceVersion": "600000"}
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "600000"}
+    owner["spec"]["lifecycle"] = {"preDelete": {"finalizersHandler": ["example.com/hold"]}}
+    shell.show(owner, pod)
+    await shell.reconcile("hooked", "moving")
+    assert ("POST", "/api/v1/namespaces/moving/pods") not in shell.writes
+    owner["metadata"] |= {"resourceVersion": "700000"}
+    owner["metadata"]["labels"] = {"apps.kruise.io/cloneset-scaling-exclude-preparing-delete": "true"}
+    owner["spec"].setdefault("scaleStrategy", {})["excludePreparingDelete"] = True
+    shell.show(owner)
+    await shell.reconcile("hooked", "moving")
+    assert ("POST", "/api/v1/namespaces/moving/pods") in shell.writes
+
+
 @pytest.mark.behaviour("CS-52", "CS-171", "CS-175", "CS-176")
 @virtual
 async def test_an_expectation_holds_the_pass_back_until_it_times_out() -> None:
