@@ -100,9 +100,11 @@ def _claim_template(name: str) -> Json:
 
 
 def revives(obj: Json) -> bool:
-    """Whether Pods that wait for their preDelete hook may come back into service (CS-97)."""
+    """Whether Pods that wait for their preDelete hook may come back into service (CS-97), and those will do: which of
+    them come back does not go by their revision, so with a partition too many may have the newest in the end."""
     hooks = obj["spec"].get("lifecycle") or {}
-    return bool(hooks) and not any((hook or {}).get("markPodNotReady") for hook in hooks.values())
+    marking = any((hook or {}).get("markPodNotReady") for hook in hooks.values())
+    return bool(hooks) and not marking and not Spec.of(obj).partition
 
 
 def at_rest(obj: Json, pods: Iterable[Json]) -> Iterator[str]:
