@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from random import Random
 from typing import Any
 
@@ -100,15 +100,16 @@ def _claim_template(name: str) -> Json:
 
 
 def revives(obj: Json) -> bool:
-    """Whether Pods that wait for their preDelete hook may come back into service (CS-97), and those will do: which of
-    them come back does not go by their revision, so with a partition too many may have the newest in the end."""
+    """Whether Pods that wait for their preDelete hook may come back into service (CS-97)."""
     hooks = obj["spec"].get("lifecycle") or {}
-    marking = any((hook or {}).get("markPodNotReady") for hook in hooks.values())
-    return bool(hooks) and not marking and not Spec.of(obj).partition
+    return bool(hooks) and not any((hook or {}).get("markPodNotReady") for hook in hooks.values())
 
 
-def at_rest(obj: Json, pods: Iterable[Json]) -> Iterator[str]:
-    """At rest: as many Pods as asked for, all ready, as many of them new as the partition leaves, and a true status."""
+def at_rest(obj: Json, pods: Iterable[Json], came_back: Collection[str]) -> Iterator[str]:
+    """At rest: as many Pods as asked for, all ready, as many of them new as the partition leaves, and a true status.
+
+    ``came_back``: Pods (uid) that came back from their preDelete hook, which does not go by their revision (CS-97).
+    """
     mine = [pod for pod in pods if invariants.owner_of(pod) == obj["metadata"]["uid"]]
     spec, status, name = obj["spec"], obj.get("status") or {}, invariants.name(obj)
     partition = Spec.of(obj).partition
@@ -125,11 +126,13 @@ def at_rest(obj: Json, pods: Iterable[Json]) -> Iterator[str]:
     if len(mine) != spec["replicas"]:
         yield f"CloneSet {name} at rest: {len(mine)} Pods, asked for are {spec['replicas']}"
     image = spec["template"]["spec"]["containers"][0]["image"]
-    new = sum(main_image(pod) == image for pod in mine)
+    updated = [pod for pod in mine if main_image(pod) == image]
+    new = len(updated)
     least = max(0, spec["replicas"] - partition)
     if new < least and not paused:
         yield f"CloneSet {name} at rest: {new} Pods have {image}, at least {least} should"
     # CS-145: once all Pods that are left are new, nothing is held back any more.
     forgotten = status.get("currentRevision") == status.get("updateRevision")
-    if new > least and image in NEVER_BEFORE and not forgotten:
+    held = sum(pod["metadata"]["uid"] not in came_back for pod in updated)
+    if held > least and image in NEVER_BEFORE and not forgotten:
         yield f"CloneSet {name} at rest: {new} Pods have {image}, {least} should: {partition} are to be held back"

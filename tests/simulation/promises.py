@@ -124,6 +124,8 @@ class Promises:
         self._lost: dict[str, list[_Loss]] = {}
         #: By CloneSet (uid) that is gone: how many Pods may still be made for it by those who do not know.
         self._late: dict[str, int] = {}
+        #: Pods (uid) that came back from their preDelete hook.
+        self.came_back: set[str] = set()
         #: Since when there have been too few Pods, with no reason for it.
         self._short: dict[str, float] = {}
 
@@ -184,6 +186,8 @@ class Promises:
         if before is not None and after is not None:
             yield from ready_too_early(before, after)
             yield from strange_step(before, after)
+            if (_state(before), _state(after)) == ("PreparingDelete", "PreparingNormal"):
+                self.came_back.add(after["metadata"]["uid"])
         spec = self.known_to(known) if known is not None else None
         if known is None or spec is None or known.uid != uid:
             if before is not None and is_available(before, at, 0.0) > (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -31,12 +31,18 @@ class Rest:
     """What is still to do in a cluster with these replicas."""
 
     def __init__(
-        self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock, claims: ClaimPromises
+        self,
+        api: ApiServer,
+        replicas: Sequence[SimulatedReplica],
+        clock: Clock,
+        claims: ClaimPromises,
+        came_back: Collection[str],
     ) -> None:
         self._api = api
         self._replicas = replicas
         self._clock = clock
         self._claims = claims
+        self._came_back = came_back
         #: What is to do by the objects alone, and by those of SidecarSets; None: something was written since.
         self._objects: list[str] | None = None
         self._sets: list[str] | None = None
@@ -81,7 +87,7 @@ class Rest:
         pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
         sentences = [*invariants.pods_are_ready(pods), *self.sets_to_do()]
         for one in self.stored(CLONE_SETS).values():
-            sentences += clonesets.at_rest(one, pods)
+            sentences += clonesets.at_rest(one, pods, self._came_back)
         return sentences
 
     def sets_to_do(self) -> list[str]:

@@ -128,7 +128,7 @@ class World:
         self.api.webhooks.local[SERVICE] = self._review
         await self._install()
         self.replicas = [self._replica(number) for number in range(self._number)]
-        self._rest = Rest(self.api, self.replicas, self.clock, self._claims)
+        self._rest = Rest(self.api, self.replicas, self.clock, self._claims, self._promises.came_back)
         self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
         self._volumes = Volumes(self.admin)
         self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
