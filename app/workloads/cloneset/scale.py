@@ -78,8 +78,9 @@ def plan_scale(
     marked = [pod for pod in pods if is_marked(pod)] if tally.marked or tally.preparing_delete else []
     preparing = [pod for pod in pods if pod.preparing_delete] if tally.preparing_delete else []
     leaving = len(marked) + sum(1 for pod in preparing if not is_marked(pod))
-    if may_revive and (revive := _revived(preparing, is_marked, tally, limits, difference, leaving)):
-        return ScalePlan(revive=revive)
+    wanted = _wanted_again(tally, limits, difference, leaving) if may_revive else 0
+    if wanted > 0 and (back := [pod for pod in preparing if not is_marked(pod)]):
+        return ScalePlan(revive=_revived(back, wanted, limits.partition - tally.active_old, is_new))
     limited = difference.create_limit if difference.create > difference.create_limit else None
     shortfall = Shortfall.SCALE_UP_LIMITED if limited is not None else None
     if difference.create_limit:  # CS-100, CS-108
@@ -127,18 +128,21 @@ class _Budget:
         return True
 
 
-def _revived(
-    preparing: Sequence[PodFacts],
-    is_marked: Callable[[PodFacts], bool],
-    tally: Tally,
-    limits: Limits,
-    difference: Diff,
-    leaving: int,
-) -> tuple[PodFacts, ...]:
-    """CS-97: Pods on their way out that are needed again; never so many that more are active than the surge allows."""
+def _wanted_again(tally: Tally, limits: Limits, difference: Diff, leaving: int) -> int:
+    """CS-97: how many Pods on their way out are needed; never so many that more are active than the surge allows."""
     active = tally.total - tally.preparing_delete
-    wanted = min(limits.replicas - tally.total + leaving, limits.replicas + difference.surge - active)
-    return tuple([pod for pod in preparing if not is_marked(pod)][: max(0, wanted)])
+    return min(limits.replicas - tally.total + leaving, limits.replicas + difference.surge - active)
+
+
+def _revived(
+    back: Sequence[PodFacts], wanted: int, missing_old: int, is_new: Callable[[PodFacts], bool]
+) -> tuple[PodFacts, ...]:
+    """Whom of those that may come back: old Pods that the partition lacks, then new ones, then any."""
+    if wanted < len(back):
+        old, new = ([pod for pod in back if is_new(pod) is want] for want in (False, True))
+        first = max(0, missing_old)
+        back = [*old[:first], *new, *old[first:]]
+    return tuple(back[:wanted])
 
 
 def _victims(

@@ -173,7 +173,6 @@ class Scaler:
         held = {instance_id(pod.metadata.labels): pod for pod in inactive}
         in_use = {instance_id(pod.metadata.labels) for pod in active}
         free = free_instance_ids(active, instances.claims, held)
-        free += sorted(memory.failed_ids.difference(free, in_use, held))
         offered = {instance_id(claim.metadata.labels) for claim in instances.claims}
         awaited = [
             pod
@@ -182,6 +181,7 @@ class Scaler:
             if id_ in offered and id_ not in in_use and pod.metadata.deletion_timestamp is not None
         ]
         waiting = awaited[: max(0, count - len(free))] if view.settings.reuse_claims else []
+        free += sorted(memory.failed_ids.difference(free, in_use, held))
         taken = in_use.union(held, offered)
         return instance_ids(count - len(waiting), free, taken, self._rng), waiting
 

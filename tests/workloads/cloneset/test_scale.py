@@ -70,6 +70,18 @@ def test_a_pod_that_prepares_its_deletion_is_revived_when_it_is_wanted_again() -
 
 
 @pytest.mark.behaviour("CS-97")
+@pytest.mark.parametrize(("partition", "revived"), [(0, "new"), (1, "new"), (2, "old")])
+def test_of_those_on_their_way_out_those_come_back_that_the_partition_wants(partition: int, revived: str) -> None:
+    """One old Pod serves."""
+    back = [
+        pod(at, lifecycle="PreparingDelete", name=name, delete_hooked=True) for at, name in ((OLD, "old"), (NEW, "new"))
+    ]
+    for leaving in (back, back[::-1]):
+        plan = planned([pod(OLD), *leaving], 2, partition=partition)
+        assert [one.name for one in plan.revive] == [revived]
+
+
+@pytest.mark.behaviour("CS-97")
 def test_a_marked_pod_is_never_revived() -> None:
     leaving = pod(lifecycle="PreparingDelete", marked=True, delete_hooked=True)
     assert planned([pod(), leaving], 2).revive == ()

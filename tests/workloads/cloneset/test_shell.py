@@ -494,6 +494,21 @@ async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: b
     assert (shell.writes == []) is there
 
 
+@pytest.mark.behaviour("CS-119")
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_id_of_a_creation_that_failed_comes_after_those_whose_claims_are_there(kept: bool) -> None:
+    """It is used again for the claims that may have been made for it, not before the Pod that is waited for."""
+    shell, found = filled()
+    view = view_of(CloneSet.model_validate(found["CloneSet"][0]), Gates())
+    going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
+    instance = going.metadata.labels["apps.kruise.io/cloneset-instance-id"]
+    memory = Memory("uid", KEY)
+    memory.failed_ids = {"7f4x2"}
+    claims = [claim_of(found, instance)] if kept else []
+    ids, waiting = shell.reconciler._scaler._instance_ids(memory, view, 1, Instances([], [going], claims))
+    assert (ids, waiting) == (([], [going]) if kept else (["7f4x2"], []))
+
+
 @pytest.mark.parametrize(
     ("live", "created"),
     [({}, 1), ({"uid": "another"}, 0), ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, 0), (None, 0)],
