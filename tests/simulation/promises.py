@@ -190,9 +190,7 @@ class Promises:
                 self.came_back.add(after["metadata"]["uid"])
         spec = self.known_to(known) if known is not None else None
         if known is None or spec is None or known.uid != uid:
-            if before is not None and is_available(before, at, 0.0) > (
-                after is not None and is_available(after, at, 0.0)
-            ):
+            if before is not None and _standing(before, at) > (_standing(after, at) if after is not None else 0):
                 self._lose(uid, at, before, after)
             return
         name = invariants.name(pod)
@@ -326,6 +324,11 @@ def is_available(pod: Json, at: float, min_ready: float) -> bool:
             since = (datetime.fromisoformat(one["lastTransitionTime"]) - EPOCH).total_seconds() if min_ready else 0.0
             return since + min_ready <= at
     return False
+
+
+def _standing(pod: Json, at: float) -> int:
+    """0: not active, 1: active, 2: available."""
+    return is_active(pod) + is_available(pod, at, 0.0)
 
 
 def is_marked(pod: Json) -> bool:
