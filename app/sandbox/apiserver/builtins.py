@@ -64,6 +64,7 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
             "resize": lambda pod, old: pods.STRATEGY.errors(pod) or podsubresources.resize_errors(pod, old),
         },
     ),
+    "podtemplates": Strategy(errors=workloads.pod_template_errors),
     "nodes": Strategy(keeps_status=True),
     "namespaces": Strategy(
         default=_default_namespace,

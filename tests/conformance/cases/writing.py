@@ -158,6 +158,17 @@ def _updated(
 _GENERATION = ("metadata.generation", "code", "message", "spec.replicas")
 _DEPLOYMENT = f"{DEPLOYMENTS}/a"
 
+_POD_TEMPLATES = "/api/v1/namespaces/{ns}/podtemplates"
+_TEMPLATES: dict[str, dict[str, Any]] = {
+    "good": {"spec": {"containers": [{"name": "main", "image": "app:1"}], "restartPolicy": "Never"}},
+    "without-image": {"spec": {"containers": [{"name": "main", "image": ""}]}},
+    "without-containers": {"spec": {}},
+    "with-a-bad-label": {
+        "metadata": {"labels": {"a": "-b"}},
+        "spec": {"containers": [{"name": "main", "image": "app:1"}, {"name": "main", "image": "app:2"}]},
+    },
+}
+
 CASES = [
     Case("create-config-map", [post(CONFIG_MAPS, _A, managed=True), get(f"{CONFIG_MAPS}/a")]),
     Case("create-asking-for-metadata", [post(CONFIG_MAPS, _A, accept=METADATA)]),
@@ -264,6 +275,10 @@ CASES = [
     *(_body(f"metadata-{id}", config_map("a", None, **metadata)) for id, metadata in _METADATA.items()),
     *(_body(id, body) for id, body in _BODIES.items()),
     *(_raw(id, body) for id, body in _RAW.items()),
+    *(
+        _body(f"pod-template-{id}", {"metadata": {"name": "a"}, "template": template}, path=_POD_TEMPLATES)
+        for id, template in _TEMPLATES.items()
+    ),
     *(
         Case(
             f"validation-{value or 'default'}",

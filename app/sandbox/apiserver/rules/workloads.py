@@ -205,13 +205,18 @@ def template_errors(template: Json, path: Path, policies: tuple[str, ...]) -> li
     """Errors of a Pod template."""
     found: list[FieldError] = []
     labels = (template.get("metadata") or {}).get("labels") or {}
-    found += validate_labels(labels, path.child("metadata").child("labels"))
+    found += validate_labels(labels, path.child("labels"))  # thus named by API servers
     spec = template.get("spec") or {}
     found += spec_errors(spec, path.child("spec"))
     policy = spec.get("restartPolicy")
     if policy not in policies and policy in ("Always", "OnFailure", "Never"):
         found.append(not_supported(path.child("spec").child("restartPolicy"), policy, policies))
     return found
+
+
+def pod_template_errors(obj: Json) -> list[FieldError]:
+    """Errors of a PodTemplate, whose Pods may end as any."""
+    return template_errors(obj.get("template") or {}, Path("template"), ("Always", "OnFailure", "Never"))
 
 
 def deployment_errors(obj: Json) -> list[FieldError]:
