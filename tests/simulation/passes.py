@@ -29,8 +29,10 @@ _COLLECTOR = "sandbox: garbage collector"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """One pass. ``term``: the controller, made anew for each term of leadership."""
+    """One pass. ``at``: when it began, virtual seconds; ``term``: the controller, made anew for each term of
+    leadership."""
 
+    at: float
     uid: str
     generation: int
     pods: tuple[Pod, ...]
@@ -106,4 +108,4 @@ def _begun(reconciler: Any, key: ObjectKey) -> Pass | None:
         return None
     uid = owner.metadata.uid
     pods, claims = (tuple(store.by_index(OWNER, uid)) for store in (caches.pods, caches.claims))
-    return Pass(uid, owner.metadata.generation, pods, claims, reconciler)
+    return Pass(reconciler._clock.monotonic(), uid, owner.metadata.generation, pods, claims, reconciler)

@@ -236,7 +236,8 @@ class Promises:
         if is_available(before, *seen) and (after is None or not is_available(after, *seen)):
             saw = known.pod(before["metadata"]["uid"])
             available = sum(is_available(one, *seen) for one in active)
-            serves = saw is not None and is_available(saw, *seen)  # else it was free to go
+            # Else it was free to go, even if it has become available since.
+            serves = saw is not None and is_available(saw, known.at, spec.min_ready)
             if serves and available < spec.least and available + self._unknown(known, seen) < spec.least:
                 yield f"was taken: {available} are available, {spec.least} have to be"
         taken = is_active(before) and (after is None or not is_active(after)) and not is_marked(before)

@@ -21,7 +21,7 @@ from app.kube.client import Client, Decode, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
-from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
+from app.kube.objects import Meta, Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
@@ -244,9 +244,23 @@ class Writer:
             )
         except NotFound:
             raise PodGoneError(pod.metadata.name) from None
-        self.versions.expect(written.metadata)
-        self.written.setdefault(owner_uid, set()).add(written.metadata.uid or "")
+        except (TransportError, ServerError):
+            await self._expect_what_is_there(owner_uid, pod)
+            raise
+        self._expect(owner_uid, written.metadata)
         return written
+
+    def _expect(self, owner_uid: str, written: Meta) -> None:
+        """Nothing more is decided on the Pod before the cache shows this version."""
+        self.versions.expect(written)
+        self.written.setdefault(owner_uid, set()).add(written.uid or "")
+
+    async def _expect_what_is_there(self, owner_uid: str, pod: Pod) -> None:
+        """A write without an answer may have been carried out."""
+        with suppress(KubeError):
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_metadata)
+            if found.metadata.uid == pod.metadata.uid:
+                self._expect(owner_uid, found.metadata)
 
     async def refresh(self, owner_uid: str, pod: Pod, step: PodRefresh) -> None:
         """CS-122: carry out what is due on one Pod."""

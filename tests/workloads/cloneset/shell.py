@@ -38,6 +38,8 @@ class Noting:
         self.requests: list[tuple[str, str, Any]] = []
         #: Which requests are forbidden, with the message "no".
         self.refuse: Callable[[Request], bool] = lambda _: False
+        #: Which requests have no answer that tells what came of them.
+        self.lost: Callable[[Request], bool] = lambda _: False
         #: What a GET of that path finds; any other finds nothing. Who insists on another version of it has a conflict.
         self.stored: dict[str, dict[str, Any]] = {}
         #: Path → HTTP status and reason of what is answered whatever is asked.
@@ -49,6 +51,8 @@ class Noting:
         self.requests.append((request.method, request.path, body))
         if self.refuse(request):
             return json_response(403, status_body(403, "Forbidden", "no"))
+        if self.lost(request):
+            return json_response(500, status_body(500, "InternalError"))
         if request.path in self.answer:
             code, reason = self.answer[request.path]
             return json_response(code, status_body(code, reason))

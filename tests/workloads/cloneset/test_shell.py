@@ -300,6 +300,30 @@ async def test_a_pod_that_was_scheduled_meanwhile_is_left_to_who_takes_it_into_s
     assert len(shell.server.requests) == 1
 
 
+@pytest.mark.behaviour("CS-57", "CS-66")
+@virtual
+async def test_after_a_write_without_an_answer_nothing_is_decided_on_what_was_seen_before() -> None:
+    """It may have been carried out: here it was."""
+    shell, found = filled()
+    owner, pods = copy.deepcopy(found["CloneSet"][0]), found["Pod"]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"replicas": len(pods) - 1}
+    owner["spec"]["lifecycle"] = {"preDelete": {"labelsHandler": {"app": pods[0]["metadata"]["labels"]["app"]}}}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2"
+    shell.show(owner)
+    for pod in pods:
+        newer = {**pod, "metadata": {**pod["metadata"], "resourceVersion": "999999"}}
+        shell.server.stored[f"/api/v1/namespaces/moving/pods/{pod['metadata']['name']}"] = newer
+    shell.server.lost = lambda request: request.method == "PATCH" and "/pods/" in request.path
+    with pytest.raises(ServerError):
+        await shell.reconcile("hooked", "moving")
+    assert len([path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]) == 1
+    shell.server.requests.clear()
+    waiting = await shell.reconcile("hooked", "moving")
+    assert waiting is not None
+    assert shell.writes == []
+
+
 @pytest.mark.behaviour("PM-29", "PM-71")
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize(("live", "goes_on"), [("Normal", True), ("PreparingDelete", False)])
