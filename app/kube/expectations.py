@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from app.kube.clock import Clock
 from app.kube.objects import Meta
 
 K = TypeVar("K", bound=Hashable)
+
+#: Seconds. A clock that counts in floats may not notice fewer, and whoever waits for that would come back for ever.
+SHORTEST_WAIT: Final = 0.001
 
 
 class ScaleAction(StrEnum):
@@ -34,7 +37,8 @@ class Unsatisfied:
 
     def remaining(self, timeout: float) -> float:
         """Seconds left until it should be given up; zero when that time has come."""
-        return max(0.0, timeout - self.waited)
+        left = timeout - self.waited
+        return max(left, SHORTEST_WAIT) if left > 0 else 0.0
 
 
 class _Patience(Generic[K]):

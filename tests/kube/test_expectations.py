@@ -1,6 +1,7 @@
 import pytest
 
 from app.kube.expectations import (
+    SHORTEST_WAIT,
     ResourceVersionExpectations,
     ScaleAction,
     ScaleExpectations,
@@ -59,6 +60,7 @@ async def test_waiting_is_counted_from_the_first_look_that_found_it():
     third = scale.unsatisfied("w")
     assert third is not None
     assert third.remaining(300) == 0
+    assert third.remaining(third.waited + 1e-9) == SHORTEST_WAIT
     scale.forget("w")
     assert scale.unsatisfied("w") is None
     scale.expect("w", CREATE, "c")
