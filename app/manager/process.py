@@ -146,8 +146,8 @@ class Process:
             self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
     def freeze(self) -> None:
-        """What was filled lives until the end: no collection need look at it again. What comes has hardly ever cycles,
-        and gone before a collection could find it."""
+        """What was filled lives until the end: no collection need look at it again. What comes later hardly ever holds
+        cycles, and most of it is gone before a collection could find it."""
         gc.collect()
         gc.freeze()
         gc.set_threshold(YOUNG)
