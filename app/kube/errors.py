@@ -7,7 +7,7 @@ that is not what was asked for), ``ApiError`` (the server said no: its ``Status`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -201,6 +201,10 @@ def status_error(request: RequestInfo, status: Status, retry_after: str | None =
 def describe(kind: str, namespace: str | None, name: str) -> str:
     """``Pod default/web-0``; without the namespace for cluster-scoped objects: how messages name an object."""
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
+#: After these nobody knows whether a request was carried out.
+UNANSWERED: Final = (TransportError, ServerError)
 
 
 def message_of(error: KubeError) -> str:

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from app.api.cloneset import CloneSet
-from app.kube.errors import Conflict, Forbidden, KubeError, ServerError, TransportError, message_of
+from app.kube.errors import UNANSWERED, Conflict, Forbidden, KubeError, message_of
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.pods.claims import cleanup, free_instance_ids, instance_id, instance_ids
 from app.pods.lifecycle import LifecycleState
@@ -278,10 +278,7 @@ def _outcome(found: Sequence[object]) -> Outcome:
     refusals = [error for error in errors if not isinstance(error, Conflict)]
     error = refusals[0] if refusals else errors[0] if errors else None
     return Outcome(
-        changed=any(
-            not isinstance(one, KubeError | PodGoneError) or isinstance(one, TransportError | ServerError)
-            for one in found
-        ),
+        changed=any(not isinstance(one, KubeError | PodGoneError) or isinstance(one, UNANSWERED) for one in found),
         error=error,
         message=message_of(refusals[0]) if refusals else "",
     )

@@ -18,7 +18,7 @@ from app.api.gojson import GoType, GoTypeError, dumps_go, tidied
 from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, Decode, PatchType
-from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, ServerError, TransportError, message_of
+from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
 from app.kube.objects import Meta, Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
@@ -134,7 +134,7 @@ class Writer:
     async def _came_about(self, owner: CloneSet, name: str, error: KubeError) -> bool:
         """Whether a Pod was created though the answer did not say so: a request may be carried out and its answer get
         lost. Until that is known another Pod might be one too many."""
-        if not isinstance(error, TransportError | ServerError | AlreadyExists):
+        if not isinstance(error, (*UNANSWERED, AlreadyExists)):
             return False
         try:
             found = await self._live_pod(owner, name)
@@ -174,7 +174,7 @@ class Writer:
 
     async def _is_going(self, pod: Pod, error: KubeError) -> bool:
         """Whether a Pod is deleted though the answer did not say so."""
-        if not isinstance(error, TransportError | ServerError):
+        if not isinstance(error, UNANSWERED):
             return False
         try:
             found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
@@ -244,7 +244,7 @@ class Writer:
             )
         except NotFound:
             raise PodGoneError(pod.metadata.name) from None
-        except (TransportError, ServerError):
+        except UNANSWERED:
             await self._expect_what_is_there(owner_uid, pod)
             raise
         self._expect(owner_uid, written.metadata)
