@@ -4,8 +4,8 @@ Hashes that OpenKruise and we both compute are made of such text, so it has to a
 
 - :func:`dumps_go`, the text of a value: compact, with ``<``, ``>``, ``&``, U+2028 and U+2029 escaped;
 - *Go types*, which say how a Go type is read and printed: the order of fields, what is left out when empty, which
-  unknown fields vanish. :func:`go_value` turns a JSON object into what Go would print for it, :func:`tidied` into the
-  same with the unknown fields kept. Those of the core types are in :mod:`app.api.gocore` and
+  unknown fields vanish. :func:`go_value` turns a JSON object into what Go would print for it, :func:`normalized`
+  into the same with the unknown fields kept. Those of the core types are in :mod:`app.api.gocore` and
   :mod:`app.api.govolumes`.
 """
 
@@ -248,30 +248,30 @@ def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
         raise GoTypeError(f"{path}: nested too deep") from None
 
 
-def tidied(go_type: GoType, value: Any, path: str = "") -> Any:
+def normalized(go_type: GoType, value: Any, path: str = "") -> Any:
     """As :func:`go_value`, but fields the type does not have stay as they came, behind the others.
 
     What a Go program would store after reading it, without losing what is newer than its types. Raises
     :class:`GoTypeError`.
     """
     go_value(go_type, value, path)  # every known field has its type
-    return _tidied(go_type, value)
+    return _normalized(go_type, value)
 
 
-def _tidied(go_type: GoType, value: Any) -> Any:
+def _normalized(go_type: GoType, value: Any) -> Any:
     if value is not None and go_type.fields:
-        return _tidied_struct(go_type.fields, value)
+        return _normalized_struct(go_type.fields, value)
     if value is not None and go_type.item is not None:
         if isinstance(value, Mapping):
-            return {key: _tidied(go_type.item, value[key]) for key in sorted(value)}
-        return [_tidied(go_type.item, item) for item in value]
+            return {key: _normalized(go_type.item, value[key]) for key in sorted(value)}
+        return [_normalized(go_type.item, item) for item in value]
     return _read(go_type, value, "")
 
 
-def _tidied_struct(fields: Fields, value: Mapping[str, Any]) -> dict[str, Any]:
+def _normalized_struct(fields: Fields, value: Mapping[str, Any]) -> dict[str, Any]:
     printed: dict[str, Any] = {}
     for field in fields:
-        shown = _tidied(field.go_type, value.get(field.name))
+        shown = _normalized(field.go_type, value.get(field.name))
         if field.kept or not field.go_type.empty(shown):
             printed[field.name] = shown
     known = {field.name for field in fields}

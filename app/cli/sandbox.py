@@ -19,7 +19,8 @@ from app.manager import logging as manager_logging
 _SAMPLES = Path(__file__).resolve().parent.parent.parent / "policies" / "samples"
 _GREETING = """\
 A sandbox runs at {server}: an API server in memory, {nodes} simulated nodes, and pykruise's manager.
-It is for trying out and for tests: nothing is kept, nobody is refused, no container really runs.
+It is for trying out and for tests: nothing is kept, there is no authentication or authorization,
+no container really runs.
 
   export KUBECONFIG={kubeconfig}
 """

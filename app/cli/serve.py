@@ -105,7 +105,7 @@ async def _serve(
     tasks = Tasks(stop)
     tasks.start(standalone.watch(), "watching files")
     tasks.start(_live(name, replica, counts), "heartbeat")
-    replica.on_ring(name, functools.partial(counts.publish, {}))
+    replica.on_publication_request(name, functools.partial(counts.publish, {}))
     tasks.start(server.serve([listener]), "server", finish=server.stop)
     await stop.wait()
     app.draining = True

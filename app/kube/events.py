@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 #: Events that may wait to be sent; more are dropped.
 QUEUE_SIZE = 1000
-#: An event that the server has no ear for is sent this often, this far apart.
+#: An event that the server rejects is sent this often, this far apart.
 ATTEMPTS = 12
 RETRY_SECONDS = 10.0
 #: The longest message the API server takes.

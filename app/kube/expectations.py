@@ -41,7 +41,7 @@ class Unsatisfied:
         return max(left, SHORTEST_WAIT) if left > 0 else 0.0
 
 
-class _Patience(Generic[K]):
+class _UnsatisfiedSince(Generic[K]):
     """Since when each key is found unsatisfied."""
 
     def __init__(self, clock: Clock) -> None:
@@ -52,7 +52,7 @@ class _Patience(Generic[K]):
         now = self._clock.monotonic()
         return now - self._since.setdefault(key, now)
 
-    def over(self, key: K) -> None:
+    def clear(self, key: K) -> None:
         self._since.pop(key, None)
 
 
@@ -64,7 +64,7 @@ class ScaleExpectations(Generic[K]):
 
     def __init__(self, clock: Clock) -> None:
         self._names: dict[K, dict[ScaleAction, set[str]]] = {}
-        self._patience: _Patience[K] = _Patience(clock)
+        self._since: _UnsatisfiedSince[K] = _UnsatisfiedSince(clock)
 
     def expect(self, key: K, action: ScaleAction, name: str) -> None:
         """The object of that name is about to be created or deleted."""
@@ -86,15 +86,15 @@ class ScaleExpectations(Generic[K]):
         """What is outstanding, None when nothing is."""
         actions = self._names.get(key)
         if not actions:
-            self._patience.over(key)
+            self._since.clear(key)
             return None
         outstanding = "; ".join(f"{action} {', '.join(sorted(names))}" for action, names in sorted(actions.items()))
-        return Unsatisfied(self._patience.waited(key), outstanding)
+        return Unsatisfied(self._since.waited(key), outstanding)
 
     def forget(self, key: K) -> None:
         """The workload is gone, or its expectations are given up."""
         self._names.pop(key, None)
-        self._patience.over(key)
+        self._since.clear(key)
 
 
 @dataclass(slots=True)
@@ -108,14 +108,14 @@ class UpdateExpectations(Generic[K]):
 
     def __init__(self, clock: Clock) -> None:
         self._updates: dict[K, _Update] = {}
-        self._patience: _Patience[K] = _Patience(clock)
+        self._since: _UnsatisfiedSince[K] = _UnsatisfiedSince(clock)
 
     def expect(self, key: K, revision: str, name: str) -> None:
         """The Pod is about to be updated to the revision; what was expected of another revision is forgotten."""
         update = self._updates.get(key)
         if update is None or update.revision != revision:
             update = self._updates[key] = _Update(revision)
-            self._patience.over(key)
+            self._since.clear(key)
         update.names.add(name)
 
     def observe(self, key: K, revision: str, name: str) -> None:
@@ -131,14 +131,14 @@ class UpdateExpectations(Generic[K]):
         """The Pods that do not show this revision yet; a question about another revision is satisfied."""
         update = self._updates.get(key)
         if update is None or update.revision != revision:
-            self._patience.over(key)
+            self._since.clear(key)
             return None
-        return Unsatisfied(self._patience.waited(key), f"{revision}: {', '.join(sorted(update.names))}")
+        return Unsatisfied(self._since.waited(key), f"{revision}: {', '.join(sorted(update.names))}")
 
     def forget(self, key: K) -> None:
         """The workload is gone, or its expectations are given up."""
         self._updates.pop(key, None)
-        self._patience.over(key)
+        self._since.clear(key)
 
 
 class ResourceVersionExpectations:
@@ -146,7 +146,7 @@ class ResourceVersionExpectations:
 
     def __init__(self, clock: Clock) -> None:
         self._versions: dict[str, str] = {}
-        self._patience: _Patience[str] = _Patience(clock)
+        self._since: _UnsatisfiedSince[str] = _UnsatisfiedSince(clock)
 
     def expect(self, written: Meta) -> None:
         """The metadata of a write's answer; an older one than is expected already changes nothing."""
@@ -169,12 +169,12 @@ class ResourceVersionExpectations:
         expected = self._versions.get(uid)
         if expected is None:
             return None
-        return Unsatisfied(self._patience.waited(uid), f"resourceVersion {expected}, have {cached.resource_version}")
+        return Unsatisfied(self._since.waited(uid), f"resourceVersion {expected}, have {cached.resource_version}")
 
     def forget(self, uid: str) -> None:
         """The object is gone, or its expectation is given up."""
         self._versions.pop(uid, None)
-        self._patience.over(uid)
+        self._since.clear(uid)
 
 
 def is_at_least(cached: str, expected: str) -> bool:

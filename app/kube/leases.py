@@ -142,7 +142,7 @@ class LeaderElector:
         self._leading = leading
         self._metrics.leader(self.name, leading)
 
-    def look_again(self) -> None:
+    def wake(self) -> None:
         """Somebody saw the lease change: a waiting candidate looks at it now, not only when its time has come."""
         self._wake.set()
 

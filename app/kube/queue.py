@@ -21,7 +21,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class QueueShutDown(Exception):
-    """The queue is shut down and empty: workers go home."""
+    """The queue is shut down and empty: workers exit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ INITIAL_IDLE_SECONDS = 30.0
 _CHANGES = frozenset({watch.ADDED, watch.MODIFIED, watch.DELETED})
 
 
-class Trouble(StrEnum):
+class ReflectorError(StrEnum):
     """What a reflector reports to its metrics."""
 
     LIST_FAILED = "list_failed"
@@ -72,7 +72,7 @@ class ReflectorMetrics(Protocol):
 
     def listed(self, kind: str, objects: int) -> None: ...
     def events(self, kind: str, count: int) -> None: ...
-    def trouble(self, kind: str, what: Trouble) -> None: ...
+    def error(self, kind: str, what: ReflectorError) -> None: ...
 
 
 class NoMetrics:
@@ -80,7 +80,7 @@ class NoMetrics:
 
     def listed(self, kind: str, objects: int) -> None: ...
     def events(self, kind: str, count: int) -> None: ...
-    def trouble(self, kind: str, what: Trouble) -> None: ...
+    def error(self, kind: str, what: ReflectorError) -> None: ...
 
 
 class _NoStreamingList(Exception):
@@ -147,11 +147,11 @@ class Reflector(Generic[T]):
         """Note why a list or watch ended."""
         listing = not self._version
         if is_expired(error):
-            self._metrics.trouble(self.resource.kind, Trouble.EXPIRED)
+            self._metrics.error(self.resource.kind, ReflectorError.EXPIRED)
             logger.info("%s: version %s is too old to watch, listing anew", self.resource.kind, self._version)
             self._version = ""
             return
-        self._metrics.trouble(self.resource.kind, Trouble.LIST_FAILED if listing else Trouble.WATCH_FAILED)
+        self._metrics.error(self.resource.kind, ReflectorError.LIST_FAILED if listing else ReflectorError.WATCH_FAILED)
         text = str(error) or f"{self._info}: silent for too long"
         logger.warning("%s: %s failed: %s", self.resource.kind, "list" if listing else "watch", text)
 
@@ -311,7 +311,7 @@ class Reflector(Generic[T]):
         except (msgspec.MsgspecError, ValueError) as error:
             key = _raw_key(raw)
             unreadable.add(key)
-            self._metrics.trouble(self.resource.kind, Trouble.UNREADABLE)
+            self._metrics.error(self.resource.kind, ReflectorError.UNREADABLE)
             name = describe(self.resource.kind, key.namespace, key.name)
             logger.error("%s cannot be read and is left as it was known: %s", name, error)  # noqa: TRY400
             return None

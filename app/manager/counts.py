@@ -1,4 +1,4 @@
-"""Counts: a process's metrics on its board, and those of all processes of a replica as one text.
+"""Counts: a process's metrics on its shared memory, and those of all processes of a replica as one text.
 
 Every process writes every few seconds, so that little is lost with it, and when it is asked to, so that a scrape is
 fresh. What was scraped is written down, so nobody sees a counter go back.
@@ -51,9 +51,9 @@ class Counts:
 
     async def gather(self) -> None:
         """Let the other processes write what they have now; who does not in time is shown as it was last."""
-        before = {name: board.version for name, board in self._replica.details.items() if name != self._name}
+        before = {name: shared.version for name, shared in self._replica.details.items() if name != self._name}
         for name in before:
-            self._replica.ring(name)
+            self._replica.request_publication(name)
         deadline = time.monotonic() + GATHER_SECONDS
         while time.monotonic() < deadline:
             if all(self._replica.details[name].version != version for name, version in before.items()):
@@ -64,8 +64,8 @@ class Counts:
         """The metrics of the replica as Prometheus scrapes them."""
         await self.gather()
         found: dict[str, list[Family]] = {}
-        for name, board in self._replica.details.items():
-            details = board.read()
+        for name, shared in self._replica.details.items():
+            details = shared.read()
             if name == self._name:
                 found[name] = self._own()
                 self._write(found[name])  # what was scraped once outlives us, so that no counter goes back
@@ -79,7 +79,7 @@ class Counts:
 
 def of_supervisor(replica: Replica) -> list[Family]:
     """What the supervisor knows of the processes of its replica."""
-    lives = [({"process": name}, board.read() or Life()) for name, board in replica.lives.items()]
+    lives = [({"process": name}, shared.read() or Life()) for name, shared in replica.lives.items()]
     return [
         Family(
             "kruise_process_restarts",

@@ -31,8 +31,8 @@ def debug_page(path: str, replica: Replica) -> str | None:
     if name not in PAGES:
         return None
     lines: list[str] = []
-    for board in replica.details.values():
-        details = board.read()
+    for shared in replica.details.values():
+        details = shared.read()
         lines += details.debug.get(name, []) if details is not None else []
     if name == "decisions":
         lines.sort()

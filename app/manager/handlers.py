@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from app.admission import pod
-from app.admission.joining import joined_handlers, joined_webhooks
+from app.admission.merging import merged_handlers, merged_webhooks
 from app.kube.admission import Handler, Webhook
 from app.kube.clock import Clock
 from app.manager.gates import FeatureGates
@@ -32,7 +32,7 @@ from app.workloads.cloneset.admission_lookups import StandaloneLookups
 def declarations(protected_kinds: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
     """What is registered for these protected kinds, in the order of ``build_handlers``, whatever the gates."""
     found = (*pod.WEBHOOKS, *sidecarset.WEBHOOKS, *cloneset.WEBHOOKS, *deletion.webhooks(protected_kinds))
-    return joined_webhooks(found)
+    return merged_webhooks(found)
 
 
 #: Every declaration of this build: what RBAC and the reference page are made from.
@@ -87,4 +87,4 @@ def build_handlers(given: Surroundings) -> tuple[Handler, ...]:
             given.report_deletion,
         ),
     )
-    return joined_handlers(found)
+    return merged_handlers(found)

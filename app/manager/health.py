@@ -1,6 +1,6 @@
 """``/healthz``, ``/readyz``, ``/metrics`` and ``/debug/``: plain HTTP beside the admission service.
 
-Any process that serves webhooks answers for the whole replica, from what all its processes wrote on their boards.
+Any process that serves webhooks answers for the whole replica, from what all its processes published.
 """
 
 from __future__ import annotations

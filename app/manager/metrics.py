@@ -169,8 +169,8 @@ class ReflectorCounters:
         self._events = _series(
             Counter("kruise_reflector_events", "Watch events of a kind.", ["kind"], registry=registry)
         )
-        self._troubles = Counter(
-            "kruise_reflector_troubles", "Lists, watches and objects that failed.", ["kind", "what"], registry=registry
+        self._errors = Counter(
+            "kruise_reflector_errors", "Lists, watches and objects that failed.", ["kind", "what"], registry=registry
         )
 
     def listed(self, kind: str, objects: int) -> None:  # noqa: ARG002 - the store's size tells
@@ -181,9 +181,9 @@ class ReflectorCounters:
         """Events of a kind came."""
         self._events(kind).inc(count)
 
-    def trouble(self, kind: str, what: str) -> None:
+    def error(self, kind: str, what: str) -> None:
         """Something failed."""
-        self._troubles.labels(kind, str(what)).inc()
+        self._errors.labels(kind, str(what)).inc()
 
 
 class ControllerCounters:

@@ -1,8 +1,8 @@
 """One process of a replica: its loop, its client, its heartbeat, and the parts it runs.
 
 Two parts exist: admission (webhooks.py) and reconciling (reconciler.py). A replica has several processes of the first
-and one of the second; ``--webhook-processes=0`` puts both into one. Parts meet only on the replica's boards, so they
-do not notice the difference.
+and one of the second; ``--webhook-processes=0`` puts both into one. Parts meet only in the replica's shared values, so
+they do not notice the difference.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ GRACE_SECONDS: Final = 5.0
 BEAT_SECONDS: Final = 1.0
 #: How often it writes down what it counts, unasked.
 PUBLISH_SECONDS: Final = 5.0
-#: How often others' boards are looked at while something is awaited, and when all runs.
-QUICK_LOOK_SECONDS: Final = 0.02
-CALM_LOOK_SECONDS: Final = 0.5
-#: Objects that may be made before the young ones are looked through for cycles.
-YOUNG: Final = 5_000
+#: How often the values others share are checked while something is awaited, and when all runs.
+START_CHECK_SECONDS: Final = 0.02
+CHECK_SECONDS: Final = 0.5
+#: Allocations before the youngest generation is collected.
+GC_THRESHOLD: Final = 5_000
 
 
 class Part(Protocol):
     """What a process does."""
 
-    async def bring_up(self) -> None:
+    async def start(self) -> None:
         """Everything up to being ready. What lives on is handed to the process's tasks."""
         ...
 
-    async def wind_down(self) -> None:
+    async def stop(self) -> None:
         """Finish what is begun."""
         ...
 
@@ -110,23 +110,23 @@ class Process:
         """What this process last told the others."""
         return self._state
 
-    def tell(self, **changes: object) -> None:
+    def update_state(self, **changes: object) -> None:
         """Tell the others how far this process is."""
         self._state = msgspec.structs.replace(self._state, **changes)
         self.replica.states[self.name].write(self._state)
 
     def need(self, what: str, why: str) -> None:
         """Not ready before ``done(what)``; ``why`` is shown meanwhile."""
-        self.tell(missing={**self._state.missing, what: why})
+        self.update_state(missing={**self._state.missing, what: why})
 
     def done(self, what: str) -> None:
         """This is in place."""
-        self.tell(missing={key: why for key, why in self._state.missing.items() if key != what})
+        self.update_state(missing={key: why for key, why in self._state.missing.items() if key != what})
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for something on the others' boards."""
+        """Wait for something that other processes share."""
         while not condition():
-            await self.clock.sleep(QUICK_LOOK_SECONDS)
+            await self.clock.sleep(START_CHECK_SECONDS)
 
     def start_common_caches(self) -> None:
         """Fill what both parts read; the second call does nothing."""
@@ -150,7 +150,7 @@ class Process:
         cycles, and most of it is gone before a collection could find it."""
         gc.collect()
         gc.freeze()
-        gc.set_threshold(YOUNG)
+        gc.set_threshold(GC_THRESHOLD)
 
     # ---- the life of the process
 
@@ -161,7 +161,7 @@ class Process:
             loop.add_signal_handler(number, self.stop.set)
         self.need("start", "starting")
         self.tasks.start(self._live(), "heartbeat")
-        self.replica.on_ring(self.name, self.publish)
+        self.replica.on_publication_request(self.name, self.publish)
         config = await load_config(self.settings.flags.text("kubeconfig"), environ=self._environ)
         transport = AiohttpTransport(config, on_response=self.metrics.responded)
         logger.info("%s: process %d, API server %s from %s", self.name, os.getpid(), config.host, config.source)
@@ -178,12 +178,12 @@ class Process:
         self._parts = self._make_parts(self)
         try:
             self.done("start")
-            if await self.tasks.until_stopped(_all(part.bring_up() for part in self._parts)):
+            if await self.tasks.until_stopped(_all(part.start() for part in self._parts)):
                 await self.stop.wait()
-            self.tell(stopping=True)
-            await _all(part.wind_down() for part in self._parts)
+            self.update_state(stopping=True)
+            await _all(part.stop() for part in self._parts)
         finally:
-            self.tell(stopping=True)
+            self.update_state(stopping=True)
             await self.tasks.end(GRACE_SECONDS)
 
     def _limiter(self) -> TokenBucket | None:

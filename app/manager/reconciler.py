@@ -105,7 +105,7 @@ class Reconciler:
 
     # ---- the part
 
-    async def bring_up(self) -> None:
+    async def start(self) -> None:
         """Certificates, registration, and then the Lease."""
         process, tasks, registration = self._process, self._process.tasks, self._registration
         await self._take_certificate()
@@ -119,7 +119,7 @@ class Reconciler:
         tasks.start(self._injection_events.run(), "events of injection")
         tasks.start(self._bypassed.run(), "Pods that came past admission")
         await registration.defined.wait()
-        process.tell(defined=True)
+        process.update_state(defined=True)
         await process.until(
             lambda: (
                 all(process.replica.state(name).ready for name in self._webhook_processes) or process.replica.was_ready
@@ -127,7 +127,7 @@ class Reconciler:
         )
         registration.allow_registration()
         await registration.registered.wait()
-        process.tell(registered=True)
+        process.update_state(registered=True)
         logger.info("webhooks registered")
         # MGR-2: only now, so that what controllers write passes admission.
         for controller in self._make_controllers():
@@ -137,7 +137,7 @@ class Reconciler:
             self._watching = asyncio.create_task(watch.run(), name="watch of the Lease")
         self._work = tasks.start(self._reconciling.run(), "controllers")
 
-    async def wind_down(self) -> None:
+    async def stop(self) -> None:
         """Let the controllers finish their keys, then give the Lease back (MGR-124)."""
         self._reconciling.stop()
         if self._work is not None:
@@ -201,8 +201,8 @@ class Reconciler:
     def leader(self, name: str, leading: bool) -> None:
         """The elector's hook: the Lease was won or is no longer ours."""
         self._process.metrics.leadership.leader(name, leading)
-        self._process.tell(leading=leading)
-        self._registration.look_again()
+        self._process.update_state(leading=leading)
+        self._registration.wake()
 
     def slow_path(self, name: str) -> None:
         """The elector's hook."""
@@ -212,7 +212,7 @@ class Reconciler:
         self._stop_watching()  # while we hold it, we know what the Lease says
         elector = self._elector
         if elector is None:
-            self._process.tell(leading=True)
+            self._process.update_state(leading=True)
             return
         lease = ObjectReference(
             api_version=LEASES.api_version, kind=LEASES.kind, namespace=elector.namespace, name=elector.name
@@ -230,9 +230,9 @@ class Reconciler:
 
         def changed(change: Change[Lease]) -> None:
             holder = change.new.spec.holder_identity if change.new is not None else ""
-            self._process.tell(leader=holder or "")
+            self._process.update_state(leader=holder or "")
             if not holder:
-                elector.look_again()
+                elector.wake()
 
         store.subscribe(changed)
         process = self._process

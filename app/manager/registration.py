@@ -48,7 +48,7 @@ from app.kube.resources import (
 )
 from app.kube.store import Store
 from app.manager.metrics import ManagerMetrics
-from app.manager.shared import Board, Certificate
+from app.manager.shared import Certificate, SharedValue
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +148,7 @@ class _Attempts:
 class Registration:
     """Keeps the API server's side of admission as declared.
 
-    ``board`` is where listeners take the certificate from. ``may_have_been_away`` is told, once the mutating
+    ``published`` is where listeners take the certificate from. ``may_have_been_away`` is told, once the mutating
     configuration is in place again after any change, since when it may not have been.
     """
 
@@ -161,7 +161,7 @@ class Registration:
         kinds: Sequence[KindDefinition],
         metrics: ManagerMetrics,
         rng: Random,
-        board: Board[Certificate],
+        published: SharedValue[Certificate],
         *,
         leading: Callable[[], bool] = lambda: True,
         may_have_been_away: Callable[[datetime], None] = lambda _: None,
@@ -173,7 +173,7 @@ class Registration:
         self._webhooks = webhooks
         self._kinds = kinds
         self._metrics = metrics
-        self._board = board
+        self._published = published
         self._leading = leading
         self._may_have_been_away = may_have_been_away
         self._rng = rng
@@ -203,7 +203,7 @@ class Registration:
         self._may_register = True
         self._wake.set()
 
-    def look_again(self) -> None:
+    def wake(self) -> None:
         """Something of ours changed: sync now."""
         self._wake.set()
 
@@ -273,7 +273,7 @@ class Registration:
         configurations = await self._read_configurations(attempts)
         published = _published(definitions.values(), (live for _, _, live in configurations if live is not None))
         certificates = await self._certificates.ensure(published)
-        if self._board.read() is None:
+        if self._published.read() is None:
             self._serve(certificates)  # nobody listens yet: without it there is nothing to register
         complete = self._may_register and not self._missing
         for name, definition in definitions.items():
@@ -304,15 +304,15 @@ class Registration:
         configurations = await self._read_configurations(attempts)
         published = _published(definitions.values(), (live for _, _, live in configurations if live is not None))
         certificates = await self._certificates.ensure(published)
-        if self._board.read() is None:
+        if self._published.read() is None:
             self._serve(certificates)
 
     def _serve(self, certificates: CertificateSet) -> None:
         shared = Certificate(certificates.cert, certificates.key, self._certificates.bundle)
         self.current = certificates
         self._metrics.certificate_expiry.set(expiry(certificates.cert).timestamp())
-        if self._board.read() != shared:
-            self._board.write(shared)
+        if self._published.read() != shared:
+            self._published.write(shared)
 
     # ---- CustomResourceDefinitions
 

@@ -1,6 +1,6 @@
 """Shared memory: what the processes of one replica know of each other.
 
-The supervisor makes it before it forks; every process writes its own boards and reads the others'. Nobody waits for
+The supervisor makes it before it forks; every process writes its own values and reads the others'. Nobody waits for
 anybody: a process that is dead, stopped or busy leaves its last word standing, and the one that takes its place finds
 it there. So a counter never goes back, and a certificate outlives the process that fetched it.
 """
@@ -60,7 +60,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Details(msgspec.Struct, frozen=True, array_like=True):
-    """What a process counts and what its debug pages show; written every few seconds, and on a ring."""
+    """What a process counts and what its debug pages show; written every few seconds, and on request."""
 
     families: list[Family] = []
     #: Page → lines.
@@ -76,7 +76,7 @@ class Life(msgspec.Struct, frozen=True, array_like=True):
     started: float = 0.0
 
 
-class Board(Generic[T]):
+class SharedValue(Generic[T]):
     """One value with one writer at a time and any number of readers, of which none ever sees half a write."""
 
     def __init__(self, kind: type[T], size: int) -> None:
@@ -133,17 +133,17 @@ class Replica:
 
     def __init__(self, processes: Sequence[str]) -> None:
         self.processes = tuple(processes)
-        self.certificate = Board(Certificate, _STATE_BYTES)
-        self.states = {name: Board(State, _STATE_BYTES) for name in processes}
-        self.details = {name: Board(Details, _DETAIL_BYTES) for name in processes}
-        self.lives = {name: Board(Life, 4096) for name in processes}
+        self.certificate = SharedValue(Certificate, _STATE_BYTES)
+        self.states = {name: SharedValue(State, _STATE_BYTES) for name in processes}
+        self.details = {name: SharedValue(Details, _DETAIL_BYTES) for name in processes}
+        self.lives = {name: SharedValue(Life, 4096) for name in processes}
         self._beats = mmap.mmap(-1, _BEAT.size * len(self.processes))
         self._flags = mmap.mmap(-1, 1)
-        self._bells = {name: _bell() for name in processes}
+        self._pipes = {name: _pipe() for name in processes}
 
     def close(self) -> None:
         """Give the pipes back; only for who makes many replicas in one process."""
-        for ends in self._bells.values():
+        for ends in self._pipes.values():
             for end in ends:
                 os.close(end)
 
@@ -159,21 +159,21 @@ class Replica:
         """When a process last said that it is alive (monotonic; the same scale in all processes)."""
         return float(_BEAT.unpack_from(self._beats, self.processes.index(name) * _BEAT.size)[0])
 
-    def ring(self, name: str) -> None:
+    def request_publication(self, name: str) -> None:
         """Ask a process to write its details now. Asks nothing of one that was asked and has not looked yet."""
         with contextlib.suppress(BlockingIOError):
-            os.write(self._bells[name][1], b"!")
+            os.write(self._pipes[name][1], b"!")
 
-    def on_ring(self, name: str, answer: Callable[[], None]) -> None:
+    def on_publication_request(self, name: str, answer: Callable[[], None]) -> None:
         """Call ``answer`` in the running loop whenever somebody asks this process."""
-        bell = self._bells[name][0]
+        pipe = self._pipes[name][0]
 
-        def rung() -> None:
+        def requested() -> None:
             with contextlib.suppress(BlockingIOError):
-                os.read(bell, 4096)
+                os.read(pipe, 4096)
             answer()
 
-        asyncio.get_running_loop().add_reader(bell, rung)
+        asyncio.get_running_loop().add_reader(pipe, requested)
 
     @property
     def was_ready(self) -> bool:
@@ -185,7 +185,7 @@ class Replica:
         self._flags[0] = 1
 
 
-def _bell() -> tuple[int, int]:
+def _pipe() -> tuple[int, int]:
     ends = os.pipe()
     for end in ends:
         os.set_blocking(end, False)

@@ -1,6 +1,6 @@
 """Admission: the part of a process that answers reviews.
 
-It takes the certificate from the board, listens, fills the caches that a decision needs (no Pods), and is ready. It
+It takes the certificate from shared memory, listens, fills the caches that a decision needs (no Pods), and is ready. It
 writes nothing to the cluster but events about refusals.
 """
 
@@ -25,7 +25,7 @@ from app.manager.counts import CONTENT_TYPE
 from app.manager.debug import cache_lines, debug_page
 from app.manager.handlers import Surroundings, build_handlers
 from app.manager.health import Readiness, health_app, loopback_only, metrics_app, self_check
-from app.manager.process import CALM_LOOK_SECONDS, GRACE_SECONDS, Process
+from app.manager.process import CHECK_SECONDS, GRACE_SECONDS, Process
 from app.manager.serving import Server, StartError
 from app.protection.deletion.lookups import LiveLookups
 from app.protection.deletion.refusals import ProtectionLog, RefusalRecord
@@ -77,7 +77,7 @@ class Admission:
         process.need("certificate", "there is none yet")
         process.need("caches", "not filled yet")
 
-    async def bring_up(self) -> None:
+    async def start(self) -> None:
         """Listen as soon as there is a certificate, and be ready once reviews can be judged."""
         process, tasks = self._process, self._process.tasks
         self._serve_probes()
@@ -95,7 +95,7 @@ class Admission:
         process.freeze()
         logger.info("%s: ready to answer on port %d", process.name, self._listeners.webhook_port)
 
-    async def wind_down(self) -> None:
+    async def stop(self) -> None:
         """Stop being ready, let everybody hear it, finish what is in flight."""
         self.app.draining = True
         if self._server is None:
@@ -138,19 +138,19 @@ class Admission:
 
     async def _follow_certificate(self) -> None:
         while True:
-            await self.next_look()
+            await self.wait_for_check()
             if self._process.replica.certificate.version != self._certificate_seen:
                 self._take_certificate()
 
-    async def next_look(self) -> None:
-        """Wait until the board of the certificate is looked at again."""
-        await self._process.clock.sleep(CALM_LOOK_SECONDS)
+    async def wait_for_check(self) -> None:
+        """Wait until the published certificate is checked again."""
+        await self._process.clock.sleep(CHECK_SECONDS)
 
     def _take_certificate(self) -> None:
-        """Serve what the board holds. Established connections go on; a bad certificate never replaces a good one."""
-        board, metrics = self._process.replica.certificate, self._process.metrics
-        self._certificate_seen = board.version
-        certificate = board.read()
+        """Serve the published certificate. Connections go on; a bad certificate never replaces a good one."""
+        shared, metrics = self._process.replica.certificate, self._process.metrics
+        self._certificate_seen = shared.version
+        certificate = shared.read()
         if certificate is None:
             return
         try:

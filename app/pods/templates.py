@@ -11,7 +11,7 @@ from typing import Any, Final
 import orjson
 
 from app.api import names
-from app.api.gojson import GoTypeError, dumps_go, tidied
+from app.api.gojson import GoTypeError, dumps_go, normalized
 from app.api.gopod import POD_TEMPLATE
 from app.pods.revisions import Create, Revision
 
@@ -25,7 +25,7 @@ def template_data(template: Mapping[str, Any]) -> bytes:
     could not read (written past admission) has no form to agree with and stands as it came.
     """
     try:
-        printed = tidied(POD_TEMPLATE, template)
+        printed = normalized(POD_TEMPLATE, template)
     except GoTypeError:
         printed = dict(template)
     return dumps_go({"spec": {"template": {**printed, _PATCH: "replace"}}}, sort_keys=True).encode()

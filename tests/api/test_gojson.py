@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.gocore import CONTAINER, container_json
-from app.api.gojson import GoTypeError, dumps_go, go_value, list_of, struct, tidied
+from app.api.gojson import GoTypeError, dumps_go, go_value, list_of, normalized, struct
 from app.api.govolumes import VOLUME
 from tests.kube.recorded import cases
 
@@ -154,7 +154,7 @@ def test_tidying_leaves_out_what_go_leaves_out_and_keeps_what_go_does_not_know()
         "name": "a",
     }
     before = json.dumps(given)
-    assert tidied(CONTAINER, given) == {
+    assert normalized(CONTAINER, given) == {
         "name": "a",
         "env": [{"name": "A", "futureSource": {"deep": [None]}}, {"name": "B", "value": "x"}],
         "resources": {"limits": {"memory": "1Gi"}, "future": {}},
@@ -167,7 +167,7 @@ def test_tidying_leaves_out_what_go_leaves_out_and_keeps_what_go_does_not_know()
 @pytest.mark.parametrize("volume", [{"name": 1}, {"name": "v", "hostPath": "/data"}, {"name": "v", "emptyDir": []}])
 def test_tidying_refuses_a_known_field_of_another_type(volume: Any) -> None:
     with pytest.raises(GoTypeError, match=r"^spec\.volumes\[0\]\."):
-        tidied(list_of(VOLUME), [volume], "spec.volumes")
+        normalized(list_of(VOLUME), [volume], "spec.volumes")
 
 
 @pytest.mark.behaviour("SS-12")
@@ -175,9 +175,9 @@ def test_tidying_refuses_a_known_field_of_another_type(volume: Any) -> None:
     ("container", "expected"), [case for case in cases("containers") if case.values[1] is not None]
 )
 def test_tidying_says_what_go_prints(container: dict[str, Any], expected: str) -> None:
-    kept = tidied(CONTAINER, container)
+    kept = normalized(CONTAINER, container)
     assert dumps_go(container_json(kept)) == expected
-    assert tidied(CONTAINER, kept) == kept
+    assert normalized(CONTAINER, kept) == kept
 
 
 @pytest.mark.behaviour("SS-7", "SS-73")

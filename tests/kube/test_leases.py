@@ -351,7 +351,7 @@ async def test_a_candidate_that_is_told_of_a_change_looks_at_once() -> None:
     await asyncio.sleep(0.1)
     leading.cancel()
     await asyncio.gather(leading, return_exceptions=True)
-    second.elector.look_again()
+    second.elector.wake()
     await until(lambda: second.leads, 0.1)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)

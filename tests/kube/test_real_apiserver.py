@@ -34,7 +34,7 @@ from app.kube.objects import (
     decode_pod,
     decode_secret,
 )
-from app.kube.reflector import Reflector, Trouble
+from app.kube.reflector import Reflector, ReflectorError
 from app.kube.resources import (
     CONFIGMAPS,
     CONTROLLERREVISIONS,
@@ -285,7 +285,7 @@ async def test_a_store_follows_the_server(cluster, streaming):
         await until(lambda: [c.metadata.name for c in it.store.list()] == ["other"], 20)
         assert len(it.transport.watches) == 1
         assert ("sendInitialEvents" in it.transport.watches[0]) is streaming
-        assert it.metrics.troubles == {}
+        assert it.metrics.errors == {}
 
 
 THINGS = Resource("kube.example.com", "v1", "things", "Thing")
@@ -331,7 +331,7 @@ async def test_a_version_of_long_ago_is_answered_with_a_new_list(cluster, things
         await client.delete(things, "first", ns)
         await client.create(things, thing("second"), ns)
         await until(lambda: [c.metadata.name for c in it.store.list()] == ["second"], 30)
-        assert it.metrics.troubles[Trouble.EXPIRED] == 1
+        assert it.metrics.errors[ReflectorError.EXPIRED] == 1
         assert it.metrics.lists == [1, 1]
 
 
@@ -342,7 +342,7 @@ async def test_a_broken_connection_is_resumed_from_where_it_was(cluster):
         await client.create(CONFIGMAPS, labelled("a"), ns)
         await until(lambda: ObjectKey(ns, "a") in it.store, 30)
         assert it.metrics.lists == [0]
-        assert it.metrics.troubles == {Trouble.WATCH_FAILED: 1}
+        assert it.metrics.errors == {ReflectorError.WATCH_FAILED: 1}
         assert int(it.transport.watches[1]["resourceVersion"]) > 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from app.kube.client import Client
 from app.kube.errors import ConfigError, RequestInfo, TransportError
 from app.kube.objects import Pod, decode_pod
-from app.kube.reflector import Reflector, Trouble
+from app.kube.reflector import Reflector, ReflectorError
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store
 from app.kube.virtualtime import VirtualClock
@@ -37,7 +37,7 @@ class Counting:
     def __init__(self) -> None:
         self.lists: list[int] = []
         self.changes = 0
-        self.troubles: Counter[Trouble] = Counter()
+        self.errors: Counter[ReflectorError] = Counter()
 
     def listed(self, kind: str, objects: int) -> None:
         self.lists.append(objects)
@@ -45,8 +45,8 @@ class Counting:
     def events(self, kind: str, count: int) -> None:
         self.changes += count
 
-    def trouble(self, kind: str, what: Trouble) -> None:
-        self.troubles[what] += 1
+    def error(self, kind: str, what: ReflectorError) -> None:
+        self.errors[what] += 1
 
 
 class Setup:
@@ -136,7 +136,7 @@ async def test_a_server_without_streaming_lists_is_listed_in_pages():
     assert setup.resumed_from() == ["-", "9"]
     assert "sendInitialEvents" not in setup.connections.watches[1].query
     assert setup.metrics.lists == [3]
-    assert setup.metrics.troubles == {}
+    assert setup.metrics.errors == {}
 
 
 @virtual
@@ -199,7 +199,7 @@ async def test_a_version_that_is_too_old_is_listed_anew_and_deletions_are_notice
     assert setup.versions() == {"a": "1", "c": "30"}
     assert setup.resumed_from() == ["-", "2", "-"]
     assert [change.object.metadata.name for change in setup.changes if change.new is None] == ["b"]
-    assert setup.metrics.troubles == {Trouble.EXPIRED: 1}
+    assert setup.metrics.errors == {ReflectorError.EXPIRED: 1}
 
 
 @virtual
@@ -232,7 +232,7 @@ async def test_failures_are_tried_again_ever_later(caplog):
     for wait, base in zip(waits, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6], strict=True):
         assert base <= wait <= 2 * base
     assert "Pod: list failed: GET /pods: connection refused" in caplog.messages
-    assert setup.metrics.troubles == {Trouble.LIST_FAILED: 8}
+    assert setup.metrics.errors == {ReflectorError.LIST_FAILED: 8}
 
 
 @virtual
@@ -263,7 +263,7 @@ async def test_a_connection_that_died_silently_is_replaced():
     assert setup.connections.open_streams == 0
     assert setup.resumed_from() == ["-", "2"]
     assert 90 < setup.clock.monotonic() < 95
-    assert setup.metrics.troubles == {Trouble.WATCH_FAILED: 1}
+    assert setup.metrics.errors == {ReflectorError.WATCH_FAILED: 1}
 
 
 @virtual
@@ -281,7 +281,7 @@ async def test_one_unreadable_object_does_not_stop_the_others(caplog):
             await until(lambda: setup.versions().get("a") == "5")
             assert setup.versions() == {"bad": "1", "a": "5"}  # as it was last known, also after the new list
             await until(lambda: setup.versions() == {"a": "9"})
-    assert setup.metrics.troubles[Trouble.UNREADABLE] == 3
+    assert setup.metrics.errors[ReflectorError.UNREADABLE] == 3
     assert caplog.messages[0].startswith("Pod shop/bad cannot be read and is left as it was known: Expected `object`")
 
 

@@ -30,7 +30,7 @@ from app.manager.exposition import families, text
 from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
 from app.manager.registration import KEEP_UNKNOWN_SECONDS, REPAIRS_AT_ONCE, REPAIRS_PER_SECOND, Registration
-from app.manager.shared import Board, Certificate
+from app.manager.shared import Certificate, SharedValue
 from tests.kube.fakes import json_response, status_body, until, virtual
 from tests.manager.memory import MemoryApi
 
@@ -57,7 +57,7 @@ def secret() -> dict[str, Any]:
 
 
 def prepared(
-    *, options: Mapping[str, Any] | None = None, board: Board[Certificate] | None = None, **objects: Any
+    *, options: Mapping[str, Any] | None = None, shared: SharedValue[Certificate] | None = None, **objects: Any
 ) -> tuple[MemoryApi, Registration, ManagerMetrics]:
     """A registration before an API server that has the CRD and a good Secret."""
     api = MemoryApi(objects={DEFINITION: definition(), SECRET: secret(), **objects})
@@ -72,8 +72,10 @@ def prepared(
         renew_before=timedelta(days=180),
     )
     metrics = ManagerMetrics()
-    board = board if board is not None else Board(Certificate, 2**16)
-    registration = Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, metrics, Random(1), board, **(options or {}))
+    shared = shared if shared is not None else SharedValue(Certificate, 2**16)
+    registration = Registration(
+        client, source, ENDPOINT, WEBHOOKS, KINDS, metrics, Random(1), shared, **(options or {})
+    )
     return api, registration, metrics
 
 
@@ -298,7 +300,7 @@ async def test_entries_of_another_version_stay_in_order_until_the_leader_has_wai
         "port": 443,
     }
     leading = True
-    registration.look_again()
+    registration.wake()
     await asyncio.sleep(KEEP_UNKNOWN_SECONDS - 5)
     assert "newkind.kb.io" in names(api)
     await asyncio.sleep(10)
@@ -331,7 +333,7 @@ async def test_two_who_disagree_for_ever_do_not_load_the_api_server() -> None:
     await registration.registered.wait()
     for _ in range(600):
         api.objects[VALIDATING]["webhooks"][0]["timeoutSeconds"] = 1
-        registration.look_again()
+        registration.wake()
         await asyncio.sleep(0.1)
     repairs = sum(request.method == "PUT" for request in api.requests)
     assert REPAIRS_AT_ONCE * 0.5 < repairs < REPAIRS_AT_ONCE + 60 * REPAIRS_PER_SECOND + 1
@@ -409,9 +411,9 @@ async def test_with_external_certificates_only_their_authority_is_written(tmp_pa
         (tmp_path / name).write_bytes(content)
     api, clock = MemoryApi(objects={DEFINITION: definition()}), VirtualClock()
     source = ExternalFolder(tmp_path, clock)
-    board = Board(Certificate, 2**16)
+    shared = SharedValue(Certificate, 2**16)
     registration = Registration(
-        Client(api, clock), source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(1), board
+        Client(api, clock), source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(1), shared
     )
     await registered(registration)
     assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
@@ -469,8 +471,8 @@ async def test_who_has_no_right_to_publish_serves_what_the_secret_holds() -> Non
 @pytest.mark.behaviour("MGR-36")
 @virtual
 async def test_listeners_that_outlive_the_process_beside_them_get_nothing_untrusted() -> None:
-    board = Board(Certificate, 2**16)
-    api, before, _ = prepared(board=board)
+    shared = SharedValue(Certificate, 2**16)
+    api, before, _ = prepared(shared=shared)
     await registered(before)
     newer = changed_secret(api)
     client = Client(api, VirtualClock())
@@ -482,13 +484,13 @@ async def test_listeners_that_outlive_the_process_beside_them_get_nothing_untrus
         hosts=("kruise-webhook-service.kruise-system.svc",),
         renew_before=timedelta(days=180),
     )
-    after = Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(2), board)
+    after = Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(2), shared)
     await after.use_certificate()
     await after.sync()  # not yet allowed to write configurations
-    served = board.read()
+    served = shared.read()
     assert served is not None
     assert served.cert == CERTIFICATES.cert
     await registered(after)
-    served = board.read()
+    served = shared.read()
     assert served is not None
     assert served.cert == newer.cert

@@ -206,7 +206,7 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
     metrics.queues.worked("q", 0.1)
     metrics.reflectors.listed("Pod", 3)
     metrics.reflectors.events("Pod", 2)
-    metrics.reflectors.trouble("Pod", "watch_failed")
+    metrics.reflectors.error("Pod", "watch_failed")
 
     async def exposition() -> bytes:
         return text(families(metrics.registry))
@@ -230,7 +230,7 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
         'workqueue_adds_total{name="q"} 1.0',
         'workqueue_retries_total{name="q"} 1.0',
         'kruise_reflector_events_total{kind="Pod"} 2.0',
-        'kruise_reflector_troubles_total{kind="Pod",what="watch_failed"} 1.0',
+        'kruise_reflector_errors_total{kind="Pod",what="watch_failed"} 1.0',
         "process_resident_memory_bytes",
     ):
         assert line in found

@@ -11,49 +11,49 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from app.manager.counts import Counts
 from app.manager.exposition import Family, continued, families, merged, text
-from app.manager.shared import Board, Certificate, Life, Replica, State
+from app.manager.shared import Certificate, Life, Replica, SharedValue, State
 
 
 def test_a_board_shows_another_process_what_was_written_last() -> None:
-    board = Board(State, 2**16)
-    assert board.read() is None
+    shared = SharedValue(State, 2**16)
+    assert shared.read() is None
     child = os.fork()
     if child == 0:
-        board.write(State(pid=1))
-        board.write(State(pid=2, missing={"caches": "not filled yet"}))
+        shared.write(State(pid=1))
+        shared.write(State(pid=2, missing={"caches": "not filled yet"}))
         os._exit(0)
     os.waitpid(child, 0)
-    assert board.read() == State(pid=2, missing={"caches": "not filled yet"})
-    assert board.version == 2
+    assert shared.read() == State(pid=2, missing={"caches": "not filled yet"})
+    assert shared.version == 2
 
 
 @given(st.lists(st.binary(max_size=300), min_size=1, max_size=6), st.data())
 def test_a_write_that_was_cut_short_leaves_the_one_before(values: list[bytes], data: st.DataObject) -> None:
-    board = Board(Certificate, 4096)
+    shared = SharedValue(Certificate, 4096)
     for value in values:
-        board.write(Certificate(value, b"", b""))
+        shared.write(Certificate(value, b"", b""))
     # A writer killed in the midst of the next write has scribbled over the other half, and not yet turned the page.
-    start = board._start(board.version + 1)
+    start = shared._start(shared.version + 1)
     scribble = data.draw(st.binary(min_size=8, max_size=1000))
-    board._memory[start : start + len(scribble)] = scribble
-    assert board.read() == Certificate(values[-1], b"", b"")
+    shared._memory[start : start + len(scribble)] = scribble
+    assert shared.read() == Certificate(values[-1], b"", b"")
 
 
 def test_what_is_too_big_is_refused_and_changes_nothing() -> None:
-    board = Board(Certificate, 4096)
-    board.write(Certificate(b"good", b"", b""))
+    shared = SharedValue(Certificate, 4096)
+    shared.write(Certificate(b"good", b"", b""))
     with pytest.raises(ValueError, match="are more than the"):
-        board.write(Certificate(b"x" * 4096, b"", b""))
-    assert board.read() == Certificate(b"good", b"", b"")
+        shared.write(Certificate(b"x" * 4096, b"", b""))
+    assert shared.read() == Certificate(b"good", b"", b"")
 
 
 def test_a_version_that_is_written_before_its_content_is_not_believed() -> None:
-    board = Board(Certificate, 4096)
-    board.write(Certificate(b"first", b"", b""))
-    board.write(Certificate(b"second", b"", b""))
-    start = board._start(2)
-    struct.pack_into("<I", board._memory, start + 4, 0)  # a sum that does not fit
-    assert board._data(2) is None
+    shared = SharedValue(Certificate, 4096)
+    shared.write(Certificate(b"first", b"", b""))
+    shared.write(Certificate(b"second", b"", b""))
+    start = shared._start(2)
+    struct.pack_into("<I", shared._memory, start + 4, 0)  # a sum that does not fit
+    assert shared._data(2) is None
 
 
 def registry(count: float, depth: float, seconds: float) -> CollectorRegistry:
@@ -107,10 +107,10 @@ async def test_a_scrape_shows_what_every_process_counts_this_moment() -> None:
     mine, other = registry(1, 0, 0.05), registry(0, 0, 0.05)
     asked, asker = Counts(replica, "two", other), Counts(replica, "one", mine)
     asked.publish({})
-    replica.on_ring("two", lambda: asked.publish({}))
+    replica.on_publication_request("two", lambda: asked.publish({}))
     Counter("denials", "Denials.", registry=other).inc(5)
     assert "denials_total 5.0" in (await asker.exposition()).decode()
-    asyncio.get_running_loop().remove_reader(replica._bells["two"][0])
+    asyncio.get_running_loop().remove_reader(replica._pipes["two"][0])
 
 
 async def test_what_a_process_has_shown_is_not_lost_with_it() -> None:

@@ -20,11 +20,11 @@ from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.leases import LeadershipLost
 from app.manager.flags import parse_flags
-from app.manager.process import CALM_LOOK_SECONDS, Part, Process
+from app.manager.process import CHECK_SECONDS, Part, Process
 from app.manager.reconciler import Reconciler
 from app.manager.serving import StartError
 from app.manager.settings import Settings, read_settings
-from app.manager.shared import Board, Certificate, Replica
+from app.manager.shared import Certificate, Replica, SharedValue
 from app.manager.webhooks import Admission, Listeners
 from tests.simulation.faults import FaultyTransport
 
@@ -48,17 +48,17 @@ class SimulatedAdmission(Admission):
     def listen(self, context: ServingContext) -> None:
         """The application is asked directly."""
 
-    async def next_look(self) -> None:
+    async def wait_for_check(self) -> None:
         """Like the real one, but sleeps through the looks at which nothing is to be seen: a tenth of all work."""
         board, clock = cast("_HeardBoard[Certificate]", self._process.replica.certificate), self._process.clock
         began = clock.monotonic()
         while board.version == self._certificate_seen:
             await board.written.wait()
         passed = clock.monotonic() - began
-        await clock.sleep(CALM_LOOK_SECONDS * (1 + passed // CALM_LOOK_SECONDS) - passed)
+        await clock.sleep(CHECK_SECONDS * (1 + passed // CHECK_SECONDS) - passed)
 
 
-class _HeardBoard(Board[T]):
+class _HeardBoard(SharedValue[T]):
     """A board that tells of writes, which is easy where all readers are in one process."""
 
     def __init__(self, kind: type[T], size: int) -> None:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from app.api import names
 from app.api.conversion import ConversionError, convert
 from app.api.core_validation import LONGEST_GRACE_PERIOD_SECONDS, pod_errors, unknown_fields
-from app.api.gojson import GoTypeError, tidied
+from app.api.gojson import GoTypeError, normalized
 from app.api.govolumes import VOLUME
 from app.api.kind import Version
 from app.api.requested import unreadable, version_to_default, version_to_judge
@@ -129,7 +129,7 @@ def mutate(review: Review) -> Decision:
 
 def _as_stored(defaulted: dict[str, Any], version: Version) -> dict[str, Any]:
     """SS-5: what is empty is left out and quantities are canonical, as OpenKruise stores them. Raises GoTypeError."""
-    return {**defaulted, "spec": tidied(SPECS[version.name], defaulted.get("spec"), "spec")}
+    return {**defaulted, "spec": normalized(SPECS[version.name], defaulted.get("spec"), "spec")}
 
 
 def _with_hashes(defaulted: Mapping[str, Any]) -> dict[str, Any]:

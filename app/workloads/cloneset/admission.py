@@ -12,7 +12,7 @@ from app.api.cloneset import CLONE_SET
 from app.api.cloneset.defaults import default_templates, with_defaults
 from app.api.cloneset.gospec import SPECS
 from app.api.core_validation import pod_errors
-from app.api.gojson import GoTypeError, tidied
+from app.api.gojson import GoTypeError, normalized
 from app.api.gopod import POD_TEMPLATE
 from app.api.jsonvalue import json_copy
 from app.api.requested import version_to_default, version_to_judge
@@ -104,12 +104,12 @@ def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
     defaulted = with_defaults(given)
     spec = defaulted["spec"]
     try:
-        before = tidied(go_spec, given.get("spec") or {}, "spec")
+        before = normalized(go_spec, given.get("spec") or {}, "spec")
         if former is not None:
             _keep_claim_reuse(spec, former)
         if not lookups.no_template_defaults and _template_changed(spec, former):
             default_templates(spec, host_ports=lookups.default_host_ports)
-        stored = tidied(go_spec, spec, "spec")
+        stored = normalized(go_spec, spec, "spec")
     except GoTypeError as error:
         return Denied(str(error), code=400)
     if same(before, stored):
@@ -128,7 +128,7 @@ def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None)
     """CS-16: on update, only a changed template is defaulted."""
     if former is None:
         return True
-    new, old = (tidied(POD_TEMPLATE, obj.get("template") or {}, "spec.template") for obj in (spec, former))
+    new, old = (normalized(POD_TEMPLATE, obj.get("template") or {}, "spec.template") for obj in (spec, former))
     return not same(new, old)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
-from app.api.gojson import GoType, GoTypeError, dumps_go, tidied
+from app.api.gojson import GoType, GoTypeError, dumps_go, normalized
 from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, Decode, PatchType
@@ -408,6 +408,6 @@ def _shown(go_type: GoType, body: Mapping[str, Any]) -> str:
     """The beginning of what Go prints of it (CS-157)."""
     content = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
     with suppress(GoTypeError):  # made from a template written past admission: shown as it came
-        content = tidied(go_type, content)
+        content = normalized(go_type, content)
     text = dumps_go(content)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.api.core_defaults import default_pod_template
-from app.api.gojson import tidied
+from app.api.gojson import normalized
 from app.api.gopod import POD_TEMPLATE
 from app.api.jsonvalue import json_copy
 from app.kube.patches import diff
@@ -113,4 +113,4 @@ def test_a_template_is_defaulted_as_the_api_server_would(api: ControlPlane) -> N
     body = {"metadata": {"generateName": "t-", "namespace": NAMESPACE}, "template": TEMPLATE}
     code, answer = api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/podtemplates?dryRun=All", body)
     assert code == 201, answer
-    assert diff(comparable(answer["template"]), comparable(tidied(POD_TEMPLATE, ours))) == []
+    assert diff(comparable(answer["template"]), comparable(normalized(POD_TEMPLATE, ours))) == []

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from app.admission.joining import joined_handlers, joined_webhooks
+from app.admission.merging import merged_handlers, merged_webhooks
 from app.admission.registry import DuplicateRuleError, build_registry
 from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule
 from app.manager.handlers import WEBHOOKS
@@ -27,7 +27,7 @@ def test_each_of_one_name_answers_for_its_own_rules() -> None:
     one = dataclasses.replace(webhook("x", POD_CREATE), permissions=(PolicyRule(("get",), ("",), ("pods",)),))
     two = dataclasses.replace(webhook("x", POD_DELETE, EVICTION), match_conditions=(MatchCondition("c", "true"),))
     given = [Handler(one, lambda _: Allowed(("one",))), Handler(two, lambda _: Denied("two"))]
-    (found,) = joined_handlers(given)
+    (found,) = merged_handlers(given)
     assert found.webhook.rules == (
         dataclasses.replace(POD_CREATE, operations=(Operation.CREATE, Operation.DELETE)),
         EVICTION,
@@ -39,11 +39,11 @@ def test_each_of_one_name_answers_for_its_own_rules() -> None:
     assert found.decide(review("pod-create")) == Allowed(("one",))
     assert found.decide(review("pod-delete")) == found.decide(review("pod-eviction")) == Denied("two")
     assert found.decide(review("pod-update")) == Allowed()
-    assert joined_handlers(given[:1]) == tuple(given[:1])
+    assert merged_handlers(given[:1]) == tuple(given[:1])
 
 
 @pytest.mark.parametrize("changed", [{"path": "/other"}, {"failure_policy": "Ignore"}, {"object_selector": {"a": {}}}])
 def test_what_cannot_be_one_entry_is_a_mistake(changed: dict) -> None:
     two = dataclasses.replace(webhook("x", POD_DELETE), **changed)
     with pytest.raises(DuplicateRuleError, match="two declarations of x cannot be one webhook"):
-        joined_webhooks([webhook("x", POD_CREATE), two])
+        merged_webhooks([webhook("x", POD_CREATE), two])

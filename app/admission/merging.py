@@ -13,7 +13,7 @@ from app.admission.registry import DuplicateRuleError
 from app.kube.admission import Allowed, Decide, Decision, Handler, Review, Rule, Webhook
 
 
-def joined_webhooks(webhooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
+def merged_webhooks(webhooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
     """One declaration per name, in the order in which names come first.
 
     Raises DuplicateRuleError for declarations of one name that cannot be one entry.
@@ -25,16 +25,16 @@ def joined_webhooks(webhooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
     return tuple(found.values())
 
 
-def joined_handlers(handlers: Iterable[Handler]) -> tuple[Handler, ...]:
+def merged_handlers(handlers: Iterable[Handler]) -> tuple[Handler, ...]:
     """The same for declarations joined with their functions: each answers for what its own rules name."""
     by_name: dict[str, list[Handler]] = {}
     for handler in handlers:
         by_name.setdefault(handler.webhook.name, []).append(handler)
-    return tuple(group[0] if len(group) == 1 else _joined_handler(group) for group in by_name.values())
+    return tuple(group[0] if len(group) == 1 else _merged_handler(group) for group in by_name.values())
 
 
-def _joined_handler(group: Sequence[Handler]) -> Handler:
-    (webhook,) = joined_webhooks(handler.webhook for handler in group)
+def _merged_handler(group: Sequence[Handler]) -> Handler:
+    (webhook,) = merged_webhooks(handler.webhook for handler in group)
     return Handler(webhook, _by_rules(group))
 
 
@@ -61,14 +61,14 @@ def _joined(first: Webhook, second: Webhook) -> Webhook:
         raise DuplicateRuleError(f"two declarations of {first.name} cannot be one webhook")
     return dataclasses.replace(
         first,
-        rules=_joined_rules(first.rules, second.rules),
+        rules=_merged_rules(first.rules, second.rules),
         summary=f"{first.summary}; {second.summary[:1].lower()}{second.summary[1:]}",
         match_conditions=(*first.match_conditions, *second.match_conditions),
         permissions=(*first.permissions, *second.permissions),
     )
 
 
-def _joined_rules(first: tuple[Rule, ...], second: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _merged_rules(first: tuple[Rule, ...], second: tuple[Rule, ...]) -> tuple[Rule, ...]:
     rules = list(first)
     for rule in second:
         for index, known in enumerate(rules):
