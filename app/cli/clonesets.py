@@ -20,11 +20,11 @@ from app.kube.selectors import SelectorError, to_query
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Create, Revision, in_order, of_owner, plan_revision, revision_of
-from app.workloads.cloneset.memory import managing_reference
 from app.workloads.cloneset.orders import topology_keys
 from app.workloads.cloneset.pods import PodFacts, pod_facts
+from app.workloads.cloneset.resolved import ResolvedSpec, resolve_spec
 from app.workloads.cloneset.settings import Gates
-from app.workloads.cloneset.view import View, view_of
+from app.workloads.cloneset.state import managing_reference
 
 RESOURCE = CLONE_SET.resource()
 _WORDS = frozenset({"cloneset", "clonesets", "clone", "clonesets.apps.kruise.io", "cloneset.apps.kruise.io"})
@@ -93,7 +93,7 @@ async def surroundings(client: Client, owner: CloneSet) -> Surroundings:
 class Situation:
     """A CloneSet as the plan sees it: its view, active Pods, current and update revision, and all revisions."""
 
-    view: View
+    resolved: ResolvedSpec
     pods: Sequence[PodFacts]
     current: Revision
     update: Revision
@@ -104,19 +104,19 @@ class Situation:
 def situation(owner: CloneSet, around: Surroundings, gates: Gates) -> Situation:
     """Bring together what was read; the update revision may be one that is not recorded yet. Raises CommandError."""
     try:
-        view = view_of(owner, gates)
+        resolved = resolve_spec(owner, gates)
     except SelectorError as error:
         raise CommandError(f"CloneSet {owner.name}: spec.selector: {error}") from None
     status = owner.status
     collisions = (status.collision_count or 0) if status is not None else 0
-    plan = plan_revision(owner.name, view.content.data, list(around.revisions), collisions)
+    plan = plan_revision(owner.name, resolved.content.data, list(around.revisions), collisions)
     update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
     ordered = [*(one for one in around.revisions if one.name != update.name), update]
     recorded = status.current_revision if status is not None else ""
     current = next((one for one in ordered if one.name == recorded), update)
     pods = [
-        pod_facts(pod, view.settings)
+        pod_facts(pod, resolved.settings)
         for pod in around.pods
-        if is_active(pod) and view.selector.matches(pod.metadata.labels)
+        if is_active(pod) and resolved.selector.matches(pod.metadata.labels)
     ]
-    return Situation(view, sorted(pods, key=lambda one: one.name), current, update, ordered, around.node_labels)
+    return Situation(resolved, sorted(pods, key=lambda one: one.name), current, update, ordered, around.node_labels)

@@ -122,10 +122,10 @@ async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], fe
     before = wanted.status.update_revision if wanted.status is not None else ""
     template = "the template stays" if found.update.uid and found.update.name == before else "the template changes"
     head = f"CloneSet {namespace}/{name}: {template}, update revision {found.update.name}"
-    if not coming.happenings:
+    if not coming.steps:
         return f"{head}\nnothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
     rows = [("STEP", "POD", "ACTION", "BECAUSE")]
-    rows += [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.happenings]
+    rows += [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
     lines = [head, table(rows)]
     if coming.rest:
         lines.append(f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}")
@@ -159,7 +159,7 @@ def _preview(client: Client, found: Situation) -> Preview:
     from app.workloads.cloneset.preview import preview
 
     now = client.clock.now().timestamp()
-    return preview(found.view, found.pods, (found.current, found.update), found.ordered, now, found.node_labels)
+    return preview(found.resolved, found.pods, (found.current, found.update), found.ordered, now, found.node_labels)
 
 
 async def explanation(client: Client, namespace: str, name: str, features: FeatureGates) -> str:
@@ -170,9 +170,9 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
     from app.kube.resources import PODS
     from app.pods.revisions import short_hash
     from app.workloads.cloneset.explain import explain as explained
-    from app.workloads.cloneset.memory import managing_reference
-    from app.workloads.cloneset.plan import survey
+    from app.workloads.cloneset.plan import rollout_state
     from app.workloads.cloneset.settings import Gates
+    from app.workloads.cloneset.state import managing_reference
 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)
@@ -184,7 +184,9 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
     owner = parsed(await read_cloneset(client, namespace, reference.name))
     found = situation(owner, await surroundings(client, owner), Gates.of(features.enabled))
     now = client.clock.now().timestamp()
-    seen = survey(found.pods, found.view.settings, short_hash(found.current.name), short_hash(found.update.name), now)
+    rollout = rollout_state(
+        found.pods, found.resolved.settings, short_hash(found.current.name), short_hash(found.update.name), now
+    )
     coming = _preview(client, found)
-    lines = explained(pod, found.view, seen, coming, found.update, found.node_labels)
+    lines = explained(pod, found.resolved, rollout, coming, found.update, found.node_labels)
     return "\n".join([f"Pod {namespace}/{name} of CloneSet {owner.name}", *lines])

@@ -34,7 +34,7 @@ from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
 from app.sidecars.sidecarset.selection import SidecarSetIndex
 from app.workloads.cloneset import controller as cloneset
 from app.workloads.cloneset.history import OWNER
-from app.workloads.cloneset.memory import Caches as CloneSetCaches
+from app.workloads.cloneset.state import Caches as CloneSetCaches
 
 
 class Caches:

@@ -281,7 +281,7 @@ class Reconciler:
             pod_readiness_controller(
                 client,
                 caches.pods,
-                arrival=cloneset.arrival(caches.clonesets),
+                initial_metadata=cloneset.initial_metadata(caches.clonesets),
                 limits=limits,
                 metrics=metrics,
                 queue_metrics=queue_metrics,

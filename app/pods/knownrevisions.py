@@ -15,7 +15,7 @@ from app.kube.objects import ControllerRevision
 from app.kube.store import Change
 from app.pods.revisions import Revision, in_order, of_owner, revision_of
 
-PATIENCE: Final = 60.0
+OWN_WRITE_TTL: Final = 60.0
 """Seconds the cache may take to show a write of ours; after that it is believed again."""
 
 
@@ -25,7 +25,7 @@ class _OwnWrite:
 
     owner: str
     revision: ControllerRevision | None
-    believed_until: float
+    expires: float
 
 
 class KnownRevisions:
@@ -37,18 +37,18 @@ class KnownRevisions:
         #: Revision's uid → its version and what was read from that.
         self._readings: dict[str, tuple[str, Revision]] = {}
 
-    def seen(self, change: Change[ControllerRevision]) -> None:
+    def observe(self, change: Change[ControllerRevision]) -> None:
         """The cache shows something new: what we know better no more is dropped."""
         metadata = change.object.metadata
         write = self._writes.get(metadata.uid)
         if change.new is None:
             self._readings.pop(metadata.uid, None)
-        if write is not None and (change.new is None or _shows(change.new, write)):
+        if write is not None and (change.new is None or _includes(change.new, write)):
             del self._writes[metadata.uid]
 
-    def wrote(self, owner: str, uid: str, revision: ControllerRevision | None) -> None:
+    def record_write(self, owner: str, uid: str, revision: ControllerRevision | None) -> None:
         """The API server took a write of ours, or was asked: this is how it has the revision (None: deleted)."""
-        self._writes[uid] = _OwnWrite(owner, revision, self._clock.monotonic() + PATIENCE)
+        self._writes[uid] = _OwnWrite(owner, revision, self._clock.monotonic() + OWN_WRITE_TTL)
 
     def of(self, owner: str, owner_uid: str, cached: Iterable[ControllerRevision]) -> list[Revision]:
         """Those nobody controls and those ``owner_uid`` controls, oldest first (PM-85, PM-86)."""
@@ -56,7 +56,7 @@ class KnownRevisions:
         if self._writes:
             now = self._clock.monotonic()
             for uid, write in list(self._writes.items()):
-                if write.believed_until < now:
+                if write.expires < now:
                     del self._writes[uid]
                 elif write.owner == owner and write.revision is not None:
                     known[uid] = write.revision
@@ -72,7 +72,7 @@ class KnownRevisions:
         return reading[1]
 
 
-def _shows(stored: ControllerRevision, write: _OwnWrite) -> bool:
+def _includes(stored: ControllerRevision, write: _OwnWrite) -> bool:
     """Whether the cached revision is at least as new as our write; a deletion shows by its own event only."""
     return write.revision is not None and is_at_least(
         stored.metadata.resource_version, write.revision.metadata.resource_version

@@ -10,7 +10,7 @@ from app.kube.controller import Controller, ControllerMetrics, Watch
 from app.kube.objects import Pod
 from app.kube.queue import QueueMetrics, RateLimits
 from app.kube.store import Store
-from app.pods.readiness.reconcile import Arrival, PodReadinessReconciler
+from app.pods.readiness.reconcile import InitialMetadata, PodReadinessReconciler
 
 NAME: Final = "pod-readiness-controller"
 #: A worker is a request under way; OpenKruise has 3.
@@ -25,7 +25,7 @@ def pod_readiness_controller(
     client: Client,
     pods: Store[Pod],
     *,
-    arrival: Arrival | None = None,
+    initial_metadata: InitialMetadata | None = None,
     workers: int = WORKERS,
     limits: RateLimits | None = None,
     metrics: ControllerMetrics | None = None,
@@ -34,12 +34,14 @@ def pod_readiness_controller(
     """The controller, ready to ``run``. ``arrival``: what workloads add to the first write on a Pod of theirs."""
     named = client.named(NAME)
     reconciler = (
-        PodReadinessReconciler(named, pods) if arrival is None else PodReadinessReconciler(named, pods, arrival)
+        PodReadinessReconciler(named, pods)
+        if initial_metadata is None
+        else PodReadinessReconciler(named, pods, initial_metadata)
     )
     return Controller(
         NAME,
         client.clock,
-        [Watch(pods, reconciler.of_pod, reconciler.delay)],
+        [Watch(pods, reconciler.keys_for_pod, reconciler.delay)],
         reconciler,
         workers=workers,
         limits=limits,

@@ -68,7 +68,7 @@ def has_gate(pod: Pod, type_: str = KRUISE_POD_READY) -> bool:
     return any(gate.condition_type == type_ for gate in pod.spec.readiness_gates)
 
 
-def first_conditions(pod: Pod) -> tuple[str, ...]:
+def initial_conditions(pod: Pod) -> tuple[str, ...]:
     """The conditions of ours that the Pod waits for and nobody has set yet; Pods on their way out are left alone.
 
     KruisePodReady (PM-60), and InPlaceUpdateReady of a Pod that was never updated in place (PM-45): both in one write,
@@ -84,14 +84,14 @@ def first_conditions(pod: Pod) -> tuple[str, ...]:
 
 def needs_condition(pod: Pod) -> bool:
     """PM-60: whether the Pod waits for a first condition."""
-    return bool(first_conditions(pod))
+    return bool(initial_conditions(pod))
 
 
-def first_condition(pod: Pod, now: datetime) -> StatusPatch:
+def initial_condition(pod: Pod, now: datetime) -> StatusPatch:
     """PM-60: the conditions the Pod waits for are True, and nothing else changes."""
     moment = rfc3339(now)
     return status_patch(
-        pod, *({"type": type_, "status": "True", "lastTransitionTime": moment} for type_ in first_conditions(pod))
+        pod, *({"type": type_, "status": "True", "lastTransitionTime": moment} for type_ in initial_conditions(pod))
     )
 
 

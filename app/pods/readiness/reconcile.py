@@ -14,16 +14,16 @@ from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.pods.readiness.plan import NotReadyKey, StatusPatch, first_condition, needs_condition, with_key, without_key
+from app.pods.readiness.plan import NotReadyKey, StatusPatch, initial_condition, needs_condition, with_key, without_key
 
 #: Seconds after which a Pod is looked at again whose newer version should have come by the watch.
-LOOK_AGAIN = 1.0
+RECHECK_DELAY = 1.0
 #: Seconds the kubelet is given to report a Pod that it has just been given.
 KUBELET_FIRST = 0.5
 
 
 #: What a workload has to write on a new Pod's metadata together with its first conditions; None: it is to wait.
-Arrival: TypeAlias = Callable[[Pod, datetime], Mapping[str, Any] | None]
+InitialMetadata: TypeAlias = Callable[[Pod, datetime], Mapping[str, Any] | None]
 
 
 def _nothing_more(_pod: Pod, _now: datetime) -> Mapping[str, Any] | None:
@@ -33,20 +33,20 @@ def _nothing_more(_pod: Pod, _now: datetime) -> Mapping[str, Any] | None:
 class PodReadinessReconciler:
     """Sets the condition of Pods that have the readiness gate and no condition yet."""
 
-    def __init__(self, client: Client, pods: Store[Pod], arrival: Arrival = _nothing_more) -> None:
+    def __init__(self, client: Client, pods: Store[Pod], initial_metadata: InitialMetadata = _nothing_more) -> None:
         self._client = client
-        self._arrival = arrival
+        self._initial_metadata = initial_metadata
         self._clock = client.clock
         self._pods = pods
         self._written = ResourceVersionExpectations(client.clock)
 
-    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """PM-60: the Pod, if it waits for the condition."""
         if change.new is None:
             self._written.forget(change.object.metadata.uid)
             return ()
         if needs_condition(change.new):
-            waits = self._arrival(change.new, self._clock.now()) is None
+            waits = self._initial_metadata(change.new, self._clock.now()) is None
             return () if waits else (key_of(change.new),)
         self._written.observe(change.new.metadata)
         return ()
@@ -63,10 +63,10 @@ class PodReadinessReconciler:
         if pod is None or not needs_condition(pod) or self._written.unsatisfied(pod.metadata) is not None:
             return None
         now = self._clock.now()
-        more = self._arrival(pod, now)
+        more = self._initial_metadata(pod, now)
         if more is None:
             return None
-        patch = first_condition(pod, now)
+        patch = initial_condition(pod, now)
         if more:
             patch = {**patch, "metadata": {**patch["metadata"], **more}}
         try:
@@ -75,7 +75,7 @@ class PodReadinessReconciler:
             return None
         except Conflict:
             # Somebody was faster; he may have set the condition. The newer Pod is on its way and brings us here again.
-            return Result(requeue_after=LOOK_AGAIN)
+            return Result(requeue_after=RECHECK_DELAY)
         self._written.expect(written.metadata)
         return None
 

@@ -64,7 +64,7 @@ class RevisionRecorder:
 
     def seen(self, change: Change[ControllerRevision]) -> None:
         """The cache shows something new: what we know better no more is dropped."""
-        self._known.seen(change)
+        self._known.observe(change)
 
     def forget(self, owner_uid: str) -> None:
         """A set is gone."""
@@ -101,7 +101,7 @@ class RevisionRecorder:
             except AlreadyExists:
                 plan = after_clash(owner.name, plan, await self._existing(plan.name))
             else:
-                self._known.wrote(owner.name, created.metadata.uid, created)
+                self._known.record_write(owner.name, created.metadata.uid, created)
                 logger.info("SidecarSet %s: revision %d is %s", owner.name, plan.number, plan.name)
                 return Recorded(plan.name, collision_count)
         await self._patch(owner, plan)
@@ -114,7 +114,7 @@ class RevisionRecorder:
                 await self._client.delete(CONTROLLERREVISIONS, revision.name, self._namespace, uid=revision.uid)
             except NotFound:
                 logger.debug("SidecarSet %s: revision %s is gone already", owner.name, revision.name)
-            self._known.wrote(owner.name, revision.uid, None)
+            self._known.record_write(owner.name, revision.uid, None)
 
     async def _existing(self, name: str) -> Revision:
         return revision_of(
@@ -130,5 +130,5 @@ class RevisionRecorder:
         written = await self._client.patch(
             CONTROLLERREVISIONS, revision.name, patch, self._namespace, decode=decode_controller_revision
         )
-        self._known.wrote(owner.name, revision.uid, written)
+        self._known.record_write(owner.name, revision.uid, written)
         logger.info("SidecarSet %s: revision %s is used again as %d", owner.name, revision.name, number)

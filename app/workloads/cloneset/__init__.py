@@ -2,7 +2,7 @@
 
 | room | what it decides or does |
 |---|---|
-| `settings` | what the object and the feature gates ask for, in the plan's words |
+| `settings`, `resolved` | what the object and the feature gates ask for, in the plan's words |
 | `limits`, `diff` | how many Pods are missing, too many, to be updated, and how many may be unavailable meanwhile |
 | `pods` | what the plan knows of one Pod, worked out once per resourceVersion |
 | `scale`, `update` | which Pods are created, deleted, refreshed and updated now |

@@ -34,7 +34,7 @@ from app.kube.gotext import quote
 from app.kube.objects import Pod
 from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
-from app.workloads.cloneset import stricter
+from app.workloads.cloneset import strict_validation
 from app.workloads.cloneset.validation import (
     SPEC,
     Facts,
@@ -152,13 +152,13 @@ async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
     except GoTypeError as error:
         return Denied(str(error), code=400)
     if not errors:
-        errors += _new(stricter.meaningless(spec, older=older), stricter.meaningless(former or {}, older=older))
-    doubts = list(stricter.questionable(spec, refused, older=older))
+        errors += _new(strict_validation.errors(spec, older=older), strict_validation.errors(former or {}, older=older))
+    doubts = list(strict_validation.warnings(spec, refused, older=older))
     if lookups.strict and not errors:
-        errors += _new(doubts, stricter.questionable(former or {}, {}, older=older))
+        errors += _new(doubts, strict_validation.warnings(former or {}, {}, older=older))
     if errors:
         return Denied(aggregate(errors), code=422)
-    warning = stricter.name_warning(str(metadata.get("name") or ""))
+    warning = strict_validation.name_warning(str(metadata.get("name") or ""))
     return Allowed((*map(str, doubts), *([warning] if warning else [])))
 
 

@@ -10,7 +10,7 @@ from app.kube.errors import NotFound
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import PODS
 from app.pods.template_check import template_errors
-from app.workloads.cloneset.stricter import GATE
+from app.workloads.cloneset.strict_validation import GATE
 
 
 class StandaloneLookups:

@@ -18,12 +18,12 @@ from app.kube.queue import QueueMetrics, RateLimits
 from app.kube.store import Store
 from app.pods.budget import DisruptionBudget
 from app.pods.lifecycle import Lifecycle, LifecycleState, state_members
-from app.pods.readiness.reconcile import Arrival
+from app.pods.readiness.reconcile import InitialMetadata
 from app.workloads.cloneset.history import revision_owner
-from app.workloads.cloneset.memory import Caches, Metrics, managing_reference, owned
 from app.workloads.cloneset.reconcile import CloneSetReconciler
-from app.workloads.cloneset.refresh import arrives
+from app.workloads.cloneset.refresh import gets_initial_conditions
 from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.state import Caches, Metrics, managing_reference, owned
 
 NAME: Final = "cloneset-controller"
 WORKERS: Final = 3
@@ -56,7 +56,7 @@ PERMISSIONS: Final = (
 )
 
 
-def arrival(sets: Store[CloneSet]) -> Arrival:
+def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
     """CS-135: a Pod without a preNormal hook becomes Normal once it is scheduled; its first conditions go into the same
     write. One that no node takes shows them all the same, for it may stay so."""
 
@@ -66,7 +66,7 @@ def arrival(sets: Store[CloneSet]) -> Arrival:
         if owner is None or reference is None or owner.metadata.uid != reference.uid or owner.deleting:
             return {}
         lifecycle = Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None
-        if not arrives(pod, lifecycle):
+        if not gets_initial_conditions(pod, lifecycle):
             return {}
         if not pod.spec.node_name:
             scheduled = pod.condition("PodScheduled")
@@ -111,10 +111,10 @@ def cloneset_controller(
         NAME,
         client.clock,
         [
-            Watch(caches.revisions, reconciler.of_revision),
-            Watch(caches.claims, reconciler.of_claim, reconciler.spacing),
-            Watch(caches.pods, reconciler.of_pod, reconciler.spacing),
-            Watch(caches.sets, reconciler.of_set),
+            Watch(caches.revisions, reconciler.keys_for_revision),
+            Watch(caches.claims, reconciler.keys_for_claim, reconciler.coalesce_delay),
+            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
+            Watch(caches.sets, reconciler.keys_for_cloneset),
         ],
         reconciler,
         workers=workers,

@@ -11,7 +11,7 @@ from app.workloads.cloneset.limits import Limits
 
 
 @dataclass(slots=True)
-class Tally:
+class PodCounts:
     """Active Pods counted (CS-87): each is preparing its deletion, or active; of the active each is marked for
     deletion, or unavailable, or neither."""
 
@@ -99,17 +99,17 @@ class Diff:
 
 
 def diff(
-    pods: Tally,
+    pods: PodCounts,
     limits: Limits,
     *,
     same_revision: bool,
     rollback: bool = False,
     exclude_preparing_delete: bool = False,
-    keeps_pods: bool = False,
+    in_place_surge: bool = False,
 ) -> Diff:
     """CS-89 … CS-95. ``same_revision``: current and update revision are one; ``rollback``: the gate is on.
 
-    ``keeps_pods``: the update goes in place; what the surge adds only stands in meanwhile and is taken away again.
+    ``in_place_surge``: the update goes in place; what the surge adds only stands in meanwhile and is taken away again.
     """
     replicas, partition = limits.replicas, limits.partition
     unavailable, marked = pods.unavailable, pods.marked
@@ -118,9 +118,9 @@ def diff(
     if same_revision or not rollback:  # CS-89
         old_surplus, new_surplus = max(old_surplus, 0), min(new_surplus, 0)
     surge, surge_old = _surge(pods, limits, old_surplus, new_surplus)
-    standing_in = keeps_pods and limits.surge > 0 and old_surplus >= 0
-    if standing_in:
-        surge, surge_old = _standing_in(pods, limits, old_surplus), 0
+    surging_in_place = in_place_surge and limits.surge > 0 and old_surplus >= 0
+    if surging_in_place:
+        surge, surge_old = _in_place_surge(pods, limits, old_surplus), 0
     total, total_old = pods.total, pods.old
     if exclude_preparing_delete:  # CS-91
         total -= pods.preparing_delete
@@ -130,7 +130,7 @@ def diff(
     delete = max(total - marked - want, 0)  # CS-93
     # CS-94: what is available beyond replicas - maxUnavailable.
     spare = limits.max_unavailable + pods.total - replicas
-    update = old_surplus if standing_in or abs(old_surplus) <= abs(new_surplus) else -new_surplus  # CS-95
+    update = old_surplus if surging_in_place or abs(old_surplus) <= abs(new_surplus) else -new_surplus  # CS-95
     return Diff(
         create=create,
         create_old=max(want_old - total_old, 0) if create else 0,
@@ -145,14 +145,14 @@ def diff(
     )
 
 
-def _standing_in(pods: Tally, limits: Limits, old_surplus: int) -> int:
+def _in_place_surge(pods: PodCounts, limits: Limits, old_surplus: int) -> int:
     """As many as the surge allows and the update can use, kept until all that was updated is available."""
     if not old_surplus and not pods.unavailable_new:
         return 0
     return min(limits.surge, max(old_surplus, pods.total - limits.replicas, 0))
 
 
-def _surge(pods: Tally, limits: Limits, old_surplus: int, new_surplus: int) -> tuple[int, int]:
+def _surge(pods: PodCounts, limits: Limits, old_surplus: int, new_surplus: int) -> tuple[int, int]:
     """CS-90: how many Pods more than ``replicas``, and how many of those at the current revision."""
     if not limits.surge:
         return 0, 0

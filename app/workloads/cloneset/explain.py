@@ -14,10 +14,10 @@ from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.orders import deletion_order
-from app.workloads.cloneset.plan import Survey
+from app.workloads.cloneset.plan import RolloutState
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.preview import Action, Preview
-from app.workloads.cloneset.view import View
+from app.workloads.cloneset.resolved import ResolvedSpec
 
 _PASSIVE = {
     Action.IN_PLACE: "updated in place",
@@ -29,26 +29,26 @@ _READINESS = ("Ready", names.KRUISE_POD_READY, names.IN_PLACE_UPDATE_READY)
 
 
 def explain(
-    pod: Pod, view: View, seen: Survey, coming: Preview, update: Revision, node_labels: NodeLabels
+    pod: Pod, resolved: ResolvedSpec, rollout: RolloutState, coming: Preview, update: Revision, node_labels: NodeLabels
 ) -> list[str]:
     """Everything worth knowing about one Pod of the CloneSet, one line each.
 
     ``seen``: all its active Pods; ``coming``: what the roll-out would do from here.
     """
-    facts = next((one for one in seen.pods if one.pod.metadata.uid == pod.metadata.uid), None)
+    facts = next((one for one in rollout.pods if one.pod.metadata.uid == pod.metadata.uid), None)
     if facts is None:
-        return [_not_counted(pod, view)]
-    lines = [_revision_line(facts, update), *_readiness_lines(facts, view, seen), *_hook_lines(facts, view)]
-    lines += _coming_lines(facts, seen, coming)
-    return [*lines, _scale_in_line(facts, view, seen, node_labels)]
+        return [_not_counted(pod, resolved)]
+    lines = [_revision_line(facts, update), *_readiness_lines(facts, resolved, rollout), *_hook_lines(facts, resolved)]
+    lines += _coming_lines(facts, rollout, coming)
+    return [*lines, _scale_in_line(facts, resolved, rollout, node_labels)]
 
 
-def _not_counted(pod: Pod, view: View) -> str:
+def _not_counted(pod: Pod, resolved: ResolvedSpec) -> str:
     if not is_active(pod):
         ended = pod.status.phase in ("Succeeded", "Failed")
         return "does not count: it is terminating" if not ended else f"does not count: its phase is {pod.status.phase}"
-    if not view.selector.matches(pod.metadata.labels):
-        return f"does not count: its labels do not match the selector {view.selector}"
+    if not resolved.selector.matches(pod.metadata.labels):
+        return f"does not count: its labels do not match the selector {resolved.selector}"
     return "does not count: another object controls it"
 
 
@@ -58,9 +58,9 @@ def _revision_line(facts: PodFacts, update: Revision) -> str:
     return f"revision: {facts.revision or 'none'}, older than the update revision {short_hash(update.name)}"
 
 
-def _readiness_lines(facts: PodFacts, view: View, seen: Survey) -> Iterator[str]:
+def _readiness_lines(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState) -> Iterator[str]:
     state = facts.lifecycle or "none"
-    if facts.available(seen.now):
+    if facts.available(rollout.now):
         yield f"available; lifecycle state {state}"
         return
     yield f"not available; lifecycle state {state}"
@@ -73,22 +73,22 @@ def _readiness_lines(facts: PodFacts, view: View, seen: Survey) -> Iterator[str]
         if condition is not None and condition.status != "True":
             said = condition.message or condition.reason
             yield f"  condition {type_} is {condition.status}{f': {said}' if said else ''}"
-    if facts.available_after != inf and facts.available_after >= seen.now:
-        rest = timedelta(seconds=round(facts.available_after - seen.now))
-        yield f"  ready, and counts as available in {rest} (minReadySeconds {view.settings.min_ready_seconds})"
+    if facts.available_after != inf and facts.available_after >= rollout.now:
+        rest = timedelta(seconds=round(facts.available_after - rollout.now))
+        yield f"  ready, and counts as available in {rest} (minReadySeconds {resolved.settings.min_ready_seconds})"
     if facts.in_grace:
         yield "  it is out of service until the grace period of its update ends"
-    yield from _update_line(facts, view, seen)
+    yield from _update_line(facts, resolved, rollout)
 
 
-def _hook_lines(facts: PodFacts, view: View) -> Iterator[str]:
-    lifecycle = view.settings.lifecycle
+def _hook_lines(facts: PodFacts, resolved: ResolvedSpec) -> Iterator[str]:
+    lifecycle = resolved.settings.lifecycle
     if lifecycle is None:
         return
     hook: Hook | None = None
     if facts.lifecycle in (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATED):
-        arriving = facts.lifecycle == LifecycleState.PREPARING_NORMAL
-        hook = lifecycle.pre_normal if arriving else lifecycle.in_place_update
+        awaits_initial_conditions = facts.lifecycle == LifecycleState.PREPARING_NORMAL
+        hook = lifecycle.pre_normal if awaits_initial_conditions else lifecycle.in_place_update
         lacks = _members(hook, facts.pod, present=False) if hook is not None else []
         if lacks:
             yield f"  it comes into service once it has these: {', '.join(lacks)}"
@@ -113,11 +113,11 @@ def _members(hook: Hook, pod: Pod, *, present: bool) -> list[str]:
     ]
 
 
-def _update_line(facts: PodFacts, view: View, seen: Survey) -> Iterator[str]:
+def _update_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState) -> Iterator[str]:
     """What an update in place that is under way waits for."""
-    scaling = view.settings.gates.vertical_scaling
+    scaling = resolved.settings.gates.vertical_scaling
     try:
-        step = refresh(facts.pod, datetime.fromtimestamp(seen.now, UTC), vertical_scaling=scaling)
+        step = refresh(facts.pod, datetime.fromtimestamp(rollout.now, UTC), vertical_scaling=scaling)
     except (StateError, GraceError) as error:
         yield f"  its update in place cannot go on: {error}"
         return
@@ -125,13 +125,13 @@ def _update_line(facts: PodFacts, view: View, seen: Survey) -> Iterator[str]:
         yield f"  its update in place goes on: {step.reason}"
 
 
-def _coming_lines(facts: PodFacts, seen: Survey, coming: Preview) -> Iterator[str]:
-    if facts.marked or facts.name in seen.settings.pods_to_delete:
+def _coming_lines(facts: PodFacts, rollout: RolloutState, coming: Preview) -> Iterator[str]:
+    if facts.marked or facts.name in rollout.settings.pods_to_delete:
         why = f"label {names.SPECIFIED_DELETE}" if facts.marked else "podsToDelete"
         yield f"somebody asked to have it deleted ({why})"
     turn = coming.of(facts.name)
     if turn is not None:
-        steps = max(one.step for one in coming.happenings)
+        steps = max(one.step for one in coming.steps)
         reason = f": {turn.reason}" if turn.reason else ""
         yield f"next: will be {_PASSIVE[turn.action]} in step {turn.step} of {steps}{reason}"
     elif facts.name in coming.rest:
@@ -140,7 +140,7 @@ def _coming_lines(facts: PodFacts, seen: Survey, coming: Preview) -> Iterator[st
         yield "next: nothing is to be done about it"
 
 
-def _scale_in_line(facts: PodFacts, view: View, seen: Survey, node_labels: NodeLabels) -> str:
-    order = deletion_order(view.template, node_labels, seen.now)(list(seen.pods))
+def _scale_in_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState, node_labels: NodeLabels) -> str:
+    order = deletion_order(resolved.template, node_labels, rollout.now)(list(rollout.pods))
     place = order.index(facts) + 1
     return f"scale-in: number {place} of {len(order)} in the order of deletion"

@@ -103,9 +103,9 @@ class History:
 
     # ---- what is known
 
-    def seen(self, change: Change[ControllerRevision]) -> None:
+    def observe(self, change: Change[ControllerRevision]) -> None:
         """The cache shows something new: what we know better no more is dropped."""
-        self._known.seen(change)
+        self._known.observe(change)
 
     def revisions(self, owner: CloneSet, selector: Selector) -> list[Revision]:
         """CS-56: those the CloneSet controls, and those that match and nobody controls; oldest first.
@@ -132,7 +132,7 @@ class History:
         controller = stored.metadata.controller
         if controller is not None and controller.uid != owner.metadata.uid:
             return False
-        self._known.wrote(owner.metadata.uid, stored.metadata.uid, stored)
+        self._known.record_write(owner.metadata.uid, stored.metadata.uid, stored)
         return True
 
     # ---- what is written
@@ -153,7 +153,7 @@ class History:
             except AlreadyExists:
                 plan = after_clash(owner.name, plan, await self._existing(owner, plan.name))
             else:
-                self._known.wrote(owner.metadata.uid, created.metadata.uid, created)
+                self._known.record_write(owner.metadata.uid, created.metadata.uid, created)
                 logger.info("CloneSet %s/%s: revision %d is %s", namespace, owner.name, plan.number, plan.name)
                 return revision_of(created), collision_count
         return await self._use_again(owner, content, plan), collision_count
@@ -167,7 +167,7 @@ class History:
                 await self._client.delete(CONTROLLERREVISIONS, revision.name, namespace, uid=revision.uid)
             except NotFound:
                 logger.debug("CloneSet %s/%s: revision %s is gone already", namespace, owner.name, revision.name)
-            self._known.wrote(owner.metadata.uid, revision.uid, None)
+            self._known.record_write(owner.metadata.uid, revision.uid, None)
 
     async def label(self, owner: CloneSet, revision: Revision, labels: Mapping[str, str]) -> None:
         """Put labels on a revision."""
@@ -175,7 +175,7 @@ class History:
         written = await self._client.patch(
             CONTROLLERREVISIONS, revision.name, body, owner.metadata.namespace, decode=decode_controller_revision
         )
-        self._known.wrote(owner.metadata.uid, revision.uid, written)
+        self._known.record_write(owner.metadata.uid, revision.uid, written)
 
     async def _existing(self, owner: CloneSet, name: str) -> Revision:
         stored = await self._client.get(
@@ -199,6 +199,6 @@ class History:
         written = await self._client.patch(
             CONTROLLERREVISIONS, revision.name, patch, namespace, decode=decode_controller_revision
         )
-        self._known.wrote(owner.metadata.uid, revision.uid, written)
+        self._known.record_write(owner.metadata.uid, revision.uid, written)
         logger.info("CloneSet %s/%s: revision %s is used again as %d", namespace, owner.name, revision.name, number)
         return revision_of(written)

@@ -15,7 +15,7 @@ from math import inf
 
 from app.api import names
 from app.pods.lifecycle import LifecycleState, may_cancel_deletion
-from app.workloads.cloneset.diff import Diff, Tally, diff
+from app.workloads.cloneset.diff import Diff, PodCounts, diff
 from app.workloads.cloneset.limits import Limits, limits
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.scale import DeletionOrder, ScalePlan, plan_scale
@@ -25,7 +25,7 @@ from app.workloads.cloneset.update import Obstacle, UpdateOrder, UpdatePlan, pla
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class RolloutState:
     """The active Pods of one CloneSet, counted. ``current`` and ``update`` are short hashes, ``now`` POSIX seconds."""
 
     settings: Settings
@@ -35,23 +35,23 @@ class Survey:
     now: float
     limits: Limits
     counts: Counts
-    tally: Tally
+    pod_counts: PodCounts
     #: As scaling sees it, and as updating does (CS-83).
     to_scale: Diff
     to_update: Diff
     #: When the next Pod becomes available by the passing of time; inf: none will.
     next_available: float
-    keeps_pods: bool = False
+    in_place_surge: bool = False
 
 
-def survey(
-    pods: Sequence[PodFacts], settings: Settings, current: str, update: str, now: float, *, keeps_pods: bool = False
-) -> Survey:
+def rollout_state(
+    pods: Sequence[PodFacts], settings: Settings, current: str, update: str, now: float, *, in_place_surge: bool = False
+) -> RolloutState:
     """Count the Pods (CS-87, CS-144) and compare with what is wanted.
 
-    ``keeps_pods``: gate CloneSetInPlaceSurge is on, and the way to the update revision can be gone in place.
+    ``in_place_surge``: gate CloneSetInPlaceSurge is on, and the way to the update revision can be gone in place.
     """
-    tally, named = Tally(), settings.pods_to_delete
+    pod_counts, named = PodCounts(), settings.pods_to_delete
     ready = available = updated = updated_ready = updated_available = preparing_update = 0
     next_available = inf
     for pod in pods:
@@ -71,20 +71,20 @@ def survey(
         if is_available and not pod.marked and not named:
             # Nearly all Pods, nearly always.
             if is_new:
-                tally.new += 1
+                pod_counts.new += 1
             else:
-                tally.old += 1
+                pod_counts.old += 1
             continue
-        tally.count(
+        pod_counts.count(
             new=is_new,
             preparing_delete=pod.preparing_delete,
             marked=pod.marked or pod.name in named,
             available=is_available,
         )
     numbers = limits(settings)
-    to_update = _diff(tally, numbers, settings, current == update, keeps_pods)
-    scale_view = _scale_view(pods, settings, update, now) if preparing_update else tally
-    return Survey(
+    to_update = _diff(pod_counts, numbers, settings, current == update, in_place_surge)
+    scaling_counts = _counts_for_scaling(pods, settings, update, now) if preparing_update else pod_counts
+    return RolloutState(
         settings=settings,
         pods=pods,
         current=current,
@@ -92,49 +92,51 @@ def survey(
         now=now,
         limits=numbers,
         counts=Counts(len(pods), ready, available, updated, updated_ready, updated_available),
-        tally=scale_view,
-        to_scale=_diff(scale_view, numbers, settings, current == update, keeps_pods) if preparing_update else to_update,
+        pod_counts=scaling_counts,
+        to_scale=_diff(scaling_counts, numbers, settings, current == update, in_place_surge)
+        if preparing_update
+        else to_update,
         to_update=to_update,
         next_available=next_available,
-        keeps_pods=keeps_pods,
+        in_place_surge=in_place_surge,
     )
 
 
-def scale(seen: Survey, order: DeletionOrder) -> ScalePlan:
+def scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
     """CS-96 … CS-111. ``order``: of Pods of one group, in which they are deleted."""
-    settings = seen.settings
+    settings = rollout.settings
     named = settings.pods_to_delete
     return plan_scale(
-        seen.pods,
-        seen.tally,
-        seen.limits,
-        seen.to_scale,
-        is_new=lambda pod: _is_new(pod, settings, seen.update),
+        rollout.pods,
+        rollout.pod_counts,
+        rollout.limits,
+        rollout.to_scale,
+        is_new=lambda pod: _is_new(pod, settings, rollout.update),
         is_marked=lambda pod: pod.marked or pod.name in named,
-        available=seen.counts.available,
-        now=seen.now,
-        order=(lambda group: sorted(order(group), key=_was_updated_in_place)) if seen.keeps_pods else order,
-        may_revive=may_cancel_deletion(settings.lifecycle),
+        available=rollout.counts.available,
+        now=rollout.now,
+        order=(lambda group: sorted(order(group), key=_was_updated_in_place)) if rollout.in_place_surge else order,
+        may_cancel_deletion=may_cancel_deletion(settings.lifecycle),
     )
 
 
-def update(seen: Survey, order: UpdateOrder, obstacle: Obstacle) -> UpdatePlan:
+def update(rollout: RolloutState, order: UpdateOrder, obstacle: Obstacle) -> UpdatePlan:
     """CS-123 … CS-132. ``obstacle``: why a Pod cannot be updated in place, if it cannot."""
     return plan_update(
-        seen.pods,
-        seen.to_update,
-        seen.settings,
-        current=seen.current,
-        update=seen.update,
-        now=seen.now,
+        rollout.pods,
+        rollout.to_update,
+        rollout.settings,
+        current=rollout.current,
+        update=rollout.update,
+        now=rollout.now,
         order=order,
         obstacle=obstacle,
     )
 
 
-def released(seen: Survey) -> frozenset[PodFacts]:
+def released(rollout: RolloutState) -> frozenset[PodFacts]:
     """Pods in PreparingUpdate that need not be updated any more."""
-    return released_pods(seen.pods, seen.to_update, seen.settings, update=seen.update)
+    return released_pods(rollout.pods, rollout.to_update, rollout.settings, update=rollout.update)
 
 
 def _is_new(pod: PodFacts, settings: Settings, update: str) -> bool:
@@ -144,29 +146,31 @@ def _is_new(pod: PodFacts, settings: Settings, update: str) -> bool:
     )
 
 
-def _scale_view(pods: Sequence[PodFacts], settings: Settings, update: str, now: float) -> Tally:
+def _counts_for_scaling(pods: Sequence[PodFacts], settings: Settings, update: str, now: float) -> PodCounts:
     """CS-87 with the gate PreparingUpdateAsUpdate on."""
-    tally, named = Tally(), settings.pods_to_delete
+    pod_counts, named = PodCounts(), settings.pods_to_delete
     for pod in pods:
-        tally.count(
+        pod_counts.count(
             new=_is_new(pod, settings, update),
             preparing_delete=pod.preparing_delete,
             marked=pod.marked or pod.name in named,
             available=pod.available(now),
         )
-    return tally
+    return pod_counts
 
 
 def _was_updated_in_place(pod: PodFacts) -> bool:
     return names.IN_PLACE_UPDATE_STATE in pod.pod.metadata.annotations
 
 
-def _diff(tally: Tally, numbers: Limits, settings: Settings, same_revision: bool, keeps_pods: bool) -> Diff:
+def _diff(
+    pod_counts: PodCounts, numbers: Limits, settings: Settings, same_revision: bool, in_place_surge: bool
+) -> Diff:
     return diff(
-        tally,
+        pod_counts,
         numbers,
         same_revision=same_revision,
         rollback=settings.gates.partition_rollback,
         exclude_preparing_delete=settings.exclude_preparing_delete,
-        keeps_pods=keeps_pods,
+        in_place_surge=in_place_surge,
     )

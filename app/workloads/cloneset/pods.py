@@ -15,13 +15,13 @@ from app.pods.lifecycle import LifecycleState, is_hooked
 from app.pods.predicates import is_running_and_ready, is_specified_delete, ready_since
 from app.pods.readiness.plan import has_gate
 from app.pods.revisions import short_hash
-from app.workloads.cloneset.refresh import is_arriving
+from app.workloads.cloneset.refresh import awaits_initial_conditions
 from app.workloads.cloneset.settings import Settings
 
 
 @dataclass(slots=True, eq=False)
 class PodFacts:
-    """One active Pod. Instances are compared by identity."""
+    """One active Pod. Objects are compared by identity."""
 
     pod: Pod
     name: str
@@ -44,7 +44,7 @@ class PodFacts:
     #: There is nothing to refresh on it, whatever the time is (CS-122).
     settled: bool
     #: Its first conditions are about to be written, and with them its step to Normal.
-    arriving: bool = False
+    awaits_initial_conditions: bool = False
 
     def available(self, now: float) -> bool:
         """CS-81 at ``now``, POSIX seconds."""
@@ -77,7 +77,7 @@ def pod_facts(pod: Pod, settings: Settings) -> PodFacts:
         and not in_grace
         and names.POD_TEMPLATE_HASH in labels
         and (in_place.status == "True" if in_place is not None else not has_gate(pod, names.IN_PLACE_UPDATE_READY)),
-        arriving=is_arriving(pod),
+        awaits_initial_conditions=awaits_initial_conditions(pod),
     )
 
 

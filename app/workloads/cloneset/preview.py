@@ -21,13 +21,13 @@ from app.pods.inplace import UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision, short_hash
-from app.workloads.cloneset.memory import Memory
 from app.workloads.cloneset.orders import deletion_order, update_order
-from app.workloads.cloneset.plan import Survey, scale, survey, update
+from app.workloads.cloneset.plan import RolloutState, rollout_state, scale, update
 from app.workloads.cloneset.pods import PodFacts
+from app.workloads.cloneset.resolved import ResolvedSpec
 from app.workloads.cloneset.scale import ScalePlan
+from app.workloads.cloneset.state import CloneSetState
 from app.workloads.cloneset.update import Step, StepKind, UpdatePlan
-from app.workloads.cloneset.view import View
 
 _UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
 _IN_SERVICE: Final[Mapping[str, object]] = {
@@ -49,7 +49,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
+class PreviewStep:
     """One Pod's turn. ``step`` counts from 1; what has the same number happens together."""
 
     step: int
@@ -64,20 +64,20 @@ class Happening:
 class Preview:
     """The whole roll-out. ``rest``: Pods that keep their revision; ``ends``: why it ends before all are updated."""
 
-    happenings: tuple[Happening, ...]
+    steps: tuple[PreviewStep, ...]
     rest: tuple[str, ...]
     ends: str
 
-    def of(self, pod: str) -> Happening | None:
+    def of(self, pod: str) -> PreviewStep | None:
         """The turn of this Pod."""
-        return next((one for one in self.happenings if one.pod == pod), None)
+        return next((one for one in self.steps if one.pod == pod), None)
 
 
 @dataclass(slots=True)
-class _World:
+class _PreviewRun:
     """The Pods as they would be by now."""
 
-    view: View
+    resolved: ResolvedSpec
     current: Revision
     update: Revision
     ordered: Sequence[Revision]
@@ -93,23 +93,23 @@ class _World:
     waiting: set[str] = field(default_factory=set)
     #: Pod → why no update starts from the state it is in.
     refused: dict[str, str] = field(default_factory=dict)
-    happenings: list[Happening] = field(default_factory=list)
-    memory: Memory = field(default_factory=lambda: Memory("", ObjectKey("", "")))
+    steps: list[PreviewStep] = field(default_factory=list)
+    state: CloneSetState = field(default_factory=lambda: CloneSetState("", ObjectKey("", "")))
 
     #: Whether something was told of this pass already.
-    told: bool = False
+    counted: bool = False
 
     def note(self, action: Action, pod: str, revision: str, reason: str = "") -> None:
-        self.step += not self.told
-        self.told = True
-        self.happenings.append(Happening(self.step, action, pod, revision, reason))
+        self.step += not self.counted
+        self.counted = True
+        self.steps.append(PreviewStep(self.step, action, pod, revision, reason))
 
     def change(self, facts: PodFacts, /, **changes: object) -> None:
         self.pods[self.pods.index(facts)] = replace(facts, **changes)  # type: ignore[arg-type]
 
 
 def preview(
-    view: View,
+    resolved: ResolvedSpec,
     pods: Sequence[PodFacts],
     revisions: tuple[Revision, Revision],
     ordered: Sequence[Revision],
@@ -118,40 +118,40 @@ def preview(
 ) -> Preview:
     """Play the plan to its end. ``revisions``: current and update; ``ordered``: all there are, the update among them;
     ``now``: POSIX seconds."""
-    world = _World(view, *revisions, ordered, list(pods), node_labels, now)
+    run = _PreviewRun(resolved, *revisions, ordered, list(pods), node_labels, now)
     for pod in pods:
-        _let_finish(world, pod)
+        _let_finish(run, pod)
     ends = ""
-    for _ in range(4 * (len(pods) + view.settings.replicas) + 20):
-        seen, world.told = _survey(world), False
-        scaling = scale(seen, deletion_order(view.template, node_labels, now))
-        if scaling.create or scaling.remove or scaling.revive:
-            _scale(world, seen, scaling)
+    for _ in range(4 * (len(pods) + resolved.settings.replicas) + 20):
+        rollout, run.counted = _survey(run), False
+        scaling = scale(rollout, deletion_order(resolved.template, node_labels, now))
+        if scaling.create or scaling.remove or scaling.cancel_deletion:
+            _scale(run, rollout, scaling)
             continue
-        updating = _update(world, seen)
+        updating = _update(run, rollout)
         if not updating.steps:
-            ends = _failure(updating) or _refusals(world) or _why_it_ends(seen)
+            ends = _failure(updating) or _refusals(run) or _why_it_ends(rollout)
             break
-        _carry_out(world, updating)
+        _carry_out(run, updating)
         if updating.failure:
             ends = _failure(updating)
             break
-    rest = tuple(pod.name for pod in world.pods if pod.revision != short_hash(world.update.name))
-    return Preview(tuple(world.happenings), rest, ends)
+    rest = tuple(pod.name for pod in run.pods if pod.revision != short_hash(run.update.name))
+    return Preview(tuple(run.steps), rest, ends)
 
 
-def _let_finish(world: _World, pod: PodFacts) -> None:
+def _let_finish(run: _PreviewRun, pod: PodFacts) -> None:
     """What is under way is taken to end well."""
     if pod.lifecycle == LifecycleState.PREPARING_UPDATE:
-        _release(world, pod)
+        _release(run, pod)
     elif pod.lifecycle in _UNDER_WAY:
-        world.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+        run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
 
 
-def _release(world: _World, pod: PodFacts) -> None:
-    world.waiting.add(pod.name)
+def _release(run: _PreviewRun, pod: PodFacts) -> None:
+    run.waiting.add(pod.name)
     state = LifecycleState.PREPARING_UPDATE
-    world.change(pod, update_hooked=False, lifecycle=state.value, pod=_without_hook(_in_state(pod, state), world.view))
+    run.change(pod, update_hooked=False, lifecycle=state.value, pod=_without_hook(_in_state(pod, state), run.resolved))
 
 
 def _in_state(facts: PodFacts, state: LifecycleState) -> Pod:
@@ -160,8 +160,8 @@ def _in_state(facts: PodFacts, state: LifecycleState) -> Pod:
     return msgspec.structs.replace(facts.pod, metadata=msgspec.structs.replace(metadata, labels=labels))
 
 
-def _without_hook(pod: Pod, view: View) -> Pod:
-    lifecycle = view.settings.lifecycle
+def _without_hook(pod: Pod, resolved: ResolvedSpec) -> Pod:
+    lifecycle = resolved.settings.lifecycle
     hook = lifecycle.in_place_update if lifecycle is not None else None
     if hook is None:
         return pod
@@ -173,73 +173,73 @@ def _without_hook(pod: Pod, view: View) -> Pod:
     )
 
 
-def _survey(world: _World) -> Survey:
-    current, update_hash = short_hash(world.current.name), short_hash(world.update.name)
-    return survey(world.pods, world.view.settings, current, update_hash, world.now)
+def _survey(run: _PreviewRun) -> RolloutState:
+    current, update_hash = short_hash(run.current.name), short_hash(run.update.name)
+    return rollout_state(run.pods, run.resolved.settings, current, update_hash, run.now)
 
 
-def _update(world: _World, seen: Survey) -> UpdatePlan:
-    target = world.update if seen.to_update.update > 0 else world.current
+def _update(run: _PreviewRun, rollout: RolloutState) -> UpdatePlan:
+    target = run.update if rollout.to_update.update > 0 else run.current
 
     def obstacle(pod: PodFacts) -> str | None:
-        return world.memory.obstacle(pod, target, world.ordered, world.view)
+        return run.state.obstacle(pod, target, run.ordered, run.resolved)
 
-    plan = update(seen, update_order(seen.pods, world.view.strategy), obstacle)
-    world.refused |= {step.pod.name: step.obstacle for step in plan.steps if step.kind is StepKind.REFUSE}
+    plan = update(rollout, update_order(rollout.pods, run.resolved.strategy), obstacle)
+    run.refused |= {step.pod.name: step.obstacle for step in plan.steps if step.kind is StepKind.REFUSE}
     fresh = [step for step in plan.steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
     return replace(plan, steps=tuple(step for step in fresh if step.kind is not StepKind.REFUSE))
 
 
-def _scale(world: _World, seen: Survey, plan: ScalePlan) -> None:
-    for pod in plan.revive:
-        world.change(pod, preparing_delete=False, lifecycle=LifecycleState.NORMAL.value, available_after=-inf)
+def _scale(run: _PreviewRun, rollout: RolloutState, plan: ScalePlan) -> None:
+    for pod in plan.cancel_deletion:
+        run.change(pod, preparing_delete=False, lifecycle=LifecycleState.NORMAL.value, available_after=-inf)
     for removal in plan.remove:
         pod = removal.pod
-        world.pods.remove(pod)
-        if pod.name in world.recreated:
-            world.recreated.discard(pod.name)
-            world.to_replace += 1
+        run.pods.remove(pod)
+        if pod.name in run.recreated:
+            run.recreated.discard(pod.name)
+            run.to_replace += 1
         else:
             waits = "after its preDelete hook" if removal.prepare else ""
-            world.note(Action.DELETE, pod.name, pod.revision, waits or _why_deleted(pod, seen))
+            run.note(Action.DELETE, pod.name, pod.revision, waits or _why_deleted(pod, rollout))
     for index in range(plan.create):
-        revision = seen.current if index < plan.create_current else seen.update
-        world.created += 1
-        world.pods.append(_new_pod(world, revision))
-        if world.to_replace:
-            world.to_replace -= 1
+        revision = rollout.current if index < plan.create_current else rollout.update
+        run.created += 1
+        run.pods.append(_new_pod(run, revision))
+        if run.to_replace:
+            run.to_replace -= 1
         else:
-            surplus = len(world.pods) > seen.settings.replicas
-            world.note(Action.CREATE, world.pods[-1].name, revision, "maxSurge" if surplus else "")
+            surplus = len(run.pods) > rollout.settings.replicas
+            run.note(Action.CREATE, run.pods[-1].name, revision, "maxSurge" if surplus else "")
 
 
-def _why_deleted(pod: PodFacts, seen: Survey) -> str:
-    if pod.marked or pod.name in seen.settings.pods_to_delete:
+def _why_deleted(pod: PodFacts, rollout: RolloutState) -> str:
+    if pod.marked or pod.name in rollout.settings.pods_to_delete:
         return "asked for by its label or podsToDelete"
     return "more Pods than replicas"
 
 
-def _carry_out(world: _World, plan: UpdatePlan) -> None:
+def _carry_out(run: _PreviewRun, plan: UpdatePlan) -> None:
     for step in plan.steps:
-        _carry_out_step(world, plan.target, step)
+        _carry_out_step(run, plan.target, step)
 
 
-def _carry_out_step(world: _World, target: str, step: Step) -> None:
+def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
     pod = step.pod
     match step.kind:
         case StepKind.PREPARE | StepKind.REARM:
-            _release(world, pod)
+            _release(run, pod)
         case StepKind.IN_PLACE:
-            revision = world.update if target == short_hash(world.update.name) else world.current
-            found = world.memory.spec_of(pod, revision, world.ordered, world.view)
+            revision = run.update if target == short_hash(run.update.name) else run.current
+            found = run.state.spec_of(pod, revision, run.ordered, run.resolved)
             what = changes(found) if isinstance(found, UpdateSpec) else ""
-            hook = ", after its inPlaceUpdate hook" if pod.name in world.waiting else ""
-            world.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")
-            world.change(pod, revision=target, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+            hook = ", after its inPlaceUpdate hook" if pod.name in run.waiting else ""
+            run.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")
+            run.change(pod, revision=target, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
         case StepKind.RECREATE:
-            world.note(Action.RECREATE, pod.name, target, step.obstacle)
-            world.recreated.add(pod.name)
-            world.change(pod, marked=True, delete_hooked=False)
+            run.note(Action.RECREATE, pod.name, target, step.obstacle)
+            run.recreated.add(pod.name)
+            run.change(pod, marked=True, delete_hooked=False)
 
 
 def changes(spec: UpdateSpec) -> str:
@@ -256,29 +256,31 @@ def _failure(plan: UpdatePlan) -> str:
     return f"{plan.failure}: {plan.obstacle}" if plan.failure else ""
 
 
-def _refusals(world: _World) -> str:
-    return "; ".join(f"Pod {name}: {why}" for name, why in sorted(world.refused.items()))
+def _refusals(run: _PreviewRun) -> str:
+    return "; ".join(f"Pod {name}: {why}" for name, why in sorted(run.refused.items()))
 
 
-def _why_it_ends(seen: Survey) -> str:
-    settings, left = seen.settings, len(seen.pods) - seen.counts.updated
+def _why_it_ends(rollout: RolloutState) -> str:
+    settings, left = rollout.settings, len(rollout.pods) - rollout.counts.updated
     if not left:
         return ""
     if settings.on_delete:
         return "OnDelete: the others are updated when somebody deletes them"
     if settings.paused:
         return "paused: the others are updated when it is resumed"
-    if not seen.to_update.update:
-        return f"partition: {seen.limits.partition} Pods keep their revision"
-    down = sorted(pod.name for pod in seen.pods if not pod.available(seen.now))
-    return f"maxUnavailable {seen.limits.max_unavailable} is used up by Pods that are not available: {', '.join(down)}"
+    if not rollout.to_update.update:
+        return f"partition: {rollout.limits.partition} Pods keep their revision"
+    down = sorted(pod.name for pod in rollout.pods if not pod.available(rollout.now))
+    return (
+        f"maxUnavailable {rollout.limits.max_unavailable} is used up by Pods that are not available: {', '.join(down)}"
+    )
 
 
-def _new_pod(world: _World, revision: str) -> PodFacts:
-    name = f"{world.view.owner.name}-(new {world.created})"
-    labels: Mapping[str, str] = (world.view.template.get("metadata") or {}).get("labels") or {}
+def _new_pod(run: _PreviewRun, revision: str) -> PodFacts:
+    name = f"{run.resolved.owner.name}-(new {run.created})"
+    labels: Mapping[str, str] = (run.resolved.template.get("metadata") or {}).get("labels") or {}
     own = {**labels, names.CONTROLLER_REVISION_HASH: revision}
-    pod = Pod(metadata=ObjectMeta(name=name, namespace=world.view.owner.namespace, uid=name, labels=own))
+    pod = Pod(metadata=ObjectMeta(name=name, namespace=run.resolved.owner.namespace, uid=name, labels=own))
     return PodFacts(
         pod=pod,
         name=name,

@@ -24,10 +24,10 @@ DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The conditions with Progressing as it should be; ``again_after`` seconds the deadline may have passed."""
+    """The conditions with Progressing as it should be; after ``requeue_after`` seconds the deadline may have passed."""
 
     conditions: Sequence[Mapping[str, Any]]
-    again_after: float = 0.0
+    requeue_after: float = 0.0
 
 
 def progress(

@@ -34,10 +34,10 @@ from app.pods.revisions import Revision, short_hash
 from app.pods.templates import recorded_template
 from app.workloads.cloneset.history import History
 from app.workloads.cloneset.limits import DEFAULT_MAX_UNAVAILABLE, share
-from app.workloads.cloneset.memory import Memory
-from app.workloads.cloneset.plan import Survey
+from app.workloads.cloneset.plan import RolloutState
+from app.workloads.cloneset.resolved import ResolvedSpec
 from app.workloads.cloneset.settings import UpdatePolicy
-from app.workloads.cloneset.view import View
+from app.workloads.cloneset.state import CloneSetState
 from app.workloads.cloneset.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -54,31 +54,37 @@ class ImagePuller:
         self._history = history
 
     async def look(
-        self, owner: CloneSet, memory: Memory, view: View, seen: Survey, current: Revision, ordered: Sequence[Revision]
+        self,
+        owner: CloneSet,
+        state: CloneSetState,
+        resolved: ResolvedSpec,
+        rollout: RolloutState,
+        current: Revision,
+        ordered: Sequence[Revision],
     ) -> None:
         """What is due for the update revision, which is the last of ``ordered``."""
         update = ordered[-1]
-        decision = decide(rollout_of(memory, view, seen, current, ordered))
+        decision = decide(rollout_of(state, resolved, rollout, current, ordered))
         done = (update.name, decision)
-        if memory.pulls == done or decision in (Decision.NOTHING, Decision.WAIT):
+        if state.pulls == done or decision in (Decision.NOTHING, Decision.WAIT):
             return
         try:
             if decision is Decision.CLEAN_UP:
                 if any(names.PRE_DOWNLOAD_CREATED in revision.labels for revision in ordered):
                     await self._clean_up(owner)
-            elif decision is Decision.IGNORE or await self._create(owner, view, current, update):
+            elif decision is Decision.IGNORE or await self._create(owner, resolved, current, update):
                 await self._history.label(owner, update, outcome_label(decision))
         except KubeError as error:
-            logger.warning("CloneSet %s: pulling images ahead: %s", memory.key, error)
+            logger.warning("CloneSet %s: pulling images ahead: %s", state.key, error)
             return
-        memory.pulls = done
+        state.pulls = done
 
-    async def _create(self, owner: CloneSet, view: View, current: Revision, update: Revision) -> bool:
+    async def _create(self, owner: CloneSet, resolved: ResolvedSpec, current: Revision, update: Revision) -> bool:
         """CS-141: one job per changed image. False: this cluster knows no such jobs (CS-138)."""
         old, new = recorded_template(current), recorded_template(update)
         if old is None or new is None:
             return True
-        puller = puller_of(owner, view, update, new)
+        puller = puller_of(owner, resolved, update, new)
         for container, image in changed_images(old, new).items():
             job = pull_job(puller, container, image)
             name = job["metadata"]["name"]
@@ -118,9 +124,11 @@ class ImagePuller:
 _SERVED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
 
 
-def rollout_of(memory: Memory, view: View, seen: Survey, current: Revision, ordered: Sequence[Revision]) -> Rollout:
+def rollout_of(
+    state: CloneSetState, resolved: ResolvedSpec, rollout: RolloutState, current: Revision, ordered: Sequence[Revision]
+) -> Rollout:
     """CS-139, CS-140: what the decision asks. ``ordered``: all revisions, the update revision last."""
-    update, rolling, replicas = ordered[-1], view.settings.rolling_update, seen.limits.replicas
+    update, rolling, replicas = ordered[-1], resolved.settings.rolling_update, rollout.limits.replicas
     in_place_policy = rolling is not None and rolling.policy is not UpdatePolicy.RECREATE
     possible = in_place_policy and current.name != update.name
     wanted = rolling.max_unavailable if rolling is not None else None
@@ -131,49 +139,51 @@ def rollout_of(memory: Memory, view: View, seen: Survey, current: Revision, orde
         labels=update.labels,
         in_place_policy=in_place_policy,
         in_place_possible=possible
-        and not isinstance(memory.spec_between(short_hash(current.name), update, ordered, view), Blocked),
+        and not isinstance(state.spec_between(short_hash(current.name), update, ordered, resolved), Blocked),
         replicas=replicas,
-        partition=seen.limits.partition,
+        partition=rollout.limits.partition,
         max_unavailable=at_once or 0,
-        updated_ready=seen.counts.updated_ready,
-        min_updated_ready=_min_updated_ready(view, replicas) if current.name != update.name else 0,
+        updated_ready=rollout.counts.updated_ready,
+        min_updated_ready=_min_updated_ready(resolved, replicas) if current.name != update.name else 0,
     )
 
 
-def _min_updated_ready(view: View, replicas: int) -> int:
+def _min_updated_ready(resolved: ResolvedSpec, replicas: int) -> int:
     """PM-161, B-16: the field, or what it cannot hold and the annotation says, such as a percentage."""
-    strategy = _strategy(view)
+    strategy = _strategy(resolved)
     value = strategy.image_pre_download_min_updated_ready_pods if strategy is not None else None
     if value is not None:
         return value
-    text = view.content.annotations.get(names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS)
+    text = resolved.content.annotations.get(names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS)
     try:
         return min_updated_ready(text, replicas)
     except IntOrPercentError as error:
         logger.info(
             "CloneSet %s/%s: %s: %s",
-            view.owner.namespace,
-            view.owner.name,
+            resolved.owner.namespace,
+            resolved.owner.name,
             names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS,
             error,
         )
         return 0
 
 
-def puller_of(owner: CloneSet, view: View, update: Revision, template: Mapping[str, Any]) -> Puller:
+def puller_of(owner: CloneSet, resolved: ResolvedSpec, update: Revision, template: Mapping[str, Any]) -> Puller:
     """CS-141: what all jobs of a roll-out have in common. ``template``: that of the update revision."""
-    strategy = _strategy(view)
+    strategy = _strategy(resolved)
     at_once, seconds = 1, TIMEOUT_SECONDS
     if strategy is not None:
         seconds = strategy.image_pre_download_timeout_seconds or TIMEOUT_SECONDS
         try:
             at_once = parallelism(strategy.image_pre_download_parallelism)
         except IntOrPercentError as error:
-            logger.warning("CloneSet %s/%s: imagePreDownloadParallelism: %s", view.owner.namespace, owner.name, error)
+            logger.warning(
+                "CloneSet %s/%s: imagePreDownloadParallelism: %s", resolved.owner.namespace, owner.name, error
+            )
     return Puller(
         namespace=owner.metadata.namespace,
-        owner=view.owner.reference,
-        selector=view.spec.get("selector") or {},
+        owner=resolved.owner.reference,
+        selector=resolved.spec.get("selector") or {},
         template=template,
         revision=update.name,
         revision_hash=update.labels.get(names.CONTROLLER_HASH, short_hash(update.name)),
@@ -182,5 +192,5 @@ def puller_of(owner: CloneSet, view: View, update: Revision, template: Mapping[s
     )
 
 
-def _strategy(view: View) -> InPlaceUpdateStrategy | None:
-    return view.strategy.in_place_update_strategy if view.strategy is not None else None
+def _strategy(resolved: ResolvedSpec) -> InPlaceUpdateStrategy | None:
+    return resolved.strategy.in_place_update_strategy if resolved.strategy is not None else None

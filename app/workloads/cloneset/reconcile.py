@@ -26,31 +26,31 @@ from app.kube.store import Change
 from app.pods.budget import DisruptionBudget, NoBudget
 from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.history import OWNER, History
-from app.workloads.cloneset.memory import Caches, Memory, Metrics, NoMetrics, managing_reference
 from app.workloads.cloneset.orders import deletion_order, topology_keys
-from app.workloads.cloneset.plan import Survey, scale, survey
+from app.workloads.cloneset.plan import RolloutState, rollout_state, scale
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.pulling import ImagePuller
 from app.workloads.cloneset.reporting import Reporter
-from app.workloads.cloneset.scaling import Instances, Outcome, Scaler
+from app.workloads.cloneset.resolved import ResolvedSpec, resolve_spec
+from app.workloads.cloneset.scaling import Outcome, PodsAndClaims, Scaler
 from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.state import Caches, CloneSetState, Metrics, NoMetrics, managing_reference
 from app.workloads.cloneset.status import Revisions
 from app.workloads.cloneset.updating import Updater
-from app.workloads.cloneset.view import View, view_of
-from app.workloads.cloneset.writer import Writer, observe_claim, outcomes
+from app.workloads.cloneset.writer import Writer, gather_results, observe_claim
 
 logger = logging.getLogger(__name__)
 
 #: Seconds between two passes that only Pods ask for: what comes meanwhile is seen together.
-SPACING: Final = 0.05
+COALESCE_SECONDS: Final = 0.05
 #: Seconds that a timer may fire early.
-EARLY: Final = 0.005
+TIMER_TOLERANCE: Final = 0.005
 #: Seconds after which an expectation that was given up is looked at again.
-LOOK_AGAIN: Final = 10.0
+RECHECK_DELAY: Final = 10.0
 #: Seconds after which Pods are looked at again that somebody else wrote at the same time.
-CONFLICT_AGAIN: Final = 1.0
+CONFLICT_DELAY: Final = 1.0
 #: How long the labels of nodes are believed, in seconds.
-NODES_KNOWN: Final = 60.0
+NODE_LABELS_TTL: Final = 60.0
 
 _CLONESETS = CLONE_SET.resource()
 
@@ -90,22 +90,22 @@ class CloneSetReconciler:
         self._updater = Updater(self.writer, client.clock, budget if budget is not None else NoBudget(), self._metrics)
         self._puller = ImagePuller(client, self.writer, self._history)
         self._reporter = Reporter(client, self._history)
-        self._memories: dict[ObjectKey, Memory] = {}
+        self._states: dict[ObjectKey, CloneSetState] = {}
         self._nodes: dict[str, Mapping[str, str]] = {}
         self._nodes_until = 0.0
 
     # ---- what changes concern
 
-    def of_set(self, change: Change[CloneSet]) -> Iterable[ObjectKey]:
+    def keys_for_cloneset(self, change: Change[CloneSet]) -> Iterable[ObjectKey]:
         """CS-44: itself, but for a status that we wrote, if that is all that is new."""
         found = change.object
         key = ObjectKey(found.metadata.namespace, found.name)
-        memory = self._memories.get(key)
-        if memory is not None and memory.written is not None and _wrote_status(change, memory.written.version):
+        state = self._states.get(key)
+        if state is not None and state.written is not None and _is_own_status_write(change, state.written.version):
             return ()
         return (key,)
 
-    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """CS-45 … CS-48: the CloneSets that manage the Pod, or did until now."""
         pod, expected = change.object, self.writer.scale
         references = [managing_reference(one.metadata) for one in (change.old, change.new) if one is not None]
@@ -119,17 +119,17 @@ class CloneSetReconciler:
                 expected.observe(uid, ScaleAction.CREATE, pod.metadata.name)
                 asked = expected.observe(uid, ScaleAction.DELETE, pod.metadata.name)
                 if not asked and (change.old is None or change.old.metadata.deletion_timestamp is None):
-                    self._taken_by_others(key, uid)
+                    self._deleted_by_others(key, uid)
         if change.new is None:
             self.writer.versions.forget(pod.metadata.uid)
         return keys
 
-    def _taken_by_others(self, key: ObjectKey, uid: str) -> None:
-        memory = self._memories.get(key)
-        if memory is not None and memory.uid == uid:
-            memory.pods_taken = True
+    def _deleted_by_others(self, key: ObjectKey, uid: str) -> None:
+        state = self._states.get(key)
+        if state is not None and state.uid == uid:
+            state.pods_deleted_by_others = True
 
-    def of_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
+    def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
         """CS-49: the CloneSet of a claim that comes, goes or is given away; other changes concern nobody."""
         claim = change.object
         old = managing_reference(change.old.metadata) if change.old is not None else None
@@ -146,19 +146,19 @@ class CloneSetReconciler:
             keys.append(ObjectKey(claim.metadata.namespace, reference.name))
         return keys
 
-    def of_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
+    def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
         """CS-49: nobody; the history is told what the cache shows."""
-        self._history.seen(change)
+        self._history.observe(change)
         return ()
 
-    def spacing(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
         """How long a pass that a Pod asks for is put off: a burst of events costs few passes."""
-        memory = self._memories.get(key)
-        if memory is None:
+        state = self._states.get(key)
+        if state is None:
             return 0.0
-        if memory.next_pass is None:
-            memory.next_pass = memory.last_pass + SPACING
-        return memory.next_pass - self._clock.monotonic()
+        if state.next_reconcile is None:
+            state.next_reconcile = state.last_reconcile + COALESCE_SECONDS
+        return state.next_reconcile - self._clock.monotonic()
 
     # ---- one pass
 
@@ -166,153 +166,155 @@ class CloneSetReconciler:
         """Bring one CloneSet's Pods and status up to date."""
         owner = self._caches.sets.by_key(key)
         if owner is None:
-            gone = self._memories.pop(key, None)
+            gone = self._states.pop(key, None)
             if gone is not None:
                 self.writer.forget(gone.uid)  # CS-50
             return None
-        memory = self._memory(key, owner)
-        view = self._view(owner, memory)
-        if view is None:
+        state = self._state(key, owner)
+        resolved = self._view(owner, state)
+        if resolved is None:
             return None  # CS-51
-        waiting = await self._expectations(owner, memory)
+        waiting = await self._expectations(owner, state)
         if waiting is not None:
             return waiting
         try:
-            if memory.pods_taken and not await self._is_there(owner, memory):
+            if state.pods_deleted_by_others and not await self._still_exists(owner, state):
                 return None  # the cache does not know yet; when it does we come here again
-            return await self._pass(owner, memory, view)
+            return await self._reconcile(owner, state, resolved)
         finally:
-            memory.last_pass = self._clock.monotonic()
+            state.last_reconcile = self._clock.monotonic()
 
-    async def _is_there(self, owner: CloneSet, memory: Memory) -> bool:
+    async def _still_exists(self, owner: CloneSet, state: CloneSetState) -> bool:
         """Whether the CloneSet is not gone, after somebody else took Pods of it. The garbage collector takes all of one
         that is; where the cache learns of that late, each would be replaced, and taken again, at full speed."""
-        memory.pods_taken = False
+        state.pods_deleted_by_others = False
         there = False
         try:
             live = await self._client.get(_CLONESETS, owner.name, owner.metadata.namespace, decode=decode_metadata)
-            there = live.metadata.uid == memory.uid and (owner.deleting or live.metadata.deletion_timestamp is None)
+            there = live.metadata.uid == state.uid and (owner.deleting or live.metadata.deletion_timestamp is None)
         except NotFound:
             pass
         except Forbidden:
             there = True  # roles of an older release: as good as not looking
-            logger.warning("CloneSet %s: may not be read, so Pods of it are replaced though it may be gone", memory.key)
+            logger.warning("CloneSet %s: may not be read, so Pods of it are replaced though it may be gone", state.key)
         finally:
-            memory.pods_taken |= not there
+            state.pods_deleted_by_others |= not there
         return there
 
-    def _memory(self, key: ObjectKey, owner: CloneSet) -> Memory:
-        memory = self._memories.get(key)
-        if memory is None or memory.uid != owner.metadata.uid:
-            if memory is not None:
-                self.writer.forget(memory.uid)
-            memory = self._memories[key] = Memory(owner.metadata.uid, key)
-        memory.last_pass = self._clock.monotonic()
-        if memory.next_pass is not None and memory.next_pass <= memory.last_pass + EARLY:
-            memory.next_pass = None
-        return memory
+    def _state(self, key: ObjectKey, owner: CloneSet) -> CloneSetState:
+        state = self._states.get(key)
+        if state is None or state.uid != owner.metadata.uid:
+            if state is not None:
+                self.writer.forget(state.uid)
+            state = self._states[key] = CloneSetState(owner.metadata.uid, key)
+        state.last_reconcile = self._clock.monotonic()
+        if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
+            state.next_reconcile = None
+        return state
 
-    def _view(self, owner: CloneSet, memory: Memory) -> View | None:
+    def _view(self, owner: CloneSet, state: CloneSetState) -> ResolvedSpec | None:
         # A label or an annotation written in v1alpha1 may be a field here, and moves no generation (CS-9, CS-10).
         key = (owner.metadata.generation, owner.metadata.labels, owner.metadata.annotations)
-        if memory.view is None or memory.view_key != key:
+        if state.resolved is None or state.resolved_key != key:
             try:
-                memory.view = view_of(owner, self._gates, exclude_preparing_delete=self._exclude)
+                state.resolved = resolve_spec(owner, self._gates, exclude_preparing_delete=self._exclude)
             except SelectorError as error:
-                logger.warning("CloneSet %s is left alone, its selector cannot be read: %s", memory.key, error)
-                memory.view = None
+                logger.warning("CloneSet %s is left alone, its selector cannot be read: %s", state.key, error)
+                state.resolved = None
                 return None
-            memory.view_key = key
-            memory.facts, memory.specs = {}, {}
-            memory.unrecorded.clear()
-            memory.refusals, memory.create_after = 0, 0.0
-        return memory.view
+            state.resolved_key = key
+            state.facts, state.specs = {}, {}
+            state.unrecorded.clear()
+            state.refused_creations, state.create_after = 0, 0.0
+        return state.resolved
 
-    async def _pass(self, owner: CloneSet, memory: Memory, view: View) -> Result | None:
+    async def _reconcile(self, owner: CloneSet, state: CloneSetState, resolved: ResolvedSpec) -> Result | None:
         """CS-53 … CS-65."""
-        pods, foreign, inactive = memory.pods(self._caches, view)
+        pods, foreign, inactive = state.pods(self._caches, resolved)
         claims = [
             claim
-            for claim in self._caches.claims.by_index(OWNER, memory.uid)
+            for claim in self._caches.claims.by_index(OWNER, state.uid)
             if claim.metadata.deletion_timestamp is None
         ]
-        present = memory.present_status(owner).status
-        ordered = await self._revisions(owner, memory, view, pods, present.get("currentRevision") or "")
+        present = state.present_status(owner).status
+        ordered = await self._revisions(owner, state, resolved, pods, present.get("currentRevision") or "")
         update, collisions = await self._history.record(
-            owner, view.content, ordered, int(present.get("collisionCount") or 0)
+            owner, resolved.content, ordered, int(present.get("collisionCount") or 0)
         )
         if not any(one.name == update.name for one in ordered) or update.number != ordered[-1].number:
-            ordered = self._history.revisions(owner, view.selector)
+            ordered = self._history.revisions(owner, resolved.selector)
         name = present.get("currentRevision")
         current = next((one for one in ordered if one.name == name), update)  # CS-73
         now = self._clock.now()
-        seen = survey(
+        rollout = rollout_state(
             pods,
-            view.settings,
+            resolved.settings,
             short_hash(current.name),
             short_hash(update.name),
             now.timestamp(),
-            keeps_pods=memory.keeps_pods(current, update, ordered, view),
+            in_place_surge=state.in_place_surge(current, update, ordered, resolved),
         )
-        instances = Instances([one.pod for one in pods], inactive, claims, self._caches.name_taken(owner))
+        pods_and_claims = PodsAndClaims([one.pod for one in pods], inactive, claims, self._caches.name_taken(owner))
         scaling, updating = Outcome(message=None), Outcome(message=None)
         if not owner.deleting:
             if foreign:
-                await outcomes(self.writer.release(memory.uid, pod) for pod in foreign)
-            if not view.settings.reuse_claims and claims:
-                kept = await self._scaler.clean_up_claims(owner, instances)
-                instances = Instances(instances.active, [], kept)
-            if view.settings.gates.pre_download:
-                await self._puller.look(owner, memory, view, seen, current, ordered)
-            scaling = await self._scale(owner, memory, view, seen, (current, update), instances)
+                await gather_results(self.writer.release(state.uid, pod) for pod in foreign)
+            if not resolved.settings.reuse_claims and claims:
+                kept = await self._scaler.clean_up_claims(owner, pods_and_claims)
+                pods_and_claims = PodsAndClaims(pods_and_claims.active, [], kept)
+            if resolved.settings.gates.pre_download:
+                await self._puller.look(owner, state, resolved, rollout, current, ordered)
+            scaling = await self._scale(owner, state, resolved, rollout, (current, update), pods_and_claims)
             if not scaling.changed:
-                updating = await self._updater.carry_out(owner, memory, view, seen, (current, update), ordered)
+                updating = await self._updater.carry_out(owner, state, resolved, rollout, (current, update), ordered)
         revisions = Revisions(current.name, update.name, collisions)
-        again = await self._reporter.report(owner, memory, view, seen, revisions, scaling, updating)
+        again = await self._reporter.report(owner, state, resolved, rollout, revisions, scaling, updating)
         if not owner.deleting:
             # What was created just now may be at a revision that the status no longer names.
             needed = (current, update) if scaling.changed else (update,)
-            await self._reporter.tidy(owner, memory, view, seen, needed, ordered)
-        return self._result(seen, again, scaling, updating)
+            await self._reporter.clean_up(owner, state, resolved, rollout, needed, ordered)
+        return self._result(rollout, again, scaling, updating)
 
     async def _revisions(
-        self, owner: CloneSet, memory: Memory, view: View, pods: list[PodFacts], current: str
+        self, owner: CloneSet, state: CloneSetState, resolved: ResolvedSpec, pods: list[PodFacts], current: str
     ) -> list[Revision]:
         """CS-56: all of them, oldest first; ``current`` is the one the status names. What the cache lacks is asked for:
         for want of its revision a Pod would be replaced (PM-10), or made at the wrong one (CS-73)."""
-        ordered = self._history.revisions(owner, view.selector)
-        lacking = memory.lacking(pods, current, ordered)
-        for name in lacking:
+        ordered = self._history.revisions(owner, resolved.selector)
+        missing_revisions = state.missing_revisions(pods, current, ordered)
+        for name in missing_revisions:
             if not await self._history.is_recorded(owner, name):
-                memory.unrecorded.add(name)
-        return self._history.revisions(owner, view.selector) if lacking else ordered
+                state.unrecorded.add(name)
+        return self._history.revisions(owner, resolved.selector) if missing_revisions else ordered
 
     async def _scale(
         self,
         owner: CloneSet,
-        memory: Memory,
-        view: View,
-        seen: Survey,
+        state: CloneSetState,
+        resolved: ResolvedSpec,
+        rollout: RolloutState,
         revisions: tuple[Revision, Revision],
-        instances: Instances,
+        pods_and_claims: PodsAndClaims,
     ) -> Outcome:
         nodes = {}
-        if seen.to_scale.delete and topology_keys(view.template):
+        if rollout.to_scale.delete and topology_keys(resolved.template):
             nodes = await self._node_labels()
-        plan = scale(seen, deletion_order(view.template, nodes.get, seen.now))
-        return await self._scaler.carry_out(owner, memory, view, plan, revisions, instances, self._clock.monotonic())
+        plan = scale(rollout, deletion_order(resolved.template, nodes.get, rollout.now))
+        return await self._scaler.carry_out(
+            owner, state, resolved, plan, revisions, pods_and_claims, self._clock.monotonic()
+        )
 
-    def _result(self, seen: Survey, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
+    def _result(self, rollout: RolloutState, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
         """CS-64, CS-65, B-12: the earliest time at which something may have changed by itself."""
-        times = [again, *scaling.again_after, *updating.again_after]
+        times = [again, *scaling.requeue_after, *updating.requeue_after]
         for outcome in (scaling, updating):
             if isinstance(outcome.error, Conflict):
                 # Everyday: the newer Pod is on its way and brings us here again.
-                times.append(CONFLICT_AGAIN)
+                times.append(CONFLICT_DELAY)
             elif outcome.error is not None:
                 raise outcome.error
-        if seen.next_available < float("inf"):
-            times.append(max(0.001, seen.next_available - self._clock.now().timestamp() + 0.001))
+        if rollout.next_available < float("inf"):
+            times.append(max(0.001, rollout.next_available - self._clock.now().timestamp() + 0.001))
         positive = [seconds for seconds in times if seconds > 0]
         if updating.message:
             # Nothing that is watched may change what failed: with the growing back-off.
@@ -321,19 +323,19 @@ class CloneSetReconciler:
 
     # ---- expectations
 
-    async def _expectations(self, owner: CloneSet, memory: Memory) -> Result | None:
+    async def _expectations(self, owner: CloneSet, state: CloneSetState) -> Result | None:
         """CS-52, CS-57: nothing is decided before the cache shows what we wrote."""
-        writer, uid = self.writer, memory.uid
+        writer, uid = self.writer, state.uid
         unsatisfied = writer.scale.unsatisfied(uid)
         if unsatisfied is not None:
             if unsatisfied.waited < self._timeout:
                 return Result(requeue_after=unsatisfied.remaining(self._timeout))
             self._metrics.expectation_leaked(owner.metadata.namespace, owner.name)
-            logger.warning("CloneSet %s: the cache does not show: %s", memory.key, unsatisfied.outstanding)
-            if not self._force and not await self._cache_is_complete(owner, memory):
-                return Result(requeue_after=LOOK_AGAIN)
+            logger.warning("CloneSet %s: the cache does not show: %s", state.key, unsatisfied.outstanding)
+            if not self._force and not await self._cache_is_complete(owner, state):
+                return Result(requeue_after=RECHECK_DELAY)
             writer.scale.forget(uid)
-            return Result(requeue_after=LOOK_AGAIN)
+            return Result(requeue_after=RECHECK_DELAY)
         written = writer.written.get(uid)
         if not written:
             return None
@@ -346,22 +348,22 @@ class CloneSetReconciler:
             if late.waited < self._timeout:
                 return Result(requeue_after=late.remaining(self._timeout))
             # B-4: whoever is right, waiting longer does not help.
-            await self._read_again(pod)
+            await self._forget_if_shown(pod)
         written.clear()
         return None
 
-    async def _cache_is_complete(self, owner: CloneSet, memory: Memory) -> bool:
+    async def _cache_is_complete(self, owner: CloneSet, state: CloneSetState) -> bool:
         """Whether the API server has the same Pods as the cache: then what was expected will never come."""
         live = await self._client.list(PODS, owner.metadata.namespace, decode=decode_pod)
-        known = {pod.metadata.uid for pod in self._caches.pods.by_index(OWNER, memory.uid)}
+        known = {pod.metadata.uid for pod in self._caches.pods.by_index(OWNER, state.uid)}
         present = {
             pod.metadata.uid
             for pod in live.items
-            if (reference := managing_reference(pod.metadata)) is not None and reference.uid == memory.uid
+            if (reference := managing_reference(pod.metadata)) is not None and reference.uid == state.uid
         }
         return known == present
 
-    async def _read_again(self, pod: Pod) -> None:
+    async def _forget_if_shown(self, pod: Pod) -> None:
         try:
             live = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
         except NotFound:
@@ -387,11 +389,11 @@ class CloneSetReconciler:
                 token = page.continue_token
                 if not token:
                     break
-            self._nodes, self._nodes_until = nodes, now + NODES_KNOWN
+            self._nodes, self._nodes_until = nodes, now + NODE_LABELS_TTL
         return self._nodes
 
 
-def _wrote_status(change: Change[CloneSet], version: str) -> bool:
+def _is_own_status_write(change: Change[CloneSet], version: str) -> bool:
     """Whether the change is the status written as ``version``, alone: a cache that was behind may show it together with
     what users wrote before it."""
     old, new = change.old, change.new

@@ -21,21 +21,23 @@ from app.pods.inplace import (
     refresh,
 )
 from app.pods.lifecycle import Lifecycle, LifecycleState, next_state, readiness_patch, state_members, state_of
-from app.pods.readiness.plan import first_conditions
+from app.pods.readiness.plan import initial_conditions
 from app.pods.revisions import short_hash
 from app.workloads.cloneset.settings import Settings
 
 
-def arrives(pod: Pod, lifecycle: Lifecycle | None) -> bool:
+def gets_initial_conditions(pod: Pod, lifecycle: Lifecycle | None) -> bool:
     """Whether a new Pod's first conditions and its step to Normal are one write, made by the readiness controller."""
     waits_for_hook = lifecycle is not None and lifecycle.pre_normal is not None
-    return state_of(pod) == LifecycleState.PREPARING_NORMAL and not waits_for_hook and bool(first_conditions(pod))
+    return state_of(pod) == LifecycleState.PREPARING_NORMAL and not waits_for_hook and bool(initial_conditions(pod))
 
 
-def is_arriving(pod: Pod) -> bool:
+def awaits_initial_conditions(pod: Pod) -> bool:
     """Whether that write is under way, or about to be. Nobody else moves the Pod until then: one of both would be
     refused, for both insist on the version they saw."""
-    return state_of(pod) == LifecycleState.PREPARING_NORMAL and bool(pod.spec.node_name) and bool(first_conditions(pod))
+    return (
+        state_of(pod) == LifecycleState.PREPARING_NORMAL and bool(pod.spec.node_name) and bool(initial_conditions(pod))
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class PodRefresh:
     patch: Mapping[str, Any] | None = None
     resize: Mapping[str, Any] | None = None
     status: Mapping[str, Any] | None = None
-    again_after: float = 0.0
+    requeue_after: float = 0.0
     #: The update of the Pod is complete with this write.
     completes: bool = False
     #: The lifecycle or a label changes: what the cache shows of the Pod is no longer true.
@@ -89,14 +91,14 @@ def refresh_pod(
     if step.stops:
         return PodRefresh(patch=step.patch, resize=step.resize, moves=True)
     if step.action is RefreshAction.WAIT:
-        return PodRefresh(again_after=step.delay)
+        return PodRefresh(requeue_after=step.delay)
     state = next_state(pod, settings.lifecycle, at_update_revision=returns, update_complete=complete)
-    if state is LifecycleState.NORMAL and arrives(pod, settings.lifecycle):
+    if state is LifecycleState.NORMAL and gets_initial_conditions(pod, settings.lifecycle):
         return NOTHING
     metadata = _metadata(pod, state, now, complete)
     conditions: list[Any] = []
     # A Pod that waits for its first conditions gets both from the readiness controller, in one write.
-    if step.status is not None and not first_conditions(pod):
+    if step.status is not None and not initial_conditions(pod):
         conditions += step.status["status"]["conditions"]
     if state is not None and (keys := readiness_patch(pod, state, settings.lifecycle, now)) is not None:
         conditions += keys["status"]["conditions"]

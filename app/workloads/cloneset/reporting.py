@@ -13,10 +13,11 @@ from app.kube.objects import decode_metadata
 from app.kube.statuses import KnownStatus, write_status
 from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.history import History
-from app.workloads.cloneset.memory import Memory
-from app.workloads.cloneset.plan import Survey
+from app.workloads.cloneset.plan import RolloutState
 from app.workloads.cloneset.progress import progress
+from app.workloads.cloneset.resolved import ResolvedSpec
 from app.workloads.cloneset.scaling import Outcome
+from app.workloads.cloneset.state import CloneSetState
 from app.workloads.cloneset.status import (
     FAILED_SCALE,
     FAILED_UPDATE,
@@ -25,7 +26,6 @@ from app.workloads.cloneset.status import (
     status_patch,
     with_failures,
 )
-from app.workloads.cloneset.view import View
 
 logger = logging.getLogger(__name__)
 
@@ -43,23 +43,23 @@ class Reporter:
     async def report(
         self,
         owner: CloneSet,
-        memory: Memory,
-        view: View,
-        seen: Survey,
+        state: CloneSetState,
+        resolved: ResolvedSpec,
+        rollout: RolloutState,
         revisions: Revisions,
         scaling: Outcome,
         updating: Outcome,
     ) -> float:
         """CS-58, CS-61, CS-148: write the status where it differs. Seconds until the deadline may have passed."""
-        known, now, settings = memory.present_status(owner), self._clock.now(), view.settings
+        known, now, settings = state.present_status(owner), self._clock.now(), resolved.settings
         present = known.status
         wanted = base_status(
-            seen.counts,
+            rollout.counts,
             revisions,
             generation=owner.metadata.generation,
-            replicas=seen.limits.replicas,
-            partition=seen.limits.partition,
-            label_selector=view.selector_text,
+            replicas=rollout.limits.replicas,
+            partition=rollout.limits.partition,
+            label_selector=resolved.selector_text,
         )
         failures = {
             type_: outcome.message or None
@@ -71,7 +71,7 @@ class Reporter:
             present,
             wanted,
             conditions,
-            replicas=seen.limits.replicas,
+            replicas=rollout.limits.replicas,
             paused=settings.paused,
             deadline=settings.progress_deadline,
             now=now,
@@ -81,15 +81,15 @@ class Reporter:
             self._client, _CLONESETS, owner.metadata, known, lambda present: status_patch(present, wanted)
         )
         if written is not None:
-            memory.written = KnownStatus(wanted, written.version)
-        return judged.again_after
+            state.written = KnownStatus(wanted, written.version)
+        return judged.requeue_after
 
-    async def tidy(
+    async def clean_up(
         self,
         owner: CloneSet,
-        memory: Memory,
-        view: View,
-        seen: Survey,
+        state: CloneSetState,
+        resolved: ResolvedSpec,
+        rollout: RolloutState,
         needed: Collection[Revision],
         ordered: list[Revision],
     ) -> None:
@@ -101,18 +101,18 @@ class Reporter:
         named = owner.spec.scale_strategy.pods_to_delete
         try:
             if named:
-                present = {pod.name for pod in seen.pods}
+                present = {pod.name for pod in rollout.pods}
                 left = [name for name in named if name in present]
                 if len(left) < len(named):
                     await self._truncate_pods_to_delete(owner, named, left)
-            if len(ordered) > view.settings.history_limit:
-                hashes = {pod.revision for pod in seen.pods}
+            if len(ordered) > resolved.settings.history_limit:
+                hashes = {pod.revision for pod in rollout.pods}
                 in_use = {one.name for one in ordered if short_hash(one.name) in hashes}
                 in_use.update(one.name for one in needed)
-                in_use.add(str(memory.present_status(owner).status.get("currentRevision") or ""))
-                await self._history.truncate(owner, ordered, in_use, view.settings.history_limit)
+                in_use.add(str(state.present_status(owner).status.get("currentRevision") or ""))
+                await self._history.truncate(owner, ordered, in_use, resolved.settings.history_limit)
         except KubeError as error:
-            logger.info("CloneSet %s: tidying up failed: %s", memory.key, error)
+            logger.info("CloneSet %s: tidying up failed: %s", state.key, error)
 
     async def _truncate_pods_to_delete(self, owner: CloneSet, named: list[str], left: list[str]) -> None:
         path = "/spec/scaleStrategy/podsToDelete"

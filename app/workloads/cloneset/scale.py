@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from app.workloads.cloneset.diff import Diff, Tally
+from app.workloads.cloneset.diff import Diff, PodCounts
 from app.workloads.cloneset.limits import Limits
 from app.workloads.cloneset.pods import PodFacts
 
@@ -46,7 +46,7 @@ class ScalePlan:
     """What to do, in this order; all but one of the three are empty."""
 
     #: CS-97: these are wanted after all.
-    revive: tuple[PodFacts, ...] = ()
+    cancel_deletion: tuple[PodFacts, ...] = ()
     create_current: int = 0
     create_update: int = 0
     remove: tuple[Removal, ...] = ()
@@ -62,7 +62,7 @@ class ScalePlan:
 
 def plan_scale(
     pods: Sequence[PodFacts],
-    tally: Tally,
+    pod_counts: PodCounts,
     limits: Limits,
     difference: Diff,
     *,
@@ -71,16 +71,18 @@ def plan_scale(
     available: int,
     now: float,
     order: DeletionOrder,
-    may_revive: bool,
+    may_cancel_deletion: bool,
 ) -> ScalePlan:
     """CS-96 … CS-104. ``available``: how many Pods are available at ``now`` (POSIX seconds), marked ones included."""
     # CS-194: where nobody leaves, that is known from the count.
-    marked = [pod for pod in pods if is_marked(pod)] if tally.marked or tally.preparing_delete else []
-    preparing = [pod for pod in pods if pod.preparing_delete] if tally.preparing_delete else []
+    marked = [pod for pod in pods if is_marked(pod)] if pod_counts.marked or pod_counts.preparing_delete else []
+    preparing = [pod for pod in pods if pod.preparing_delete] if pod_counts.preparing_delete else []
     leaving = len(marked) + sum(1 for pod in preparing if not is_marked(pod))
-    wanted = _wanted_again(tally, limits, difference, leaving) if may_revive else 0
+    wanted = _wanted_again(pod_counts, limits, difference, leaving) if may_cancel_deletion else 0
     if wanted > 0 and (back := [pod for pod in preparing if not is_marked(pod)]):
-        return ScalePlan(revive=_revived(back, wanted, limits.partition - tally.active_old, is_new))
+        return ScalePlan(
+            cancel_deletion=_deletions_to_cancel(back, wanted, limits.partition - pod_counts.active_old, is_new)
+        )
     limited = difference.create_limit if difference.create > difference.create_limit else None
     shortfall = Shortfall.SCALE_UP_LIMITED if limited is not None else None
     if difference.create_limit:  # CS-100, CS-108
@@ -91,7 +93,11 @@ def plan_scale(
             limited_to=limited,
             shortfall=shortfall,
         )
-    if shortfall is None and tally.preparing_delete and tally.total - tally.preparing_delete < limits.replicas:
+    if (
+        shortfall is None
+        and pod_counts.preparing_delete
+        and pod_counts.total - pod_counts.preparing_delete < limits.replicas
+    ):
         shortfall = Shortfall.PREPARING_DELETE
     # B-7: that nothing may be created is no reason to keep what should go.
     removals = [Removal(pod, prepare=False) for pod in preparing if not pod.delete_hooked]  # CS-102
@@ -102,7 +108,7 @@ def plan_scale(
         if not leaving and difference.delete:  # CS-104
             victims = _victims(pods, difference, is_new, order)
         # A Pod that is just arriving says that it waits for its hook once it is there.
-        victims = [pod for pod in victims if not (pod.arriving and pod.delete_hooked)]
+        victims = [pod for pod in victims if not (pod.awaits_initial_conditions and pod.delete_hooked)]
         removals = [Removal(pod, prepare=pod.delete_hooked) for pod in victims if budget.allows(pod)]
     return ScalePlan(remove=tuple(removals), limited_to=limited, shortfall=shortfall)
 
@@ -128,13 +134,13 @@ class _Budget:
         return True
 
 
-def _wanted_again(tally: Tally, limits: Limits, difference: Diff, leaving: int) -> int:
+def _wanted_again(pod_counts: PodCounts, limits: Limits, difference: Diff, leaving: int) -> int:
     """CS-97: how many Pods on their way out are needed; never so many that more are active than the surge allows."""
-    active = tally.total - tally.preparing_delete
-    return min(limits.replicas - tally.total + leaving, limits.replicas + difference.surge - active)
+    active = pod_counts.total - pod_counts.preparing_delete
+    return min(limits.replicas - pod_counts.total + leaving, limits.replicas + difference.surge - active)
 
 
-def _revived(
+def _deletions_to_cancel(
     back: Sequence[PodFacts], wanted: int, missing_old: int, is_new: Callable[[PodFacts], bool]
 ) -> tuple[PodFacts, ...]:
     """Whom of those that may come back: old Pods that the partition lacks, then new ones, then any."""

@@ -153,7 +153,7 @@ def _in_place_wanted(settings: Settings) -> bool:
 
 def _in_place_step(pod: PodFacts, settings: Settings) -> Step | None:
     """CS-130: by where the Pod stands in its lifecycle; None: nothing for now."""
-    if pod.arriving:
+    if pod.awaits_initial_conditions:
         return None
     hooks = settings.lifecycle
     match update_action(pod.pod, hooks.in_place_update if hooks is not None else None):

@@ -15,24 +15,24 @@ from app.pods.inplace import Blocked, StateError, update_state
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, short_hash
 from app.pods.templates import revision_labels
-from app.workloads.cloneset.memory import Memory, Metrics
 from app.workloads.cloneset.orders import update_order
-from app.workloads.cloneset.plan import Survey, released, update
+from app.workloads.cloneset.plan import RolloutState, released, update
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.refresh import PodRefresh, refresh_pod
+from app.workloads.cloneset.resolved import ResolvedSpec
 from app.workloads.cloneset.scaling import Outcome
 from app.workloads.cloneset.settings import UpdatePolicy
+from app.workloads.cloneset.state import CloneSetState, Metrics
 from app.workloads.cloneset.update import Step, StepKind
-from app.workloads.cloneset.view import View
-from app.workloads.cloneset.writer import PodGoneError, Writer, outcomes
+from app.workloads.cloneset.writer import PodGoneError, Writer, gather_results
 
 logger = logging.getLogger(__name__)
 
 #: Pods that one pass begins to update at most, and how soon the next follows, in seconds.
-PER_PASS: Final = 100
-SOON: Final = 0.01
+MAX_UPDATES_AT_A_TIME: Final = 100
+REQUEUE_DELAY: Final = 0.01
 #: How many Pods are named where many failed.
-NAMED: Final = 3
+MAX_NAMED_PODS: Final = 3
 
 
 class Updater:
@@ -47,78 +47,80 @@ class Updater:
     async def carry_out(
         self,
         owner: CloneSet,
-        memory: Memory,
-        view: View,
-        seen: Survey,
+        state: CloneSetState,
+        resolved: ResolvedSpec,
+        rollout: RolloutState,
         revisions: tuple[Revision, Revision],
         ordered: Sequence[Revision],
     ) -> Outcome:
         """CS-122 … CS-132. ``revisions``: current and update; ``ordered``: all there are."""
         outcome = Outcome()
-        moved = await self._refresh(owner, view, seen, outcome)
+        moved = await self._refresh(owner, resolved, rollout, outcome)
         if outcome.error is not None:
             return outcome
-        target = revisions[1] if seen.to_update.update > 0 else revisions[0]
+        target = revisions[1] if rollout.to_update.update > 0 else revisions[0]
 
         def obstacle(pod: PodFacts) -> str | None:
-            return memory.obstacle(pod, target, ordered, view)
+            return state.obstacle(pod, target, ordered, resolved)
 
-        plan = update(seen, update_order(seen.pods, view.strategy), obstacle)
+        plan = update(rollout, update_order(rollout.pods, resolved.strategy), obstacle)
         # Whoever has just moved is not what it was when it was chosen; for all others what was counted errs on the
         # safe side, for a Pod that moved is rather more available than before.
         steps = [step for step in plan.steps if step.pod not in moved]
         steps = [step for step in steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
         refused = [step for step in steps if step.kind is StepKind.REFUSE]
         steps = [step for step in steps if step not in refused]
-        if len(steps) > PER_PASS:
+        if len(steps) > MAX_UPDATES_AT_A_TIME:
             # Those that are done meanwhile are not to wait for all that begin.
-            steps = steps[:PER_PASS]
-            outcome.again_after.append(SOON)
-        steps = await self._within_budget(seen, steps, outcome)
-        found = await outcomes(self._step(owner, memory, view, step, target, ordered) for step in steps)
+            steps = steps[:MAX_UPDATES_AT_A_TIME]
+            outcome.requeue_after.append(REQUEUE_DELAY)
+        steps = await self._within_budget(rollout, steps, outcome)
+        found = await gather_results(self._step(owner, state, resolved, step, target, ordered) for step in steps)
         for one in found:
             if isinstance(one, KubeError):
                 if outcome.error is None or isinstance(outcome.error, Conflict):
                     outcome.error = one
             elif isinstance(one, float) and one > 0:
-                outcome.again_after.append(one)
+                outcome.requeue_after.append(one)
         outcome.changed = bool(steps)
         if outcome.error is not None and not isinstance(outcome.error, Conflict):
             outcome.message = message_of(outcome.error)
-        messages = [f"Pod {step.pod.name}: {step.obstacle}" for step in refused[:NAMED]]
+        messages = [f"Pod {step.pod.name}: {step.obstacle}" for step in refused[:MAX_NAMED_PODS]]
         if plan.failure:
             messages.insert(0, plan.failure)
             why = f"pods cannot be updated in-place for update(revision {target.name}): {plan.obstacle}"
-            self._tell_obstacle(owner, memory, why)
+            self._report_obstacle(owner, state, why)
         if messages:
             outcome.message = "; ".join(messages)
         return outcome
 
     # ---- what is due on each Pod
 
-    async def _refresh(self, owner: CloneSet, view: View, seen: Survey, outcome: Outcome) -> frozenset[PodFacts]:
+    async def _refresh(
+        self, owner: CloneSet, resolved: ResolvedSpec, rollout: RolloutState, outcome: Outcome
+    ) -> frozenset[PodFacts]:
         """CS-122: the Pods that moved on."""
-        due = [pod for pod in seen.pods if not pod.settled]
+        due = [pod for pod in rollout.pods if not pod.settled]
         if not due:
             return frozenset()
-        back, now = released(seen), self._clock.now()
+        back, now = released(rollout), self._clock.now()
         steps: list[tuple[PodFacts, PodRefresh]] = []
         errors: list[str] = []
         for pod in due:
             step = refresh_pod(
                 pod.pod,
-                view.settings,
+                resolved.settings,
                 now,
                 returns=pod in back,
                 resize_subresource=self._writer.resize_subresource,
             )
             if step.error:
                 errors.append(step.error)
-            if step.again_after:
-                outcome.again_after.append(step.again_after)
+            if step.requeue_after:
+                outcome.requeue_after.append(step.requeue_after)
             if step.writes:
                 steps.append((pod, step))
-        found = await outcomes(self._writer.refresh(view.owner.uid, pod.pod, step) for pod, step in steps)
+        found = await gather_results(self._writer.refresh(resolved.owner.uid, pod.pod, step) for pod, step in steps)
         for (pod, step), one in zip(steps, found, strict=True):
             if isinstance(one, KubeError):
                 outcome.error = outcome.error or one
@@ -127,7 +129,7 @@ class Updater:
         if outcome.error is not None and not isinstance(outcome.error, Conflict):
             outcome.message = message_of(outcome.error)
         elif errors:
-            outcome.message = "; ".join(errors[:NAMED])
+            outcome.message = "; ".join(errors[:MAX_NAMED_PODS])
         return frozenset(pod for pod, step in steps if step.writes)
 
     def _finished(self, owner: CloneSet, pod: PodFacts) -> None:
@@ -142,21 +144,27 @@ class Updater:
 
     # ---- updating
 
-    async def _within_budget(self, seen: Survey, steps: list[Step], outcome: Outcome) -> list[Step]:
+    async def _within_budget(self, rollout: RolloutState, steps: list[Step], outcome: Outcome) -> list[Step]:
         """CS-129: up to the first Pod that a budget does not let go."""
-        if not seen.settings.gates.budget:
+        if not rollout.settings.gates.budget:
             return steps
         for index, step in enumerate(steps):
             verdict = await self._budget.ask(step.pod.pod, Disruption.UPDATE)
             if not verdict.allowed:
-                outcome.again_after.append(RETRY_SECONDS)
+                outcome.requeue_after.append(RETRY_SECONDS)
                 return steps[:index]
         return steps
 
     async def _step(
-        self, owner: CloneSet, memory: Memory, view: View, step: Step, target: Revision, ordered: Sequence[Revision]
+        self,
+        owner: CloneSet,
+        state: CloneSetState,
+        resolved: ResolvedSpec,
+        step: Step,
+        target: Revision,
+        ordered: Sequence[Revision],
     ) -> float:
-        pod, uid, lifecycle = step.pod.pod, view.owner.uid, view.settings.lifecycle
+        pod, uid, lifecycle = step.pod.pod, resolved.owner.uid, resolved.settings.lifecycle
         match step.kind:
             case StepKind.PREPARE:
                 await self._writer.set_state(uid, pod, LifecycleState.PREPARING_UPDATE, lifecycle)
@@ -164,15 +172,17 @@ class Updater:
                 hook = lifecycle.in_place_update if lifecycle is not None else None
                 await self._writer.set_state(uid, pod, LifecycleState.PREPARING_UPDATE, lifecycle, rearm=hook)
             case StepKind.RECREATE:
-                await self._recreate(owner, memory, view, step, target)
+                await self._recreate(owner, state, resolved, step, target)
             case StepKind.IN_PLACE:
-                return await self._in_place(owner, memory, view, step.pod, target, ordered)
+                return await self._in_place(owner, state, resolved, step.pod, target, ordered)
         return 0.0
 
-    async def _recreate(self, owner: CloneSet, memory: Memory, view: View, step: Step, target: Revision) -> None:
-        name, rolling = step.pod.name, view.settings.rolling_update
+    async def _recreate(
+        self, owner: CloneSet, state: CloneSetState, resolved: ResolvedSpec, step: Step, target: Revision
+    ) -> None:
+        name, rolling = step.pod.name, resolved.settings.rolling_update
         try:
-            await self._writer.mark_for_deletion(view.owner.uid, step.pod.pod)
+            await self._writer.mark_for_deletion(resolved.owner.uid, step.pod.pod)
         except KubeError as error:
             text = (
                 f"failed to patch pod specified-delete {name} for update(revision {target.name}): {message_of(error)}"
@@ -187,32 +197,32 @@ class Updater:
         self._writer.event(owner, "SuccessfulUpdatePodReCreate", text)
         why = f"pods are replaced for update(revision {target.name}), not updated in-place: {step.obstacle}"
         if rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE:
-            self._tell_obstacle(owner, memory, why)
+            self._report_obstacle(owner, state, why)
 
-    def _tell_obstacle(self, owner: CloneSet, memory: Memory, why: str) -> None:
+    def _report_obstacle(self, owner: CloneSet, state: CloneSetState, why: str) -> None:
         """B-22: once, not per Pod and pass."""
-        if memory.not_in_place_for != why:
-            memory.not_in_place_for = why
+        if state.not_in_place_for != why:
+            state.not_in_place_for = why
             self._writer.event(owner, "InPlaceUpdateNotPossible", why)
 
     async def _in_place(
         self,
         owner: CloneSet,
-        memory: Memory,
-        view: View,
+        state: CloneSetState,
+        resolved: ResolvedSpec,
         facts: PodFacts,
         target: Revision,
         ordered: Sequence[Revision],
     ) -> float:
         """CS-131."""
         namespace, pod = owner.metadata.namespace, facts.pod
-        spec = memory.spec_of(facts, target, ordered, view)
+        spec = state.spec_of(facts, target, ordered, resolved)
         if isinstance(spec, Blocked):
             return 0.0
-        labels = revision_labels(target.name, short_hash(target.name), bare_hash=view.settings.gates.short_hash)
+        labels = revision_labels(target.name, short_hash(target.name), bare_hash=resolved.settings.gates.short_hash)
         at = pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
         try:
-            delay = await self._writer.update_in_place(view.owner.uid, pod, spec, labels, revision=at)
+            delay = await self._writer.update_in_place(resolved.owner.uid, pod, spec, labels, revision=at)
         except Conflict:
             raise  # somebody else writes the Pod just now: the next pass tries again
         except KubeError as error:

@@ -1,7 +1,7 @@
 """What makes a CloneSet wrong (CS-20 … CS-40). Pure; texts, paths and their order are OpenKruise's.
 
 An object is judged in the version it is written in, so that paths lead to what the user typed. Rules that OpenKruise
-does not have are in :mod:`app.workloads.cloneset.stricter`.
+does not have are in :mod:`app.workloads.cloneset.strict_validation`.
 """
 
 from __future__ import annotations

@@ -29,17 +29,17 @@ from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch,
 from app.pods.owners import release_patch, transfer_patch
 from app.pods.predicates import is_active
 from app.workloads.cloneset.creation import PodMaker, pod_name
-from app.workloads.cloneset.refresh import PodRefresh, is_arriving
+from app.workloads.cloneset.refresh import PodRefresh, awaits_initial_conditions
 
 logger = logging.getLogger(__name__)
 
 #: Requests of one CloneSet that are under way at once.
-AT_ONCE: Final = 48
+MAX_CONCURRENT_WRITES: Final = 48
 #: Creations of Pods among them. API servers keep 25 connections to a webhook; each request beyond makes it open another
 #: for its review and close that again, and TLS handshakes cost more than reviews.
-CREATED_AT_ONCE: Final = 24
+MAX_CONCURRENT_CREATIONS: Final = 24
 #: How much of a Pod's JSON goes into the message of a failure (B-14).
-SHOWN: Final = 200
+MAX_SHOWN_JSON: Final = 200
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", bound=Object)
@@ -84,11 +84,11 @@ class Writer:
         rest, size = list(wanted), 1
         while rest and not failures:
             batch, rest = rest[:size], rest[size:]
-            outcomes = await _side_by_side(
+            gather_results = await _concurrently(
                 (self._create(owner, maker, instance, claims.get(instance, ())) for maker, instance in batch),
-                CREATED_AT_ONCE,
+                MAX_CONCURRENT_CREATIONS,
             )
-            for (_, instance), failure in zip(batch, outcomes, strict=True):
+            for (_, instance), failure in zip(batch, gather_results, strict=True):
                 if failure is None:
                     made += 1
                 else:
@@ -110,7 +110,7 @@ class Writer:
                 where, by = owner.metadata.namespace, maker.field_manager
                 await self._client.create(PODS, body, where, field_manager=by, decode=decode_metadata)
             except KubeError as error:
-                if not await self._came_about(owner, name, error):
+                if not await self._was_created(owner, name, error):
                     text = f"failed to create pod: {message_of(error)}, pod: {_shown(POD_TEMPLATE, body)}"
                     self.event(owner, "FailedCreate", text, warning=True)
                     raise
@@ -131,7 +131,7 @@ class Writer:
             self.event(owner, "FailedCreate", text, warning=True)
             raise
 
-    async def _came_about(self, owner: CloneSet, name: str, error: KubeError) -> bool:
+    async def _was_created(self, owner: CloneSet, name: str, error: KubeError) -> bool:
         """Whether a Pod was created though the answer did not say so: a request may be carried out and its answer get
         lost. Until that is known another Pod might be one too many."""
         if not isinstance(error, (*UNANSWERED, AlreadyExists)):
@@ -166,13 +166,13 @@ class Writer:
             return isinstance(error, NotFound)
         except KubeError as error:
             self.scale.observe(uid, ScaleAction.DELETE, name)
-            if not await self._is_going(pod, error):
+            if not await self._is_being_deleted(pod, error):
                 self.event(owner, "FailedDelete", f"failed to delete pod {name}: {message_of(error)}", warning=True)
                 raise
         self.event(owner, "SuccessfulDelete", f"succeed to delete pod {name}")
         return True
 
-    async def _is_going(self, pod: Pod, error: KubeError) -> bool:
+    async def _is_being_deleted(self, pod: Pod, error: KubeError) -> bool:
         """Whether a Pod is deleted though the answer did not say so."""
         if not isinstance(error, UNANSWERED):
             return False
@@ -200,7 +200,7 @@ class Writer:
             self.event(owner, "FailedDelete", f"failed to {what}: {message_of(error)}", warning=True)
             raise
 
-    async def lives(self, owner: CloneSet, instance: str) -> bool:
+    async def pod_exists(self, owner: CloneSet, instance: str) -> bool:
         """Whether the Pod with that instance id is there, whatever the cache shows. Raises what the API server says."""
         return await self._live_pod(owner, pod_name(owner.name, instance)) is not None
 
@@ -245,7 +245,7 @@ class Writer:
         except NotFound:
             raise PodGoneError(pod.metadata.name) from None
         except UNANSWERED:
-            await self._expect_what_is_there(owner_uid, pod)
+            await self._expect_live_version(owner_uid, pod)
             raise
         self._expect(owner_uid, written.metadata)
         return written
@@ -255,7 +255,7 @@ class Writer:
         self.versions.expect(written)
         self.written.setdefault(owner_uid, set()).add(written.uid or "")
 
-    async def _expect_what_is_there(self, owner_uid: str, pod: Pod) -> None:
+    async def _expect_live_version(self, owner_uid: str, pod: Pod) -> None:
         """A write without an answer may have been carried out."""
         with suppress(KubeError):
             found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_metadata)
@@ -283,7 +283,7 @@ class Writer:
         was = state_of(pod)
 
         async def write(found: Pod) -> None:
-            if is_arriving(found) or state_of(found) != was:
+            if awaits_initial_conditions(found) or state_of(found) != was:
                 return  # it has been scheduled since it was chosen, or another leader has moved it
             now = self._clock.now()
             body = state_patch(found, state, now, rearm)
@@ -298,7 +298,7 @@ class Writer:
             metadata = {**keys["metadata"], **(body or {"metadata": {}})["metadata"]}
             await self.patch_pod(owner_uid, found, {**keys, "metadata": metadata}, "status")
 
-        await self._with_fresh(pod, write)
+        await self._retry_on_conflict(pod, write)
 
     async def mark_for_deletion(self, owner_uid: str, pod: Pod) -> None:
         """CS-132."""
@@ -324,7 +324,7 @@ class Writer:
         async def write(found: Pod) -> float | None:
             at = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
             overtaken = at != revision or state_of(found) != was
-            if overtaken or not is_active(found) or is_arriving(found):
+            if overtaken or not is_active(found) or awaits_initial_conditions(found):
                 return None
             unready = unready_patch(found, spec, self._clock.now())
             if unready is not None:
@@ -344,9 +344,9 @@ class Writer:
                 await self.patch_pod(owner_uid, found, begun.resize, "resize")
             return float(begun.delay)
 
-        return await self._with_fresh(pod, write)
+        return await self._retry_on_conflict(pod, write)
 
-    async def _with_fresh(self, pod: Pod, write: Callable[[Pod], Awaitable[T]]) -> T:
+    async def _retry_on_conflict(self, pod: Pod, write: Callable[[Pod], Awaitable[T]]) -> T:
         """Try with the cached Pod, after a conflict with the live one (PM-29). Raises PodGoneError."""
         uid = pod.metadata.uid
         for attempt in range(CONFLICT_ATTEMPTS):
@@ -371,7 +371,7 @@ class Writer:
             self.versions.forget(uid)
 
 
-async def _side_by_side(work: Iterable[Awaitable[T]], at_once: int = AT_ONCE) -> list[T]:
+async def _concurrently(work: Iterable[Awaitable[T]], at_once: int = MAX_CONCURRENT_WRITES) -> list[T]:
     """The results in order, of so many at once at most."""
     limit = asyncio.Semaphore(at_once)
 
@@ -382,7 +382,7 @@ async def _side_by_side(work: Iterable[Awaitable[T]], at_once: int = AT_ONCE) ->
     return await asyncio.gather(*(limited(one) for one in work))
 
 
-async def outcomes(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:
+async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:
     """Side by side, with what each raised of the API server's refusals; other errors are raised."""
 
     async def caught(one: Awaitable[T]) -> T | KubeError | PodGoneError:
@@ -391,7 +391,7 @@ async def outcomes(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGone
         except (KubeError, PodGoneError) as error:
             return error
 
-    return await _side_by_side(caught(one) for one in work)
+    return await _concurrently(caught(one) for one in work)
 
 
 def _claim(name: str) -> str:
@@ -410,4 +410,4 @@ def _shown(go_type: GoType, body: Mapping[str, Any]) -> str:
     with suppress(GoTypeError):  # made from a template written past admission: shown as it came
         content = normalized(go_type, content)
     text = dumps_go(content)
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+    return text if len(text) <= MAX_SHOWN_JSON else f"{text[:MAX_SHOWN_JSON]}…"

@@ -15,7 +15,7 @@ from app.kube.errors import Conflict
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import PODS
 from app.kube.transport import AiohttpTransport
-from app.pods.readiness.plan import PRE_DELETE_HOOK, PRE_UPDATE_HOOK, first_condition
+from app.pods.readiness.plan import PRE_DELETE_HOOK, PRE_UPDATE_HOOK, initial_condition
 from app.pods.readiness.reconcile import add_not_ready_key, remove_not_ready_key
 from tests.cluster.controlplane import ControlPlane
 
@@ -54,7 +54,7 @@ async def conditions(client: Client, pod: Pod) -> dict[str, dict[str, Any]]:
 
 @pytest.mark.behaviour("PM-60", "PM-179")
 async def test_the_first_condition_is_set_on_the_pod_that_was_seen_or_not_at_all(client: Client, pod: Pod) -> None:
-    patch = first_condition(pod, client.clock.now())
+    patch = initial_condition(pod, client.clock.now())
     where = (PODS, pod.metadata.name, patch, "default")
     await client.patch(*where, kind=PatchType.STRATEGIC, subresource="status")
     found = await conditions(client, pod)

@@ -13,7 +13,7 @@ from app.pods.readiness.plan import (
     PRE_DELETE_HOOK,
     PRE_UPDATE_HOOK,
     NotReadyKey,
-    first_condition,
+    initial_condition,
     message_of,
     needs_condition,
     not_ready_keys,
@@ -72,7 +72,7 @@ def test_only_a_pod_that_waits_for_its_first_condition_gets_it(given_pod: Pod, w
 
 @pytest.mark.behaviour("PM-60")
 def test_the_first_condition_is_true_and_nothing_else_changes() -> None:
-    assert first_condition(pod(*READY), NOW) == {
+    assert initial_condition(pod(*READY), NOW) == {
         "metadata": SEEN,
         "status": {
             "conditions": [{"type": "KruisePodReady", "status": "True", "lastTransitionTime": "2026-11-21T03:10:17Z"}]
@@ -83,7 +83,7 @@ def test_the_first_condition_is_true_and_nothing_else_changes() -> None:
 @pytest.mark.behaviour("PM-45", "PM-60")
 def test_both_first_conditions_come_in_one_write() -> None:
     both = pod(*READY, gates=("InPlaceUpdateReady", "KruisePodReady", "example.com/theirs"))
-    written = first_condition(both, NOW)["status"]["conditions"]
+    written = initial_condition(both, NOW)["status"]["conditions"]
     assert [(entry["type"], entry["status"]) for entry in written] == [
         ("KruisePodReady", "True"),
         ("InPlaceUpdateReady", "True"),

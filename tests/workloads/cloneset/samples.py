@@ -26,7 +26,7 @@ def pod(
     delete_hooked: bool = False,
     update_hooked: bool = False,
     in_grace: bool = False,
-    arriving: bool = False,
+    awaits_initial_conditions: bool = False,
 ) -> PodFacts:
     """``ready``: without minReadySeconds; as available where it is not said."""
     name = name or f"web-{next(_numbers):05}"
@@ -55,5 +55,5 @@ def pod(
         update_hooked=update_hooked,
         in_grace=in_grace,
         settled=normal and not in_grace,
-        arriving=arriving,
+        awaits_initial_conditions=awaits_initial_conditions,
     )

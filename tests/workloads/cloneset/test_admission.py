@@ -12,7 +12,7 @@ import pytest
 from app.kube.admission import Allowed, Denied, Handler, Patched
 from app.kube.objects import ObjectMeta, OwnerReference, Pod
 from app.workloads.cloneset.admission import WEBHOOKS, handlers, mutate, validate
-from app.workloads.cloneset.stricter import GATE
+from app.workloads.cloneset.strict_validation import GATE
 from tests.admission.writing import ALPHA, BETA
 from tests.workloads.cloneset.writing import UID, Lookups, clone_set, refusal, review, rolling, write
 

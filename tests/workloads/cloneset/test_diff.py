@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from app.workloads.cloneset.diff import Diff, Tally, diff
+from app.workloads.cloneset.diff import Diff, PodCounts, diff
 from app.workloads.cloneset.limits import limits, partition_count
 from app.workloads.cloneset.settings import RollingUpdate, Settings
 
@@ -98,17 +98,17 @@ def _settings(text: str) -> tuple[Settings, dict[str, bool]]:
     return Settings(replicas=replicas, rolling_update=block, on_delete=on_delete, scale_max_unavailable=scaling), flags
 
 
-def _tally(text: str, *, preparing_update_is_new: bool) -> Tally:
-    tally = Tally()
+def _tally(text: str, *, preparing_update_is_new: bool) -> PodCounts:
+    pod_counts = PodCounts()
     for number, revision, state in re.findall(r"([0-9]+)([on])([!~†PDU]*)", text):
         for _ in range(int(number)):
-            tally.count(
+            pod_counts.count(
                 new=revision == "n" or ("PU" in state and preparing_update_is_new),
                 preparing_delete="PD" in state,
                 marked="†" in state,
                 available=not any(sign in state for sign in ("!", "~", "PU", "PD")),
             )
-    return tally
+    return pod_counts
 
 
 def _numbers(text: str, separator: str, count: int) -> tuple[int, ...]:
@@ -123,10 +123,10 @@ def _numbers(text: str, separator: str, count: int) -> tuple[int, ...]:
 def test_worked_example(asked, pods, base, create, delete, delete_ready_limit, surge, update) -> None:
     settings, flags = _settings(asked)
     found = limits(settings)
-    tally = _tally(pods, preparing_update_is_new=flags["updating"])
+    pod_counts = _tally(pods, preparing_update_is_new=flags["updating"])
     partition, surge_limit, max_unavailable, unavailable = _numbers(base, ",", 4)
     assert (found.partition, found.surge, found.max_unavailable) == (partition, surge_limit, max_unavailable)
-    assert tally.unavailable == unavailable
+    assert pod_counts.unavailable == unavailable
     create_, delete_, surge_, update_ = (
         _numbers(create, "/", 3),
         _numbers(delete, "/", 2),
@@ -134,7 +134,7 @@ def test_worked_example(asked, pods, base, create, delete, delete_ready_limit, s
         _numbers(update, ",", 2),
     )
     assert diff(
-        tally,
+        pod_counts,
         found,
         same_revision=flags["same"],
         rollback=flags["rollback"],
@@ -158,8 +158,8 @@ def test_few_pods_on_delete_may_still_lose_a_marked_one() -> None:
     settings, _ = _settings("R3 OnDelete")
     found = limits(settings)
     assert found.max_unavailable == 1
-    tally = _tally("2n 1n†", preparing_update_is_new=False)
-    assert diff(tally, found, same_revision=False).delete_ready_limit == 1
+    pod_counts = _tally("2n 1n†", preparing_update_is_new=False)
+    assert diff(pod_counts, found, same_revision=False).delete_ready_limit == 1
 
 
 def test_percentages_may_have_decimals_everywhere() -> None:

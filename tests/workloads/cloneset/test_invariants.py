@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.cloneset.orders import deletion_order, update_order
-from app.workloads.cloneset.plan import Survey, released, scale, survey, update
+from app.workloads.cloneset.plan import RolloutState, released, rollout_state, scale, update
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.settings import Gates, RollingUpdate, Settings, UpdatePolicy
 from app.workloads.cloneset.update import StepKind
@@ -84,12 +84,12 @@ def old(pods: list[PodFacts], wanted: Settings) -> int:
     )
 
 
-def acted(seen: Survey, pods: list[PodFacts], can_in_place: bool) -> list[PodFacts]:
+def acted(rollout: RolloutState, pods: list[PodFacts], can_in_place: bool) -> list[PodFacts]:
     """The Pods after the plan was carried out."""
-    scaling = scale(seen, deletion_order({}, {}.get, seen.now))
-    if scaling.revive or scaling.create or scaling.remove:
+    scaling = scale(rollout, deletion_order({}, {}.get, rollout.now))
+    if scaling.cancel_deletion or scaling.create or scaling.remove:
         after = list(pods)
-        for revived in scaling.revive:
+        for revived in scaling.cancel_deletion:
             after[after.index(revived)] = state(revived, "PreparingNormal")
         for removal in scaling.remove:
             assert removal.prepare or not removal.pod.delete_hooked
@@ -100,14 +100,14 @@ def acted(seen: Survey, pods: list[PodFacts], can_in_place: bool) -> list[PodFac
         made = [OLD] * scaling.create_current + [NEW] * scaling.create_update
         return after + [pod(revision, available=False, lifecycle="PreparingNormal") for revision in made]
     after = list(pods)
-    updating = update(seen, update_order(pods, None), lambda _pod: None if can_in_place else "/spec")
+    updating = update(rollout, update_order(pods, None), lambda _pod: None if can_in_place else "/spec")
     for step in updating.steps:
         match step.kind:
             case StepKind.RECREATE:
                 if not step.pod.marked:
                     after[after.index(step.pod)] = replace(step.pod, marked=True)
             case StepKind.IN_PLACE:
-                held = seen.settings.lifecycle is not None and step.pod.update_hooked
+                held = rollout.settings.lifecycle is not None and step.pod.update_hooked
                 assert not (held and step.pod.lifecycle == "PreparingUpdate")
                 after[after.index(step.pod)] = replace(state(step.pod, "Updating"), revision=updating.target)
             case StepKind.PREPARE | StepKind.REARM:
@@ -130,17 +130,17 @@ def state(facts: PodFacts, lifecycle: str) -> PodFacts:
     )
 
 
-def checked(seen: Survey, before: list[PodFacts], after: list[PodFacts]) -> None:
-    limits = seen.limits
+def checked(rollout: RolloutState, before: list[PodFacts], after: list[PodFacts]) -> None:
+    limits = rollout.limits
     floor = limits.replicas - limits.max_unavailable
     if available(after) < available(before):
         assert available(after) >= floor, "more Pods unavailable than may be"
     if active(after) > active(before):
         assert active(after) <= limits.replicas + limits.surge, "more Pods than the surge allows"
-    rolling_back = seen.settings.gates.partition_rollback and seen.to_update.update < 0
-    if old(after, seen.settings) < old(before, seen.settings) and not rolling_back:
+    rolling_back = rollout.settings.gates.partition_rollback and rollout.to_update.update < 0
+    if old(after, rollout.settings) < old(before, rollout.settings) and not rolling_back:
         removed_marked = sum(p.marked and p.revision != NEW for p in before)
-        assert old(after, seen.settings) >= min(limits.partition, old(before, seen.settings)) - removed_marked, (
+        assert old(after, rollout.settings) >= min(limits.partition, old(before, rollout.settings)) - removed_marked, (
             "the partition is overshot"
         )
 
@@ -148,8 +148,8 @@ def checked(seen: Survey, before: list[PodFacts], after: list[PodFacts]) -> None
 @given(st.lists(any_pod(), max_size=9), any_settings(), st.booleans())
 @settings(max_examples=800)
 def test_one_pass_from_any_state(pods: list[PodFacts], wanted: Settings, can_in_place: bool) -> None:
-    seen = survey(pods, wanted, OLD, NEW, 0.0)
-    checked(seen, pods, acted(seen, pods, can_in_place))
+    rollout = rollout_state(pods, wanted, OLD, NEW, 0.0)
+    checked(rollout, pods, acted(rollout, pods, can_in_place))
 
 
 def moved(facts: PodFacts, back: frozenset[PodFacts]) -> PodFacts:
@@ -176,10 +176,10 @@ def test_a_roll_out_ends_once_its_pods_can_become_ready(
     if wanted.gates.partition_rollback:
         wanted = replace(wanted, gates=replace(wanted.gates, partition_rollback=False))
     for _ in range(200):
-        seen = survey(pods, wanted, OLD, NEW, 0.0)
-        after = acted(seen, pods, can_in_place)
-        checked(seen, pods, after)
-        helped = [moved(p, released(seen)) for p in after]
+        rollout = rollout_state(pods, wanted, OLD, NEW, 0.0)
+        after = acted(rollout, pods, can_in_place)
+        checked(rollout, pods, after)
+        helped = [moved(p, released(rollout)) for p in after]
         if after == pods and [vars_of(p) for p in helped] == [vars_of(p) for p in pods]:
             break
         pods = helped if after == pods else after
@@ -187,7 +187,7 @@ def test_a_roll_out_ends_once_its_pods_can_become_ready(
         raise AssertionError("it never ends")
     if wanted.paused:
         return  # whoever waits for the roll-out to go on may hold up others
-    limits = seen.limits
+    limits = rollout.limits
     assert len(pods) == limits.replicas
     assert not any(p.marked for p in pods)
     rolling = wanted.rolling_update

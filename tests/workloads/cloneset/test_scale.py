@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.workloads.cloneset.diff import Tally, diff
+from app.workloads.cloneset.diff import PodCounts, diff
 from app.workloads.cloneset.limits import limits
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.scale import Removal, ScalePlan, Shortfall, plan_scale
@@ -15,23 +15,30 @@ def by_name(pods):
 
 
 def planned(
-    pods: list[PodFacts], replicas: int, *, settings: Settings | None = None, may_revive: bool = True, **strategy
+    pods: list[PodFacts],
+    replicas: int,
+    *,
+    settings: Settings | None = None,
+    may_cancel_deletion: bool = True,
+    **strategy,
 ) -> ScalePlan:
     strategy = {"max_unavailable": 1, **strategy}
     settings = settings or Settings(replicas=replicas, rolling_update=RollingUpdate(**strategy))
     numbers = limits(settings)
-    tally = Tally()
+    pod_counts = PodCounts()
     for one in pods:
-        tally.count(
+        pod_counts.count(
             new=one.revision == NEW,
             preparing_delete=one.preparing_delete,
             marked=one.marked,
             available=one.available(0.0),
         )
-    difference = diff(tally, numbers, same_revision=False, exclude_preparing_delete=settings.exclude_preparing_delete)
+    difference = diff(
+        pod_counts, numbers, same_revision=False, exclude_preparing_delete=settings.exclude_preparing_delete
+    )
     return plan_scale(
         pods,
-        tally,
+        pod_counts,
         numbers,
         difference,
         is_new=lambda p: p.revision == NEW,
@@ -39,7 +46,7 @@ def planned(
         available=sum(p.available(0.0) for p in pods),
         now=0.0,
         order=by_name,
-        may_revive=may_revive,
+        may_cancel_deletion=may_cancel_deletion,
     )
 
 
@@ -64,9 +71,9 @@ def test_scale_out_is_limited_and_says_so() -> None:
 def test_a_pod_that_prepares_its_deletion_is_revived_when_it_is_wanted_again() -> None:
     leaving = [pod(lifecycle="PreparingDelete", name=name, delete_hooked=True) for name in ("a", "b")]
     pods = [pod(), *leaving]
-    assert planned(pods, 2).revive == (leaving[0],)
-    assert planned(pods, 3).revive == tuple(leaving)
-    assert planned(pods, 3, may_revive=False) == ScalePlan(shortfall=Shortfall.PREPARING_DELETE)
+    assert planned(pods, 2).cancel_deletion == (leaving[0],)
+    assert planned(pods, 3).cancel_deletion == tuple(leaving)
+    assert planned(pods, 3, may_cancel_deletion=False) == ScalePlan(shortfall=Shortfall.PREPARING_DELETE)
 
 
 @pytest.mark.behaviour("CS-97")
@@ -78,13 +85,13 @@ def test_of_those_on_their_way_out_those_come_back_that_the_partition_wants(part
     ]
     for leaving in (back, back[::-1]):
         plan = planned([pod(OLD), *leaving], 2, partition=partition)
-        assert [one.name for one in plan.revive] == [revived]
+        assert [one.name for one in plan.cancel_deletion] == [revived]
 
 
 @pytest.mark.behaviour("CS-97")
 def test_a_marked_pod_is_never_revived() -> None:
     leaving = pod(lifecycle="PreparingDelete", marked=True, delete_hooked=True)
-    assert planned([pod(), leaving], 2).revive == ()
+    assert planned([pod(), leaving], 2).cancel_deletion == ()
 
 
 @pytest.mark.behaviour("CS-97", "CS-137")
@@ -92,7 +99,7 @@ def test_reviving_never_makes_more_active_than_the_surge_allows() -> None:
     """Five serve, one of them marked, and one is preparing its deletion: reviving it before would make six."""
     pods = [pod(marked=True), *(pod() for _ in range(4)), pod(lifecycle="PreparingDelete", delete_hooked=True)]
     plan = planned(pods, 5)
-    assert plan.revive == ()
+    assert plan.cancel_deletion == ()
     assert removed(plan) == [pods[0]]
 
 
@@ -173,6 +180,6 @@ def test_a_limit_of_zero_does_not_keep_what_should_go() -> None:
 
 @pytest.mark.behaviour("CS-105", "CS-135")
 def test_a_pod_that_is_just_arriving_says_only_then_that_it_waits_for_its_hook() -> None:
-    coming = {"available": False, "lifecycle": "PreparingNormal", "marked": True, "arriving": True}
+    coming = {"available": False, "lifecycle": "PreparingNormal", "marked": True, "awaits_initial_conditions": True}
     hooked, free = pod(delete_hooked=True, **coming), pod(**coming)
     assert planned([pod(), hooked, free], 3).remove == (Removal(free, prepare=False),)

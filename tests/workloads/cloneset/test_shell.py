@@ -16,10 +16,10 @@ from app.kube.store import Change
 from app.pods.inplace import Blocked, UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import revision_of, short_hash
-from app.workloads.cloneset.memory import Memory
-from app.workloads.cloneset.scaling import Instances
+from app.workloads.cloneset.resolved import resolve_spec
+from app.workloads.cloneset.scaling import PodsAndClaims
 from app.workloads.cloneset.settings import Gates
-from app.workloads.cloneset.view import view_of
+from app.workloads.cloneset.state import CloneSetState
 from tests.kube.fakes import virtual
 from tests.workloads.cloneset.shell import DECODERS, Shell
 from tests.workloads.cloneset.test_takeover import recorded
@@ -55,17 +55,17 @@ async def test_whom_a_pod_concerns() -> None:
     one = pod_of(found["Pod"][0])
     scale = reconciler.writer.scale
     scale.expect(uid, ScaleAction.CREATE, one.metadata.name)
-    assert list(reconciler.of_pod(Change(None, one))) == [KEY]
+    assert list(reconciler.keys_for_pod(Change(None, one))) == [KEY]
     assert scale.unsatisfied(uid) is None
     scale.expect(uid, ScaleAction.DELETE, one.metadata.name)
-    assert list(reconciler.of_pod(Change(one, one))) == [KEY]
+    assert list(reconciler.keys_for_pod(Change(one, one))) == [KEY]
     assert scale.unsatisfied(uid) is not None
     going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
-    assert list(reconciler.of_pod(Change(one, going))) == [KEY]
+    assert list(reconciler.keys_for_pod(Change(one, going))) == [KEY]
     assert scale.unsatisfied(uid) is None
     orphan = pod_of(found["Pod"][0], ownerReferences=[])
-    assert list(reconciler.of_pod(Change(one, orphan))) == [KEY]
-    assert list(reconciler.of_pod(Change(None, orphan))) == []
+    assert list(reconciler.keys_for_pod(Change(one, orphan))) == [KEY]
+    assert list(reconciler.keys_for_pod(Change(None, orphan))) == []
 
 
 @pytest.mark.behaviour("CS-9", "CS-91")
@@ -168,11 +168,11 @@ async def test_a_status_of_ours_wakes_nobody_unless_the_cache_missed_what_came_b
 
     version = str(shell.server.version)
     old, ours = seen(), seen(resourceVersion=version)
-    assert list(shell.reconciler.of_set(Change(old, ours))) == []
+    assert list(shell.reconciler.keys_for_cloneset(Change(old, ours))) == []
     for missed in ({"generation": 8}, {"annotations": {"a": "b"}}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
-        assert list(shell.reconciler.of_set(Change(old, seen(resourceVersion=version, **missed)))) == [KEY]
-    assert list(shell.reconciler.of_set(Change(None, ours))) == [KEY]
-    assert list(shell.reconciler.of_set(Change(old, seen(resourceVersion="700001")))) == [KEY]
+        assert list(shell.reconciler.keys_for_cloneset(Change(old, seen(resourceVersion=version, **missed)))) == [KEY]
+    assert list(shell.reconciler.keys_for_cloneset(Change(None, ours))) == [KEY]
+    assert list(shell.reconciler.keys_for_cloneset(Change(old, seen(resourceVersion="700001")))) == [KEY]
 
 
 @pytest.mark.behaviour("CS-60", "CS-66", "CS-136", "CS-134")
@@ -218,9 +218,9 @@ async def test_a_claim_concerns_its_cloneset_when_it_comes_and_goes() -> None:
     shell.show(claim)
     (found,) = shell.caches.claims.list()
     reconciler = shell.reconciler
-    assert list(reconciler.of_claim(Change(None, found))) == [ObjectKey("moving", "web")]
-    assert list(reconciler.of_claim(Change(found, found))) == []
-    assert list(reconciler.of_claim(Change(found, None))) == [ObjectKey("moving", "web")]
+    assert list(reconciler.keys_for_claim(Change(None, found))) == [ObjectKey("moving", "web")]
+    assert list(reconciler.keys_for_claim(Change(found, found))) == []
+    assert list(reconciler.keys_for_claim(Change(found, None))) == [ObjectKey("moving", "web")]
 
 
 @pytest.mark.behaviour("CS-159", "CS-163", "CS-165")
@@ -270,15 +270,15 @@ async def test_what_is_told_of_a_pod_whose_write_is_refused(
 @pytest.mark.behaviour("PM-10")
 def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_place() -> None:
     found = objects()
-    view = view_of(CloneSet.model_validate(found["CloneSet"][0]), Gates())
+    resolved = resolve_spec(CloneSet.model_validate(found["CloneSet"][0]), Gates())
     next_one = copy.deepcopy(found["ControllerRevision"][-1])
     next_one["metadata"] |= {"name": "hooked-next", "uid": "next"}
     next_one["data"]["spec"]["template"]["spec"]["containers"][0]["image"] += "-next"
     revisions = (found["ControllerRevision"][-1], next_one)
     own, target = (revision_of(decode_controller_revision(orjson.dumps(one))) for one in revisions)
-    memory, at = Memory("uid", KEY), short_hash(own.name)
-    assert isinstance(memory.spec_between(at, target, [target], view), Blocked)  # nobody knows what it is made from
-    assert not isinstance(memory.spec_between(at, target, [own, target], view), Blocked)
+    state, at = CloneSetState("uid", KEY), short_hash(own.name)
+    assert isinstance(state.spec_between(at, target, [target], resolved), Blocked)  # nobody knows what it is made from
+    assert not isinstance(state.spec_between(at, target, [own, target], resolved), Blocked)
 
 
 @pytest.mark.behaviour("CS-135")
@@ -295,8 +295,8 @@ async def test_a_pod_that_was_scheduled_meanwhile_is_left_to_who_takes_it_into_s
     await writer.set_state(uid, waiting, LifecycleState.PREPARING_DELETE, None)
     [(_, _, patch)] = shell.server.requests
     assert patch["metadata"]["resourceVersion"] == waiting.metadata.resource_version
-    arriving = pod_of({**body, "spec": {**body["spec"], "nodeName": node}})
-    await writer.set_state(uid, arriving, LifecycleState.PREPARING_DELETE, None)
+    awaits_initial_conditions = pod_of({**body, "spec": {**body["spec"], "nodeName": node}})
+    await writer.set_state(uid, awaits_initial_conditions, LifecycleState.PREPARING_DELETE, None)
     assert len(shell.server.requests) == 1
 
 
@@ -472,7 +472,7 @@ async def test_claims_go_after_their_pod_even_if_that_fails_at_first(replicas_th
     assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-66
     for pod in pods:
         shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
-        shell.reconciler.of_pod(Change(pod, None))
+        shell.reconciler.keys_for_pod(Change(pod, None))
     del shell.server.answer[path]
     shell.server.requests.clear()
     owner["spec"]["replicas"] = replicas_then
@@ -513,7 +513,7 @@ async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: b
     if there:
         shell.server.stored["/api/v1/namespaces/moving/pods/hooked-gx7bz"] = found["Pod"][0]
     claim = claim_of(found, "gx7bz")
-    kept = await shell.reconciler._scaler.clean_up_claims(owner, Instances([], [], [claim]))
+    kept = await shell.reconciler._scaler.clean_up_claims(owner, PodsAndClaims([], [], [claim]))
     assert kept == ((claim,) if there else ())
     assert (shell.writes == []) is there
 
@@ -523,13 +523,13 @@ async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: b
 def test_the_id_of_a_creation_that_failed_comes_after_those_whose_claims_are_there(kept: bool) -> None:
     """It is used again for the claims that may have been made for it, not before the Pod that is waited for."""
     shell, found = filled()
-    view = view_of(CloneSet.model_validate(found["CloneSet"][0]), Gates())
+    resolved = resolve_spec(CloneSet.model_validate(found["CloneSet"][0]), Gates())
     going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
     instance = going.metadata.labels["apps.kruise.io/cloneset-instance-id"]
-    memory = Memory("uid", KEY)
-    memory.failed_ids = {"7f4x2"}
+    state = CloneSetState("uid", KEY)
+    state.failed_ids = {"7f4x2"}
     claims = [claim_of(found, instance)] if kept else []
-    ids, waiting = shell.reconciler._scaler._instance_ids(memory, view, 1, Instances([], [going], claims))
+    ids, waiting = shell.reconciler._scaler._instance_ids(state, resolved, 1, PodsAndClaims([], [going], claims))
     assert (ids, waiting) == (([], [going]) if kept else (["7f4x2"], []))
 
 
@@ -551,7 +551,7 @@ async def test_pods_that_others_took_are_replaced_only_if_the_set_is_there(
         shell.server.stored[path] = {**owner, "metadata": {**owner["metadata"], **live}}
     pod = pod_of(found["Pod"][0])
     shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
-    shell.reconciler.of_pod(Change(pod, None))
+    shell.reconciler.keys_for_pod(Change(pod, None))
     for _ in range(2):  # it asks again as long as the cache does not say so itself
         shell.server.requests.clear()
         await shell.reconcile("hooked", "moving")
@@ -568,7 +568,7 @@ async def test_who_may_not_look_for_the_set_replaces_its_pods_all_the_same() -> 
     await shell.reconcile("hooked", "moving")
     pod = pod_of(found["Pod"][0])
     shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
-    shell.reconciler.of_pod(Change(pod, None))
+    shell.reconciler.keys_for_pod(Change(pod, None))
     shell.server.refuse = lambda request: request.path.endswith("/clonesets/hooked") and request.method == "GET"
     shell.server.requests.clear()
     await shell.reconcile("hooked", "moving")
@@ -583,8 +583,8 @@ async def test_nobody_asks_for_the_set_after_a_deletion_of_its_own() -> None:
     shell.reconciler.writer.scale.expect(found["CloneSet"][0]["metadata"]["uid"], ScaleAction.DELETE, pod.metadata.name)
     going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
     shell.caches.pods.put(going)
-    shell.reconciler.of_pod(Change(pod, going))
-    shell.reconciler.of_pod(Change(going, None))
+    shell.reconciler.keys_for_pod(Change(pod, going))
+    shell.reconciler.keys_for_pod(Change(going, None))
     shell.server.requests.clear()
     await shell.reconcile("hooked", "moving")
     assert not [path for method, path, _ in shell.server.requests if (method, path[-7:]) == ("GET", "/hooked")]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.workloads.cloneset.plan import survey
+from app.workloads.cloneset.plan import rollout_state
 from app.workloads.cloneset.progress import progress
 from app.workloads.cloneset.settings import Settings
 from app.workloads.cloneset.status import (
@@ -33,7 +33,7 @@ def status(numbers: Counts, *, replicas: int = 3, partition: int = 0, update: st
 @pytest.mark.behaviour("CS-144")
 def test_counters() -> None:
     pods = [pod(OLD), pod(NEW, ready=True, lifecycle="Updated"), pod(NEW), pod(NEW, available=False)]
-    assert survey(pods, Settings(replicas=4), OLD, NEW, 0.0).counts == Counts(4, 3, 2, 3, 2, 1)
+    assert rollout_state(pods, Settings(replicas=4), OLD, NEW, 0.0).counts == Counts(4, 3, 2, 3, 2, 1)
 
 
 @pytest.mark.behaviour("CS-145", "CS-73")
@@ -85,7 +85,7 @@ def judged(old: dict, new: dict, conditions: list, *, paused: bool = False, dead
         old, new, conditions, replicas=3, paused=paused, deadline=deadline, now=NOW + timedelta(seconds=seconds)
     )
     found = [c for c in result.conditions if c["type"] == "Progressing"]
-    return (found[0] if found else None), result.again_after
+    return (found[0] if found else None), result.requeue_after
 
 
 MOVING = status(Counts(3, 3, 3, 1, 1, 1))

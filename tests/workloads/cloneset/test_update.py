@@ -5,7 +5,7 @@ import pytest
 from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.cloneset.diff import Diff
 from app.workloads.cloneset.orders import update_order
-from app.workloads.cloneset.plan import survey, update
+from app.workloads.cloneset.plan import rollout_state, update
 from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.settings import RollingUpdate, Settings, UpdatePolicy
 from app.workloads.cloneset.update import Step, StepKind, UpdatePlan, chosen_pods, plan_update
@@ -61,8 +61,8 @@ def test_who_waits_for_its_update_is_replaced_although_the_only_pod_that_serves_
     marked, preparing, new = pod(OLD, marked=True), pod(OLD, lifecycle="PreparingUpdate"), pod(NEW)
     pods = [marked, preparing, new]
     settings = Settings(replicas=3, rolling_update=RollingUpdate(partition=1, max_unavailable=1))
-    seen = survey(pods, settings, OLD, NEW, 0.0)
-    plan = update(seen, update_order(pods, None), lambda _pod: "the policy is ReCreate")
+    rollout = rollout_state(pods, settings, OLD, NEW, 0.0)
+    plan = update(rollout, update_order(pods, None), lambda _pod: "the policy is ReCreate")
     assert plan.steps == (Step(StepKind.RECREATE, preparing, "the policy is ReCreate"),)
 
 
@@ -151,6 +151,6 @@ def test_on_delete_updates_nobody() -> None:
 @pytest.mark.behaviour("CS-130", "CS-135")
 def test_a_pod_that_is_just_arriving_is_updated_only_then() -> None:
     coming = {"available": False, "lifecycle": "PreparingNormal"}
-    there, arriving = pod(OLD, **coming), pod(OLD, arriving=True, **coming)
-    plan = planned(UpdatePolicy.IN_PLACE_ONLY, [there, arriving], max_unavailable=2)
+    there, awaits_initial_conditions = pod(OLD, **coming), pod(OLD, awaits_initial_conditions=True, **coming)
+    plan = planned(UpdatePolicy.IN_PLACE_ONLY, [there, awaits_initial_conditions], max_unavailable=2)
     assert [step.pod for step in plan.steps] == [there]

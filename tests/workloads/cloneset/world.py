@@ -153,7 +153,7 @@ async def small_cluster(
         cloneset.cloneset_controller(
             client, caches.for_clonesets, events, rng, gates=gates, expectation_timeout=expectation_timeout
         ),
-        pod_readiness_controller(client, caches.pods, arrival=cloneset.arrival(caches.clonesets)),
+        pod_readiness_controller(client, caches.pods, initial_metadata=cloneset.initial_metadata(caches.clonesets)),
     ]
     reflectors = [reflector.run() for reflector in caches.controller_reflectors(client, rng, NoReflectorMetrics(), "")]
     mains = [nodes.run(), events.run(), *reflectors, *(one.run() for one in made if controllers)]

@@ -18,8 +18,8 @@ from app.pods.revisions import Revision, revision_name, short_hash
 from app.workloads.cloneset.creation import pod_name
 from app.workloads.cloneset.history import OWNER
 from app.workloads.cloneset.pods import PodFacts, pod_facts
+from app.workloads.cloneset.resolved import ResolvedSpec
 from app.workloads.cloneset.settings import UpdatePolicy
-from app.workloads.cloneset.view import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +70,26 @@ def owned(obj: Pod | PersistentVolumeClaim) -> Iterable[str]:
 
 
 @dataclass(slots=True)
-class Memory:
+class CloneSetState:
     """One CloneSet."""
 
     uid: str
     key: ObjectKey
-    view: View | None = None
-    view_key: object = None
+    resolved: ResolvedSpec | None = None
+    resolved_key: object = None
     facts: dict[str, PodFacts] = field(default_factory=dict)
     specs: dict[tuple[str, str], UpdateSpec | Blocked] = field(default_factory=dict)
-    last_pass: float = 0.0
+    last_reconcile: float = 0.0
     #: The time that passes asked for by Pods are put off to, until a pass begins at or after it.
-    next_pass: float | None = None
+    next_reconcile: float | None = None
     #: Whether somebody else took Pods since a pass: the CloneSet may be gone (see the reconciler).
-    pods_taken: bool = False
+    pods_deleted_by_others: bool = False
     #: Instance ids of Pods whose creation failed, to be used first: a request whose answer was lost cannot make two.
     failed_ids: set[str] = field(default_factory=set)
     #: Instance ids of Pods we deleted, as long as claims of theirs are there.
-    leaving_ids: set[str] = field(default_factory=set)
+    deleted_ids: set[str] = field(default_factory=set)
     #: Refused creations in a row, and before when none is tried again (on the monotonic scale).
-    refusals: int = 0
+    refused_creations: int = 0
     create_after: float = 0.0
     #: The limit that was told last, and when (B-14).
     limited_to: int | None = None
@@ -110,13 +110,13 @@ class Memory:
             return written
         return KnownStatus(owner.status.to_dict() if owner.status is not None else {}, version)
 
-    def pods(self, caches: Caches, view: View) -> tuple[list[PodFacts], list[Pod], list[Pod]]:
+    def pods(self, caches: Caches, resolved: ResolvedSpec) -> tuple[list[PodFacts], list[Pod], list[Pod]]:
         """CS-53, CS-55: the active Pods that match, the active ones that no longer do, and the inactive ones."""
         known, facts = self.facts, {}
         active: list[PodFacts] = []
         foreign: list[Pod] = []
         inactive: list[Pod] = []
-        settings, selector = view.settings, view.selector
+        settings, selector = resolved.settings, resolved.selector
         for pod in caches.pods.by_index(OWNER, self.uid):
             uid = pod.metadata.uid
             found = known.get(uid)
@@ -133,7 +133,7 @@ class Memory:
         self.facts = facts
         return active, foreign, inactive
 
-    def lacking(self, pods: Iterable[PodFacts], current: str, ordered: Iterable[Revision]) -> list[str]:
+    def missing_revisions(self, pods: Iterable[PodFacts], current: str, ordered: Iterable[Revision]) -> list[str]:
         """Revisions that the Pods are at, or the status names, and ``ordered`` lacks; none that is recorded nowhere."""
         known = {short_hash(revision.name) for revision in ordered}
         hashes = {pod.revision for pod in pods}
@@ -142,32 +142,40 @@ class Memory:
         wanted = (revision_name(self.key.name, one) for one in hashes.difference(known) if one)
         return sorted(set(wanted).difference(self.unrecorded))
 
-    def keeps_pods(self, current: Revision, update: Revision, ordered: Sequence[Revision], view: View) -> bool:
+    def in_place_surge(
+        self, current: Revision, update: Revision, ordered: Sequence[Revision], resolved: ResolvedSpec
+    ) -> bool:
         """Whether gate CloneSetInPlaceSurge is on and the roll-out can be gone in place."""
-        rolling = view.settings.rolling_update
-        if not view.settings.gates.in_place_surge or rolling is None or rolling.policy != "InPlaceIfPossible":
+        rolling = resolved.settings.rolling_update
+        if not resolved.settings.gates.in_place_surge or rolling is None or rolling.policy != "InPlaceIfPossible":
             return False
-        return not isinstance(self.spec_between(short_hash(current.name), update, ordered, view), Blocked)
+        return not isinstance(self.spec_between(short_hash(current.name), update, ordered, resolved), Blocked)
 
-    def spec_of(self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], view: View) -> UpdateSpec | Blocked:
+    def spec_of(
+        self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], resolved: ResolvedSpec
+    ) -> UpdateSpec | Blocked:
         """What an in-place update of the Pod changes."""
-        return self.spec_between(pod.revision, target, ordered, view)
+        return self.spec_between(pod.revision, target, ordered, resolved)
 
-    def obstacle(self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], view: View) -> str | None:
+    def obstacle(
+        self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], resolved: ResolvedSpec
+    ) -> str | None:
         """Why the Pod cannot be updated in place; None: it can."""
-        found = self.spec_of(pod, target, ordered, view)
-        rolling = view.settings.rolling_update
+        found = self.spec_of(pod, target, ordered, resolved)
+        rolling = resolved.settings.rolling_update
         replaceable = rolling is not None and rolling.policy is UpdatePolicy.IN_PLACE_IF_POSSIBLE
         if not isinstance(found, Blocked) and replaceable:
             found = blocked_on_pod(pod.pod, found) or found  # B-4
         return str(found) if isinstance(found, Blocked) else None
 
-    def spec_between(self, at: str, target: Revision, ordered: Sequence[Revision], view: View) -> UpdateSpec | Blocked:
+    def spec_between(
+        self, at: str, target: Revision, ordered: Sequence[Revision], resolved: ResolvedSpec
+    ) -> UpdateSpec | Blocked:
         """What an in-place update from the revision of that short hash changes; worked out once per pair."""
         key = (at, target.name)
         found = self.specs.get(key)
         if found is None:
-            gates, rolling = view.settings.gates, view.settings.rolling_update
+            gates, rolling = resolved.settings.gates, resolved.settings.rolling_update
             own = next((revision for revision in ordered if short_hash(revision.name) == at), None)
             options = InPlaceOptions(
                 env_from_metadata=gates.env_from_metadata,

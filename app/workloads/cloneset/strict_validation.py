@@ -25,7 +25,7 @@ GATE: Final = "CloneSetStrictValidation"
 _HASH_LENGTH: Final = 10
 
 
-def meaningless(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
+def errors(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
     """Counts below nothing where nothing is the least, and a limit that would stop all scaling."""
     rollout = Rollout.of(spec, older=older)
     for name in ("partition", "maxSurge"):
@@ -38,7 +38,7 @@ def meaningless(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]
         yield invalid(SPEC.child("scaleStrategy", "maxUnavailable"), limit, words)
 
 
-def questionable(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older: bool) -> Iterator[FieldError]:
+def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older: bool) -> Iterator[FieldError]:
     """What surely was not meant so. ``pods_refused``: why Pods cannot be named in podsToDelete, by name."""
     for name in ("minReadySeconds", "revisionHistoryLimit"):
         if _is_negative(spec.get(name)):

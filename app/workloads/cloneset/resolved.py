@@ -21,7 +21,7 @@ DEFAULT_HISTORY_LIMIT: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ResolvedSpec:
     """One CloneSet at one generation. ``spec`` is its JSON form, ``selector_text`` the selector's in the status."""
 
     settings: Settings
@@ -49,7 +49,7 @@ class View:
         return (self.spec.get("selector") or {}).get("matchLabels") or {}
 
 
-def view_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool = False) -> View:
+def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool = False) -> ResolvedSpec:
     """The view; ``exclude_preparing_delete`` is the flag that sets it for all CloneSets (CS-175).
 
     Raises SelectorError for a selector that cannot be read.
@@ -65,7 +65,7 @@ def view_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool 
         owner_reference=owner.reference,
         claims_hash=claim_templates_hash(spec.get("volumeClaimTemplates")),
     )
-    return View(
+    return ResolvedSpec(
         settings=settings_of(cloneset, gates, exclude_preparing_delete=exclude_preparing_delete),
         selector=compile_selector(spec["selector"]),
         selector_text=selector_text(spec["selector"]),
