@@ -1,0 +1,53 @@
+"""The admission service in this process, with objects of :mod:`tests.fuzz.objects` in force."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import yaml
+
+from app.admission.metrics import AdmissionMetrics
+from app.admission.server import create_app
+from app.api.conversion import convert
+from app.kube.virtualtime import VirtualClock
+from app.manager.gates import parse_gates
+from app.manager.standalone import Standalone
+from tests.fuzz import objects
+
+#: What patches metadata needs no ConfigMap then.
+GATES = "SidecarSetPatchPodMetadataDefaultsAllowed=true"
+_JSON = {"Content-Type": "application/json"}
+
+
+async def standalone_service(*manifests: objects.Json) -> Standalone:
+    """What decides, with these objects loaded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "objects.yaml"
+        path.write_text(yaml.safe_dump_all(manifests), "utf-8")
+        standalone = Standalone(path, parse_gates(GATES), VirtualClock(), Random(1))
+        await standalone.reload()
+    assert not standalone.problems, standalone.problems
+    return standalone
+
+
+class Service:
+    """Answers requests as the HTTP service does, without a socket."""
+
+    def __init__(self, standalone: Standalone) -> None:
+        app = create_app(standalone.registry, convert, AdmissionMetrics())
+        self._http = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service")
+
+    async def status_and_answer(self, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        """HTTP status and AdmissionReview."""
+        answer = await self._http.post(path, content=body, headers=_JSON)
+        return answer.status_code, answer.json()
+
+    async def respond(self, path: str, document: Any) -> dict[str, Any]:
+        """The response to a document."""
+        _, answer = await self.status_and_answer(path, objects.encode(document))
+        response: dict[str, Any] = answer["response"]
+        return response
