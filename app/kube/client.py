@@ -22,6 +22,7 @@ import msgspec
 import orjson
 from typing_extensions import TypeVar
 
+from app.kube import depth
 from app.kube.clock import Clock
 from app.kube.errors import ApiError, DecodeError, Gone, RequestInfo, TooManyRequests, api_error
 from app.kube.objects import decode_metadata
@@ -82,6 +83,15 @@ class RawList(msgspec.Struct, frozen=True):
 
 
 _decode_list = msgspec.json.Decoder(RawList).decode
+
+
+def _read_list(body: bytes) -> RawList:
+    """A list, also where one of its items is nested deeper than a decoder goes."""
+    try:
+        return _decode_list(body)
+    except RecursionError:
+        envelope, items = depth.split_list(body)
+        return RawList(_decode_list(envelope).metadata, [msgspec.Raw(item) for item in items])
 
 
 class Client:
@@ -179,7 +189,7 @@ class Client:
             query["continue"] = continue_token
         accept = METADATA_LIST if metadata_only else JSON
         request = self._request("GET", resource.path(namespace), query, accept=accept)
-        raw = _decoded(request, _decode_list, (await self._exchange(request)).body)
+        raw = _decoded(request, _read_list, (await self._exchange(request)).body)
         item: Decode[T] = decode or cast("Decode[T]", orjson.loads)
         items = [_decoded(request, item, bytes(part)) for part in raw.items or ()]
         return Listing(items, raw.metadata.resource_version, raw.metadata.continue_token)
@@ -383,6 +393,6 @@ def _info(request: Request) -> RequestInfo:
 
 def _decoded(request: Request, decode: Decode[T], body: bytes) -> T:
     try:
-        return decode(body)
+        return depth.read(decode, body)
     except (msgspec.MsgspecError, ValueError) as error:
         raise DecodeError(_info(request), str(error)) from error

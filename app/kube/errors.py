@@ -172,6 +172,7 @@ _BY_CODE: dict[int, type[ApiError]] = {
 }
 
 _decode_status = msgspec.json.Decoder(Status).decode
+_UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def api_error(request: RequestInfo, code: int, body: bytes, retry_after: str | None = None) -> ApiError:
@@ -181,7 +182,7 @@ def api_error(request: RequestInfo, code: int, body: bytes, retry_after: str | N
     """
     try:
         status = _decode_status(body)
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         status = Status()
     if status.kind != "Status":
         text = body[:300].decode("utf-8", "replace").strip()
@@ -219,5 +220,5 @@ def read_status(body: Any) -> Status:
     """A ``Status`` from JSON bytes or a raw part of a bigger message."""
     try:
         return _decode_status(body)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         return Status(kind="Status", status="Failure", message=f"unreadable Status: {error}")

@@ -3,7 +3,8 @@
 It starts with a streaming list where the server has that (one request: the objects, a bookmark that says "that was
 all", then the changes), else with a paged list. After a disconnect the watch resumes where it stopped; only when the
 server no longer knows that version (410) everything is listed anew, and what vanished meanwhile is removed from the
-store. Objects that cannot be read are logged and counted and do not stop the others.
+store. An object that cannot be read, or that an index refuses, is set aside: counted, logged once with its name, left
+as it was known, and read again when it changes or is listed again. It does not stop the others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from app.kube import watch
+from app.kube import depth, watch
 from app.kube.backoff import Backoff
 from app.kube.client import PAGE_SIZE, Client, Decode, selectors
 from app.kube.errors import (
@@ -56,6 +57,9 @@ INITIAL_IDLE_SECONDS = 30.0
 
 
 _CHANGES = frozenset({watch.ADDED, watch.MODIFIED, watch.DELETED})
+_KNOWN = _CHANGES | {watch.BOOKMARK}
+#: How much is kept of why an object could not be read.
+_WHY_LENGTH = 256
 
 
 class ReflectorError(StrEnum):
@@ -65,6 +69,9 @@ class ReflectorError(StrEnum):
     WATCH_FAILED = "watch_failed"
     EXPIRED = "expired"
     UNREADABLE = "unreadable_object"
+    #: A line of a watch that is about no object.
+    UNKNOWN_EVENT = "unknown_event"
+    UNEXPECTED = "unexpected"
 
 
 class ReflectorMetrics(Protocol):
@@ -73,6 +80,7 @@ class ReflectorMetrics(Protocol):
     def listed(self, kind: str, objects: int) -> None: ...
     def events(self, kind: str, count: int) -> None: ...
     def error(self, kind: str, what: ReflectorError) -> None: ...
+    def set_aside(self, kind: str, objects: int) -> None: ...
 
 
 class NoMetrics:
@@ -81,6 +89,7 @@ class NoMetrics:
     def listed(self, kind: str, objects: int) -> None: ...
     def events(self, kind: str, count: int) -> None: ...
     def error(self, kind: str, what: ReflectorError) -> None: ...
+    def set_aside(self, kind: str, objects: int) -> None: ...
 
 
 class _NoStreamingList(Exception):
@@ -124,11 +133,17 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS)
         #: Where the watch goes on; empty: list first.
         self._version = ""
+        #: When the watch that runs, or ran last, was granted.
+        self._opened: float | None = None
+        #: Objects that could not be read, with why: told once.
+        self._aside: dict[ObjectKey, str] = {}
+        #: Where a watch brought something that is no event.
+        self._unread_after = ""
 
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:
-            began = self._clock.monotonic()
+            self._opened = None
             try:
                 await self._list_and_watch()
             except _NoStreamingList as reason:
@@ -137,11 +152,24 @@ class Reflector(Generic[T]):
                 continue
             except (KubeError, TimeoutError) as error:
                 self._failed(error)
+                self._forget_failures()
+            except Exception:
+                # A mistake of ours over what came. The process would fail over the same thing again.
+                self._metrics.error(self.resource.kind, ReflectorError.UNEXPECTED)
+                logger.exception("%s: list or watch failed unexpectedly, listing anew", self.resource.kind)
+                self._version = ""
             else:
-                # The server ends every watch after some minutes; one that ends at once means trouble.
-                if self._clock.monotonic() - began >= SHORT_WATCH_SECONDS:
+                # The server ends every watch after some minutes; one that ends at once means an error.
+                if self._forget_failures():
                     continue
             await self._clock.sleep(self._backoff.next())
+
+    def _forget_failures(self) -> bool:
+        """Start over with the shortest wait where the last watch lasted, even if nothing happened in it."""
+        lasted = self._opened is not None and self._clock.monotonic() - self._opened >= SHORT_WATCH_SECONDS
+        if lasted:
+            self._backoff.reset()
+        return lasted
 
     def _failed(self, error: Exception) -> None:
         """Note why a list or watch ended."""
@@ -154,6 +182,11 @@ class Reflector(Generic[T]):
         self._metrics.error(self.resource.kind, ReflectorError.LIST_FAILED if listing else ReflectorError.WATCH_FAILED)
         text = str(error) or f"{self._info}: silent for too long"
         logger.warning("%s: %s failed: %s", self.resource.kind, "list" if listing else "watch", text)
+        if isinstance(error, DecodeError) and not listing:
+            # Once it may be the connection. The second time only a new list leads past it.
+            if self._unread_after == self._version:
+                self._version = ""
+            self._unread_after = self._version
 
     async def _list_and_watch(self) -> None:
         """One round: list if needed, then watch until the stream ends."""
@@ -181,9 +214,12 @@ class Reflector(Generic[T]):
     def _replace(self, objects: list[T], unreadable: set[ObjectKey], version: str) -> None:
         if not version:
             raise DecodeError(self._info, "a list without resourceVersion: is this a Kubernetes API server?")
-        self.store.replace(objects, keep=unreadable)
+        for key in self._aside.keys() - unreadable:
+            self._take_back(key)
+        good = [obj for obj in objects if self._put(obj, unreadable)]
+        self.store.replace(good, keep=unreadable)
         self._version = version
-        self._metrics.listed(self.resource.kind, len(objects))
+        self._metrics.listed(self.resource.kind, len(good))
 
     async def _watch(self, *, initial: bool) -> None:
         """Follow one watch to its end. ``initial``: it begins with all objects, as a streaming list."""
@@ -203,6 +239,7 @@ class Reflector(Generic[T]):
                 if initial:
                     raise _NoStreamingList(error.message) from error
                 raise
+            self._opened = self._clock.monotonic()
             chunks = aiter(stream.chunks)
             splitter = watch.LineSplitter()
             if initial:
@@ -225,7 +262,9 @@ class Reflector(Generic[T]):
             lines = self._lines(splitter, chunk)
             for position, line in enumerate(lines):
                 event = self._event(line)
-                if event.type == watch.BOOKMARK:
+                if event.type not in _KNOWN:
+                    self._unknown(event.type)
+                elif event.type == watch.BOOKMARK:
                     metadata = watch.metadata_of(event.object)
                     if (metadata.annotations or {}).get(watch.INITIAL_EVENTS_END) == "true":
                         self._replace(list(objects.values()), unreadable, metadata.resource_version)
@@ -235,9 +274,10 @@ class Reflector(Generic[T]):
                     objects.pop(key, None)
                     unreadable.discard(key)
                 else:
-                    obj = self._read(bytes(event.object), unreadable)
+                    obj = self._read(bytes(event.object), unreadable, lossy=event.lossy)
                     if obj is not None:
                         objects[key_of(obj)] = obj
+                        unreadable.discard(key_of(obj))
 
     async def _next(self, chunks: AsyncIterator[bytes], seconds: float) -> bytes | None:
         """The next piece, None at the end. Raises ``TimeoutError`` when the connection stays silent."""
@@ -255,15 +295,15 @@ class Reflector(Generic[T]):
             return None
         try:
             event = self._decode_event(line)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        return event if event.type in _CHANGES else None
+        return event if event.type in _CHANGES and event.object.metadata.name else None
 
     def _event(self, line: bytes) -> watch.WatchEvent:
         """A line as an event. Raises ``DecodeError`` for what is none, and the ``ApiError`` of an ERROR event."""
         try:
-            event = watch.decode_watch_event(line)
-        except msgspec.MsgspecError as error:
+            event = watch.read_watch_event(line)
+        except (msgspec.MsgspecError, ValueError) as error:
             raise DecodeError(self._info, f"{error}: {line[:100]!r}") from error
         if event.type == watch.ERROR:
             raise status_error(self._info, read_status(event.object))
@@ -281,8 +321,9 @@ class Reflector(Generic[T]):
             obj = change.object
             if change.type == watch.DELETED:
                 self.store.remove(key_of(obj), obj)
+                self._take_back(key_of(obj))
             else:
-                self.store.put(obj)
+                self._put(obj)
             self._version = obj.metadata.resource_version or self._version
         if lines:
             self._backoff.reset()
@@ -295,26 +336,72 @@ class Reflector(Generic[T]):
         if event.type == watch.BOOKMARK:
             self._version = watch.metadata_of(event.object).resource_version or self._version
             return False
-        obj = self._read(bytes(event.object), set())
+        if event.type not in _CHANGES:
+            self._unknown(event.type)
+            return False
+        obj = self._read(bytes(event.object), set(), lossy=event.lossy)
         if event.type == watch.DELETED:
-            self.store.remove(_raw_key(event.object) if obj is None else key_of(obj), obj)
+            key = _raw_key(event.object) if obj is None else key_of(obj)
+            self.store.remove(key, obj)
+            self._take_back(key)
         elif obj is not None:
-            self.store.put(obj)
+            self._put(obj)
         seen = obj.metadata if obj is not None else watch.metadata_of(event.object)
         self._version = seen.resource_version or self._version
         return True
 
-    def _read(self, raw: bytes, unreadable: set[ObjectKey]) -> T | None:
-        """One object; one that its decoder refuses is logged, counted, noted and left out."""
+    def _read(self, raw: bytes, unreadable: set[ObjectKey], *, lossy: bool = False) -> T | None:
+        """One object; one that its decoder refuses is set aside, and noted."""
         try:
-            return self._decode(raw)
-        except (msgspec.MsgspecError, ValueError) as error:
+            obj = self._named(raw, lossy=lossy)
+        except Exception as error:  # noqa: BLE001 - whatever a decoder makes of one object, the others are read
             key = _raw_key(raw)
             unreadable.add(key)
-            self._metrics.error(self.resource.kind, ReflectorError.UNREADABLE)
-            name = describe(self.resource.kind, key.namespace, key.name)
-            logger.error("%s cannot be read and is left as it was known: %s", name, error)  # noqa: TRY400
+            self._set_aside(key, error)
             return None
+        return obj
+
+    def _named(self, raw: bytes, *, lossy: bool) -> T:
+        """One object with a name; raises what says why it is none."""
+        if lossy:
+            raise depth.UnreadableError(depth.TOO_DEEP)
+        obj = depth.read(self._decode, raw)
+        if not obj.metadata.name:
+            raise depth.UnreadableError("metadata.name: is missing")
+        return obj
+
+    def _put(self, obj: T, unreadable: set[ObjectKey] | None = None) -> bool:
+        """Show an object; one over which an index fails is set aside, and noted. Whether it is in the store."""
+        key = key_of(obj)
+        try:
+            self.store.put(obj)
+        except Exception as error:  # noqa: BLE001 - a mistake over one object must not keep the others away
+            if unreadable is not None:
+                unreadable.add(key)
+            self._set_aside(key, error)
+            return False
+        self._take_back(key)
+        return True
+
+    def _set_aside(self, key: ObjectKey, error: Exception) -> None:
+        kind = self.resource.kind
+        self._metrics.error(kind, ReflectorError.UNREADABLE)
+        why = str(error) if isinstance(error, ValueError | msgspec.MsgspecError) else f"{type(error).__name__}: {error}"
+        why = ascii(why[:_WHY_LENGTH])[1:-1]  # it may quote what somebody wrote
+        if self._aside.get(key) != why:
+            name = describe(kind, key.namespace, key.name or "(no name)")
+            logger.error("%s cannot be read and is left as it was known: %s", name, why)
+        self._aside[key] = why
+        self._metrics.set_aside(kind, len(self._aside))
+
+    def _take_back(self, key: ObjectKey) -> None:
+        if self._aside and self._aside.pop(key, None) is not None:
+            self._metrics.set_aside(self.resource.kind, len(self._aside))
+
+    def _unknown(self, type_: str) -> None:
+        """An event of a type that this version does not know; its object is seen when it is listed again."""
+        self._metrics.error(self.resource.kind, ReflectorError.UNKNOWN_EVENT)
+        logger.error("%s: an event of the unknown type %.100a is passed over", self.resource.kind, type_)
 
 
 def is_expired(error: Exception) -> bool:

@@ -9,12 +9,15 @@ A reflector fills it; so can a test or a directory of YAML files. Reading never 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from app.kube.objects import Object
 from app.kube.resources import ObjectKey
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Object)
 
@@ -98,10 +101,10 @@ class Store(Generic[T]):
     def subscribe(self, handler: Handler[T]) -> Callable[[], None]:
         """Call ``handler`` for each change from now on, and at once for each object present. Returns how to stop.
 
-        A handler must not raise: what fills the store would stop.
+        What a handler raises is logged with the object, and neither the other handlers nor the store notice.
         """
         for obj in self.list():
-            handler(Change(None, obj))
+            _call(handler, Change(None, obj))
         self._handlers.append(handler)
 
         def unsubscribe() -> None:
@@ -113,19 +116,24 @@ class Store(Generic[T]):
     # ---- writing
 
     def put(self, obj: T) -> None:
-        """The object as it is now; nothing happens if this very version is known already."""
+        """The object as it is now; nothing happens if this very version is known already.
+
+        Where an index fails over it, that is raised, and the store is as it was.
+        """
         key = key_of(obj)
         old = self._objects.get(key)
-        if old is not None:
-            if old.metadata.uid != obj.metadata.uid:
-                # Deleted and created again under the same name between two looks: two different objects.
-                self._remove(key, old)
-                old = None
-            elif obj.metadata.resource_version and old.metadata.resource_version == obj.metadata.resource_version:
-                return
+        recreated = old is not None and old.metadata.uid != obj.metadata.uid
+        version = obj.metadata.resource_version
+        if old is not None and not recreated and version and old.metadata.resource_version == version:
+            return
+        found = {name: tuple(function(obj)) for name, function in self._functions.items()}
+        if old is not None and recreated:
+            # Deleted and created again under the same name between two looks: two different objects.
+            self._remove(key, old)
+            old = None
         self._objects[key] = obj
         for name, function in self._functions.items():
-            self._reindex(self._indexes[name], key, function(old) if old is not None else (), function(obj), obj)
+            self._reindex(self._indexes[name], key, function(old) if old is not None else (), found[name], obj)
         self._notify(Change(old, obj))
 
     def remove(self, key: ObjectKey, last: T | None = None) -> None:
@@ -165,4 +173,12 @@ class Store(Generic[T]):
 
     def _notify(self, change: Change[T]) -> None:
         for handler in tuple(self._handlers):
-            handler(change)
+            _call(handler, change)
+
+
+def _call(handler: Handler[T], change: Change[T]) -> None:
+    try:
+        handler(change)
+    except Exception:
+        # What fills the store must go on: the next object may be the one that matters.
+        logger.exception("a change of %s could not be handled", key_of(change.object))

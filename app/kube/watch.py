@@ -7,6 +7,8 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from app.kube import depth
+
 T = TypeVar("T")
 
 ADDED: Final = "ADDED"
@@ -27,6 +29,8 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
     type: str
     object: msgspec.Raw
+    #: The object stands here without what was nested too deep, and that was no part of its managedFields.
+    lossy: bool = False
 
 
 class TypedEvent(msgspec.Struct, Generic[T], frozen=True, gc=False):
@@ -58,8 +62,14 @@ def typed_event_decoder(decode: Callable[[bytes], T]) -> Callable[[bytes], Typed
     return msgspec.json.Decoder(TypedEvent[decoder.type]).decode  # type: ignore[name-defined]
 
 
-#: Reads one line; raises ``msgspec.DecodeError``.
-decode_watch_event = msgspec.json.Decoder(WatchEvent).decode
+class _Line(msgspec.Struct, frozen=True):
+    """An event as it comes."""
+
+    type: str
+    object: msgspec.Raw
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
@@ -67,8 +77,21 @@ def metadata_of(raw: bytes | msgspec.Raw) -> Metadata:
     """The metadata of a bookmark or of any object; empty where even that cannot be read."""
     try:
         return _decode_envelope(raw).metadata
-    except msgspec.MsgspecError:
+    except RecursionError:
+        return metadata_of(depth.shallow_json(bytes(raw)).data)
+    except (msgspec.MsgspecError, ValueError):
         return Metadata()
+
+
+def read_watch_event(line: bytes) -> WatchEvent:
+    """One line of a watch, at any depth. Raises ``msgspec.MsgspecError`` or ``ValueError`` for what is no event."""
+    try:
+        event = _decode_line(line)
+    except RecursionError:
+        shallow = depth.shallow_json(line)
+        event = _decode_line(shallow.data)
+        return WatchEvent(event.type, event.object, shallow.lossy)
+    return WatchEvent(event.type, event.object)
 
 
 class LineSplitter:

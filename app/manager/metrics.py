@@ -172,6 +172,12 @@ class ReflectorCounters:
         self._errors = Counter(
             "kruise_reflector_errors", "Lists, watches and objects that failed.", ["kind", "what"], registry=registry
         )
+        self._aside = Gauge(
+            "kruise_reflector_objects_set_aside",
+            "Objects that cannot be read as they are now; the log names them.",
+            ["kind"],
+            registry=registry,
+        )
 
     def listed(self, kind: str, objects: int) -> None:  # noqa: ARG002 - the store's size tells
         """A kind was listed."""
@@ -180,6 +186,10 @@ class ReflectorCounters:
     def events(self, kind: str, count: int) -> None:
         """Events of a kind came."""
         self._events(kind).inc(count)
+
+    def set_aside(self, kind: str, objects: int) -> None:
+        """So many objects of a kind cannot be read now."""
+        self._aside.labels(kind).set(objects)
 
     def error(self, kind: str, what: str) -> None:
         """Something failed."""

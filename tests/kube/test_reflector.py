@@ -14,7 +14,9 @@ from app.kube.objects import Pod, decode_pod
 from app.kube.reflector import Reflector, ReflectorError
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store
+from app.kube.transport import Response
 from app.kube.virtualtime import VirtualClock
+from tests.kube import hostile
 from tests.kube.fakes import (
     Connections,
     bookmark,
@@ -38,6 +40,7 @@ class Counting:
         self.lists: list[int] = []
         self.changes = 0
         self.errors: Counter[ReflectorError] = Counter()
+        self.aside = 0
 
     def listed(self, kind: str, objects: int) -> None:
         self.lists.append(objects)
@@ -47,6 +50,9 @@ class Counting:
 
     def error(self, kind: str, what: ReflectorError) -> None:
         self.errors[what] += 1
+
+    def set_aside(self, kind: str, objects: int) -> None:
+        self.aside = objects
 
 
 class Setup:
@@ -282,7 +288,10 @@ async def test_one_unreadable_object_does_not_stop_the_others(caplog):
             assert setup.versions() == {"bad": "1", "a": "5"}  # as it was last known, also after the new list
             await until(lambda: setup.versions() == {"a": "9"})
     assert setup.metrics.errors[ReflectorError.UNREADABLE] == 3
-    assert caplog.messages[0].startswith("Pod shop/bad cannot be read and is left as it was known: Expected `object`")
+    told = [message for message in caplog.messages if "cannot be read" in message]
+    assert len(told) == 1
+    assert told[0].startswith("Pod shop/bad cannot be read and is left as it was known: Expected `object`")
+    assert setup.metrics.aside == 0
 
 
 @virtual
@@ -297,6 +306,172 @@ async def test_a_stream_that_is_no_watch_is_left_and_resumed(junk):
     async with running(setup.reflector.run()):
         await until(lambda: setup.versions() == {"a": "4"})
     assert setup.resumed_from() == ["-", "2", "3"]
+
+
+@virtual
+async def test_what_is_no_event_is_passed_by_with_a_new_list_where_it_comes_again():
+    setup = Setup()
+    junk = b'{"type":"ADDED"}' + b"\n"
+    setup.streams(
+        pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
+        pieces(junk, event("MODIFIED", obj("a", 99))),
+        pieces(junk, event("MODIFIED", obj("a", 99))),
+        pieces(event("ADDED", obj("a", 5)), bookmark(7, end_of_list=True), then_hang=True),
+    )
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "5"})
+    assert setup.resumed_from() == ["-", "2", "2", "-"]
+
+
+def line(type_: str, raw: bytes) -> bytes:
+    return b'{"type":"' + type_.encode() + b'","object":' + raw + b"}\n"
+
+
+def _pod(**metadata: object) -> bytes:
+    return orjson.dumps({"metadata": metadata})
+
+
+UNREADABLE = {
+    "deep where it is read": b'{"metadata":{"name":"bad","namespace":"shop"},"spec":' + hostile.chain(2_000) + b"}",
+    "deep before the name": b'{"a":' + hostile.chain(100_000) + b',"metadata":{"name":"bad","namespace":"shop"}}',
+    "a number out of range": _pod(name="bad", namespace="shop", generation=77).replace(b"77", b"9" * 5_000),
+    "wrong types": _pod(name="bad", namespace="shop", labels=[1], annotations={"a": {}}),
+    "no UTF-8": b'{"metadata":{"name":"bad","namespace":"shop","labels":{"a":"\xff\xfe"}}}',
+    "no metadata": b'{"spec":{"nodeName":"n"}}',
+    "metadata that is a text": b'{"metadata":"x"}',
+    "no name": _pod(namespace="shop", resourceVersion="4"),
+    "nothing": b"null",
+    "a number": b"7",
+}  # fmt: skip
+
+
+@virtual
+@pytest.mark.parametrize("bad", UNREADABLE.values(), ids=UNREADABLE)
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_bad_object_in_a_list_or_watch_hides_no_other(bad, streaming):
+    setup = Setup(streaming_list=streaming)
+    if streaming:
+        before, after = line("ADDED", orjson.dumps(obj("a", 1))), line("ADDED", orjson.dumps(obj("b", 2)))
+        setup.streams(pieces(before, line("ADDED", bad), after, bookmark(3, end_of_list=True)))
+    else:
+        items = b",".join((orjson.dumps(obj("a", 1)), bad, orjson.dumps(obj("b", 2))))
+        page = b'{"metadata":{"resourceVersion":"3"},"items":[' + items + b"]}"
+        setup.connections.answers.append(Response(200, {}, page))
+    setup.streams(
+        pieces(line("MODIFIED", bad), event("MODIFIED", obj("a", 4)) + line("ADDED", bad) + event("ADDED", obj("c", 5)),
+               then_hang=True))  # fmt: skip
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "4", "b": "2", "c": "5"})
+        assert len(setup.connections.watches) == 1 + streaming  # none was ended
+    assert setup.metrics.errors == {ReflectorError.UNREADABLE: 3}
+    assert setup.metrics.aside == 1
+
+
+@virtual
+async def test_an_object_that_was_set_aside_is_read_when_it_changes():
+    bad = {**obj("bad", 2), "spec": "not an object"}
+    setup = Setup()
+    setup.streams(
+        pieces(bookmark(1, end_of_list=True)),
+        pieces(event("ADDED", bad), event("MODIFIED", obj("bad", 3)), then_hang=True),
+    )
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"bad": "3"})
+    assert setup.metrics.aside == 0
+
+
+@virtual
+@pytest.mark.parametrize("levels", [1_000, 1_100, 9_999, 100_000])
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_objects_with_deep_managed_fields_are_seen_as_any_other(levels, streaming, caplog):
+    deep = hostile.deep_managed_fields(levels)
+    setup = Setup(streaming_list=streaming)
+    if streaming:
+        setup.streams(pieces(line("ADDED", deep), event("ADDED", obj("a", 1)), bookmark(6, end_of_list=True)))
+    else:
+        page = b'{"metadata":{"resourceVersion":"6"},"items":[' + deep + b"," + orjson.dumps(obj("a", 1)) + b"]}"
+        setup.connections.answers.append(Response(200, {}, page))
+    changed = deep.replace(b'"resourceVersion":"5"', b'"resourceVersion":"7"')
+    setup.streams(
+        pieces(line("MODIFIED", changed), then_hang=True),
+    )
+    with caplog.at_level(logging.WARNING):
+        async with running(setup.reflector.run()):
+            await until(lambda: setup.versions() == {"deep": "7", "a": "1"})
+    assert setup.metrics.errors == {}
+    assert not caplog.messages
+
+
+@virtual
+async def test_an_event_of_an_unknown_type_is_counted_and_passed_over():
+    setup = Setup()
+    setup.streams(
+        pieces(line("NOVEL", b"{}"), event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
+        pieces(event("SYNCED", obj("x", 3)), event("MODIFIED", obj("a", 4)), then_hang=True),
+    )
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "4"})
+        assert len(setup.connections.watches) == 2
+    assert setup.metrics.errors == {ReflectorError.UNKNOWN_EVENT: 2}
+
+
+@virtual
+async def test_an_index_or_a_handler_that_fails_over_one_object_hides_no_other(caplog):
+    def by_node(pod: Pod) -> list[str]:
+        if pod.metadata.name == "bad":
+            raise LookupError("mine")
+        return [pod.spec.node_name]
+
+    setup = Setup()
+    setup.store = setup.reflector.store = Store(indexes={"node": by_node})
+
+    def handle(change: Change[Pod]) -> None:
+        if change.object.metadata.name == "odd":
+            raise RuntimeError("handler")
+
+    seen: list[str] = []
+    setup.store.subscribe(handle)
+    setup.store.subscribe(lambda change: seen.append(change.object.metadata.name))
+    setup.streams(
+        pieces(*(event("ADDED", obj(name, 1)) for name in ("a", "bad", "odd", "b")), bookmark(2, end_of_list=True)),
+        pieces(event("MODIFIED", obj("bad", 3)), event("MODIFIED", obj("odd", 3)), event("ADDED", obj("c", 4)),
+               then_hang=True))  # fmt: skip
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "1", "odd": "3", "b": "1", "c": "4"})
+        assert len(setup.connections.watches) == 2
+    assert seen == ["a", "odd", "b", "odd", "c"]
+    assert [pod.metadata.name for pod in setup.store.by_index("node", "")] == ["a", "odd", "b", "c"]
+    assert setup.metrics.errors == {ReflectorError.UNREADABLE: 2}
+    assert caplog.messages.count("Pod shop/bad cannot be read and is left as it was known: LookupError: mine") == 1
+
+
+@virtual
+async def test_a_mistake_of_ours_does_not_end_a_reflector(caplog):
+    setup = Setup()
+    setup.connections.streams.append(RuntimeError("a mistake"))
+    setup.streams(pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "1"})
+    assert setup.metrics.errors == {ReflectorError.UNEXPECTED: 1}
+
+
+@virtual
+async def test_a_quiet_watch_that_lasted_ends_the_back_off():
+    """Refusals before it must not make who is cut off once more wait for a minute."""
+    setup = Setup()
+    failure = TransportError(RequestInfo("GET", "/pods"), "connection refused")
+
+    async def cut_off():
+        await setup.clock.sleep(10)
+        raise failure
+        yield b""
+
+    setup.streams(pieces(bookmark(1, end_of_list=True)), *[failure] * 7, cut_off)
+    async with running(setup.reflector.run()):
+        await until(lambda: len(setup.connections.watches) == 9, 600)
+        began = setup.clock.monotonic()
+        await until(lambda: len(setup.connections.watches) == 10, 600)
+    assert setup.clock.monotonic() - began < 10 + 1
 
 
 @virtual

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.api.cloneset import CloneSet
 from app.kube import watch
 from app.kube.objects import decode_pod
-from app.kube.watch import LineSplitter, decode_watch_event, metadata_of, typed_event_decoder
+from app.kube.watch import LineSplitter, metadata_of, read_watch_event, typed_event_decoder
 
 lines = st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line), max_size=10)
 
@@ -33,7 +33,7 @@ def test_a_line_without_end_is_refused(monkeypatch):
 
 
 def test_an_event_leaves_its_object_as_bytes():
-    event = decode_watch_event(b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"3"}, "x": 1}}')
+    event = read_watch_event(b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"3"}, "x": 1}}')
     assert event.type == "ADDED"
     assert bytes(event.object) == b'{"metadata":{"name":"a","resourceVersion":"3"}, "x": 1}'
     assert metadata_of(event.object).resource_version == "3"

@@ -1,0 +1,140 @@
+"""Depth: JSON that is nested deeper than decoders go, made shallow in one pass over its bytes.
+
+Decoders give up on a document after some hundred or thousand levels, also where the nesting stands in a part that
+nobody reads. In an object of the API server such a part is ``metadata.managedFields``: whoever may patch an object
+chooses the keys in it. ``read`` decodes as always, and only what its decoder refuses is looked at here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+#: Levels that are left. The deepest Kubernetes type has about 20, and a decoder of ours reads at least 200.
+MAX_DEPTH: Final = 100
+
+_TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
+_FLAT: Final = rb"(?:[^\"\[\]{}]++|" + _TEXT + rb")*+"
+#: All that does not change the depth, objects and lists without an object or list in them included.
+_LEVEL: Final = rb"(?:[^\"\[\]{}]++|" + _TEXT + rb"|\{" + _FLAT + rb"\}|\[" + _FLAT + rb"\])*+"
+#: After that: brackets that open one directly in the other, or close one directly after the other. A long chain of
+#: them is one match, so that it is walked through in C.
+_STEP: Final = re.compile(
+    _LEVEL + rb'(?:(?P<open>(?:\[|\{(?:\s*+"[^"\\\[\]{}]*+"\s*+:)?\s*+)++)|(?P<close>[\]}]++))', re.DOTALL
+)
+_OPENING: Final = re.compile(rb"[\[{]")
+_MANAGED_FIELDS: Final = re.compile(rb'(?<!\\)"managedFields"\s*:\s*\Z')
+#: The level of a list's items: the list, its ``items``, one of them.
+_ITEM_LEVEL: Final = 3
+_CLOSING: Final = {ord("["): b"]", ord("{"): b"}"}
+
+
+TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
+
+
+class UnreadableError(ValueError):
+    """An object that its decoder cannot read; the text says why."""
+
+
+class Shallow(NamedTuple):
+    """A document without what was nested too deep: there, objects and lists are empty."""
+
+    data: bytes
+    #: Whether something went that is no part of ``managedFields``.
+    lossy: bool
+
+
+def read(decode: Callable[[bytes], T], raw: bytes) -> T:
+    """What ``decode`` reads, at any depth of the object's managedFields. Raises ``ValueError`` or
+    ``msgspec.MsgspecError`` for what it refuses."""
+    try:
+        return decode(raw)
+    except RecursionError:
+        shallow = shallow_json(raw)
+    except ValueError:
+        shallow = shallow_json(raw)
+        if shallow.data is raw:
+            raise
+    if shallow.lossy:
+        raise UnreadableError(TOO_DEEP)
+    try:
+        return decode(shallow.data)
+    except RecursionError:
+        raise UnreadableError("nested too deep for its decoder") from None
+
+
+def shallow_json(raw: bytes, limit: int = MAX_DEPTH) -> Shallow:
+    """``raw`` with at most ``limit`` levels; the same bytes where it has no more. The time is linear in its length.
+
+    It need not be well-formed: what is not JSON is left to the decoder, and a document that ends within a value that
+    is too deep is closed.
+    """
+    kept: list[bytes] = []
+    lossy = cutting = False
+    #: Where the brackets that are open stand; no more than ``limit``.
+    opened: list[int] = []
+    depth = position = start = 0
+    while (step := _STEP.match(raw, position)) is not None:
+        position = step.end()
+        if (run := step["open"]) is not None:
+            levels = run.count(b"[") + run.count(b"{")
+            if depth < limit:
+                opened += _first(run, limit - depth, step.start("open"))
+            depth += levels
+            if depth > limit and not cutting:
+                cutting = True
+                kept.append(raw[start : opened[-1] + 1])
+                lossy = lossy or not _in_managed_fields(raw, opened)
+            continue
+        first = step.start("close")
+        before, depth = depth, depth - (position - first)
+        if depth < 0:
+            break  # not JSON
+        if depth < limit:
+            del opened[depth:]
+            if cutting:
+                cutting = False
+                start = first + before - limit
+    if not kept:
+        return Shallow(raw, False)
+    if cutting:
+        kept += [_CLOSING[raw[at]] for at in reversed(opened)]
+    else:
+        kept.append(raw[start:])
+    return Shallow(b"".join(kept), lossy)
+
+
+def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
+    """A list without its items, and the items: what to read where one of them is too deep for all to be decoded at
+    once. Items that hold neither an object nor a list are none and left out."""
+    items: list[bytes] = []
+    depth = position = start = 0
+    while (step := _STEP.match(raw, position)) is not None:
+        position = step.end()
+        if (run := step["open"]) is not None:
+            if depth < _ITEM_LEVEL:
+                places = _first(run, _ITEM_LEVEL - depth, step.start("open"))
+                depth += run.count(b"[") + run.count(b"{")
+                if depth >= _ITEM_LEVEL:
+                    start = places[-1]
+            else:
+                depth += run.count(b"[") + run.count(b"{")
+            continue
+        first = step.start("close")
+        before, depth = depth, depth - (position - first)
+        if before >= _ITEM_LEVEL > depth:
+            items.append(raw[start : first + before - _ITEM_LEVEL + 1])
+    return shallow_json(raw, _ITEM_LEVEL - 1).data, items
+
+
+def _first(run: bytes, count: int, offset: int) -> list[int]:
+    """Where the first brackets of a run stand that begins at ``offset``."""
+    return [offset + opening.start() for opening in islice(_OPENING.finditer(run), count)]
+
+
+def _in_managed_fields(raw: bytes, opened: list[int]) -> bool:
+    return any(_MANAGED_FIELDS.search(raw, max(0, at - 40), at) for at in opened[1:6])

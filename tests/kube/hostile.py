@@ -1,0 +1,25 @@
+"""Objects as somebody would make them who wants to do harm."""
+
+from typing import Any, Literal
+
+import orjson
+
+Shape = Literal["objects", "lists", "mixed"]
+
+
+def chain(levels: int, shape: Shape = "objects") -> bytes:
+    """A value that is nested so deep."""
+    opening, closing = {
+        "objects": (b'{"f:a":', b"}"),
+        "lists": (b"[", b"]"),
+        "mixed": (b'{"f:a":[1,{"x":[]},', b"]}"),
+    }[shape]
+    count = levels // opening.count(b"[") if shape == "mixed" else levels
+    return opening * count + b"1" + closing * count
+
+
+def deep_managed_fields(levels: int, shape: Shape = "objects", name: str = "deep", **more: Any) -> bytes:
+    """An object with that in its managedFields, between good fields."""
+    metadata = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": "5", "labels": {"a": "b"}}
+    raw = orjson.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "managedFields": ["HERE"]}, **more})
+    return raw.replace(b'"HERE"', b'{"manager":"kubectl","fieldsV1":' + chain(levels, shape) + b',"time":null}')
