@@ -149,6 +149,32 @@ PRE_DOWNLOAD_TIMEOUT_SECONDS: Final = "apps.kruise.io/image-predownload-timeout-
 PRE_DOWNLOAD_MIN_UPDATED_READY_PODS: Final = "apps.kruise.io/image-predownload-min-updated-ready-pods"
 """Annotation on a workload: updated Pods that must be ready before pulling starts."""
 
+# --- Pulling images ---
+DELETION_PROTECTION: Final = "apps.kruise.io/deletion-protection"
+"""Finalizer of an ImagePullJob: its pull secrets are still to be released (IMG-46)."""
+FAKE_NODE_IMAGE: Final = "apps.kruise.io/fake-nodeimage"
+"""Label on a NodeImage: it is kept without a Node (IMG-31)."""
+COPIED_FROM: Final = "imagepulljobs.kruise.io/source-key"
+"""Annotation on the copy of a pull secret: ``namespace/name`` of what it is a copy of (IMG-61)."""
+COPIED_FOR: Final = "imagepulljobs.kruise.io/references"
+"""Annotation on the copy of a pull secret: the jobs that need it (IMG-61)."""
+COPY_MODE: Final = "imagepulljobs.kruise.io/mode"
+"""Annotation on the copy of a pull secret: ``batch`` (IMG-61)."""
+PULLED_BY: Final = "apps.kruise.io/pulling-image-by"
+"""Annotation of the sandbox a runtime is told about: who pulls (KD-35)."""
+
+# --- Restarting containers ---
+CRR_ACTIVE: Final = "crr.apps.kruise.io/active"
+"""Label on a ContainerRecreateRequest, ``"true"``: the node agent has to look at it (CRR-4)."""
+CRR_NODE_NAME: Final = "crr.apps.kruise.io/node-name"
+"""Label on a ContainerRecreateRequest: the node of its Pod (CRR-4)."""
+CRR_POD_UID: Final = "crr.apps.kruise.io/pod-uid"
+"""Label on a ContainerRecreateRequest: the uid of its Pod (CRR-4)."""
+CRR_UNREADY_ACQUIRED: Final = "crr.apps.kruise.io/unready-acquired"
+"""Finalizer of a ContainerRecreateRequest: its Pod is held back; in v1alpha1 an annotation too: since when (CRR-21)."""
+CRR_SYNC_CONTAINER_STATUSES: Final = "crr.apps.kruise.io/sync-container-statuses"
+"""Annotation on a v1alpha1 ContainerRecreateRequest: what the Pod's status says about new containers (CRR-20)."""
+
 # --- Written by other steps of Pod admission ---
 RELATED_PUB: Final = "pub.kruise.io/related-pub"
 """Annotation on a Pod: its PodUnavailableBudget."""

@@ -5,10 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 from app.api.cloneset import CLONE_SET
+from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
+from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.api.kind import KindDefinition
+from app.api.podprobe import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.api.sidecarset import SIDECAR_SET
 
-KINDS: Final[tuple[KindDefinition, ...]] = (CLONE_SET, SIDECAR_SET)
+KINDS: Final[tuple[KindDefinition, ...]] = (
+    CLONE_SET,
+    SIDECAR_SET,
+    IMAGE_PULL_JOB,
+    IMAGE_LIST_PULL_JOB,
+    NODE_IMAGE,
+    CONTAINER_RECREATE_REQUEST,
+    POD_PROBE_MARKER,
+    NODE_POD_PROBE,
+)
 
 
 def find_kind(api_version: str, kind: str) -> KindDefinition | None:

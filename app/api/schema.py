@@ -75,10 +75,22 @@ Int64: TypeAlias = Annotated[int, Keywords({"format": "int64"})]
 IntOrString: TypeAlias = Annotated[
     int | str, Keywords({"anyOf": [{"type": "integer"}, {"type": "string"}], INT_OR_STRING: True})
 ]
+#: A time as the API writes it: RFC 3339, in UTC, with whole seconds.
+Time: TypeAlias = Annotated[str, Keywords({"format": "date-time"})]
 #: A LabelSelector in its JSON form, as app.kube.selectors compiles it.
 LabelSelector: TypeAlias = Annotated[dict[str, Any], Keywords(_LABEL_SELECTOR)]
 #: An object whose fields the schema does not name.
 RawObject: TypeAlias = dict[str, Any]
+
+
+def label_selector_and(**properties: Schema) -> Keywords:
+    """The schema of a LabelSelector that can also say something else."""
+    return Keywords({**_LABEL_SELECTOR, "properties": {**_LABEL_SELECTOR["properties"], **properties}})
+
+
+def minimum(value: int) -> Keywords:
+    """No smaller number. The API server itself refuses others."""
+    return Keywords({"minimum": value})
 
 
 def structural_schema(model: type[KubeObject]) -> Schema:

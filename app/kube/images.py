@@ -60,3 +60,33 @@ def _complete(name: str) -> str:
     if domain == "docker.io" and "/" not in rest:
         rest = f"library/{rest}"
     return f"{domain}/{rest}"
+
+
+@dataclass(frozen=True, slots=True)
+class FamiliarImage:
+    """An image as people write it: ``name`` without ``docker.io/library/``, ``tag`` a tag or a digest (IMG-20)."""
+
+    name: str
+    tag: str
+
+    def __str__(self) -> str:
+        """The reference again; a digest stands behind an @ (IMG-100)."""
+        return f"{self.name}{'@' if ':' in self.tag else ':'}{self.tag}"
+
+
+@lru_cache(maxsize=4096)
+def familiar_image(text: str) -> FamiliarImage | None:
+    """The repository and the tag of an image reference, or None if it is none (IMG-20).
+
+    Of a tag and a digest only the digest is kept; without either the tag is ``latest``.
+    """
+    found = _REFERENCE.fullmatch(text)
+    if found is None or _BARE_ID.fullmatch(text):
+        return None
+    first, slash, _ = found["name"].partition("/")
+    if slash and first != first.lower() and not set(first) & set(".:"):
+        # No registry by its looks, so it would be part of the repository, which must be lower case.
+        return None
+    name = _complete(found["name"]).removeprefix("docker.io/")
+    short = name.removeprefix("library/")
+    return FamiliarImage(name if "/" in short else short, found["digest"] or found["tag"] or "latest")

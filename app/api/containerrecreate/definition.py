@@ -1,0 +1,35 @@
+"""ContainerRecreateRequest as a kind: its names, versions, columns and conversions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.containerrecreate.conversion import to_v1alpha1, to_v1beta1
+from app.api.containerrecreate.types import ContainerRecreateRequest, ContainerRecreateRequestV1Alpha1
+from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
+
+_NODE: Final = ".metadata.labels." + names.CRR_NODE_NAME.replace(".", r"\.")
+_COLUMNS: Final = (
+    PrinterColumn("PHASE", "string", ".status.phase", "How far the request has come."),
+    PrinterColumn("POD", "string", ".spec.podName", "The Pod."),
+    PrinterColumn("NODE", "string", _NODE, "The node it runs on."),
+    AGE,
+)
+
+CONTAINER_RECREATE_REQUEST: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="ContainerRecreateRequest",
+    plural="containerrecreaterequests",
+    short_names=("crr",),
+    versions=(
+        Version(names.V1BETA1, ContainerRecreateRequest, _COLUMNS),
+        Version(
+            names.V1ALPHA1,
+            ContainerRecreateRequestV1Alpha1,
+            _COLUMNS,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+        ),
+    ),
+)

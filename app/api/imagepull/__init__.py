@@ -1,0 +1,45 @@
+"""Pulling images ahead of their use: ImagePullJob, ImageListPullJob and NodeImage. Fields, defaults, validation."""
+
+from app.api.imagepull.definition import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
+from app.api.imagepull.types import (
+    CompletionPolicy,
+    FailedImage,
+    ImageListPullJob,
+    ImageListPullJobSpec,
+    ImageListPullJobStatus,
+    ImagePullJob,
+    ImagePullJobSpec,
+    ImagePullJobStatus,
+    ImagePullTemplate,
+    NodeImage,
+    NodeImageEntry,
+    NodeImageSpec,
+    NodeImageStatus,
+    NodeImageTag,
+    NodeImageTagStatus,
+    PullPolicy,
+    SandboxConfig,
+)
+
+__all__ = [
+    "IMAGE_LIST_PULL_JOB",
+    "IMAGE_PULL_JOB",
+    "NODE_IMAGE",
+    "CompletionPolicy",
+    "FailedImage",
+    "ImageListPullJob",
+    "ImageListPullJobSpec",
+    "ImageListPullJobStatus",
+    "ImagePullJob",
+    "ImagePullJobSpec",
+    "ImagePullJobStatus",
+    "ImagePullTemplate",
+    "NodeImage",
+    "NodeImageEntry",
+    "NodeImageSpec",
+    "NodeImageStatus",
+    "NodeImageTag",
+    "NodeImageTagStatus",
+    "PullPolicy",
+    "SandboxConfig",
+]

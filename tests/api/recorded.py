@@ -1,0 +1,32 @@
+"""What OpenKruise was seen to answer about kinds of this package; see tests/data/openkruise/README.md."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+DATA = Path(__file__).parents[1] / "data" / "openkruise"
+
+
+def recorded(name: str) -> Any:
+    """The content of one file."""
+    return json.loads((DATA / name).read_text("utf-8"))
+
+
+def undescribed(schema: Any) -> Any:
+    """A schema without its descriptions."""
+    if isinstance(schema, list):
+        return [undescribed(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: {name: undescribed(sub) for name, sub in value.items()} if key == "properties" else undescribed(value)
+        for key, value in schema.items()
+        if key != "description"
+    }
+
+
+def words(message: str) -> str:
+    """What a webhook said, without who said it."""
+    return message.partition("denied the request: ")[2] or message
