@@ -32,9 +32,7 @@ def list_job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     completion = _part(spec, "completionPolicy")
     if completion is not None and completion.get("type") in (None, ""):
         completion["type"] = ALWAYS
-    if spec.get("pullPolicy") is None:
-        # As in OpenKruise whole or not at all: in a policy that says less, the controller fills in the rest.
-        _default_pull_policy(spec)
+    _default_pull_policy(spec)
     return defaulted
 
 
