@@ -9,8 +9,8 @@ SEEDS  ?= 1-300
 # How many processes run the tests; each starts for itself what its tests need.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
-# With a real API server each: two are as many as fit on two processors.
-PARALLEL_SERVERS := --numprocesses=$(WORKERS) --maxprocesses=2 --dist=loadgroup
+# Most of a scenario is waiting, so there are more processes than processors.
+PARALLEL_SERVERS := --numprocesses=4 --dist=loadgroup
 COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --no-emit-index-url --no-emit-trusted-host \
            --no-emit-find-links --strip-extras
 
@@ -69,10 +69,17 @@ cluster-down: venv ## Stop it and leave nothing behind
 	$(BIN)/python -m tests.cluster down
 
 test-controlplane: venv ## The tests against a real API server
-	$(BIN)/pytest -q -m controlplane $(PARALLEL_SERVERS)
+	rm -f build/recorded/simulated-nodes.jsonl
+	$(BIN)/pytest -q -m "controlplane and not alone" $(PARALLEL_SERVERS)
+	$(BIN)/pytest -q -m "controlplane and alone"
+	$(BIN)/pytest -q -m recorded -k simulated-nodes
 
 test-cluster: venv ## The tests on nodes with real containers (root)
-	$(BIN)/pytest -q -m cluster
+	rm -f build/recorded/real-containers.jsonl
+	$(BIN)/pytest -q -m "cluster and not alone" $(PARALLEL_SERVERS) tests/scenarios
+	$(BIN)/pytest -q -m "cluster and alone" tests/scenarios
+	$(BIN)/pytest -q -m cluster --ignore=tests/scenarios
+	$(BIN)/pytest -q -m recorded -k real-containers
 
 simulate: venv ## Managers against faults on virtual time, by seed: make simulate SEEDS=1-2000 (goes on where it stopped)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

@@ -2,7 +2,7 @@
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.cluster.fixtures", "tests.cluster.sharing"]
+pytest_plugins = ["tests.cluster.fixtures", "tests.cluster.sharing", "tests.cluster.shared", "tests.times"]
 
 # How long an example takes says something about the machine, nothing about the code.
 settings.register_profile("untimed", deadline=None)

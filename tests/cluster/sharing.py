@@ -1,7 +1,7 @@
-"""Which tests one process runs together where several run a level: `pytest --numprocesses=2 --dist=loadgroup`.
+"""Which tests one process runs together where several run a level: `pytest --numprocesses=4 --dist=loadgroup`.
 
-Every process has an API server of its own, and a module may start more. So a module is never divided; nor are the
-scenarios, the last of which judge what the manager asked of the API server in all of them.
+A scenario runs in a namespace of its own on what all processes share (shared.py), so each goes to whichever process is
+free. A module that starts an API server for itself is not divided.
 """
 
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-#: Folders that are not divided.
-_UNDIVIDED = ("tests/scenarios/",)
+#: What stands in the parameters of a scenario that runs on something shared.
+_SHARED_LEVELS = ("simulated-nodes", "real-containers")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -27,5 +27,8 @@ class _ByFixtures(LoadScopeScheduling):
 
 
 def group(nodeid: str) -> str:
-    """What a test is run together with: its module, or a folder."""
-    return next((folder for folder in _UNDIVIDED if nodeid.startswith(folder)), nodeid.partition("::")[0])
+    """What a test is run together with: its module, or, as a scenario, nothing."""
+    parameters = nodeid.partition("[")[2]
+    if nodeid.startswith("tests/scenarios/") and any(level in parameters for level in _SHARED_LEVELS):
+        return nodeid
+    return nodeid.partition("::")[0]

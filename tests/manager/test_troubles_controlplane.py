@@ -1,4 +1,4 @@
-"""A replica in surroundings that are not as they should be, before a real API server."""
+"""A replica that lacks something it needs, or whose API server misbehaves, before a real API server."""
 
 import base64
 import json
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from app.manager.permissions import all_rules
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
+from tests.commit import commit_seed
 from tests.manager.replicas import AT_ONCE, configuration, published, replica
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
@@ -32,7 +34,14 @@ NEEDED = {
     "validatingwebhookconfigurations": "webhooks: not registered yet",
 }
 #: Everybody may ask what he may do (system:basic-user).
-RESOURCES = sorted({resource for rule in all_rules() for resource in rule.resources} - {"selfsubjectrulesreviews"})
+EVERY_RESOURCE = sorted({resource for rule in all_rules() for resource in rule.resources} - {"selfsubjectrulesreviews"})
+#: Those without which nothing can be judged or led, and a few others: each commit's own, so that all have their turn.
+#: PYKRUISE_ALL_RIGHTS=1 takes every one.
+RESOURCES = (
+    EVERY_RESOURCE
+    if os.environ.get("PYKRUISE_ALL_RIGHTS")
+    else sorted({*NEEDED, "leases", "pods", *Random(commit_seed()).sample(EVERY_RESOURCE, 8)})
+)
 SECRET = ("secret", "kruise-webhook-certs", "-n", SYSTEM_NAMESPACE)
 ELECTION = (
     "--leader-election-lease-duration=4s",

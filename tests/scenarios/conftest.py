@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.controlplane import ControlPlane
-from tests.cluster.recording import RECORDING
+from tests.scenarios import levels
+from tests.scenarios.levels import GATES
 from tests.scenarios.minikubectl import MiniKubectl
-from tests.scenarios.world import Kubectl, World, eventually, manager, running
+from tests.scenarios.world import Kubectl, World, eventually, running
 
 LEVELS = [
     pytest.param("sandbox_with_manager", id="sandbox"),
     pytest.param("control_plane_with_manager", marks=pytest.mark.controlplane, id="simulated-nodes"),
     pytest.param("cluster_with_manager", marks=pytest.mark.cluster, id="real-containers"),
 ]
-GATES = "--feature-gates=SidecarSetPatchPodMetadataDefaultsAllowed=false"
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What judges the recording of all scenarios comes after them."""
-    items.sort(key=lambda item: "recorded_requests" in getattr(item, "fixturenames", ()))
 
 
 class Started:
@@ -57,31 +50,15 @@ def sandbox_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 @pytest.fixture(scope="session")
-def control_plane_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane, simulated nodes and our manager."""
-    folder: Path = tmp_path_factory.mktemp("scenarios")
-    with ControlPlane(audit_policy=RECORDING) as control_plane:
-        nodes = ["app.sandbox.nodes", "--kubeconfig", str(control_plane.kubeconfig), "--nodes", "3", "--bind"]
-        with (
-            running(nodes, folder / "nodes.log"),
-            manager(control_plane, folder, GATES),
-        ):
-            yield control_plane
+def control_plane_with_manager() -> ControlPlane:
+    """A control plane, simulated nodes and our manager, shared by all processes of the test run."""
+    return levels.simulated_nodes()
 
 
 @pytest.fixture(scope="session")
-def cluster_with_manager(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Nodes with real containers and our manager."""
-    with manager(cluster.control_plane, tmp_path_factory.mktemp("scenarios"), GATES):
-        yield cluster
-
-
-@pytest.fixture(params=LEVELS[1:])
-def recorded_requests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
-    """What the manager asked of the API server in all scenarios until now, as the audit log has it."""
-    started = request.getfixturevalue(request.param)
-    control_plane = started.control_plane if isinstance(started, Cluster) else started
-    return [json.loads(line) for line in control_plane.audit_log.read_text().splitlines()]
+def cluster_with_manager() -> Cluster:
+    """Nodes with real containers and our manager, shared by all processes of the test run."""
+    return levels.real_containers()
 
 
 @pytest.fixture(params=LEVELS)

@@ -77,6 +77,7 @@ def test_kubectl_wait_for_a_roll_out_under_a_partition(world: World) -> None:
 
 
 @pytest.mark.behaviour("CS-119")
+@pytest.mark.alone
 def test_kubectl_drain_moves_the_pods_to_other_nodes(world: World) -> None:
     world.apply(CLONE_SET)
     ready(world, 3)

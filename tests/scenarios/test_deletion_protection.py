@@ -209,6 +209,7 @@ def calls(world: World, webhook: str) -> int:
 
 @pytest.mark.parametrize("world", REAL_SERVER, indirect=True)
 @pytest.mark.behaviour("DP-30", "DP-54")
+@pytest.mark.alone
 def test_an_object_without_the_label_is_deleted_without_a_call(world: World) -> None:
     webhooks = ("vservice.kb.io", "vbuiltindeployment.kb.io", "vnamespace.kb.io", "vdeletionprotectionlabel.kb.io")
     before = {webhook: calls(world, webhook) for webhook in webhooks}

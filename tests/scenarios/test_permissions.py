@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from app.kube.admission import PolicyRule
 from app.manager.permissions import all_rules
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
-from tests.scenarios.conftest import LEVELS
+from tests.scenarios import levels
 from tests.scenarios.world import SYSTEM_NAMESPACE
 
 MANAGER = f"--as={SERVICE_ACCOUNT}"
@@ -92,6 +93,16 @@ def asked(event: dict[str, Any]) -> tuple[str, str, str]:
     return event["verb"], what.get("apiGroup", ""), what["resource"] + subresource
 
 
+@pytest.fixture(params=[levels.SIMULATED_NODES, levels.REAL_CONTAINERS])
+def recorded_requests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """What the managers of a level asked of the API server in the scenarios before, as its audit log has it."""
+    record = levels.RECORDED / f"{request.param}.jsonl"
+    if not record.exists():
+        pytest.skip(f"no scenario ran on {request.param} before")
+    return [json.loads(line) for line in record.read_text().splitlines()]
+
+
+@pytest.mark.recorded
 def test_every_request_of_all_scenarios_is_allowed_by_the_generated_roles(
     recorded_requests: list[dict[str, Any]],
 ) -> None:
@@ -115,7 +126,8 @@ def judged(event: dict[str, Any]) -> tuple[str, str]:
     return annotations["authorization.k8s.io/decision"], annotations["authorization.k8s.io/reason"]
 
 
-@pytest.mark.parametrize("recorded_requests", LEVELS[1:2], indirect=True)
+@pytest.mark.recorded
+@pytest.mark.parametrize("recorded_requests", [levels.SIMULATED_NODES], indirect=True)
 def test_no_right_is_generated_that_no_scenario_needs(recorded_requests: list[dict[str, Any]]) -> None:
     needed = {asked(event) for event in recorded_requests}
     granted = {one for rule in all_rules() for one in spelled_out(rule)}
@@ -131,6 +143,7 @@ def spelled_out(rule: PolicyRule) -> Iterator[tuple[str, str, str]]:
                 yield verb, group, resource
 
 
+@pytest.mark.recorded
 def test_secrets_are_asked_for_in_the_own_namespace_and_by_name(recorded_requests: list[dict[str, Any]]) -> None:
     found = [event["objectRef"] for event in recorded_requests if event["objectRef"]["resource"] == "secrets"]
     assert {(what["namespace"], what.get("name", "kruise-webhook-certs")) for what in found} == {

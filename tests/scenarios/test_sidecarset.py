@@ -156,6 +156,7 @@ def test_an_annotation_outside_the_whitelist_is_refused(world: World) -> None:
 
 
 @pytest.mark.behaviour("PW-3")
+@pytest.mark.alone
 @pytest.mark.parametrize("namespace", ["kube-system", "kube-public"])
 def test_system_namespaces_are_never_touched(world: World, namespace: str) -> None:  # U-62
     world.apply(SIDECARSET.replace("  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: $ns}}\n", ""))

@@ -1,0 +1,83 @@
+"""The levels that all scenarios of a test run share: a real cluster each, and our manager beside it.
+
+`python -m tests.scenarios.levels NAME FOLDER RUN` is the keeper of one (tests/cluster/shared.py).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from tests.cluster.cluster import RUN_NAME, Cluster, left_over
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.recording import RECORDING
+from tests.cluster.run import Run
+from tests.cluster.shared import keep, shared
+from tests.scenarios.world import ROOT, manager, running
+
+SIMULATED_NODES: Final = "simulated-nodes"
+REAL_CONTAINERS: Final = "real-containers"
+GATES: Final = "--feature-gates=SidecarSetPatchPodMetadataDefaultsAllowed=false"
+#: Where the API servers' records of the manager's requests are kept for the tests that judge them.
+RECORDED: Final = ROOT / "build" / "recorded"
+
+
+def simulated_nodes() -> ControlPlane:
+    """The shared control plane with simulated nodes and our manager."""
+    return ControlPlane.of_run(Run.load(Path(shared("tests.scenarios.levels", SIMULATED_NODES)["run"])))
+
+
+def real_containers() -> Cluster:
+    """The shared cluster of nodes with real containers and our manager."""
+    shared("tests.scenarios.levels", REAL_CONTAINERS)
+    found = Cluster.running()
+    assert found is not None
+    return found
+
+
+@contextmanager
+def _simulated_nodes() -> Iterator[dict[str, Any]]:
+    with ControlPlane(audit_policy=RECORDING) as started:
+        folder = _logs(started)
+        nodes = ["app.sandbox.nodes", "--kubeconfig", str(started.kubeconfig), "--nodes", "3", "--bind"]
+        with running(nodes, folder / "nodes.log"), manager(started, folder, GATES) as addresses:
+            yield {"run": str(started.directory), **addresses}
+        _keep_record(started, SIMULATED_NODES)
+
+
+@contextmanager
+def _real_containers() -> Iterator[dict[str, Any]]:
+    """Those of `make cluster` if it is up (and stays up), else private ones."""
+    found = Cluster.running()
+    if found is not None and found.nodes and found.run.owner is None:
+        with manager(found.control_plane, _logs(found.control_plane), GATES) as addresses:
+            yield {"run": RUN_NAME, **addresses}
+        _keep_record(found.control_plane, REAL_CONTAINERS)
+        return
+    with Cluster() as started:
+        before = started.run.before
+        with manager(started.control_plane, _logs(started.control_plane), GATES) as addresses:
+            yield {"run": RUN_NAME, **addresses}
+        _keep_record(started.control_plane, REAL_CONTAINERS)
+    if left := left_over(before):
+        raise RuntimeError(f"the cluster left behind: {'; '.join(left)}")
+
+
+def _logs(started: ControlPlane) -> Path:
+    folder = started.directory / "logs"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _keep_record(started: ControlPlane, level: str) -> None:
+    RECORDED.mkdir(parents=True, exist_ok=True)
+    with (RECORDED / f"{level}.jsonl").open("ab") as record, started.audit_log.open("rb") as log:
+        shutil.copyfileobj(log, record)
+
+
+if __name__ == "__main__":
+    keep({SIMULATED_NODES: partial(_simulated_nodes), REAL_CONTAINERS: partial(_real_containers)})
