@@ -1,4 +1,4 @@
-"""How long the scenarios of each kind took on each level: one table after the tests. A kind may take a minute on each."""
+"""How long the scenarios of each kind took on each level: a table after the tests. A kind has a minute on each."""
 
 from __future__ import annotations
 

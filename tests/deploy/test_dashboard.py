@@ -34,7 +34,7 @@ def filled_metrics() -> ManagerMetrics:
         metrics.refused_deletions.count(kind, "", "a", "jane")
     metrics.reflectors.listed("Pod", 1)
     metrics.reflectors.events("Pod", 1)
-    metrics.reflectors.trouble("Pod", "watch")
+    metrics.reflectors.error("Pod", "watch")
     metrics.controllers.registered("sidecarset", 3)
     metrics.controllers.reconciled("sidecarset", "error", 0.1)
     metrics.queues.depth("sidecarset", 1)
