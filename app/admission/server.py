@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -21,6 +21,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 from app.admission import conversion, envelope
+from app.admission.bodies import DisconnectedError, read_body
 from app.admission.conversion import Convert
 from app.admission.metrics import AdmissionMetrics, PathStats
 from app.admission.registry import Registry, Route
@@ -29,8 +30,6 @@ from app.kube.errors import KubeError
 
 logger = logging.getLogger(__name__)
 
-#: A client that stops sending must not hold a connection for ever.
-BODY_TIMEOUT_SECONDS: Final = 10.0
 #: How many decisions the debug page shows.
 KEPT_DECISIONS: Final = 100
 #: Part of a webhook's own timeout after which we answer: a clear answer of ours beats the API server's timeout.
@@ -40,10 +39,6 @@ _OUTCOMES: Final = {Allowed: "allowed", Patched: "patched", Denied: "denied"}
 
 _Endpoint: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _Answer: TypeAlias = tuple[int, bytes]
-
-
-class _DisconnectedError(Exception):
-    """The client went away before its request was complete."""
 
 
 class _Request(NamedTuple):
@@ -80,6 +75,8 @@ class AdmissionApp(FastAPI):
         self.draining = False
         #: The last decisions, for the debug page.
         self.decisions: deque[Decided] = deque(maxlen=KEPT_DECISIONS)
+        #: How large a body may be, where a path has a limit of its own.
+        self.body_limits = {"/convert": conversion.MAX_BODY_BYTES}
         self._endpoints: dict[str, _Endpoint] = {}
         self._unknown: _Endpoint | None = None
 
@@ -161,7 +158,7 @@ class _PostEndpoint:
         stats.in_flight += 1
         try:
             status, payload = await self._respond(scope, receive)
-        except _DisconnectedError:
+        except DisconnectedError:
             stats.bad_request("disconnected")
             return
         finally:
@@ -181,57 +178,10 @@ class _PostEndpoint:
         for name, value in scope["headers"]:
             if name == b"content-type":
                 content_type = value
-        try:
-            body, complete = await _in_time(_read_body(receive, self.max_body_bytes))
-        except TimeoutError:
-            message = f"request body: not complete after {BODY_TIMEOUT_SECONDS:g} s"
-            return self.refuse(envelope.Refusal("slow_body", message, code=408))
+        body, complete = await read_body(scope, receive, self.max_body_bytes)
         if not complete:
             return self.refuse(envelope.too_large(body, self.max_body_bytes))
         return await self.answer(_Request(scope["path"], content_type.decode("latin-1"), body))
-
-
-async def _in_time(reading: Coroutine[Any, Any, tuple[bytes, bool]]) -> tuple[bytes, bool]:
-    """What asyncio.timeout does, at a third of its cost: nearly always the body is there already."""
-    task = asyncio.current_task()
-    expired = False
-
-    def expire() -> None:
-        nonlocal expired
-        expired = True
-        if task is not None:
-            task.cancel()
-
-    timer = asyncio.get_running_loop().call_later(BODY_TIMEOUT_SECONDS, expire)
-    try:
-        return await reading
-    except asyncio.CancelledError:
-        if expired and task is not None and task.uncancel() == 0:
-            raise TimeoutError from None
-        raise
-    finally:
-        timer.cancel()
-
-
-async def _read_body(receive: Receive, limit: int) -> tuple[bytes, bool]:
-    """The body, or its beginning and False if it is over the limit."""
-    message: MutableMapping[str, Any] = await receive()
-    if message["type"] == "http.disconnect":
-        raise _DisconnectedError
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body", False):
-        return body, len(body) <= limit
-    parts = [body]
-    size = len(body)
-    while message.get("more_body", False):
-        if size > limit:
-            return b"".join(parts), False
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise _DisconnectedError
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-    return b"".join(parts), size <= limit
 
 
 def _is_json(content_type: str) -> bool:

@@ -26,6 +26,7 @@ from app.kube.clock import SystemClock
 from app.manager.counts import CONTENT_TYPE, Counts
 from app.manager.gates import FeatureGates
 from app.manager.health import metrics_app
+from app.manager.limits import Limits
 from app.manager.metrics import ManagerMetrics
 from app.manager.process import BEAT_SECONDS
 from app.manager.serving import Server, StartError, bind
@@ -101,7 +102,8 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     tls = ServingContext(certificates.cert, certificates.key)
-    server = Server(app, tls=tls.listener, grace_seconds=GRACE_SECONDS)
+    server = Server(app, tls=tls.listener, grace_seconds=GRACE_SECONDS, limits=Limits(bodies=app.body_limits))
+    metrics.registry.register(server.ledger)
     tasks = Tasks(stop)
     tasks.start(standalone.watch(), "watching files")
     tasks.start(_live(name, replica, counts), "heartbeat")

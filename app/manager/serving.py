@@ -13,8 +13,10 @@ from typing import Any, Final
 
 import uvicorn
 
-#: API servers keep idle connections for 90 s; closing them first would now and then meet a review on its way.
-KEEP_ALIVE_SECONDS: Final = 120
+from app.manager.accepting import Acceptor
+from app.manager.limits import Ledger, Limits, within_descriptors
+from app.manager.protocol import BoundedProtocol
+
 BACKLOG: Final = 2048
 #: Enough for a loop that is behind to read what its connections hold.
 _ARRIVED_SECONDS: Final = 0.05
@@ -80,14 +82,25 @@ def _cannot_bind(host: str, port: int, flag: str, error: OSError | OverflowError
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own signal handling and its ten wake-ups a second: ``stop`` ends it."""
+    """uvicorn without its own signal handling, its ten wake-ups a second and its trust in callers: ``stop`` ends it.
 
-    def __init__(self, app: Any, *, tls: ssl.SSLContext | None = None, grace_seconds: float = 10.0) -> None:
+    ``port`` is what logs and metrics call it.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        tls: ssl.SSLContext | None = None,
+        grace_seconds: float = 10.0,
+        limits: Limits | None = None,
+        port: str = "webhook",
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="none",
-                http="httptools",
+                http=BoundedProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -95,13 +108,23 @@ class Server(uvicorn.Server):
                 server_header=False,
                 date_header=False,
                 proxy_headers=False,
-                timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=max(1, int(grace_seconds)),
                 backlog=BACKLOG,
-                ssl_context_factory=(lambda _config, _default: tls) if tls is not None else None,
             )
         )
+        self.ledger = Ledger(port, within_descriptors(limits or Limits()))
+        self._tls = tls
         self._stopped = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections on sockets that listen already."""
+        loop = asyncio.get_running_loop()
+
+        def connection() -> BoundedProtocol:
+            return BoundedProtocol(self.config, self.server_state, loop, self.ledger)
+
+        self.servers = [Acceptor(listener, connection, self._tls, self.ledger) for listener in sockets or ()]  # type: ignore[misc]
+        self.started = True
 
     def stop(self) -> None:
         """Accept no more connections, finish what is in flight, return from ``serve``."""

@@ -25,6 +25,7 @@ from app.manager.counts import CONTENT_TYPE
 from app.manager.debug import cache_lines, debug_page
 from app.manager.handlers import Surroundings, build_handlers
 from app.manager.health import Readiness, health_app, loopback_only, metrics_app, self_check
+from app.manager.limits import PAGES, Limits
 from app.manager.process import CHECK_SECONDS, GRACE_SECONDS, Process
 from app.manager.serving import Server, StartError
 from app.protection.deletion.lookups import LiveLookups
@@ -132,7 +133,10 @@ class Admission:
 
     def listen(self, context: ServingContext) -> None:
         """Answer what comes to the webhook port."""
-        self._server = Server(self.app, tls=context.listener, grace_seconds=GRACE_SECONDS)
+        self._server = Server(
+            self.app, tls=context.listener, grace_seconds=GRACE_SECONDS, limits=Limits(bodies=self.app.body_limits)
+        )
+        self._process.metrics.registry.register(self._server.ledger)
         server = self._server.serve([self._listeners.webhook])
         self._process.tasks.start(server, "admission server", finish=self._server.stop)
 
@@ -195,10 +199,11 @@ class Admission:
 
         debug = loopback_only(page)
         if listeners.health is not None:
-            server = Server(health_app(self._readiness, debug), grace_seconds=1)
+            server = Server(health_app(self._readiness, debug), grace_seconds=1, limits=PAGES, port="health")
             process.tasks.start(server.serve([listeners.health]), "probes", finish=server.stop)
         if listeners.metrics is not None:
-            server = Server(metrics_app(process.counts.exposition, CONTENT_TYPE), grace_seconds=1)
+            app = metrics_app(process.counts.exposition, CONTENT_TYPE)
+            server = Server(app, grace_seconds=1, limits=PAGES, port="metrics")
             process.tasks.start(server.serve([listeners.metrics]), "metrics", finish=server.stop)
 
     def _build(self) -> AdmissionApp:

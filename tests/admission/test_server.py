@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from app.admission import envelope, server
+from app.admission import envelope
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import AdmissionApp, create_app
@@ -176,18 +176,6 @@ async def test_a_body_that_never_ends_is_not_kept() -> None:
     assert status == 413
     assert b"larger than 7 MiB" in body
     assert kept <= envelope.MAX_BODY_BYTES // (1024 * 1024) + 1
-
-
-async def test_a_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "BODY_TIMEOUT_SECONDS", 0.01)
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    status, body = await raw(service(allow), receive)
-    assert status == 408
-    assert b"request body: not complete after 0.01 s" in body
 
 
 async def test_a_client_that_goes_away_is_counted_and_not_answered() -> None:

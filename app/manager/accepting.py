@@ -1,0 +1,124 @@
+"""Accepting connections: never more than the port's limit, handshakes included, and on through running out of
+descriptors, where an event loop's own server would give up its listener."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Final
+
+from app.manager.limits import Ledger
+
+logger = logging.getLogger(__name__)
+
+#: How many connections are accepted before others have their turn.
+AT_ONCE: Final = 32
+#: How long nothing is accepted where the system has nothing left to accept with.
+BACK_OFF_SECONDS: Final = 0.2
+HANDSHAKE_SECONDS: Final = 10.0
+SHUTDOWN_SECONDS: Final = 2.0
+#: The system's, not the caller's: what is missing now may be there soon.
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class Acceptor:
+    """Accepts on one listening socket until closed. Other processes may accept on it too."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        protocol: Callable[[], asyncio.Protocol],
+        tls: ssl.SSLContext | None,
+        ledger: Ledger,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._listener = listener
+        self._protocol = protocol
+        self._tls = tls
+        self._ledger = ledger
+        #: Connections on their way through the handshake, the oldest first.
+        self._opening: dict[asyncio.Task[None], socket.socket] = {}
+        self._again: asyncio.TimerHandle | None = None
+        self._listen()
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._again is not None:
+            self._again.cancel()
+        if self._listener.fileno() >= 0:
+            self._loop.remove_reader(self._listener)
+
+    async def wait_closed(self) -> None:
+        """Let handshakes end that have begun."""
+        for task in self._opening:
+            task.cancel()
+        await asyncio.gather(*self._opening, return_exceptions=True)
+
+    def _listen(self) -> None:
+        self._again = None
+        self._loop.add_reader(self._listener, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                connection, _address = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._back_off(error)
+                    return
+                continue  # that caller is gone again
+            if self._has_room():
+                connection.setblocking(False)
+                self._open(connection)
+            else:
+                connection.close()
+
+    def _back_off(self, error: OSError) -> None:
+        """The listener stays readable: without a pause this would be all the loop does."""
+        self._loop.remove_reader(self._listener)
+        self._again = self._loop.call_later(BACK_OFF_SECONDS, self._listen)
+        self._ledger.refuse(errno.errorcode.get(error.errno or 0, "OSError"))
+        # A connection fewer is a descriptor more.
+        self._ledger.make_room(self._loop.time())
+
+    def _has_room(self) -> bool:
+        limit = self._ledger.limits.connections
+        if len(self._ledger.open) + len(self._opening) < limit:
+            return True
+        if len(self._opening) > limit // 2:
+            self._ledger.refuse("handshakes")
+            task = next(iter(self._opening))
+            del self._opening[task]
+            task.cancel()
+            return True
+        return self._ledger.make_room(self._loop.time())
+
+    def _open(self, connection: socket.socket) -> None:
+        task = self._loop.create_task(self._handshake(connection))
+        self._opening[task] = connection
+        task.add_done_callback(self._opened)
+
+    def _opened(self, task: asyncio.Task[None]) -> None:
+        self._opening.pop(task, None)
+
+    async def _handshake(self, connection: socket.socket) -> None:
+        try:
+            if connection.family in (socket.AF_INET, socket.AF_INET6):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            times = {} if self._tls is None else {"ssl_handshake_timeout": HANDSHAKE_SECONDS}
+            if self._tls is not None:
+                times["ssl_shutdown_timeout"] = SHUTDOWN_SECONDS
+            await self._loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls, **times)
+        except (OSError, TimeoutError) as error:  # ssl.SSLError is one
+            self._ledger.refuse("handshake")
+            logger.debug("no connection: %s", error)
+            connection.close()
+        except BaseException:
+            connection.close()
+            raise

@@ -1,0 +1,372 @@
+"""HTTP/1.1 for callers nobody knows: uvicorn's httptools protocol, within the limits of its port.
+
+What differs from uvicorn: the application is called once a request is complete, so nothing waits inside it for a
+client; each limit is checked where the bytes arrive; there is no pipelining and no upgrade. Per request this costs
+less than uvicorn's own way: one timer per process looks at all ages, instead of two per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.parse
+from typing import Any, Final
+
+import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
+
+from app.admission.bodies import TOO_LARGE
+from app.manager.limits import Ledger
+
+_IDLE: Final = 0
+#: A request has begun and is not complete.
+_RECEIVING: Final = 1
+#: The application has it.
+_ANSWERING: Final = 2
+#: The answer is made, and the client does not read it.
+_SENDING: Final = 3
+#: Refused or ended: what still comes is thrown away.
+_ENDING: Final = 4
+
+#: More than any age in seconds.
+_FIRST: Final = 1e12
+#: Of a body that is too large this much is kept: enough to find whose review it is.
+BEGINNING_BYTES: Final = 64 * 1024
+#: What chunked encoding may add to a body: as much again, and this.
+_CHUNKING_BYTES: Final = 64 * 1024
+
+
+class _RefusedError(Exception):
+    """Ends the parser's work on what a connection sent."""
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, config: Any, server_state: Any, loop: asyncio.AbstractEventLoop, ledger: Ledger) -> None:
+        super().__init__(config=config, server_state=server_state, app_state={}, _loop=loop)
+        self.held = 0
+        self.pending = False
+        self._ledger = ledger
+        self._limits = ledger.limits
+        self._phase = _IDLE
+        self._since = loop.time()
+        self._first = True
+        self._in_head = False
+        self._fed = 0
+        self._body: bytes | bytearray = b""
+        self._body_limit = 0
+        self._length = 0
+        self._unread_since = 0.0
+        self._keep_alive = True
+        #: Nothing more is wanted from this client than to read its answer.
+        self._deaf = False
+        self._stopping = False
+        self._refusal: tuple[int, str, str] | None = None
+
+    # ---- the connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """It stands (for TLS: after the handshake)."""
+        self.connections.add(self)
+        self.transport = transport
+        self.flow = FlowControl(transport)
+        self.server = get_local_addr(transport)
+        self.client = get_remote_addr(transport)
+        self.scheme = "https" if is_ssl(transport) else "http"
+        self._ledger.open.add(self)
+        self._ledger.start(self.loop)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone; whoever waits for it is woken."""
+        self._ledger.open.discard(self)
+        self._ledger.release(self)
+        self._phase = _ENDING
+        self._body = b""
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """uvicorn's: close when the request that has begun is answered."""
+        self._deaf = self._phase != _RECEIVING
+        self._stopping = True
+        if self._phase == _ANSWERING:
+            self.cycle.keep_alive = False
+        elif self._phase != _RECEIVING:
+            self.transport.close()
+
+    def check(self, now: float) -> None:
+        """End what takes too long."""
+        limits, phase, age = self._limits, self._phase, now - self._since
+        if phase == _RECEIVING:
+            if age > limits.complete_seconds:
+                self._refuse(408, "slow_request", f"request not complete after {limits.complete_seconds:g} s")
+        elif phase == _IDLE:
+            if age > (limits.complete_seconds if self._first else limits.keep_alive_seconds):
+                self._end(now)
+        elif phase == _ENDING:
+            if age > limits.linger_seconds:
+                self.transport.abort()
+        elif self._unread_since and now - self._unread_since > limits.read_seconds:
+            self._ledger.refuse("slow_reader")
+            self.transport.abort()
+
+    def expendable(self, now: float) -> float:
+        """Callers that only hold connections come first, then who takes long, then who came longest ago."""
+        age = now - self._since
+        if self._phase == _ANSWERING:
+            return -1.0
+        if self._phase == _ENDING:
+            return _FIRST + age
+        if self._phase == _IDLE:
+            return age + (_FIRST / 2 if self._first else 0.0)
+        return age * 1000.0
+
+    def give_up(self) -> None:
+        """Let go of everything at once."""
+        self._ledger.release(self)
+        self._body = b""
+        self.pending = False
+        self._end(self.loop.time())
+        self.transport.abort()
+
+    def _end(self, now: float) -> None:
+        self._phase, self._since = _ENDING, now
+        self.transport.close()
+
+    # ---- bytes arrive
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the parser; the callbacks below are called from inside it."""
+        if self._deaf or self._phase == _ENDING:
+            return
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refusal = (400, "upgrade", "Upgrade: only HTTP/1.1 is spoken here")
+        except httptools.HttpParserError:
+            if self._refusal is None:
+                self._refusal = (400, "not_http", "this is no HTTP/1.1 request")
+        if self._refusal is not None:
+            self._refuse(*self._refusal)
+        elif self._phase == _RECEIVING:
+            self._count(len(data))
+
+    def _count(self, size: int) -> None:
+        """Bytes of a request that is not complete: the parser keeps unfinished lines, and skips what frames a body."""
+        self._fed += size
+        if self._in_head:
+            if self._fed > self._limits.head_bytes:
+                self._refuse(431, "head_bytes", f"request head is larger than {self._limits.head_bytes} bytes")
+        elif self._fed > 2 * len(self._body) + self._limits.head_bytes + _CHUNKING_BYTES:
+            self._refuse(400, "chunking", "the body's chunks hold too little")
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        if self._phase:
+            raise self._stop(400, "pipelining", "a request before the answer to the last one")
+        self._phase, self._since = _RECEIVING, self.loop.time()
+        self._in_head = True
+        self._fed = self._length = 0
+        self._body = b""
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+        self.pending = True
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the URL."""
+        self.url += url
+        if len(self.url) > self._limits.url_bytes:
+            raise self._stop(414, "url_bytes", f"URL is longer than {self._limits.url_bytes} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header, complete."""
+        headers = self.headers
+        if len(headers) >= self._limits.headers or not self._in_head:
+            raise self._stop(431, "headers", f"more than {self._limits.headers} headers, or headers after the body")
+        name = name.lower()
+        if name == b"content-length":
+            self._length = int(value)
+        elif name == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """All of the head is here: what may come is known."""
+        self._in_head = False
+        limits = self._limits
+        size = len(self.url)
+        for name, value in self.headers:
+            size += len(name) + len(value)
+        if size > limits.head_bytes:
+            raise self._stop(431, "head_bytes", f"request head is larger than {limits.head_bytes} bytes")
+        if self.parser.should_upgrade():
+            raise self._stop(400, "upgrade", "Upgrade: only HTTP/1.1 is spoken here")
+        url = httptools.parse_url(self.url)
+        path = url.path.decode("ascii")
+        version = self.parser.get_http_version()
+        self._keep_alive = version != "1.0" and self.parser.should_keep_alive()
+        if "%" in path:
+            path = urllib.parse.unquote(path)
+        self.scope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,  # type: ignore[typeddict-item]
+            "method": self.parser.get_method().decode("ascii"),
+            "root_path": "",
+            "path": path,
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "headers": self.headers,
+            "state": {},
+        }
+        self._body_limit = limits.bodies.get(path, limits.body_bytes)
+        if self.expect_100_continue:
+            if self._length > self._body_limit:
+                self._answer_too_large()
+            else:
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        """A part of the body."""
+        if self._phase != _RECEIVING:
+            return
+        held = len(self._body) + len(body)
+        if not self._ledger.take(self, len(body)):
+            raise self._stop(503, "held_bytes", "too many requests at once: try again")
+        if held == len(body):
+            self._body = body
+        else:
+            if type(self._body) is bytes:
+                self._body = bytearray(self._body)
+            self._body += body
+        if held > self._body_limit or (self._length > self._body_limit and held >= BEGINNING_BYTES):
+            self._answer_too_large()
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        if self._phase == _RECEIVING:
+            if self._length > self._body_limit:
+                self._answer_too_large()
+            else:
+                self._answer(self.transport, keep_alive=self._keep_alive and not self._stopping)
+
+    # ---- answering
+
+    def _answer_too_large(self) -> None:
+        """Let the application say so, to whom it concerns. Nobody waits for the rest."""
+        self._ledger.refuse("body_bytes")
+        self._body = bytes(self._body[:BEGINNING_BYTES])
+        self._ledger.release(self)
+        self.scope[TOO_LARGE] = True  # type: ignore[typeddict-unknown-key]
+        self._answer(_Lingering(self), keep_alive=False)
+
+    def _answer(self, transport: Any, *, keep_alive: bool) -> None:
+        self._phase = _ANSWERING
+        self.pending = False
+        complete = asyncio.Event()
+        complete.set()
+        cycle = RequestResponseCycle(
+            scope=self.scope,
+            transport=transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=complete,
+            expect_100_continue=False,
+            keep_alive=keep_alive,
+            on_response=self.on_response_complete,
+        )
+        cycle.body = self._body  # type: ignore[assignment]
+        cycle.more_body = False
+        self._body = b""
+        self.cycle = cycle
+        task = self.loop.create_task(cycle.run_asgi(self.app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def on_response_complete(self) -> None:
+        """The application is done; what the client has not read stays on the books."""
+        self.server_state.total_requests += 1
+        self._first = False
+        self._ledger.release(self)
+        if self._phase == _ENDING:
+            return
+        self._since = self.loop.time()
+        if self._unread_since:
+            self._phase, self.pending = _SENDING, True
+            if not self._ledger.take(self, self.transport.get_write_buffer_size()):
+                self._ledger.refuse("held_bytes")
+                self.give_up()
+        elif self.transport.is_closing():
+            self._phase = _ENDING
+        else:
+            self._phase = _IDLE
+
+    def pause_writing(self) -> None:
+        """The client is slower than the application."""
+        self._unread_since = self.loop.time()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        self._unread_since = 0.0
+        super().resume_writing()
+        if self._phase == _SENDING:
+            self._ledger.release(self)
+            self.pending = False
+            self._since = self.loop.time()
+            self._phase = _ENDING if self.transport.is_closing() else _IDLE
+
+    # ---- refusing
+
+    def _stop(self, status: int, reason: str, message: str) -> _RefusedError:
+        """Remember why; the parser lets the exception end its work, and ``data_received`` answers."""
+        self._refusal = (status, reason, message)
+        return _RefusedError(message)
+
+    def _refuse(self, status: int, reason: str, message: str) -> None:
+        self._ledger.refuse(reason)
+        if self._phase == _ANSWERING:
+            # One answer at a time: this one is finished, and the connection with it.
+            self._deaf = True
+            self.cycle.keep_alive = False
+            return
+        if self._phase == _SENDING:
+            self.give_up()
+            return
+        self._ledger.release(self)
+        self.pending = False
+        self._body = b""
+        self.headers = []
+        self._phase, self._since = _ENDING, self.loop.time()
+        if not self.transport.is_closing():
+            text = message.encode("ascii", "replace") + b"\n"
+            self.transport.write(
+                b"%bcontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
+                % (STATUS_LINE[status], len(text), text)
+            )
+
+
+class _Lingering:
+    """A transport that is not closed while the client still sends: a reset would take the answer away from it."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        self._protocol = protocol
+        self._transport = protocol.transport
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        protocol = self._protocol
+        protocol._phase, protocol._since = _ENDING, protocol.loop.time()

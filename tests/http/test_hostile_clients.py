@@ -1,0 +1,387 @@
+"""What callers may make a port hold, over real sockets: heads, bodies, connections, time."""
+
+import asyncio
+import contextlib
+import os
+import resource
+import socket
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from app.admission import envelope
+from app.admission.metrics import AdmissionMetrics
+from app.admission.registry import build_registry
+from app.admission.server import create_app
+from app.api.conversion import convert
+from app.certs.context import ServingContext
+from app.certs.issue import issue
+from app.kube.admission import Allowed, Handler, Operation, Rule, Webhook
+from app.manager import accepting, limits
+from app.manager.limits import Limits
+from app.manager.serving import Server, bind
+from tests.admission.requests import review_of
+
+CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
+MIB = 1024 * 1024
+#: Waits for something that must come; a failure, not a measure.
+PATIENCE = 20
+
+
+@pytest.fixture(autouse=True)
+def quick_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SWEEP_SECONDS", 0.02)
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """How many bytes came."""
+    message = await receive()
+    if scope["path"] == "/slow":
+        await asyncio.sleep(0.05)
+    size = 32 * MIB if scope["path"] == "/large" else 0
+    body = b"%d" % len(message.get("body", b"")) + b" " * size
+    headers = [(b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def reviews() -> Any:
+    rules = (Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),)
+    webhook = Webhook(name="mpod.kb.io", path="/mutate-pod", mutating=True, rules=rules, summary="test")
+    registry = build_registry([Handler(webhook, lambda _: Allowed())], lambda _: True)
+    return create_app(registry, convert, AdmissionMetrics())
+
+
+class Port:
+    def __init__(self, server: Server, address: tuple[str, int], tls: bool) -> None:
+        self.server, self.address, self.ledger = server, address, server.ledger
+        self._ssl = ssl.create_default_context(cadata=CERTIFICATES.ca_cert.decode()) if tls else None
+
+    async def connect(self) -> "Caller":
+        return Caller(*await asyncio.open_connection(*self.address, ssl=self._ssl))
+
+    def ask_and_not_read(self, request: bytes) -> socket.socket:
+        connection = socket.create_connection(self.address)
+        if self._ssl is not None:
+            connection = self._ssl.wrap_socket(connection, server_hostname="127.0.0.1")
+        connection.sendall(request)
+        return connection
+
+    async def until(self, condition: Any) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+
+class Caller:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def send(self, *parts: bytes) -> None:
+        """As much as the server takes; it may refuse before it has seen all."""
+        with contextlib.suppress(OSError):
+            for part in parts:
+                self.writer.write(part)
+                await self.writer.drain()
+
+    async def answer(self) -> tuple[int, bytes]:
+        async with asyncio.timeout(PATIENCE):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+            return int(head.split(b" ")[1]), await self.reader.readexactly(int(length.split(b":")[1]))
+
+    async def closed(self) -> bool:
+        async with asyncio.timeout(PATIENCE):
+            try:
+                return await self.reader.read(1) == b""
+            except OSError:
+                return True
+
+
+@asynccontextmanager
+async def port(app: Any = echo, tls: bool = True, **changes: Any) -> AsyncIterator[Port]:
+    listener = bind("127.0.0.1", 0, "--test")
+    address = listener.getsockname()
+    context = ServingContext(CERTIFICATES.cert, CERTIFICATES.key).listener if tls else None
+    server = Server(app, tls=context, grace_seconds=1, limits=replace(Limits(linger_seconds=0.2), **changes))
+    task = asyncio.create_task(server.serve([listener]))
+    try:
+        yield Port(server, address, tls)
+    finally:
+        server.stop()
+        await task
+
+
+def post(body: bytes, path: str = "/", *headers: bytes) -> bytes:
+    lines = b"".join(header + b"\r\n" for header in headers)
+    return b"POST %b HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n%b" % (path.encode(), lines, len(body), body)
+
+
+def chunks(size: int, count: int) -> Iterator[bytes]:
+    for _ in range(count):
+        yield b"%x\r\n%b\r\n" % (size, b"a" * size)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_requests_are_answered_one_after_the_other_on_one_connection(tls: bool) -> None:
+    async with port(tls=tls) as one:
+        caller = await one.connect()
+        for size in (0, 5, 3 * MIB, 7):
+            await caller.send(post(b"x" * size))
+            assert await caller.answer() == (200, b"%d" % size)
+        assert one.ledger.held == 0
+
+
+async def test_a_body_may_come_in_chunks_and_bytes() -> None:
+    async with port() as one:
+        caller = await one.connect()
+        await caller.send(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n", *chunks(1000, 20), b"0\r\n\r\n")
+        assert await caller.answer() == (200, b"20000")
+        for byte in post(b"hello"):
+            await caller.send(bytes([byte]))
+        assert await caller.answer() == (200, b"5")
+
+
+async def test_a_client_that_asks_whether_it_may_send_is_answered_at_once() -> None:
+    async with port(body_bytes=1000) as one:
+        caller = await one.connect()
+        await caller.send(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n")
+        assert await caller.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await caller.send(b"abc")
+        assert await caller.answer() == (200, b"3")
+        await caller.send(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1001\r\n\r\n")
+        assert (await caller.answer())[0] == 200  # the application is told, and says what it likes
+        assert await caller.closed()
+
+
+HEADS = {
+    "one header of 64 MiB": ([b"GET / HTTP/1.1\r\nx: ", *[b"a" * MIB] * 64], 431),
+    "headers without end": ([b"GET / HTTP/1.1\r\n", *[b"x: y\r\n" * 20_000] * 100], 431),
+    "101 headers": ([b"GET / HTTP/1.1\r\n", b"x: y\r\n" * 101, b"\r\n"], 431),
+    "large headers": ([b"GET / HTTP/1.1\r\n", *[b"x: %b\r\n" % (b"a" * 8000)] * 5, b"\r\n"], 431),
+    "a name of 64 MiB": ([b"GET / HTTP/1.1\r\n", *[b"a" * MIB] * 64], 431),
+    "a URL of 9 KiB": ([b"GET /%b HTTP/1.1\r\n\r\n" % (b"a" * 9 * 1024)], 414),
+    "a URL of 64 MiB": ([b"GET /", *[b"a" * MIB] * 64], 414),
+    "no HTTP": ([b"\x16\x03\x01" + b"\x00" * 500], 400),
+    "not ASCII": ([b"GET /\xff\xfe HTTP/1.1\r\n\r\n"], 400),
+    "no path": ([b"CONNECT x:80 HTTP/1.1\r\n\r\n"], 400),
+    "another protocol": ([b"GET / HTTP/1.1\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"], 400),
+    "a length of 5,000 digits": ([b"POST / HTTP/1.1\r\ncontent-length: %b\r\n\r\n" % (b"9" * 5000)], 400),
+    "two lengths": ([b"POST / HTTP/1.1\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n"], 400),
+    "chunk extensions without end": (
+        [b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1;", *[b"a" * MIB] * 64],
+        400,
+    ),
+    "a trailer of 64 MiB": (
+        [b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: ", *[b"a" * MIB] * 64],
+        400,
+    ),
+    "trailers": ([b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: y\r\n\r\n"], 431),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_head_over_a_limit_is_refused_while_it_comes(name: str, tls: bool) -> None:
+    parts, status = HEADS[name]
+    async with port(tls=tls) as one:
+        caller = await one.connect()
+        sending = asyncio.create_task(caller.send(*parts))
+        assert (await caller.answer())[0] == status
+        assert one.ledger.held == 0
+        assert await caller.closed()
+        await sending
+        await one.until(lambda: not one.ledger.open)
+
+
+@pytest.mark.parametrize("length", [True, False])
+async def test_a_body_over_the_limit_is_refused_under_its_uid_and_the_rest_is_not_kept(length: bool) -> None:
+    review = review_of()
+    async with port(reviews()) as one:
+        caller = await one.connect()
+        head = b"POST /mutate-pod HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        if length:
+            parts = [head, b"content-length: %d\r\n\r\n" % (len(review) + 100 * MIB), review, *[b" " * MIB] * 100]
+        else:
+            parts = [head, b"transfer-encoding: chunked\r\n\r\n%x\r\n%b\r\n" % (len(review), review)]
+            parts += chunks(MIB, 100)
+        sending = asyncio.create_task(caller.send(*parts))
+        status, body = await caller.answer()
+        assert status == 200
+        assert b"larger than 7 MiB" in body
+        assert b'"code":413' in body
+        assert one.ledger.held <= envelope.MAX_BODY_BYTES + MIB
+        sending.cancel()
+
+
+async def test_bodies_of_all_connections_share_one_room() -> None:
+    async with port(held_bytes=3 * MIB) as one:
+        callers = [await one.connect() for _ in range(8)]
+        for caller in callers:  # each says 1 MiB and sends most of it
+            await caller.send(post(b"x" * MIB)[:-1])
+        await one.until(lambda: one.ledger.refused.get("held_bytes", 0) >= 5)
+        assert one.ledger.held <= 3 * MIB
+        small = await one.connect()
+        await small.send(post(b"x" * 5000))
+        assert await small.answer() == (200, b"5000")
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_answers_that_nobody_reads_are_given_up(tls: bool) -> None:
+    mute = []
+    async with port(tls=tls, held_bytes=20 * MIB, read_seconds=0.1) as one:
+        for _ in range(4):
+            mute.append(await asyncio.to_thread(one.ask_and_not_read, post(b"", "/large")))
+        await one.until(lambda: one.ledger.refused.get("slow_reader", 0) + one.ledger.refused.get("held_bytes", 0) >= 4)
+        await one.until(lambda: not one.ledger.open)
+        assert one.ledger.held == 0
+    for connection in mute:
+        connection.close()
+
+
+@pytest.mark.parametrize("sent", [b"", b"P", b"POST / HTTP/1.1\r\nhost: x\r\n", post(b"x" * 100)[:-1]])
+async def test_a_request_that_does_not_become_complete_is_given_up(sent: bytes) -> None:
+    async with port(complete_seconds=0.1) as one:
+        caller = await one.connect()
+        await caller.send(sent)
+        if sent:
+            assert (await caller.answer())[0] == 408
+        assert await caller.closed()
+        await one.until(lambda: not one.ledger.open)
+
+
+async def test_a_request_that_trickles_is_given_up_too() -> None:
+    async with port(complete_seconds=0.3) as one:
+        caller = await one.connect()
+        await caller.send(b"GET / HTTP/1.1\r\n")
+
+        async def trickle() -> None:
+            while True:
+                await caller.send(b"x: y\r\n")
+                await asyncio.sleep(0.05)
+
+        trickling = asyncio.create_task(trickle())
+        assert (await caller.answer())[0] == 408
+        trickling.cancel()
+
+
+async def test_an_idle_connection_is_closed_after_its_time() -> None:
+    async with port(keep_alive_seconds=0.1) as one:
+        caller = await one.connect()
+        await caller.send(post(b""))
+        assert (await caller.answer())[0] == 200
+        assert await caller.closed()
+        assert not one.ledger.refused
+
+
+async def test_a_client_that_does_not_wait_for_answers_gets_one() -> None:
+    async with port() as one:
+        caller = await one.connect()
+        await caller.send(post(b"", "/slow") * 10_000)
+        assert await caller.answer() == (200, b"0")
+        assert await caller.closed()
+
+
+async def test_who_only_holds_connections_does_not_keep_others_out() -> None:
+    async with port(connections=10) as one:
+        used = await one.connect()
+        await used.send(post(b"1"))
+        assert await used.answer() == (200, b"1")
+        holders = [await one.connect() for _ in range(30)]
+        for holder in holders:
+            await holder.send(b"POST / HTTP/1.1\r\n")
+        await one.until(lambda: len(one.ledger.open) <= 10)
+        await used.send(post(b"22"))
+        assert await used.answer() == (200, b"2")
+        fresh = await one.connect()
+        await fresh.send(post(b"333"))
+        assert await fresh.answer() == (200, b"3")
+
+
+async def test_who_never_finishes_a_handshake_does_not_keep_others_out() -> None:
+    async with port(connections=10) as one:
+        mute = []
+        for _ in range(30):
+            connection = socket.create_connection(one.address)
+            connection.setblocking(False)
+            mute.append(connection)
+        await one.until(lambda: one.ledger.refused.get("handshakes", 0) >= 20)
+        caller = await one.connect()
+        await caller.send(post(b"1"))
+        assert await caller.answer() == (200, b"1")
+        for connection in mute:
+            connection.close()
+
+
+async def test_handshakes_have_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accepting, "HANDSHAKE_SECONDS", 0.05)
+    async with port() as one:
+        with socket.create_connection(one.address) as mute:
+            mute.setblocking(False)
+            await one.until(lambda: one.ledger.refused.get("handshake"))
+            async with asyncio.timeout(PATIENCE):
+                with contextlib.suppress(OSError):
+                    assert await asyncio.get_running_loop().sock_recv(mute, 1) == b""
+
+
+@contextlib.contextmanager
+def no_descriptors_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = max(int(name) for name in os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+    taken = []
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.dup(0))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_descriptors_the_port_waits_and_goes_on() -> None:
+    async with port(tls=False) as one:
+        waiting = [socket.socket() for _ in range(5)]
+        for connection in waiting:
+            connection.setblocking(False)
+        with no_descriptors_left():
+            for connection in waiting:
+                with contextlib.suppress(BlockingIOError):
+                    connection.connect(one.address)
+            await one.until(lambda: one.ledger.refused.get("EMFILE", 0) >= 2)
+        caller = await one.connect()
+        await caller.send(post(b"1"))
+        assert await caller.answer() == (200, b"1")
+        for connection in waiting:
+            connection.close()
+
+
+async def test_no_more_connections_than_descriptors() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+    try:
+        raised = limits.within_descriptors(Limits(connections=10))
+        assert raised.connections == 10
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 10 + limits.OTHER_DESCRIPTORS
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_stopping_answers_what_has_begun() -> None:
+    async with port() as one:
+        caller = await one.connect()
+        body = post(b"x" * 100)
+        await caller.send(body[:-1])
+        await one.until(lambda: one.ledger.held)
+        one.server.stop()
+        await asyncio.sleep(0.1)
+        await caller.send(body[-1:])
+        assert await caller.answer() == (200, b"100")
+        assert await caller.closed()
