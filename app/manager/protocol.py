@@ -33,6 +33,8 @@ _ENDING: Final = 4
 _FIRST: Final = 1e12
 #: Of a body that is too large this much is kept: enough to find whose review it is.
 BEGINNING_BYTES: Final = 64 * 1024
+#: How much of an answer is written before asking whether the client reads.
+SLICE_BYTES: Final = 256 * 1024
 #: What chunked encoding may add to a body: as much again, and this.
 _CHUNKING_BYTES: Final = 64 * 1024
 
@@ -270,7 +272,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.pending = False
         complete = asyncio.Event()
         complete.set()
-        cycle = RequestResponseCycle(
+        cycle = _Cycle(
             scope=self.scope,
             transport=transport,
             flow=self.flow,
@@ -313,12 +315,20 @@ class BoundedProtocol(HttpToolsProtocol):
         """The client is slower than the application."""
         self._unread_since = self.loop.time()
         super().pause_writing()
+        if self._phase == _ANSWERING:
+            self.pending = True
+            if not self._ledger.take(self, self.cycle.expected_content_length):
+                self._ledger.refuse("held_bytes")
+                self.loop.call_soon(self.give_up)
 
     def resume_writing(self) -> None:
         """It has caught up."""
         self._unread_since = 0.0
         super().resume_writing()
-        if self._phase == _SENDING:
+        if self._phase == _ANSWERING:
+            self._ledger.release(self)
+            self.pending = False
+        elif self._phase == _SENDING:
             self._ledger.release(self)
             self.pending = False
             self._since = self.loop.time()
@@ -352,6 +362,25 @@ class BoundedProtocol(HttpToolsProtocol):
                 b"%bcontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
                 % (STATUS_LINE[status], len(text), text)
             )
+
+
+class _Cycle(RequestResponseCycle):
+    """Writes a large answer in slices: TLS encrypts whatever it is given at once, and says only afterwards whether the
+    client reads."""
+
+    def send(self, message: Any) -> Any:
+        body = message.get("body", b"")
+        return super().send(message) if len(body) <= SLICE_BYTES else self._send_slices(body, message)
+
+    async def _send_slices(self, body: bytes, message: Any) -> None:
+        view = memoryview(body)
+        more = bool(message.get("more_body", False))
+        for start in range(0, len(body), SLICE_BYTES):
+            last = start + SLICE_BYTES >= len(body)
+            part = {**message, "body": bytes(view[start : start + SLICE_BYTES]), "more_body": more or not last}
+            await super().send(part)  # type: ignore[arg-type]
+            if self.disconnected:
+                return
 
 
 class _Lingering:
