@@ -194,3 +194,11 @@ UNAVAILABLE_POD_PREFIX: Final = "unavailable-pod.kruise.io/"
 """Label on a Pod, followed by anything: budgets count it as unavailable."""
 DELETE_PROTECTION: Final = "policy.kruise.io/delete-protection"
 """Label on any object: ``Always`` or ``Cascading`` protects it from deletion."""
+
+# --- PodUnavailableBudget ---
+PUB_NO_PROTECT: Final = "pub.kruise.io/no-protect"
+"""Annotation on a Pod, true: no budget judges it (PUB-64)."""
+PUB_PROTECT_OPERATIONS: Final = "kruise.io/pub-protect-operations"
+"""Annotation on a v1alpha1 budget: what spec.protectOperations is in v1beta1, joined by commas (PUB-1)."""
+PUB_PROTECT_TOTAL_REPLICAS: Final = "pub.kruise.io/protect-total-replicas"
+"""Annotation on a v1alpha1 budget: what spec.protectTotalReplicas is in v1beta1 (PUB-1)."""

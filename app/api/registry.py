@@ -9,10 +9,12 @@ from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
 from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.api.kind import KindDefinition
 from app.api.podprobe import NODE_POD_PROBE, POD_PROBE_MARKER
+from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
 from app.api.sidecarset import SIDECAR_SET
 
 KINDS: Final[tuple[KindDefinition, ...]] = (
     CLONE_SET,
+    POD_UNAVAILABLE_BUDGET,
     SIDECAR_SET,
     IMAGE_PULL_JOB,
     IMAGE_LIST_PULL_JOB,

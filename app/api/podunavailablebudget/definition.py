@@ -1,0 +1,35 @@
+"""PodUnavailableBudget as a kind: its names, versions, columns and conversions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.kind import KindDefinition, PrinterColumn, Version
+from app.api.podunavailablebudget.conversion import canonical_v1alpha1, to_v1alpha1, to_v1beta1
+from app.api.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetV1Alpha1
+
+_COLUMNS: Final = (
+    PrinterColumn("Allowed", "integer", ".status.unavailableAllowed", "Pods that may become unavailable now."),
+    PrinterColumn("Current", "integer", ".status.currentAvailable", "Pods that are available."),
+    PrinterColumn("Desired", "integer", ".status.desiredAvailable", "Pods that have to stay available."),
+    PrinterColumn("Total", "integer", ".status.totalReplicas", "Pods there are meant to be."),
+)
+
+POD_UNAVAILABLE_BUDGET: Final = KindDefinition(
+    group=names.POLICY_GROUP,
+    kind="PodUnavailableBudget",
+    plural="podunavailablebudgets",
+    short_names=("pub",),
+    versions=(
+        Version(names.V1BETA1, PodUnavailableBudget, _COLUMNS),
+        Version(
+            names.V1ALPHA1,
+            PodUnavailableBudgetV1Alpha1,
+            _COLUMNS,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            canonical=canonical_v1alpha1,
+        ),
+    ),
+)
