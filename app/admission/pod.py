@@ -59,11 +59,13 @@ MUTATE_POD: Final = Webhook(
             {"key": names.NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system", "kube-public"]},
         ]
     },
-    # PW-10: the kubelet runs a static Pod from its manifest; its image in the API is nothing to change.
+    # PW-10: the kubelet runs a static Pod from its manifest; its image in the API is nothing to change. The annotation
+    # alone is anybody's to write.
     match_conditions=(
         MatchCondition(
             "not-a-mirror-pod",
-            f"!has(object.metadata.annotations) || !('{names.MIRROR_POD}' in object.metadata.annotations)",
+            f"!has(object.metadata.annotations) || !('{names.MIRROR_POD}' in object.metadata.annotations) || "
+            f"!has(request.userInfo.groups) || !('{names.NODES_GROUP}' in request.userInfo.groups)",
         ),
     ),
     permissions=(

@@ -37,6 +37,11 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+def shortened(text: str, limit: int = 256) -> str:
+    """``text``, cut where it is longer than ``limit`` characters: messages may quote it, however long it came."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
 def quote(text: str) -> str:
     """``text`` as ``strconv.Quote`` and ``%q`` print it."""
     if _PLAIN.fullmatch(text):

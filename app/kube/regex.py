@@ -39,11 +39,9 @@ class Pattern:
 
     def search(self, text: str) -> bool:
         """Whether the pattern occurs anywhere in ``text``; anchor it with ``^`` and ``$`` to match the whole."""
-        try:
-            return self._compiled.search(text) is not None
-        except UnicodeEncodeError:
-            # Lone surrogates, which JSON can spell but UTF-8 cannot: no name holds one, so it only must not be a crash.
-            return self._compiled.search(text.encode("utf-8", "replace").decode()) is not None
+        # Bytes take a third of the time of text, whose offsets would be counted in characters. Lone surrogates, which
+        # JSON can spell and UTF-8 cannot, are in no name.
+        return self._compiled.search(text.encode("utf-8", "replace")) is not None
 
 
 def compile_re2(text: str) -> Pattern:

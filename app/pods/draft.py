@@ -12,8 +12,12 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import orjson
 
+from app.api import names
 from app.kube.admission import Allowed, Denied, Patched, PatchOperation, Review
+from app.kube.fielderrors import too_long
+from app.kube.gotext import shortened
 from app.kube.patches import escape
+from app.kube.validation import TOTAL_ANNOTATION_SIZE_LIMIT
 
 Container: TypeAlias = Mapping[str, Any]
 ContainerList: TypeAlias = Literal["containers", "initContainers"]
@@ -102,15 +106,18 @@ class PodDraft:
         return self._spec.get("readinessGates") or ()
 
     @property
-    def active(self) -> bool:
-        """Whether it is neither finished nor being deleted."""
-        status = self.original.get("status") or _NOTHING
-        return status.get("phase") not in ("Succeeded", "Failed") and not self._metadata.get("deletionTimestamp")
-
-    @property
     def display(self) -> str:
         """The Pod as a message names it; the API server completes a generated name only after admission."""
-        return f"Pod {self.namespace}/{self.name or self.generate_name + '*'}"
+        return f"Pod {shortened(self.namespace)}/{shortened(self.name or self.generate_name + '*')}"
+
+    def refuse_oversized_annotations(self) -> None:
+        """Raises PodRefusedError for annotations that the API server would refuse for their size.
+
+        It looks only after admission; until then nobody may have us work through megabytes of text.
+        """
+        annotations = self.annotations
+        if annotations and sum(map(len, annotations.values())) > TOTAL_ANNOTATION_SIZE_LIMIT:
+            raise PodRefusedError(f"{self.display}: {too_long('metadata.annotations', TOTAL_ANNOTATION_SIZE_LIMIT)}")
 
     # --- changing -----------------------------------------------------------------------------------------------------
 
@@ -286,6 +293,15 @@ class PodStep(Protocol):
     def __call__(self, draft: PodDraft, review: Review) -> Denied | Awaitable[Denied | None] | None:
         """Take the step."""
         ...
+
+
+def is_mirror_pod(draft: PodDraft, review: Review) -> bool:
+    """PW-10: whether this is the kubelet's image of a static Pod.
+
+    Anybody may write the annotation, and kubelets would take a Pod that has it for one of theirs; only what a node
+    creates is one.
+    """
+    return names.MIRROR_POD in draft.annotations and names.NODES_GROUP in review.groups
 
 
 def is_controlled_by_group(owner_references: Iterable[Mapping[str, Any]], group: str) -> bool:

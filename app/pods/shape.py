@@ -7,10 +7,11 @@ files. The structs name what the steps of Pod admission read; null where a list 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
+from app.kube.gotext import shortened
 from app.pods.draft import PodRefusedError
 
 
@@ -22,8 +23,18 @@ class _Named(_Part, frozen=True):
     name: str | None = None
 
 
+class _ValueFrom(_Part, frozen=True):
+    field_ref: dict[str, Any] | None = None
+
+
+class _Env(_Named, frozen=True):
+    value: str | None = None
+    value_from: _ValueFrom | None = None
+
+
 class _Mount(_Part, frozen=True):
     mount_path: str | None = None
+    sub_path_expr: str | None = None
 
 
 class _Device(_Part, frozen=True):
@@ -45,10 +56,14 @@ class _Resources(_Part, frozen=True):
 
 class _Container(_Part, frozen=True):
     name: str
-    env: list[_Named] | None = None
+    env: list[_Env] | None = None
     volume_mounts: list[_Mount] | None = None
     volume_devices: list[_Device] | None = None
     resources: _Resources | None = None
+
+
+class _Manager(_Part, frozen=True):
+    manager: str | None = None
 
 
 class _Metadata(_Part, frozen=True):
@@ -58,11 +73,17 @@ class _Metadata(_Part, frozen=True):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[_Owner] | None = None
+    managed_fields: list[_Manager] | None = None
+
+
+#: The status of that many containers is larger than what etcd stores: a Pod with more could never run.
+MAX_CONTAINERS: Final = 10_000
+_Containers: TypeAlias = Annotated[list[_Container], msgspec.Meta(max_length=MAX_CONTAINERS)]
 
 
 class _Spec(_Part, frozen=True):
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
+    containers: _Containers | None = None
+    init_containers: _Containers | None = None
     volumes: list[_Named] | None = None
     image_pull_secrets: list[_Named] | None = None
     readiness_gates: list[_Gate] | None = None
@@ -81,4 +102,15 @@ def check_shape(pod: Mapping[str, Any]) -> None:
     except msgspec.ValidationError as error:
         # "Expected `str`, got `int` - at `$.metadata.name`"
         problem, _, path = str(error).replace("`", "").partition(" - at $")
-        raise PodRefusedError(f"Pod: {path.lstrip('.')}: {problem[:1].lower()}{problem[1:]}", code=400) from error
+        field = _with_key(pod, path.lstrip("."))
+        raise PodRefusedError(f"Pod: {field}: {problem[:1].lower()}{problem[1:]}", code=400) from error
+
+
+def _with_key(pod: Mapping[str, Any], path: str) -> str:
+    """The path with the key of the wrong label or annotation, which msgspec leaves out."""
+    holder = path.removesuffix("[...]")
+    if holder not in ("metadata.labels", "metadata.annotations") or holder == path:
+        return path
+    entries = pod["metadata"][holder.removeprefix("metadata.")]
+    wrong = next((key for key, value in entries.items() if not isinstance(value, str)), "")
+    return f"{holder}[{shortened(wrong)}]"

@@ -33,6 +33,8 @@ class Case:
     #: The random number of SS-70, from 0 to 1.
     draw: float = 0.5
     dry_run: bool = False
+    #: Whether a node creates the Pod.
+    by_node: bool = False
 
     def text(self) -> str:
         """The case for a reader."""

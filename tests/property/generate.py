@@ -43,4 +43,5 @@ def generate(seed: int) -> Case:
         sort_by_name=world.chance(15, "positions", 60),
         draw=(world.random.randrange(100) + 0.5) / 100,
         dry_run=world.chance(10),
+        by_node=seed % 2 == 0,
     )

@@ -65,8 +65,10 @@ class _Admission:
     def run(self) -> None:
         self.readiness_gate()
         if "kubernetes.io/config.mirror" in self.state.annotations:
-            self.state.branches.hit("PW-10 mirror pod")
-            return
+            if self.state.case.by_node:
+                self.state.branches.hit("PW-10 mirror pod")
+                return
+            self.state.branches.hit("PW-10 claims to be a mirror pod")
         self.sidecars()
         if LaunchPriority(self.state, priority_from_set=self.priority_from_set).apply():
             self.answer.unrepeatable.add("launch priority")
@@ -84,8 +86,7 @@ class _Admission:
     def sidecars(self) -> None:
         phase = (self.state.pod.get("status") or {}).get("phase")
         if phase in ("Succeeded", "Failed") or self.state.pod["metadata"].get("deletionTimestamp"):
-            self.state.branches.hit("SS-40 not active")
-            return
+            self.state.branches.hit("SS-40 claims not to be active")
         sets = Choice(self.state).applied()
         if not sets:
             self.state.branches.hit("no set applies")

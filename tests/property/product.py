@@ -65,6 +65,7 @@ def answer(case: Case) -> Answer:
         name=metadata.get("name") or "",
         namespace=case.request_namespace,
         dry_run=case.dry_run,
+        groups=("system:nodes", "system:authenticated") if case.by_node else ("system:authenticated",),
         object=case.pod,
     )
     decision = decide(review)

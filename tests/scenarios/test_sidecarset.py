@@ -60,6 +60,19 @@ def test_a_matching_pod_comes_up_with_its_sidecar_first(world: World) -> None:  
         assert "IS_INJECTED=true" in env.splitlines()
 
 
+@pytest.mark.behaviour("SS-40", "PW-36")
+def test_a_new_pod_that_says_it_has_ended_or_is_a_mirror_gets_its_sidecar(world: World) -> None:
+    world.apply(SIDECARSET)
+    eventually(lambda: has_columns(world, "0", "0", "0"), "the set has counted nothing", 5)
+    world.apply(POD + "status: {phase: Succeeded}\n")
+    assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
+    # Kubernetes takes a mirror Pod only where it is bound to a node.
+    claimed = POD.replace("name: web", 'name: claimed, annotations: {kubernetes.io/config.mirror: "x"}')
+    world.apply(claimed.replace("spec:", "spec:\n  nodeName: nowhere"))
+    assert in_order(world.get("pod", "claimed")["spec"]["containers"]) == ["sidecar1", "nginx"]
+    world.kubectl("delete", "pod", "claimed", "-n", world.namespace, "--force", "--grace-period=0")
+
+
 @pytest.mark.behaviour("SS-88", "SS-119")
 def test_a_pod_that_is_gone_is_not_counted(world: World) -> None:
     world.apply(SIDECARSET)

@@ -134,10 +134,10 @@ class World:
         labels = self.namespaces.get(namespace)
         return None if labels is None else {"kubernetes.io/metadata.name": namespace, **labels}
 
-    def create(self, pod: Json, *, namespace: str = "", dry_run: bool = False) -> Answer:
+    def create(self, pod: Json, *, namespace: str = "", dry_run: bool = False, groups: tuple[str, ...] = ()) -> Answer:
         """The Pod after admission of its creation."""
         before = copy.deepcopy(pod)
-        decision = self.decide(review_of(pod, namespace=namespace, dry_run=dry_run))
+        decision = self.decide(review_of(pod, namespace=namespace, dry_run=dry_run, groups=groups))
         assert pod == before, "the Pod of the request was changed"
         if isinstance(decision, Denied):
             return Answer(before, denied=decision)
@@ -177,6 +177,7 @@ def review_of(
     dry_run: bool = False,
     operation: Operation = Operation.CREATE,
     subresource: str = "",
+    groups: tuple[str, ...] = (),
 ) -> Review:
     """The review an API server would send."""
     return Review(
@@ -187,6 +188,7 @@ def review_of(
         namespace=namespace,
         subresource=subresource,
         dry_run=dry_run,
+        groups=groups,
         object=pod,
     )
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.api import names
+from app.kube.gotext import shortened
 from app.pods.draft import Container, PodRefusedError
 
 #: U-68: what a priority may be.
@@ -65,7 +66,7 @@ def _from_entry(entry: Mapping[str, Any], where: str) -> int:
         raise PodRefusedError(f"{where} must be a plain value, not valueFrom: it is read when the Pod is created", 400)
     value = entry.get("value") or ""
     if not isinstance(value, str) or not _INTEGER.fullmatch(value):
-        raise PodRefusedError(f"{where}: {value!r} is not an integer", 400)
+        raise PodRefusedError(f"{where}: {shortened(repr(value))} is not an integer", 400)
     return _in_range(value, where)
 
 
@@ -113,8 +114,9 @@ def _loads(annotation: str, where: str) -> dict[str, Any]:
 
 
 def _in_range(digits: str, where: str) -> int:
-    # int() refuses to read thousands of digits; no priority has more than ten.
-    value = int(digits) if len(digits.lstrip("+-0")) <= 10 else MAX_PRIORITY + 1
-    if abs(value) > MAX_PRIORITY:
+    # int() refuses to read thousands of digits; no priority has more than ten that count.
+    counting = digits.lstrip("+-").lstrip("0") or "0"
+    value = int(counting) if len(counting) <= 10 else MAX_PRIORITY + 1
+    if value > MAX_PRIORITY:
         raise PodRefusedError(f"{where}: {digits[:20]} is outside -{MAX_PRIORITY}…{MAX_PRIORITY}", 400)
-    return value
+    return -value if digits.startswith("-") else value

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from app.api import names
 from app.kube.admission import Denied, Review
-from app.pods.draft import PodDraft, PodRefusedError
+from app.kube.validation import DNS1123_SUBDOMAIN_MAX_LENGTH
+from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
 from app.pods.hashes import Random, random_suffix
 from app.sidecars.launchpriority.plan import barrier_env, generated_name, launch_priorities
 
@@ -19,20 +20,25 @@ class LaunchPriorityStep:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def __call__(self, draft: PodDraft, review: Review) -> Denied | None:  # noqa: ARG002
+    def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
         """Append the barrier env where the containers have an order."""
         containers = draft.containers
         if len(containers) < 2:
             return None
         annotations = draft.annotations
-        if names.MIRROR_POD in annotations:  # PW-10
+        if is_mirror_pod(draft, review):  # PW-10
             return None
+        annotation = annotations.get(names.CONTAINER_LAUNCH_PRIORITY)
+        if annotation is not None:
+            draft.refuse_oversized_annotations()
         try:
-            priorities = launch_priorities(containers, annotations.get(names.CONTAINER_LAUNCH_PRIORITY))
+            priorities = launch_priorities(containers, annotation)
         except PodRefusedError as error:
             raise PodRefusedError(f"{draft.display}: {error.message}", error.code) from error
         if priorities is None:
             return None
+        if len(draft.name) > DNS1123_SUBDOMAIN_MAX_LENGTH:
+            return None  # the API server refuses it
         if not draft.name:
             if not draft.generate_name:
                 return None  # the API server refuses a Pod without any name

@@ -153,7 +153,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
         sidecar_set = read(given)
     except (ConversionError, ValidationError) as error:
         return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
-    if sidecar_set.deleting:
+    if _leaving(review):
         # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
         return Allowed()
     older = _former(review)
@@ -172,6 +172,14 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
         metadata = sidecar_set.metadata
         recent.admitted(metadata.name, metadata.uid, metadata.generation)
     return Allowed(_warnings(given))
+
+
+def _leaving(review: Review) -> bool:
+    """Whether the stored set is being deleted. What the request says of it is a claim that the API server resets."""
+    if review.operation != Operation.UPDATE or review.old_object is None:
+        return False
+    metadata = review.old_object.get("metadata")
+    return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
 
 
 async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: Iterable[str]) -> Collection[SidecarSet]:

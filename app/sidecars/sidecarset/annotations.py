@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 
 from app.api.gojson import STRING, GoField, GoType, GoTypeError, dumps_go, go_value, list_of, map_of, struct
+from app.kube.gotext import shortened
 from app.pods.draft import PodRefusedError
 
 # time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds must be given.
@@ -70,9 +71,10 @@ def kept_members(pod: str, key: str, text: str) -> Mapping[str, str]:
         entries = go_value(_RECORD, value) or {}
         return {name: f"{dumps_go(name)}:{dumps_go(entry)}" for name, entry in entries.items()}
     except (ValueError, GoTypeError) as error:
-        reason = str(error).removeprefix(": ")  # of the whole, which has no path
+        reason = shortened(str(error).removeprefix(": "))  # of the whole, which has no path
         raise PodRefusedError(
-            f"pod({pod}) invalid annotations[{key}] value {text}, unmarshal failed: {reason}; remove the annotation",
+            f"pod({pod}) invalid annotations[{key}] value {shortened(text)}, unmarshal failed: {reason}; remove the "
+            "annotation",
             400,
         ) from error
 

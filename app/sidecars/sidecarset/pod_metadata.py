@@ -70,9 +70,12 @@ def merged(current: str | None, patch: str) -> str:
         return patch
     _require_json(current, "the Pod's value")
     _require_json(patch, "the patch")
-    result = _merge(current.strip(), patch.strip(), 0)
-    # D-21: a merge that says nothing new must not respell what the first one wrote.
-    return current if _loads(result) == _loads(current) else result
+    try:
+        result = _merge(current.strip(), patch.strip(), 0)
+        # D-21: a merge that says nothing new must not respell what the first one wrote.
+        return current if _loads(result) == _loads(current) else result
+    except RecursionError:
+        raise NotJsonError("the Pod's value is nested too deep") from None
 
 
 def _merge(current: str, patch: str, depth: int) -> str:
@@ -93,12 +96,11 @@ def _merge(current: str, patch: str, depth: int) -> str:
 def _members(text: str) -> dict[str, str]:
     """The members of a JSON object with their values as they are spelled; the last of equal keys counts."""
     members: dict[str, str] = {}
-    decoder = json.JSONDecoder()
     position = _skip_space(text, 1)
     while text[position] != "}":
-        key, position = decoder.raw_decode(text, position)
+        key, position = _DECODER.raw_decode(text, position)
         start = _skip_space(text, _skip_space(text, position) + 1)
-        _, end = decoder.raw_decode(text, start)
+        _, end = _DECODER.raw_decode(text, start)
         members[key] = text[start:end]
         position = _skip_space(text, end)
         if text[position] == ",":
@@ -132,7 +134,8 @@ def _reject(constant: str) -> Any:
     raise NotJsonError(f"{constant} is not JSON")
 
 
-#: Numbers are compared as they are spelled: 1 and 1.0 are different texts, and none is ever rounded.
-_loads: Callable[[str], Any] = json.JSONDecoder(
+#: Numbers are compared as they are spelled: 1 and 1.0 are different texts, none is rounded, and none is too long.
+_DECODER = json.JSONDecoder(
     parse_constant=_reject, parse_float=lambda text: ("number", text), parse_int=lambda text: ("number", text)
-).decode
+)
+_loads: Callable[[str], Any] = _DECODER.decode

@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 class SharingSource:
     """What one Pod has to give: its containers before merging, its labels and its (patched) annotations."""
 
-    __slots__ = ("_env", "annotations", "app_containers", "labels")
+    __slots__ = ("_env", "_variables", "annotations", "app_containers", "labels")
 
     def __init__(
         self, containers: Sequence[Container], labels: Mapping[str, str], annotations: Mapping[str, str]
@@ -35,6 +35,16 @@ class SharingSource:
             for container in containers
             for entry in container.get("env") or ()
         }
+        #: Position of an app container → its variables by name; of several the first counts.
+        self._variables: dict[int, Mapping[Any, Mapping[str, Any]]] = {}
+
+    def variables(self, position: int) -> Mapping[Any, Mapping[str, Any]]:
+        """The env of the app container at a position, by name. Looked through once, however many mounts use it."""
+        known = self._variables.get(position)
+        if known is None:
+            env = self.app_containers[position].get("env") or ()
+            known = self._variables[position] = {entry.get("name"): entry for entry in reversed(env)}
+        return known
 
     def transferred(self, transfer: EnvTransfer) -> list[Mapping[str, Any]]:
         """SS-47: the entries one transfer copies; what is missing is skipped."""
@@ -60,13 +70,14 @@ def rendered(sidecar: PreparedSidecar, source: SharingSource, set_name: str) -> 
     mounts = list(body.get("volumeMounts") or ())
     taken.update(mount.get("mountPath") for mount in mounts)
     if sidecar.share_volumes:
-        for container in source.app_containers:
+        for position, container in enumerate(source.app_containers):
             for mount in container.get("volumeMounts") or ():
                 shared = mount.get("mountPath") not in taken
                 if shared:
                     taken.add(mount.get("mountPath"))
                     mounts.append(mount)
-                env.share_variables(mount, container, shared)
+                if mount.get("subPathExpr"):
+                    env.share_variables(mount, container, source.variables(position), shared)
         if mounts:
             body["volumeMounts"] = mounts
     if sidecar.share_devices:
@@ -103,13 +114,19 @@ class _Env:
             self._origin[entry.get("name")] = (entry, origin)
             self.entries.append(entry)
 
-    def share_variables(self, mount: Mapping[str, Any], container: Container, shared: bool) -> None:
-        """SS-50: copy the variables of a mount's subPathExpr, also where the mount itself was skipped."""
-        expression = mount.get("subPathExpr")
-        if not expression:
-            return
-        for name in _VARIABLE.findall(expression):
-            entry = next((e for e in container.get("env") or () if e.get("name") == name), None)
+    def share_variables(
+        self,
+        mount: Mapping[str, Any],
+        container: Container,
+        variables: Mapping[Any, Mapping[str, Any]],
+        shared: bool,
+    ) -> None:
+        """SS-50: copy the variables of a mount's subPathExpr, also where the mount itself was skipped.
+
+        ``variables`` is the container's env by name.
+        """
+        for name in _VARIABLE.findall(mount["subPathExpr"]):
+            entry = variables.get(name)
             if entry is None:
                 continue
             self.add(entry, f"container {container['name']}")

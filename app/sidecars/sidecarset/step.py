@@ -11,11 +11,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
-from app.api import names
 from app.kube.admission import Denied, Review
 from app.kube.clock import Clock
 from app.kube.objects import ControllerRevision
-from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
 from app.sidecars.sidecarset.annotations import timestamp
 from app.sidecars.sidecarset.injection import inject, plan_injection
 from app.sidecars.sidecarset.prepared import PreparedContent, PreparedSet, UnusableSidecarSetError, prepare_revision
@@ -80,8 +79,9 @@ class SidecarSetStep:
 
     def __call__(self, draft: PodDraft, review: Review) -> Denied | Awaitable[Denied | None] | None:
         """Inject what applies; an awaitable only where the caches are behind."""
-        # SS-40, PW-10: finished Pods get nothing, and of a static Pod the kubelet runs the manifest, not this object.
-        if not draft.active or names.MIRROR_POD in draft.annotations:
+        # PW-10: of a static Pod the kubelet runs the manifest, not this object. SS-40: a status or deletionTimestamp in
+        # a new Pod says nothing; the API server resets both, after it has asked us.
+        if is_mirror_pod(draft, review):
             return None
         behind = self._index.behind(self._clock.monotonic())
         return self._with_live_sets(behind, draft, review) if behind else self._decide(draft, review)
@@ -145,6 +145,7 @@ class SidecarSetStep:
         review: Review,
     ) -> Denied | None:
         try:
+            draft.refuse_oversized_annotations()
             contents = self._contents(sets, recorded, draft.labels)
             now = timestamp(self._clock.now())
             inject(plan_injection(draft, contents, now, sort_by_name=self._sort_by_name), draft)

@@ -140,7 +140,7 @@ async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
         return version
     metadata, former = given.get("metadata") or {}, _former_spec(review)
     spec = with_defaults(given)["spec"]
-    if metadata.get("deletionTimestamp") or _only_cleans_up(given["spec"], former):
+    if _leaving(review) or _only_cleans_up(given["spec"], former):
         # What still has to happen must not fail on content that it does not touch (CS-62).
         return Allowed()
     older = version.name == names.V1ALPHA1
@@ -160,6 +160,13 @@ async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
         return Denied(aggregate(errors), code=422)
     warning = strict_validation.name_warning(str(metadata.get("name") or ""))
     return Allowed((*map(str, doubts), *([warning] if warning else [])))
+
+
+def _leaving(review: Review) -> bool:
+    """Whether the stored object is being deleted. What the request says of it is a claim that the API server resets."""
+    stored = review.old_object if review.operation == Operation.UPDATE else None
+    metadata = stored.get("metadata") if stored is not None else None
+    return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
 
 
 def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[FieldError]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.kube.gotext import shortened
 from app.pods.draft import PodRefusedError
 from app.sidecars.sidecarset.annotations import hash_record, injected_list, kept_members, record_entry, timestamp
 
@@ -108,7 +109,8 @@ def test_anything_else_is_refused_with_the_pod_and_the_annotation(text: str) -> 
     with pytest.raises(PodRefusedError) as refused:
         kept_members("shop/web-0", KEY, text)
     message = str(refused.value)
-    assert message.startswith(f"pod(shop/web-0) invalid annotations[{KEY}] value {text}, unmarshal failed: ")
+    assert message.startswith(f"pod(shop/web-0) invalid annotations[{KEY}] value {shortened(text)}, unmarshal failed: ")
+    assert len(message) < 800
     assert message.endswith("; remove the annotation")
     assert "failed: :" not in message
     assert refused.value.code == 400

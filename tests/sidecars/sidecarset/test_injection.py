@@ -35,17 +35,25 @@ def injected(sets: Json, given: Json | None = None, **world: Any) -> Any:
 # --- when -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.behaviour("SS-40")
+@pytest.mark.behaviour("SS-40", "PW-36")
 @pytest.mark.parametrize(
-    "change", [{"status": {"phase": "Succeeded"}}, {"status": {"phase": "Failed"}}, {"metadata": "deleting"}]
+    "claim",
+    [
+        {"status": {"phase": "Succeeded"}},
+        {"status": {"phase": "Failed", "conditions": [{"type": "Ready", "status": "True"}]}},
+        {"metadata": {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0}},
+        {"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}},
+        {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}]}},
+        {"metadata": {"uid": "u", "resourceVersion": "1", "generation": 7, "creationTimestamp": NOW}},
+        {"metadata": {"finalizers": ["example.com/x"], "managedFields": [{"manager": "kubelet"}]}},
+        {"metadata": {"annotations": {LIST: "s"}}},
+    ],
+    ids=lambda claim: str(claim)[:60],
 )
-def test_finished_and_leaving_pods_get_nothing(change: Json) -> None:
-    given = pod()
-    if "status" in change:
-        given["status"] = change["status"]
-    else:
-        given["metadata"]["deletionTimestamp"] = NOW
-    assert injected(sidecarset("s", SHIPPER), given).operations == []
+def test_nothing_a_new_pod_claims_of_itself_keeps_sidecars_away(claim: Json) -> None:
+    given = pod(**claim.get("metadata", {}))
+    given |= {"status": claim["status"]} if "status" in claim else {}
+    assert injected(sidecarset("s", SHIPPER), given).containers == ["shipper", "main"]
 
 
 @pytest.mark.behaviour("SS-40", "PW-8")
@@ -59,11 +67,15 @@ def test_a_dry_run_is_injected_too_and_reports_no_refusal() -> None:
 
 @pytest.mark.behaviour("PW-10")
 def test_the_image_of_a_static_pod_is_left_alone() -> None:
-    answer = injected(
-        sidecarset("s", SHIPPER),
-        pod(annotations={"kubernetes.io/config.mirror": "x", "apps.kruise.io/container-launch-priority": "Ordered"}),
+    mirror = pod(
+        annotations={"kubernetes.io/config.mirror": "x", "apps.kruise.io/container-launch-priority": "Ordered"}
     )
-    assert answer.operations == []
+    mirror["spec"]["containers"].append({"name": "second", "image": "x"})
+    world = World().apply(sidecarset("s", SHIPPER))
+    assert world.create(mirror, groups=("system:nodes", "system:authenticated")).operations == []
+    claimed = world.create(mirror, groups=("system:authenticated",))
+    assert claimed.containers == ["shipper", "main", "second"]
+    assert all("KRUISE_CONTAINER_BARRIER" in " ".join(claimed.env(name)) for name in claimed.containers)
 
 
 @pytest.mark.behaviour("PW-6", "SS-35")

@@ -661,6 +661,12 @@ def test_a_set_being_deleted_is_not_judged_any_more() -> None:
     assert accepted({**stored, "metadata": {**stored["metadata"], "finalizers": []}}, stored)
 
 
+def test_a_set_that_says_it_is_being_deleted_is_judged() -> None:
+    claimed = sidecar_set(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, selector={})
+    assert "spec.selector" in refusal(claimed)
+    assert "spec.selector" in refusal(claimed, sidecar_set())
+
+
 def test_a_stored_object_that_cannot_be_read_does_not_stand_in_the_way() -> None:
     assert accepted(sidecar_set(), {**sidecar_set(), "spec": {"containers": "none"}})
 

@@ -406,6 +406,11 @@ def test_what_is_being_deleted_is_not_judged() -> None:
     assert asyncio.run(validate(Lookups(), review(bad, bad))) == Allowed()
 
 
+def test_what_says_it_is_being_deleted_is_judged() -> None:
+    bad = clone_set(template=template(activeDeadlineSeconds=5), metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert isinstance(asyncio.run(validate(Lookups(), review(bad))), Denied)
+
+
 # --- Stricter
 
 
