@@ -110,16 +110,22 @@ def _same(live: list[dict[str, Any]], entries: list[dict[str, Any]], *, ordered:
 
 
 def _pointed_at_us(entry: dict[str, Any], pattern: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry as it stands, but for where it leads and whom it trusts; the path stays its own."""
-    config, ours = entry.get("clientConfig") or {}, pattern["clientConfig"]
-    if "service" in ours and "service" in config:
-        service = {**ours["service"], "path": config["service"].get("path", ours["service"]["path"])}
-        return {**entry, "clientConfig": _with_ca({"service": service}, ours.get("caBundle", ""))}
-    if "url" in ours and "url" in config:
-        host = str(ours["url"]).split("/", 3)[2]
-        path = str(config["url"]).split("/", 3)[3:] or [""]
-        return {**entry, "clientConfig": _with_ca({"url": f"https://{host}/{path[0]}"}, ours.get("caBundle", ""))}
-    return {**entry, "clientConfig": ours} if entry.get("name") == pattern.get("name") else entry
+    """An entry as it stands, but for where it leads and whom it trusts; the path stays its own.
+
+    It may have been written by somebody who is reached in another way, by URL and not through a Service.
+    """
+    path, ours = _path(entry.get("clientConfig") or {}), pattern["clientConfig"]
+    if "service" in ours:
+        leads: dict[str, Any] = {"service": {**ours["service"], "path": path}}
+    else:
+        leads = {"url": f"https://{str(ours['url']).split('/', 3)[2]}{path}"}
+    return {**entry, "clientConfig": _with_ca(leads, ours.get("caBundle", ""))}
+
+
+def _path(config: Mapping[str, Any]) -> str:
+    if isinstance(service := config.get("service"), Mapping):
+        return str(service.get("path") or "/")
+    return "/" + "".join(str(config.get("url") or "").split("/", 3)[3:])
 
 
 def _configuration(kind: str, name: str, entries: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -34,6 +35,10 @@ logger = logging.getLogger(__name__)
 KEPT_DECISIONS: Final = 100
 #: Part of a webhook's own timeout after which we answer: a clear answer of ours beats the API server's timeout.
 _PART_OF_TIMEOUT: Final = 0.9
+#: Where webhooks of ours, of any version, and of OpenKruise are registered.
+_WEBHOOK_PATH: Final = re.compile(r"/(mutate|validate)-[a-z0-9-]{1,100}")
+#: How many paths that are not served the log names.
+_TOLD_PATHS: Final = 64
 _DECISIONS: Final = (Allowed, Patched, Denied)
 _OUTCOMES: Final = {Allowed: "allowed", Patched: "patched", Denied: "denied"}
 
@@ -279,17 +284,30 @@ class ReviewEndpoint(_PostEndpoint):
 
 
 class UnknownPathEndpoint(_PostEndpoint):
-    """Answers reviews sent to a path that this version does not know."""
+    """Answers reviews sent to a path that this version does not know.
+
+    Another version of ours, or OpenKruise, may have registered it: what nobody here judges passes, or every write of
+    that kind would be refused until the entry is gone (MGR-141). What is no path of a webhook is refused.
+    """
 
     def __init__(self, app: AdmissionApp, served: tuple[str, ...], stats: PathStats) -> None:
         super().__init__(app, stats)
         self._served = ", ".join(sorted(served))
+        self._told: set[str] = set()
 
     async def answer(self, request: _Request) -> _Answer:
-        """The refusal, with the uid if the body has one."""
-        uid = envelope.read_review(request.body).uid
-        message = f"no webhook is served at {request.path[:200]}; served are {self._served}"
-        return self.refuse(envelope.Refusal("unknown_path", message, code=404, uid=uid))
+        """Allowed at the path of a webhook; else the refusal, with the uid if the body has one."""
+        review = envelope.read_review(request.body)
+        if _WEBHOOK_PATH.fullmatch(request.path) is None:
+            message = f"no webhook is served at {request.path[:200]}; served are {self._served}"
+            return self.refuse(envelope.Refusal("unknown_path", message, code=404, uid=review.uid))
+        if isinstance(review, envelope.Refusal):
+            return self.refuse(review)
+        self._stats.decided("unserved", "allowed")
+        if request.path not in self._told and len(self._told) < _TOLD_PATHS:
+            self._told.add(request.path)
+            logger.warning("reviews come to %s, which is not served here: they pass", request.path)
+        return 200, envelope.answer(review.uid, Allowed())
 
 
 class ConvertEndpoint(_PostEndpoint):

@@ -96,10 +96,13 @@ def _conversion(kind: KindDefinition) -> dict[str, Any]:
         return {}
     service = {"name": WEBHOOK_SERVICE, "namespace": names.MANAGER_NAMESPACE, "path": CONVERSION_PATH, "port": 443}
     # MGR-53: Webhook for every kind with two versions, or renamed fields would be dropped without a word.
+    # MGR-142: the null takes away the URL of a manager outside the cluster, since only one of the two may be set. It
+    # writes its own again. Without any conversion here, older versions would lose fields until a manager has started.
+    client_config = {"service": service, "url": None}
     return {
         "conversion": {
             "strategy": "Webhook",
-            "webhook": {"clientConfig": {"service": service}, "conversionReviewVersions": ["v1", "v1beta1"]},
+            "webhook": {"clientConfig": client_config, "conversionReviewVersions": ["v1", "v1beta1"]},
         }
     }
 

@@ -396,6 +396,9 @@ class Registration:
             self._wake.set()
             return False
         self._repaired(what)
+        if live is not None and prune and (removed := unknown_entries(live, desired)):
+            # MGR-140: a configuration of our name is ours as a whole.
+            logger.warning("%s: entries that are not served here are removed: %s", what, ", ".join(sorted(removed)))
         return False
 
     def _seen_in_place(self, metadata: Mapping[str, Any]) -> None:
@@ -411,10 +414,8 @@ class Registration:
         self._unknown_since = {
             key: since for key, since in self._unknown_since.items() if key[0] != configuration or key[1] in unknown
         }
-        return all(
-            now - self._unknown_since.setdefault((configuration, entry), now) >= KEEP_UNKNOWN_SECONDS
-            for entry in sorted(unknown)
-        )
+        since = [self._unknown_since.setdefault((configuration, entry), now) for entry in sorted(unknown)]
+        return all(now - first >= KEEP_UNKNOWN_SECONDS for first in since)
 
     def _repaired(self, what: str) -> None:
         if self.registered.is_set():

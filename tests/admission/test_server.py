@@ -233,14 +233,40 @@ async def test_while_replicas_with_other_gates_run_beside_us_their_reviews_pass(
     assert answer["response"] == {"uid": UID, "allowed": True, "status": {"metadata": {}, "code": 200}}
 
 
-async def test_a_path_nobody_serves_is_named_under_the_uid() -> None:
+async def test_a_path_of_no_webhook_is_named_under_the_uid() -> None:
     async with client(service(allow)) as http:
-        answer = await http.post("/mutate-pods", content=review_of(), headers=JSON)
+        answer = await http.post("/pods", content=review_of(), headers=JSON)
         assert (await http.get("/nowhere")).status_code == 404
     assert answer.status_code == 200
     response = answer.json()["response"]
     assert (response["uid"], response["allowed"], response["status"]["code"]) == (UID, False, 404)
-    assert response["status"]["message"] == "no webhook is served at /mutate-pods; served are /mutate-pod"
+    assert response["status"]["message"] == "no webhook is served at /pods; served are /mutate-pod"
+
+
+@pytest.mark.behaviour("MGR-141")
+@pytest.mark.parametrize("path", ["/validate-pod", "/validate-apps-kruise-io-v1alpha1-newkind", "/mutate-pods"])
+async def test_what_only_another_version_judges_passes_and_is_counted(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = AdmissionMetrics()
+    app = create_app(build_registry([], lambda _: True), convert, metrics)
+    async with client(app) as http:
+        for _ in range(3):
+            answer = (await http.post(path, content=review_of(), headers=JSON)).json()
+            assert answer["response"] == {"uid": UID, "allowed": True, "status": {"metadata": {}, "code": 200}}
+        malformed = await http.post(path, content=b"[]", headers=JSON)
+    assert malformed.json()["response"]["allowed"] is False
+    assert metrics.path("unknown").decisions == {("unserved", "allowed"): 3}
+    assert caplog.text.count(path) == 1
+
+
+@pytest.mark.behaviour("MGR-141")
+async def test_only_so_many_paths_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    app = create_app(build_registry([], lambda _: True), convert, AdmissionMetrics())
+    async with client(app) as http:
+        for number in range(100):
+            await http.post(f"/mutate-kind{number}", content=review_of(), headers=JSON)
+    assert caplog.text.count("they pass") == 64
 
 
 @pytest.mark.parametrize(

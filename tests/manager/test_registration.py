@@ -14,7 +14,9 @@ import pytest
 from app.admission.configurations import (
     MUTATING_NAME,
     VALIDATING_NAME,
+    Endpoint,
     ServiceEndpoint,
+    UrlEndpoint,
 )
 from app.api.crd import manifest
 from app.api.sidecarset import SIDECAR_SET
@@ -31,6 +33,7 @@ from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
 from app.manager.registration import KEEP_UNKNOWN_SECONDS, REPAIRS_AT_ONCE, REPAIRS_PER_SECOND, Registration
 from app.manager.shared import Certificate, SharedValue
+from tests import openkruise
 from tests.kube.fakes import json_response, status_body, until, virtual
 from tests.manager.memory import MemoryApi
 
@@ -57,7 +60,11 @@ def secret() -> dict[str, Any]:
 
 
 def prepared(
-    *, options: Mapping[str, Any] | None = None, shared: SharedValue[Certificate] | None = None, **objects: Any
+    *,
+    options: Mapping[str, Any] | None = None,
+    shared: SharedValue[Certificate] | None = None,
+    endpoint: Endpoint = ENDPOINT,
+    **objects: Any,
 ) -> tuple[MemoryApi, Registration, ManagerMetrics]:
     """A registration before an API server that has the CRD and a good Secret."""
     api = MemoryApi(objects={DEFINITION: definition(), SECRET: secret(), **objects})
@@ -74,7 +81,7 @@ def prepared(
     metrics = ManagerMetrics()
     shared = shared if shared is not None else SharedValue(Certificate, 2**16)
     registration = Registration(
-        client, source, ENDPOINT, WEBHOOKS, KINDS, metrics, Random(1), shared, **(options or {})
+        client, source, endpoint, WEBHOOKS, KINDS, metrics, Random(1), shared, **(options or {})
     )
     return api, registration, metrics
 
@@ -305,6 +312,34 @@ async def test_entries_of_another_version_stay_in_order_until_the_leader_has_wai
     assert "newkind.kb.io" in names(api)
     await asyncio.sleep(10)
     assert "newkind.kb.io" not in names(api)
+    task.cancel()
+
+
+@pytest.mark.behaviour("MGR-140", "MGR-41")
+@virtual
+async def test_what_openkruise_registered_leads_to_us_at_once_and_goes_if_it_is_not_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    served = {webhook.name for webhook in WEBHOOKS}
+    installed = {item["metadata"]["name"]: item for item in openkruise.installed() if "webhooks" in item}
+    live = {path: installed[path.rpartition("/")[2]] for path in (MUTATING, VALIDATING)}
+    # As they are where the manager runs outside of the cluster: the entries lead to a Service, we are reached by URL.
+    api, registration, _ = prepared(endpoint=UrlEndpoint("127.0.0.1", 9443), **live)
+    await registered(registration)
+    for path in (MUTATING, VALIDATING):
+        entries = {entry["name"]: entry for entry in api.objects[path]["webhooks"]}
+        for before in installed[path.rpartition("/")[2]]["webhooks"]:
+            config = entries[before["name"]]["clientConfig"]
+            assert config["url"].startswith("https://127.0.0.1:9443/")
+            assert "service" not in config
+    task = asyncio.create_task(registration.run())
+    await asyncio.sleep(KEEP_UNKNOWN_SECONDS + 5)
+    for path in (MUTATING, VALIDATING):
+        assert {entry["name"] for entry in api.objects[path]["webhooks"]} <= served
+        assert api.objects[path]["metadata"]["annotations"].keys() == {"template"}
+        gone = {entry["name"] for entry in installed[path.rpartition("/")[2]]["webhooks"]} - served
+        if gone:
+            assert f"entries that are not served here are removed: {', '.join(sorted(gone))}" in caplog.text
     task.cancel()
 
 

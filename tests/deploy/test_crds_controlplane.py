@@ -1,0 +1,124 @@
+"""CustomResourceDefinitions on a real API server: over nothing, OpenKruise's and our own, in every documented way."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint, conversion_patch
+from app.api.crd import manifests
+from tests import openkruise
+from tests.cluster.controlplane import ControlPlane
+from tests.deploy.release import Release
+from tests.deploy.rendering import CHART
+from tests.scenarios.world import eventually
+
+pytestmark = pytest.mark.controlplane
+
+CRDS = str(CHART.parent / "crds")
+SERVICE = ServiceEndpoint("kruise-webhook-service", "kruise-system")
+URL = UrlEndpoint("127.0.0.1", 9876)
+_PATCH = ("--type=merge", "--field-manager=kruise-manager")
+#: Any authority that an API server takes.
+BUNDLE = next(
+    item["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"]
+    for item in openkruise.installed()
+    if item["spec"].get("conversion", {}).get("webhook")
+)
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[ControlPlane]:
+    """A control plane of its own: CustomResourceDefinitions are the cluster's."""
+    with ControlPlane() as started:
+        yield started
+
+
+@pytest.fixture
+def fresh(empty: ControlPlane) -> ControlPlane:
+    """Without a definition of ours or of OpenKruise."""
+    release = Release(empty.kubectl, empty.kubeconfig)
+    release.helm("uninstall", "kruise", "--no-hooks", "--wait", check=False)
+    names = {item["metadata"]["name"] for item in openkruise.installed()} & set(found(empty)) | set(manifests())
+    empty.kubectl("delete", "crd", "--ignore-not-found", "--wait", *sorted(names))
+    return empty
+
+
+def found(control_plane: ControlPlane) -> dict[str, dict[str, Any]]:
+    items = json.loads(control_plane.kubectl("get", "crd", "-o", "json").stdout)["items"]
+    return {item["metadata"]["name"]: item for item in items}
+
+
+def looked_after(control_plane: ControlPlane, endpoint: Endpoint) -> None:
+    """What a manager that is reached there does with definitions, and that it then has nothing more to do."""
+
+    def patched() -> bool:
+        """Whether nothing was left to do; the API server's own status may come in between, a conflict as ever."""
+        left = [
+            control_plane.kubectl("patch", "crd", name, *_PATCH, "-p", json.dumps(patch), check=False)
+            for name, live in found(control_plane).items()
+            if name in manifests() and (patch := conversion_patch(live, endpoint, BUNDLE)) is not None
+        ]
+        assert not [one.stderr for one in left if one.returncode and "the object has been modified" not in one.stderr]
+        return not left
+
+    eventually(patched, "definitions convert through the manager")
+    for name, live in found(control_plane).items():
+        if name in manifests() and len(live["spec"]["versions"]) > 1:
+            wanted = endpoint.client_config("/convert", BUNDLE)
+            assert live["spec"]["conversion"]["webhook"]["clientConfig"] == wanted
+
+
+def openkruises(control_plane: ControlPlane) -> None:
+    """As its chart installs them."""
+    for item in openkruise.installed():
+        if item["kind"] == "CustomResourceDefinition":
+            item["metadata"] = {key: item["metadata"][key] for key in ("name", "annotations")}
+            item.pop("status", None)
+            control_plane.kubectl("create", "--field-manager=helm", "-f", "-", stdin=json.dumps(item))
+
+
+def ours_by_service(control_plane: ControlPlane) -> None:
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", CRDS)
+    looked_after(control_plane, SERVICE)
+
+
+def ours_by_url(control_plane: ControlPlane) -> None:
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", CRDS)
+    looked_after(control_plane, URL)
+
+
+def client_side(control_plane: ControlPlane) -> None:
+    control_plane.kubectl("apply", "-f", CRDS)
+
+
+def server_side(control_plane: ControlPlane) -> None:
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", CRDS)
+
+
+def by_helm(control_plane: ControlPlane) -> None:
+    release = Release(control_plane.kubectl, control_plane.kubeconfig)
+    release.helm("upgrade", "--install", "kruise", str(CHART), "--take-ownership")
+
+
+@pytest.mark.behaviour("MGR-142")
+@pytest.mark.parametrize("install", [client_side, server_side, by_helm])
+@pytest.mark.parametrize(
+    ("before", "endpoint"), [(openkruises, URL), (openkruises, SERVICE), (ours_by_service, SERVICE), (ours_by_url, URL)]
+)
+def test_definitions_are_installed_over_what_is_there_and_again(
+    fresh: ControlPlane, before: Any, install: Any, endpoint: Endpoint
+) -> None:
+    before(fresh)
+    for _ in range(2):
+        install(fresh)
+        looked_after(fresh, endpoint)
+    live = found(fresh)
+    for name, declared in manifests().items():
+        conditions = {one["type"]: one["status"] for one in live[name]["status"]["conditions"]}
+        assert conditions["Established"] == "True"
+        for wanted, version in zip(declared["spec"]["versions"], live[name]["spec"]["versions"], strict=True):
+            assert version["schema"]["openAPIV3Schema"].get("description") == wanted["schema"]["openAPIV3Schema"].get(
+                "description"
+            )
