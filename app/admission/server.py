@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -26,6 +26,7 @@ from app.admission.bodies import DisconnectedError, read_body
 from app.admission.conversion import Convert
 from app.admission.metrics import AdmissionMetrics, PathStats
 from app.admission.registry import Registry, Route
+from app.admission.summary import Summary
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Review
 from app.kube.errors import KubeError
 
@@ -80,10 +81,19 @@ class AdmissionApp(FastAPI):
         self.draining = False
         #: The last decisions, for the debug page.
         self.decisions: deque[Decided] = deque(maxlen=KEPT_DECISIONS)
+        #: What the log says of all reviews.
+        self.review_log = Summary((), self._last_decision)
         #: How large a body may be, where a path has a limit of its own.
         self.body_limits = {"/convert": conversion.MAX_BODY_BYTES}
         self._endpoints: dict[str, _Endpoint] = {}
         self._unknown: _Endpoint | None = None
+
+    def _last_decision(self) -> str:
+        return self.decisions[-1].line() if self.decisions else "none"
+
+    def count(self, paths: Iterable[PathStats]) -> None:
+        """Sum up these paths in the log."""
+        self.review_log = Summary(paths, self._last_decision)
 
     def serve(self, path: str, endpoint: _Endpoint) -> None:
         """Serve a path by an ASGI callable, past the middleware."""
@@ -122,6 +132,7 @@ def create_app(registry: Registry, convert: Convert, metrics: AdmissionMetrics) 
         app.serve(path, ReviewEndpoint(app, Route(path, {}, frozenset(), unknown_passes=True), metrics.path(path)))
     app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert")))
     app.serve_unknown(UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown")))
+    app.count(metrics.path(path) for path in (*registry.routes, *registry.switched_off, "/convert", "unknown"))
     return app
 
 
@@ -151,8 +162,11 @@ class _PostEndpoint:
     def refuse(self, refusal: envelope.Refusal) -> _Answer:
         """The answer to a request that is no review, counted."""
         self._stats.bad_request(refusal.reason)
-        logger.warning(
-            "bad request: %s", refusal.message, extra={"webhook": self._stats.path, "reason": refusal.reason}
+        logger.log(
+            logging.WARNING if self._app.review_log.one_more_line() else logging.DEBUG,
+            "bad request: %s",
+            refusal.message,
+            extra={"webhook": self._stats.path, "reason": refusal.reason},
         )
         return envelope.refusal_answer(refusal)
 
@@ -161,6 +175,7 @@ class _PostEndpoint:
         stats = self._stats
         started = time.perf_counter()
         stats.in_flight += 1
+        self._app.review_log.begin()
         try:
             status, payload = await self._respond(scope, receive)
         except DisconnectedError:
@@ -245,17 +260,20 @@ class ReviewEndpoint(_PostEndpoint):
         except TimeoutError:
             limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
             message = f"{handler.webhook.name} could not decide about {_named(review)} within {limit:g} s"
-            logger.error(message)  # noqa: TRY400 - where it waited says nothing
+            if self._app.review_log.one_more_line():
+                logger.error("%s", message)  # noqa: TRY400 - where it waited says nothing
             return Denied(message, code=504), "error"
         except KubeError as error:
             # MGR-45: an internal failure is 500. What the API server said is enough to know.
             message = f"{handler.webhook.name} could not decide about {_named(review)}: {error}"
-            logger.error(message)  # noqa: TRY400
+            if self._app.review_log.one_more_line():
+                logger.error("%s", message)  # noqa: TRY400
             return Denied(message, code=500), "error"
         except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
             return self._failed(handler, review, error), "error"
         if isinstance(decision, Denied):
-            logger.info(
+            logger.log(
+                logging.INFO if self._app.review_log.one_more_line() else logging.DEBUG,
                 "denied %s %s: %s",
                 review.operation,
                 _named(review),
@@ -268,7 +286,8 @@ class ReviewEndpoint(_PostEndpoint):
 
     def _failed(self, handler: Handler, review: Review, error: Exception) -> Denied:
         self._stats.panics += 1
-        logger.error("%s failed on %s", handler.webhook.name, _named(review), exc_info=error)
+        if self._app.review_log.one_more_line():
+            logger.error("%s failed on %s", handler.webhook.name, _named(review), exc_info=error)
         return Denied(f"{handler.webhook.name} failed on {_named(review)}: {type(error).__name__}: {error}", code=500)
 
     def _log_decision(self, handler: Handler, review: Review, decision: Decision) -> None:
@@ -327,7 +346,8 @@ class ConvertEndpoint(_PostEndpoint):
             status, payload, outcome = conversion.convert_review(request.body, self._convert)
         except Exception as error:  # one review must not end the service
             self._stats.panics += 1
-            logger.exception("/convert failed")
+            if self._app.review_log.one_more_line():
+                logger.exception("/convert failed")
             self._stats.decided("convert", "error")
             return conversion.failed_review(request.body, f"conversion failed: {type(error).__name__}: {error}")
         if status == 200:

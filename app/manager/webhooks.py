@@ -165,6 +165,11 @@ class Admission:
                 logger.info("%s: a new certificate is served", self._process.name)
             else:
                 return
+        except OSError as error:  # no descriptors left: the next look tries again
+            self._certificate_seen = -1
+            metrics.certificate_errors.inc()
+            logger.error("%s: the new certificate is not used yet: %s", self._process.name, error)  # noqa: TRY400
+            return
         except CertificateError as error:
             metrics.certificate_errors.inc()
             logger.error("%s: the new certificate is not used: %s", self._process.name, error)  # noqa: TRY400

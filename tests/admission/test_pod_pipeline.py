@@ -145,7 +145,7 @@ def test_steps_without_a_place_of_their_own_are_a_mistake(names: list[str], mess
 
 @pytest.mark.behaviour("PW-29")
 def test_one_line_per_changed_pod_says_the_rules(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="app.admission.pod"):
+    with caplog.at_level("DEBUG", logger="app.admission.pod"):
         PodPipeline([Step("sidecarset"), Step("launch-priority")])(review_of(pod()))
         PodPipeline([])(review_of(pod()))
     assert [record.getMessage() for record in caplog.records] == ["Pod shop/web-0 changed by r"]
