@@ -38,10 +38,10 @@ class PathStats:
         self.latency_sum += seconds
         self.latency_tally[bisect_left(LATENCY_BUCKETS, seconds)] += 1
 
-    def decided(self, webhook: str, outcome: str) -> None:
-        """Count one decision of a webhook."""
+    def decided(self, webhook: str, outcome: str, times: int = 1) -> None:
+        """Count a decision of a webhook."""
         key = (webhook, outcome)
-        self.decisions[key] = self.decisions.get(key, 0) + 1
+        self.decisions[key] = self.decisions.get(key, 0) + times
 
     def bad_request(self, reason: str) -> None:
         """Count one request that never reached a handler."""

@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 from app.admission import conversion, envelope
 from app.admission.bodies import DisconnectedError, read_body
 from app.admission.conversion import Convert
+from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
 from app.admission.metrics import AdmissionMetrics, PathStats
 from app.admission.registry import Registry, Route
 from app.admission.summary import Summary
@@ -40,6 +41,10 @@ _PART_OF_TIMEOUT: Final = 0.9
 _WEBHOOK_PATH: Final = re.compile(r"/(mutate|validate)-[a-z0-9-]{1,100}")
 #: How many paths that are not served the log names.
 _TOLD_PATHS: Final = 64
+#: How much of an answer is sent at once: encrypting all of a long one would keep others waiting.
+_SLICE: Final = 256 * 1024
+#: How many objects that cannot be converted are named in the log.
+_TOLD_AT_MOST: Final = 1000
 _DECISIONS: Final = (Allowed, Patched, Denied)
 _OUTCOMES: Final = {Allowed: "allowed", Patched: "patched", Denied: "denied"}
 
@@ -116,8 +121,10 @@ class AdmissionApp(FastAPI):
         await super().__call__(scope, receive, send)
 
 
-def create_app(registry: Registry, convert: Convert, metrics: AdmissionMetrics) -> AdmissionApp:
-    """The application that serves all routes of a registry."""
+def create_app(
+    registry: Registry, convert: Convert, metrics: AdmissionMetrics, worker: ConversionWorker | None = None
+) -> AdmissionApp:
+    """The application that serves all routes of a registry. ``worker`` takes over what is long to convert."""
     app = AdmissionApp()
     app.router.routes.append(StarletteRoute("/healthz", _Healthz))
     for path, route in registry.routes.items():
@@ -130,7 +137,7 @@ def create_app(registry: Registry, convert: Convert, metrics: AdmissionMetrics) 
     for path in registry.switched_off:
         # MGR-101: registered by a replica whose gate is on. As far as we are concerned there is nothing to judge.
         app.serve(path, ReviewEndpoint(app, Route(path, {}, frozenset(), unknown_passes=True), metrics.path(path)))
-    app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert")))
+    app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert"), worker))
     app.serve_unknown(UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown")))
     app.count(metrics.path(path) for path in (*registry.routes, *registry.switched_off, "/convert", "unknown"))
     return app
@@ -188,7 +195,11 @@ class _PostEndpoint:
         if self._app.draining:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": payload})
+        for end in range(_SLICE, len(payload), _SLICE):
+            await send({"type": "http.response.body", "body": payload[end - _SLICE : end], "more_body": True})
+            await asyncio.sleep(0)
+        rest = payload[(len(payload) - 1) // _SLICE * _SLICE :] if len(payload) > _SLICE else payload
+        await send({"type": "http.response.body", "body": rest})
 
     async def _respond(self, scope: Scope, receive: Receive) -> _Answer:
         if scope["method"] != "POST":
@@ -334,27 +345,47 @@ class ConvertEndpoint(_PostEndpoint):
 
     max_body_bytes = conversion.MAX_BODY_BYTES
 
-    def __init__(self, app: AdmissionApp, convert: Convert, stats: PathStats) -> None:
+    def __init__(
+        self, app: AdmissionApp, convert: Convert, stats: PathStats, worker: ConversionWorker | None = None
+    ) -> None:
         super().__init__(app, stats)
         self._convert = convert
+        self._worker = worker
+        self._told: set[str] = set()
 
     async def answer(self, request: _Request) -> _Answer:
         """The ConversionReview that answers a body."""
         if not _is_json(request.content_type):
             return self.refuse(envelope.wrong_content_type(request.content_type, request.body))
         try:
-            status, payload, outcome = conversion.convert_review(request.body, self._convert)
+            answer = await self._converted(request.body)
         except Exception as error:  # one review must not end the service
             self._stats.panics += 1
             if self._app.review_log.one_more_line():
                 logger.exception("/convert failed")
             self._stats.decided("convert", "error")
             return conversion.failed_review(request.body, f"conversion failed: {type(error).__name__}: {error}")
-        if status == 200:
-            self._stats.decided("convert", outcome)
+        if answer.status == 200:
+            self._stats.decided("convert", answer.outcome)
         else:
-            self._stats.bad_request(outcome)
-        return status, payload
+            self._stats.bad_request(answer.outcome)
+        if answer.unconverted:
+            self._stats.decided("convert", "unconverted", answer.unconverted)
+            self._tell(answer)
+        return answer.status, answer.payload
+
+    async def _converted(self, body: bytes) -> conversion.Converted:
+        if self._worker is None or len(body) <= SMALL_BYTES:
+            return conversion.convert_review(body, self._convert)
+        return await self._worker.answer(body)
+
+    def _tell(self, answer: conversion.Converted) -> None:
+        """Name the objects that cannot be converted, each once."""
+        told = [reason for reason in answer.reasons if reason not in self._told]
+        if not told or len(self._told) >= _TOLD_AT_MOST:
+            return
+        self._told.update(told)
+        logger.error("/convert passed on %d objects as they are: %s", answer.unconverted, "; ".join(told))
 
 
 def _named(review: Review) -> str:

@@ -32,6 +32,10 @@ class ConversionError(ValueError):
     """An object that cannot be converted; the text is the answer's message."""
 
 
+class UnknownKindError(ConversionError):
+    """It is asked for a conversion that there is not, of this object or any other."""
+
+
 def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
     """``obj`` (JSON, left alone) in the desired version.
 
@@ -49,7 +53,7 @@ def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
 def _versions(obj: Mapping[str, Any], desired: str) -> tuple[KindDefinition, Version, Version]:
     api_version, name = obj.get("apiVersion"), obj.get("kind")
     if not isinstance(api_version, str) or not isinstance(name, str):
-        raise ConversionError("apiVersion and kind: are required and must be strings")
+        raise UnknownKindError("apiVersion and kind: are required and must be strings")
     kind = find_kind(api_version, name)
     source = kind.version(api_version) if kind is not None else None
     if kind is None or source is None:
@@ -58,18 +62,36 @@ def _versions(obj: Mapping[str, Any], desired: str) -> tuple[KindDefinition, Ver
     if target is None:
         raise _unregistered(name, desired)
     if target is source:
-        raise ConversionError(f"conversion is not allowed between same type *{source.name}.{kind.kind}")
+        raise UnknownKindError(f"conversion is not allowed between same type *{source.name}.{kind.kind}")
     return kind, source, target
 
 
-def _unregistered(kind: str, api_version: str) -> ConversionError:
+def _unregistered(kind: str, api_version: str) -> UnknownKindError:
     served = [f"{known.group}/{version.name}" for known in KINDS if known.kind == kind for version in known.versions]
     hint = f"; served are {', '.join(sorted(served))}" if served else ""
-    return ConversionError(f'no kind "{kind}" is registered for version "{api_version}"{hint}')
+    return UnknownKindError(f'no kind "{kind}" is registered for version "{api_version}"{hint}')
+
+
+#: What no conversion writes into: most of an object, and neither copied nor compared.
+_UNTOUCHED: Final = frozenset(
+    ("managedFields", "template", "containers", "initContainers", "volumes", "volumeClaimTemplates")
+)
+
+
+def _copied(obj: Mapping[str, Any]) -> Json:
+    """A copy that conversions may write into."""
+    return {key: _copied_section(value) for key, value in obj.items()}
+
+
+def _copied_section(section: Any) -> Any:
+    if not isinstance(section, dict):
+        return json_copy(section)
+    return {key: value if key in _UNTOUCHED else json_copy(value) for key, value in section.items()}
 
 
 def _checked(obj: Mapping[str, Any]) -> Json:
-    copied: Json = json_copy(dict(obj))
+    # A note may be about any field.
+    copied = json_copy(dict(obj)) if _has_notes(obj) else _copied(obj)
     _check_objects(obj, copied, ("metadata", "spec", "status"))
     _check_objects(obj, copied.get("metadata", {}), ("labels", "annotations"), "metadata.")
     return copied
@@ -93,13 +115,14 @@ def _called(obj: Mapping[str, Any]) -> str:
 
 def _step(given: Json, source: Version, target: Version, notes: list[_Group]) -> Json:
     """From hub to spoke or back, with the notes applied and new ones taken."""
-    converted = _converted(given, source, target)
+    # What a note restores may stand anywhere.
+    converted = _converted(json_copy(given) if notes else _copied(given), source, target)
     for group in notes:
         _restore(converted, group)
     # One of several ways to say the same is no loss.
     canonical = source.canonical or (lambda obj: obj)
-    back = canonical(_converted(converted, target, source))
-    lost = list(_lost(back, canonical(json_copy(given)), source, target))
+    back = canonical(_converted(_copied(converted), target, source))
+    lost = list(_lost(back, canonical(_copied(given)), source, target))
     if lost:
         annotations = converted.setdefault("metadata", {}).setdefault("annotations", {})
         note = {"version": source.name, "changes": lost}
@@ -108,15 +131,22 @@ def _step(given: Json, source: Version, target: Version, notes: list[_Group]) ->
 
 
 def _converted(obj: Json, source: Version, target: Version) -> Json:
+    """``obj``, which is written into, in the target version."""
     function = source.to_hub or target.from_hub
     assert function is not None  # noqa: S101  # one of the two is the hub, the other brings its functions
-    converted = function(json_copy(obj))
+    converted = function(obj)
     group = str(obj["apiVersion"]).rpartition("/")[0]
     converted["apiVersion"] = f"{group}/{target.name}"
     return converted
 
 
 # --- Notes
+
+
+def _has_notes(obj: Mapping[str, Any]) -> bool:
+    metadata = obj.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
+    return isinstance(annotations, dict) and names.CONVERSION_DATA in annotations
 
 
 def _take_notes(obj: Json, target: Version) -> list[_Group]:

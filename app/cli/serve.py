@@ -17,6 +17,7 @@ from typing import Final
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from app.admission.conversion_worker import ConversionWorker
 from app.admission.server import create_app
 from app.api.conversion import convert
 from app.certs.context import ServingContext
@@ -96,7 +97,7 @@ async def _serve(
 ) -> None:
     metrics = ManagerMetrics()
     counts = Counts(replica, name, metrics.registry)
-    app = create_app(standalone.registry, convert, metrics.admission)
+    app = create_app(standalone.registry, convert, metrics.admission, ConversionWorker())
     app.router.routes.append(Route("/metrics", endpoint=_Metrics(counts.exposition)))
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

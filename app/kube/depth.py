@@ -7,6 +7,7 @@ chooses the keys in it. ``read`` decodes as always, and only what its decoder re
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from itertools import islice
@@ -73,11 +74,60 @@ def shallow_json(raw: bytes, limit: int = MAX_DEPTH) -> Shallow:
     It need not be well-formed: what is not JSON is left to the decoder, and a document that ends within a value that
     is too deep is closed.
     """
+    cuts, closing = _cuts(raw, limit)
+    if not cuts:
+        return Shallow(raw, False)
     kept: list[bytes] = []
-    lossy = cutting = False
+    start = 0
+    for cut in cuts:
+        kept.append(raw[start : cut.opens + 1])
+        start = cut.closes
+    return Shallow(b"".join((*kept, raw[start:], closing)), any(not cut.managed for cut in cuts))
+
+
+class Hidden(NamedTuple):
+    """A document in which texts that occur nowhere else stand for what is nested too deep."""
+
+    data: bytes
+    values: list[bytes]
+    mark: bytes
+
+    def revealed(self, data: bytes) -> bytes:
+        """``data`` with the values in their places again."""
+        found = re.compile(b'"' + self.mark + rb'-(\d{1,9})"')
+        return found.sub(lambda match: self.values[int(match[1])], data)
+
+
+def hide_depth(raw: bytes, limit: int = MAX_DEPTH) -> Hidden | None:
+    """``raw`` with what is deeper than ``limit`` hidden; None where nothing is, or it is not JSON."""
+    cuts, closing = _cuts(raw, limit)
+    if not cuts or closing:
+        return None
+    # Nobody can write a text into a document that holds the document's own digest.
+    mark = b"deep-" + hashlib.blake2b(raw, digest_size=20).hexdigest().encode()
+    kept: list[bytes] = []
+    start = 0
+    for number, cut in enumerate(cuts):
+        kept += (raw[start : cut.opens], b'"%s-%d"' % (mark, number))
+        start = cut.closes + 1
+    return Hidden(b"".join((*kept, raw[start:])), [raw[cut.opens : cut.closes + 1] for cut in cuts], mark)
+
+
+class _Cut(NamedTuple):
+    """A value of the last level that holds deeper ones: where it opens and closes, and whether in managedFields."""
+
+    opens: int
+    closes: int
+    managed: bool
+
+
+def _cuts(raw: bytes, limit: int) -> tuple[list[_Cut], bytes]:
+    """What to cut, and the brackets that close a document which ends before the last of them does."""
+    cuts: list[_Cut] = []
+    cutting = False
     #: Where the brackets that are open stand; no more than ``limit``.
     opened: list[int] = []
-    depth = position = start = 0
+    depth = position = 0
     while (step := _STEP.match(raw, position)) is not None:
         position = step.end()
         if (run := step["open"]) is not None:
@@ -87,8 +137,7 @@ def shallow_json(raw: bytes, limit: int = MAX_DEPTH) -> Shallow:
             depth += levels
             if depth > limit and not cutting:
                 cutting = True
-                kept.append(raw[start : opened[-1] + 1])
-                lossy = lossy or not _in_managed_fields(raw, opened)
+                cuts.append(_Cut(opened[-1], len(raw), _in_managed_fields(raw, opened)))
             continue
         first = step.start("close")
         before, depth = depth, depth - (position - first)
@@ -98,14 +147,8 @@ def shallow_json(raw: bytes, limit: int = MAX_DEPTH) -> Shallow:
             del opened[depth:]
             if cutting:
                 cutting = False
-                start = first + before - limit
-    if not kept:
-        return Shallow(raw, False)
-    if cutting:
-        kept += [_CLOSING[raw[at]] for at in reversed(opened)]
-    else:
-        kept.append(raw[start:])
-    return Shallow(b"".join(kept), lossy)
+                cuts[-1] = cuts[-1]._replace(closes=first + before - limit)
+    return cuts, b"".join(_CLOSING[raw[at]] for at in reversed(opened)) if cutting else b""
 
 
 def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:

@@ -137,7 +137,9 @@ def _diff_lists(old: Sequence[Any], new: Sequence[Any], path: str, rule: str, ou
 
 def same(old: Any, new: Any) -> bool:
     """Whether two JSON values are the same, telling ``true`` from ``1`` and ``1`` from ``1.0`` as JSON does."""
-    if isinstance(old, Mapping):
+    if old is new:
+        return True
+    if isinstance(old, dict | Mapping):
         return isinstance(new, Mapping) and old.keys() == new.keys() and all(same(old[key], new[key]) for key in old)
     if isinstance(old, list | tuple):
         return isinstance(new, list | tuple) and len(old) == len(new) and all(map(same, old, new))

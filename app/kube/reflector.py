@@ -50,6 +50,8 @@ IDLE_SECONDS = 180.0
 #: The first wait after a failure. A definition that was changed a moment before is served again within a blink, and who
 #: starts should not sit out a second for it.
 FIRST_RETRY_SECONDS = 0.2
+#: What the wait grows to (and up to as much again): it adds to every outage.
+LONGEST_RETRY_SECONDS = 10.0
 #: A watch that ended sooner than this without an error is asked for again only after the back-off.
 SHORT_WATCH_SECONDS = 1.0
 #: How long the first object of a streaming list may take before an ordinary list is tried.
@@ -130,7 +132,9 @@ class Reflector(Generic[T]):
         self._idle_seconds = idle_seconds
         self._metrics = metrics if metrics is not None else NoMetrics()
         self._info = RequestInfo("WATCH", resource.path(namespace))
-        self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS)
+        self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS, cap=LONGEST_RETRY_SECONDS)
+        #: Between an expired version and the next list. Refusals before it say nothing about that.
+        self._expired_backoff = Backoff(rng, base=FIRST_RETRY_SECONDS)
         #: Where the watch goes on; empty: list first.
         self._version = ""
         #: When the watch that runs, or ran last, was granted.
@@ -144,6 +148,7 @@ class Reflector(Generic[T]):
         """List and watch until cancelled."""
         while True:
             self._opened = None
+            backoff = self._backoff
             try:
                 await self._list_and_watch()
             except _NoStreamingList as reason:
@@ -153,6 +158,8 @@ class Reflector(Generic[T]):
             except (KubeError, TimeoutError) as error:
                 self._failed(error)
                 self._forget_failures()
+                if is_expired(error):
+                    backoff = self._expired_backoff
             except Exception:
                 # A mistake of ours over what came. The process would fail over the same thing again.
                 self._metrics.error(self.resource.kind, ReflectorError.UNEXPECTED)
@@ -162,14 +169,18 @@ class Reflector(Generic[T]):
                 # The server ends every watch after some minutes; one that ends at once means an error.
                 if self._forget_failures():
                     continue
-            await self._clock.sleep(self._backoff.next())
+            await self._clock.sleep(backoff.next())
 
     def _forget_failures(self) -> bool:
         """Start over with the shortest wait where the last watch lasted, even if nothing happened in it."""
         lasted = self._opened is not None and self._clock.monotonic() - self._opened >= SHORT_WATCH_SECONDS
         if lasted:
-            self._backoff.reset()
+            self._reset_backoff()
         return lasted
+
+    def _reset_backoff(self) -> None:
+        self._backoff.reset()
+        self._expired_backoff.reset()
 
     def _failed(self, error: Exception) -> None:
         """Note why a list or watch ended."""
@@ -219,6 +230,7 @@ class Reflector(Generic[T]):
         good = [obj for obj in objects if self._put(obj, unreadable)]
         self.store.replace(good, keep=unreadable)
         self._version = version
+        self._backoff.reset()
         self._metrics.listed(self.resource.kind, len(good))
 
     async def _watch(self, *, initial: bool) -> None:
@@ -326,7 +338,7 @@ class Reflector(Generic[T]):
                 self._put(obj)
             self._version = obj.metadata.resource_version or self._version
         if lines:
-            self._backoff.reset()
+            self._reset_backoff()
         if changes:
             self._metrics.events(self.resource.kind, changes)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from app.admission.conversion_worker import ConversionWorker
 from app.admission.policies import WebhookPolicies, apply_to_handlers, load_policies
 from app.admission.registry import Registry, build_registry
 from app.admission.server import AdmissionApp, Decided, create_app
@@ -69,6 +70,7 @@ class Admission:
         self._reconciler = reconciler
         self._events = EventRecorder(process.client.named("events"), "sidecarset-controller")
         self._readiness = Readiness(process.replica, process.name, webhook_processes, reconciler)
+        self._conversions = ConversionWorker()
         self.app = self._build()
         self._server: Server | None = None
         self._context: ServingContext | None = None
@@ -106,6 +108,7 @@ class Admission:
             await self._process.clock.sleep(DRAIN_SECONDS)
         self._server.stop()
         await self._events.flush(1.0)
+        await self._conversions.close()
 
     def debug_pages(self) -> Mapping[str, list[str]]:
         """Caches and the last decisions."""
@@ -241,6 +244,6 @@ class Admission:
         policies = load_policies(settings.policies) if settings.policies is not None else WebhookPolicies()
         final = apply_to_handlers(handlers, policies, settings.own_namespace)
         registry: Registry = build_registry(final, settings.gates.enabled)
-        app = create_app(registry, convert, process.metrics.admission)
+        app = create_app(registry, convert, process.metrics.admission, self._conversions)
         app.starting = "its caches are not filled yet"
         return app

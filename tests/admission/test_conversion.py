@@ -1,5 +1,6 @@
 """ConversionReview: what the API server sends for CRDs, and what it gets."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -7,18 +8,20 @@ import httpx
 import orjson
 import pytest
 
-from app.admission.conversion import convert_review
+from app.admission.conversion import Converted, convert_review
+from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import create_app
 from app.api.conversion import ConversionError, convert
 from tests.admission.requests import recorded
+from tests.kube.hostile import chain
 
 
 def answer(document: Any) -> dict[str, Any]:
-    status, payload, _ = convert_review(orjson.dumps(document), convert)
-    assert status == 200
-    answered: dict[str, Any] = json.loads(payload)
+    got = convert_review(orjson.dumps(document), convert)
+    assert got.status == 200
+    answered: dict[str, Any] = json.loads(got.payload)
     return answered
 
 
@@ -40,7 +43,7 @@ def test_a_recorded_review_comes_back_in_the_version_asked_for(version: str) -> 
 
 
 @pytest.mark.behaviour("MGR-50")
-def test_one_object_that_cannot_be_converted_fails_the_review() -> None:
+def test_a_kind_that_is_not_ours_fails_the_review() -> None:
     review = recorded("conversion-to-v1alpha1")
     review["request"]["objects"].append({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}})
     response = answer(review)["response"]
@@ -87,9 +90,9 @@ def test_a_wrong_request_fails_under_its_uid(changed: dict, message: str) -> Non
     ],
 )
 def test_what_is_no_conversion_review_gets_a_400(body: bytes, message: str) -> None:
-    status, payload, outcome = convert_review(body, convert)
-    assert (status, outcome) == (400, "not_a_review")
-    assert json.loads(payload)["message"].startswith(message)
+    got = convert_review(body, convert)
+    assert (got.status, got.outcome) == (400, "not_a_review")
+    assert json.loads(got.payload)["message"].startswith(message)
 
 
 async def test_the_service_converts_and_survives_mistakes_of_ours() -> None:
@@ -97,7 +100,7 @@ async def test_the_service_converts_and_survives_mistakes_of_ours() -> None:
         raise RuntimeError("oops")
 
     review = orjson.dumps(recorded("conversion-to-v1beta1"))
-    for function, expected in ((convert, "Success"), (broken, "Failure"), (_refusing, "Failure")):
+    for function, expected in ((convert, "Success"), (broken, "Success"), (_refusing, "Success"), (_lost, "Failure")):
         app = create_app(build_registry([], lambda _: True), function, AdmissionMetrics())
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:
             got = await http.post("/convert", content=review, headers={"Content-Type": "application/json"})
@@ -106,3 +109,129 @@ async def test_the_service_converts_and_survives_mistakes_of_ours() -> None:
 
 def _refusing(_obj: Any, _version: str) -> dict[str, Any]:
     raise ConversionError("no")
+
+
+def _lost(_obj: Any, _version: str) -> dict[str, Any]:
+    raise RecursionError
+
+
+def cloneset(name: str = "web", **more: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "shop", "uid": f"uid-{name}"}
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "a"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    return {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": metadata, "spec": spec} | more
+
+
+def review_of(*objects: dict[str, Any]) -> dict[str, Any]:
+    request = {"uid": "u-1", "desiredAPIVersion": "apps.kruise.io/v1alpha1", "objects": list(objects)}
+    return {"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "request": request}
+
+
+@pytest.mark.behaviour("MGR-50")
+@pytest.mark.parametrize(
+    "bad",
+    [
+        cloneset("bad", metadata="x"),
+        cloneset("bad", spec=[1]),
+        cloneset("bad", spec={"updateStrategy": 7, "scaleStrategy": "x", "template": 1}),
+        cloneset("bad", metadata={"name": "bad", "labels": "x"}),
+        cloneset("bad", metadata={"name": "bad", "annotations": {"a": {"b": 1}, "c": None}}),
+        cloneset("bad", spec=None),
+        {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet"},
+    ],
+    ids=lambda bad: json.dumps({key: bad[key] for key in bad if key not in ("apiVersion", "kind")})[:50],
+)
+def test_one_malformed_object_fails_no_list(bad: dict[str, Any]) -> None:
+    response = answer(review_of(cloneset("a"), bad, cloneset("b")))["response"]
+    assert response["result"]["status"] == "Success"
+    first, second, third = response["convertedObjects"]
+    assert {obj["apiVersion"] for obj in (first, second, third)} == {"apps.kruise.io/v1alpha1"}
+    assert (first["metadata"]["name"], third["metadata"]["name"]) == ("a", "b")
+    assert first["spec"]["updateStrategy"]["type"] == "ReCreate"
+    if isinstance(bad.get("metadata"), dict):
+        assert second["metadata"]["name"] == "bad"
+
+
+def test_what_could_not_be_converted_is_counted_and_named() -> None:
+    bad = cloneset("bad", spec=[1])
+    got = convert_review(orjson.dumps(review_of(bad, cloneset(), bad)), convert)
+    assert (got.outcome, got.unconverted) == ("converted", 2)
+    assert got.reasons == ("CloneSet shop/bad: spec: expected an object",) * 2
+
+
+PLACES = {
+    "managedFields": (b'"metadata":{"name":"deep"', b'"metadata":{"managedFields":[{"fieldsV1":HERE}],"name":"deep"'),
+    "the template": (b'"image":"a"', b'"image":"a","args":HERE'),
+    "the strategy": (b'"replicas":1', b'"replicas":1,"updateStrategy":{"rollingUpdate":{"partition":HERE}}'),
+    "an unknown field": (b'"kind":"CloneSet"', b'"kind":"CloneSet","more":HERE'),
+}
+
+
+@pytest.mark.behaviour("MGR-50")
+@pytest.mark.parametrize("levels", [90, 150, 240, 260, 500, 1_000, 1_030, 10_000, 100_000])
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_depth_in_one_object_fails_no_list(levels: int, place: tuple[bytes, bytes]) -> None:
+    deep = orjson.dumps(cloneset("deep")).replace(place[0], place[1].replace(b"HERE", chain(levels)))
+    body = orjson.dumps(review_of(cloneset("a"), {"deep": 1}, cloneset("b"))).replace(b'{"deep":1}', deep)
+    got = convert_review(body, convert)
+    assert (got.status, got.outcome, got.unconverted) == (200, "converted", 0)
+    assert chain(levels) in got.payload
+    response = orjson.loads(got.payload.replace(chain(levels), b"0"))["response"]
+    assert [obj["metadata"]["name"] for obj in response["convertedObjects"]] == ["a", "deep", "b"]
+    assert {obj["apiVersion"] for obj in response["convertedObjects"]} == {"apps.kruise.io/v1alpha1"}
+    assert "paused" not in response["convertedObjects"][1]["spec"]
+
+
+def test_depth_outside_of_the_objects_is_an_answer_too() -> None:
+    body = b'{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":' + chain(5_000) + b"}"
+    assert convert_review(body, convert).status == 400
+    assert convert_review(chain(5_000), convert).status == 400
+    assert convert_review(b"[" * 5_000, convert).status == 400
+
+
+async def test_a_large_review_is_converted_by_another_process() -> None:
+    worker = ConversionWorker()
+    try:
+        body = orjson.dumps(review_of(*(cloneset(f"web-{number}") for number in range(500)), cloneset("bad", spec=[])))
+        assert len(body) > SMALL_BYTES
+        here = convert_review(body, convert)
+        assert await worker.answer(body) == here
+        assert here.unconverted == 1
+        both = await asyncio.gather(worker.answer(body), worker.answer(orjson.dumps(review_of(cloneset()))))
+        assert (both[0], both[1].outcome) == (here, "converted")
+    finally:
+        await worker.close()
+
+
+async def test_a_conversion_process_that_died_is_replaced() -> None:
+    worker = ConversionWorker()
+    body = orjson.dumps(review_of(cloneset()))
+    try:
+        first = await worker.answer(body)
+        await worker.close()
+        assert await worker.answer(body) == first
+        process = worker._process
+        assert process is not None
+        process.kill()
+        await process.wait()
+        assert await worker.answer(body) == first
+    finally:
+        await worker.close()
+
+
+async def test_the_service_hands_large_reviews_on() -> None:
+    sizes: list[int] = []
+
+    class Recording(ConversionWorker):
+        async def answer(self, body: bytes) -> Converted:
+            sizes.append(len(body))
+            return convert_review(body, convert)
+
+    app = create_app(build_registry([], lambda _: True), convert, AdmissionMetrics(), Recording())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:
+        for count in (1, 700):
+            body = orjson.dumps(review_of(*(cloneset(f"web-{number}") for number in range(count))))
+            got = await http.post("/convert", content=body, headers={"Content-Type": "application/json"})
+            assert got.content == convert_review(body, convert).payload
+    assert sizes == [len(body)]
+    assert len(got.content) > 256 * 1024  # sent in slices

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.depth import MAX_DEPTH, UnreadableError, read, shallow_json, split_list
+from app.kube.depth import MAX_DEPTH, UnreadableError, hide_depth, read, shallow_json, split_list
 from app.kube.objects import decode_controller_revision, decode_pod
 from tests.kube.hostile import chain, deep_managed_fields
 
@@ -99,3 +99,15 @@ def test_splitting_finds_every_item(items, indent):
     envelope, found = split_list(raw)
     assert [json.loads(item) for item in found] == items
     assert json.loads(envelope) == {"metadata": {"continue": "t"}, "items": []}
+
+
+@given(values, st.integers(1, 5), st.sampled_from([None, 2]))
+def test_what_is_hidden_comes_back_as_it_was(value, limit, indent):
+    raw = json.dumps(value, indent=indent, ensure_ascii=False).encode()
+    hidden = hide_depth(raw, limit)
+    if hidden is None:
+        assert depth_of(value) <= limit + 1
+        return
+    assert depth_of(json.loads(hidden.data)) <= limit + 1
+    assert hidden.revealed(hidden.data) == raw
+    assert json.loads(hidden.revealed(json.dumps(json.loads(hidden.data)).encode())) == value
