@@ -18,7 +18,7 @@ import orjson
 
 from app.kube.objects import decode_pod
 from app.kube.resources import ObjectKey
-from app.workloads.cloneset.reconcile import COALESCE_SECONDS
+from app.workloads.engine.mappers import COALESCE_SECONDS
 from bench.watch import resident_mib
 from tests.kube.podsample import pod_json
 from tests.workloads.cloneset.shell import Shell
@@ -42,8 +42,8 @@ async def cluster(own: int, others: int) -> tuple[Shell, list[dict[str, Any]]]:
     for number in range(others):
         store.put(decode_pod(pod_json(number, 1)))
     for change, keys in (
-        (shell.caches.pods, shell.reconciler.keys_for_pod),
-        (shell.caches.claims, shell.reconciler.keys_for_claim),
+        (shell.caches.pods, shell.reconciler.mappers.keys_for_pod),
+        (shell.caches.claims, shell.reconciler.mappers.keys_for_claim),
     ):
         change.subscribe(keys)  # type: ignore[arg-type]
     await shell.reconciler(KEY)

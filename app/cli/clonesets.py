@@ -21,10 +21,9 @@ from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Create, Revision, in_order, of_owner, plan_revision, revision_of
 from app.workloads.cloneset.orders import topology_keys
-from app.workloads.cloneset.pods import PodFacts, pod_facts
-from app.workloads.cloneset.resolved import ResolvedSpec, resolve_spec
+from app.workloads.cloneset.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.cloneset.settings import Gates
-from app.workloads.cloneset.state import managing_reference
+from app.workloads.engine.pods import PodFacts, pod_facts
 
 RESOURCE = CLONE_SET.resource()
 _WORDS = frozenset({"cloneset", "clonesets", "clone", "clonesets.apps.kruise.io", "cloneset.apps.kruise.io"})
@@ -83,7 +82,7 @@ async def surroundings(client: Client, owner: CloneSet) -> Surroundings:
     if topology_keys(owner.spec.template):
         nodes = {node.metadata.name: node for node in (await client.list(NODES, decode=decode_node)).items}
     return Surroundings(
-        [pod for pod in pods.items if (ref := managing_reference(pod.metadata)) is not None and ref.uid == uid],
+        [pod for pod in pods.items if (ref := KIND.managing_reference(pod.metadata)) is not None and ref.uid == uid],
         in_order(of_owner(map(revision_of, revisions.items), uid)),
         nodes,
     )

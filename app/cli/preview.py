@@ -171,14 +171,14 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
     from app.pods.revisions import short_hash
     from app.workloads.cloneset.explain import explain as explained
     from app.workloads.cloneset.plan import rollout_state
+    from app.workloads.cloneset.resolved import KIND
     from app.workloads.cloneset.settings import Gates
-    from app.workloads.cloneset.state import managing_reference
 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)
     except NotFound:
         raise CommandError(f"Pod {namespace}/{name}: not found; name another namespace with -n") from None
-    reference = managing_reference(pod.metadata)
+    reference = KIND.managing_reference(pod.metadata)
     if reference is None:
         raise CommandError(f"Pod {namespace}/{name}: no CloneSet controls it")
     owner = parsed(await read_cloneset(client, namespace, reference.name))

@@ -33,8 +33,8 @@ from app.sidecars.sidecarset.reconcile import INJECTED_BY, by_injecting_set
 from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
 from app.sidecars.sidecarset.selection import SidecarSetIndex
 from app.workloads.cloneset import controller as cloneset
-from app.workloads.cloneset.history import OWNER
-from app.workloads.cloneset.state import Caches as CloneSetCaches
+from app.workloads.cloneset.reconcile import CloneSetCaches
+from app.workloads.engine.kind import OWNER
 
 
 class Caches:

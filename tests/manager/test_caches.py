@@ -7,7 +7,7 @@ from app.kube.objects import decode_controller_revision, decode_persistent_volum
 from app.manager.caches import Caches
 from app.sidecars.sidecarset.reconcile import INJECTED_BY
 from app.sidecars.sidecarset.record import RECORDED_SET
-from app.workloads.cloneset.history import OWNER
+from app.workloads.engine.kind import OWNER
 
 OWNED = {
     "name": "web-abcde",

@@ -19,9 +19,9 @@ import msgspec
 from app.kube.controller import Result
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
-from app.workloads.cloneset.history import OWNER
 from app.workloads.cloneset.reconcile import CloneSetReconciler
-from app.workloads.cloneset.writer import Writer
+from app.workloads.engine.kind import OWNER
+from app.workloads.engine.writer import Writer
 
 #: The API server deletes dependents in a task of its own, begun in the context of whoever gave it work.
 _COLLECTOR = "sandbox: garbage collector"
@@ -88,10 +88,10 @@ def watched() -> Iterator[None]:
         finally:
             _NOW.reset(token)
 
-    async def noted(self: Writer, owner: Any, wanted: Any, claims: Any) -> Any:
+    async def noted(self: Writer, workload: Any, wanted: Any) -> Any:
         if (known := _NOW.get()) is not None:
-            known.wanted.update(instance for _, instance in wanted)
-        return await create_pods(self, owner, wanted, claims)
+            known.wanted.update(pod.name.removeprefix(f"{workload.name}-") for pod in wanted)
+        return await create_pods(self, workload, wanted)
 
     _last.clear()
     with (
@@ -102,10 +102,10 @@ def watched() -> Iterator[None]:
 
 
 def _begun(reconciler: Any, key: ObjectKey) -> Pass | None:
-    caches = reconciler._caches
-    owner = caches.sets.by_key(key)
+    caches = reconciler.caches
+    owner = caches.workloads.by_key(key)
     if owner is None:
         return None
     uid = owner.metadata.uid
     pods, claims = (tuple(store.by_index(OWNER, uid)) for store in (caches.pods, caches.claims))
-    return Pass(reconciler._clock.monotonic(), uid, owner.metadata.generation, pods, claims, reconciler)
+    return Pass(reconciler.clock.monotonic(), uid, owner.metadata.generation, pods, claims, reconciler)

@@ -116,7 +116,7 @@ class SidecarSetReconciler:
 
     def of_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
         """The set a revision records: one that is deleted or changed by hand is put right."""
-        self._recorder.seen(change)
+        self._recorder.observe(change)
         return [ObjectKey("", name) for name in by_recorded_set(change.object)]
 
     def spacing(self, change: Change[Any], key: ObjectKey) -> float:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from app.api import names
 from app.api.cloneset import CloneSet
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
-from app.kube.controller import Controller, ControllerMetrics, Watch
+from app.kube.controller import Controller, ControllerMetrics
 from app.kube.events import EventRecorder
-from app.kube.objects import Pod
+from app.kube.objects import OwnerReference
 from app.kube.queue import QueueMetrics, RateLimits
 from app.kube.store import Store
 from app.pods.budget import DisruptionBudget
-from app.pods.lifecycle import Lifecycle, LifecycleState, state_members
+from app.pods.lifecycle import Lifecycle
 from app.pods.readiness.reconcile import InitialMetadata
-from app.workloads.cloneset.history import revision_owner
-from app.workloads.cloneset.reconcile import CloneSetReconciler
-from app.workloads.cloneset.refresh import gets_initial_conditions
+from app.workloads.cloneset.reconcile import CloneSetCaches, CloneSetReconciler
+from app.workloads.cloneset.resolved import KIND
 from app.workloads.cloneset.settings import Gates
-from app.workloads.cloneset.state import Caches, Metrics, managing_reference, owned
+from app.workloads.engine.initial_conditions import initial_metadata as engine_initial_metadata
+from app.workloads.engine.kind import by_owner, by_owner_or_none
+from app.workloads.engine.metrics import Metrics
 
 NAME: Final = "cloneset-controller"
 WORKERS: Final = 3
@@ -32,9 +31,9 @@ REVISION_SELECTOR: Final = names.CONTROLLER_HASH
 CLAIM_SELECTOR: Final = names.CLONESET_INSTANCE_ID
 """The label selector of the PersistentVolumeClaims to watch."""
 #: The index functions of the caches, under OWNER.
-POD_OWNER: Final = owned
-CLAIM_OWNER: Final = owned
-REVISION_OWNER: Final = revision_owner
+POD_OWNER: Final = by_owner
+CLAIM_OWNER: Final = by_owner
+REVISION_OWNER: Final = by_owner_or_none
 
 PERMISSIONS: Final = (
     # CS-174
@@ -57,29 +56,20 @@ PERMISSIONS: Final = (
 
 
 def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
-    """CS-135: a Pod without a preNormal hook becomes Normal once it is scheduled; its first conditions go into the same
-    write. One that no node takes shows them all the same, for it may stay so."""
+    """CS-135: what is written on a new Pod of a CloneSet together with its first conditions."""
 
-    def members(pod: Pod, now: datetime) -> Mapping[str, Any] | None:
-        reference = managing_reference(pod.metadata)
-        owner = sets.get(reference.name, pod.metadata.namespace) if reference is not None else None
-        if owner is None or reference is None or owner.metadata.uid != reference.uid or owner.deleting:
-            return {}
-        lifecycle = Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None
-        if not gets_initial_conditions(pod, lifecycle):
-            return {}
-        if not pod.spec.node_name:
-            scheduled = pod.condition("PodScheduled")
-            return {} if scheduled is not None and scheduled.status == "False" else None
-        labels, annotations = state_members(LifecycleState.NORMAL, now)
-        return {"labels": labels, "annotations": annotations}
+    def lifecycle_of(reference: OwnerReference, namespace: str) -> tuple[Lifecycle | None] | None:
+        owner = sets.get(reference.name, namespace)
+        if owner is None or owner.metadata.uid != reference.uid or owner.deleting:
+            return None
+        return (Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None,)
 
-    return members
+    return engine_initial_metadata(KIND, lifecycle_of)
 
 
 def cloneset_controller(
     client: Client,
-    caches: Caches,
+    caches: CloneSetCaches,
     events: EventRecorder,
     rng: Random,
     *,
@@ -110,12 +100,7 @@ def cloneset_controller(
     return Controller(
         NAME,
         client.clock,
-        [
-            Watch(caches.revisions, reconciler.keys_for_revision),
-            Watch(caches.claims, reconciler.keys_for_claim, reconciler.coalesce_delay),
-            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
-            Watch(caches.sets, reconciler.keys_for_cloneset),
-        ],
+        reconciler.watches(),
         reconciler,
         workers=workers,
         limits=limits,

@@ -5,33 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 from app.api import names
 from app.pods.claims import claims_of_pod, with_claim_volumes
 from app.pods.fieldtracking import UNTRACKED
 from app.pods.lifecycle import LifecycleState, state_members
-from app.pods.owners import controller_reference
 from app.pods.revisions import short_hash
 from app.pods.templates import pod_of_template, revision_labels
+from app.workloads.engine.kind import Owner
+from app.workloads.engine.writer import NewPod
 
 Json: TypeAlias = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The CloneSet, as what it creates refers to it."""
-
-    api_version: str
-    kind: str
-    name: str
-    namespace: str
-    uid: str
-
-    @property
-    def reference(self) -> dict[str, Any]:
-        """The controller's owner reference."""
-        return controller_reference(self.api_version, self.kind, self.name, self.uid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +34,11 @@ class PodMaker:
     bare_hash: bool = False
     ready_gate: bool = True
     managed_fields: bool = False
+
+    def new_pod(self, instance: str, existing: Collection[str]) -> NewPod:
+        """The Pod of that instance id with its claims, without those that exist."""
+        name = pod_name(self.owner.name, instance)
+        return NewPod(name, partial(self.pod, instance), self.claims(instance, existing), self.field_manager)
 
     def pod(self, instance: str, now: datetime) -> Json:
         """The Pod of that instance id."""

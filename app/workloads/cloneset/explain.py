@@ -15,9 +15,9 @@ from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.orders import deletion_order
 from app.workloads.cloneset.plan import RolloutState
-from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.preview import Action, Preview
 from app.workloads.cloneset.resolved import ResolvedSpec
+from app.workloads.engine.pods import PodFacts
 
 _PASSIVE = {
     Action.IN_PLACE: "updated in place",

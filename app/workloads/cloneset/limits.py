@@ -5,17 +5,13 @@ Percentages may have decimals everywhere (B-5); they are scaled in exact arithme
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from fractions import Fraction
 
 from app.workloads.cloneset.settings import Settings
+from app.workloads.engine.shares import DEFAULT_MAX_UNAVAILABLE, share
 
 #: An unset scaleStrategy.maxUnavailable: no limit (CS-86).
 UNLIMITED = 2**31 - 1
-DEFAULT_MAX_UNAVAILABLE = "20%"
-
-_percent = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)%", re.ASCII).fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +27,6 @@ class Limits:
     surge: int
     max_unavailable: int
     scale_max_unavailable: int
-
-
-def share(value: int | str, total: int, *, round_up: bool) -> int | None:
-    """``value`` as a count: an integer as it is, a percentage of ``total`` rounded; None for any other text."""
-    if isinstance(value, int):
-        return value
-    match = _percent(value)
-    if match is None:
-        return None
-    part = Fraction(match[1]) * total / 100
-    return -((-part).__floor__()) if round_up else part.__floor__()
 
 
 def partition_count(value: int | str | None, replicas: int) -> int:

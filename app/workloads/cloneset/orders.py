@@ -10,7 +10,7 @@ from app.kube.objects import Pod
 from app.kube.selectors import SelectorError
 from app.pods.ranking import NodeLabels, in_default_update_order, in_deletion_order, ranks_of
 from app.pods.update_order import in_update_order
-from app.workloads.cloneset.pods import PodFacts
+from app.workloads.engine.pods import PodFacts
 
 
 def deletion_order(

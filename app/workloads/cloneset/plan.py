@@ -14,14 +14,20 @@ from dataclasses import dataclass
 from math import inf
 
 from app.api import names
+from app.pods.inplace import Blocked
 from app.pods.lifecycle import LifecycleState, may_cancel_deletion
+from app.pods.revisions import short_hash
 from app.workloads.cloneset.diff import Diff, PodCounts, diff
 from app.workloads.cloneset.limits import Limits, limits
-from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.scale import DeletionOrder, ScalePlan, plan_scale
 from app.workloads.cloneset.settings import Settings
 from app.workloads.cloneset.status import Counts
-from app.workloads.cloneset.update import Obstacle, UpdateOrder, UpdatePlan, plan_update, released_pods
+from app.workloads.cloneset.update import UpdateOrder, plan_update, released_pods
+from app.workloads.engine.history import Revisions
+from app.workloads.engine.in_place import InPlaceUpdates
+from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.settings import UpdatePolicy
+from app.workloads.engine.steps import Obstacle, UpdatePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +106,14 @@ def rollout_state(
         next_available=next_available,
         in_place_surge=in_place_surge,
     )
+
+
+def uses_in_place_surge(settings: Settings, revisions: Revisions, updates: InPlaceUpdates) -> bool:
+    """Whether gate CloneSetInPlaceSurge is on and the way to the update revision can be gone in place."""
+    if not settings.gates.in_place_surge or settings.update_policy != UpdatePolicy.IN_PLACE_IF_POSSIBLE:
+        return False
+    at = short_hash(revisions.current.name)
+    return not isinstance(updates.spec_between(at, revisions.update, revisions.ordered, settings), Blocked)
 
 
 def scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:

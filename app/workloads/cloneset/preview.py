@@ -16,18 +16,17 @@ import msgspec
 
 from app.api import names
 from app.kube.objects import ObjectMeta, Pod
-from app.kube.resources import ObjectKey
 from app.pods.inplace import UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.orders import deletion_order, update_order
 from app.workloads.cloneset.plan import RolloutState, rollout_state, scale, update
-from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.resolved import ResolvedSpec
 from app.workloads.cloneset.scale import ScalePlan
-from app.workloads.cloneset.state import CloneSetState
-from app.workloads.cloneset.update import Step, StepKind, UpdatePlan
+from app.workloads.engine.in_place import InPlaceUpdates
+from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.steps import Step, StepKind, UpdatePlan
 
 _UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
 _IN_SERVICE: Final[Mapping[str, object]] = {
@@ -94,7 +93,7 @@ class _PreviewRun:
     #: Pod → why no update starts from the state it is in.
     refused: dict[str, str] = field(default_factory=dict)
     steps: list[PreviewStep] = field(default_factory=list)
-    state: CloneSetState = field(default_factory=lambda: CloneSetState("", ObjectKey("", "")))
+    updates: InPlaceUpdates = field(default_factory=InPlaceUpdates)
 
     #: Whether something was told of this pass already.
     counted: bool = False
@@ -182,7 +181,7 @@ def _update(run: _PreviewRun, rollout: RolloutState) -> UpdatePlan:
     target = run.update if rollout.to_update.update > 0 else run.current
 
     def obstacle(pod: PodFacts) -> str | None:
-        return run.state.obstacle(pod, target, run.ordered, run.resolved)
+        return run.updates.obstacle(pod, target, run.ordered, run.resolved.settings)
 
     plan = update(rollout, update_order(rollout.pods, run.resolved.strategy), obstacle)
     run.refused |= {step.pod.name: step.obstacle for step in plan.steps if step.kind is StepKind.REFUSE}
@@ -231,7 +230,7 @@ def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
             _release(run, pod)
         case StepKind.IN_PLACE:
             revision = run.update if target == short_hash(run.update.name) else run.current
-            found = run.state.spec_of(pod, revision, run.ordered, run.resolved)
+            found = run.updates.spec_of(pod, revision, run.ordered, run.resolved.settings)
             what = changes(found) if isinstance(found, UpdateSpec) else ""
             hook = ", after its inPlaceUpdate hook" if pod.name in run.waiting else ""
             run.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from app.workloads.cloneset.status import Condition, Status, condition, with_condition, without_condition
+from app.workloads.engine.conditions import Condition, Status, condition, with_condition, without_condition
 
 PROGRESSING: Final = "Progressing"
 #: The deadline that means none (CS-152).

@@ -2,51 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from app.api import cloneset as api
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.api.cloneset.types import ON_DELETE
-from app.kube.selectors import Selector, compile_selector, selector_text
+from app.kube.selectors import compile_selector, selector_text
 from app.pods.claims import claim_templates_hash
 from app.pods.lifecycle import Lifecycle
 from app.pods.templates import template_data
-from app.workloads.cloneset.creation import Owner
-from app.workloads.cloneset.history import Content
-from app.workloads.cloneset.settings import Gates, RollingUpdate, Settings, UpdatePolicy
+from app.workloads.cloneset.settings import Gates, RollingUpdate, Settings
+from app.workloads.engine import settings as engine
+from app.workloads.engine.history import Content
+from app.workloads.engine.kind import WorkloadKind
+from app.workloads.engine.settings import ImagePullSettings, UpdatePolicy
 
+KIND: Final = WorkloadKind(CLONE_SET.resource())
 DEFAULT_HISTORY_LIMIT: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedSpec:
-    """One CloneSet at one generation. ``spec`` is its JSON form, ``selector_text`` the selector's in the status."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedSpec(engine.ResolvedSpec[Settings]):
+    """One CloneSet at one generation. ``selector_text``: its selector as the status has it."""
 
-    settings: Settings
-    selector: Selector
     selector_text: str
-    owner: Owner
-    spec: Mapping[str, Any]
-    content: Content
     strategy: api.RollingUpdate | None
-
-    @property
-    def template(self) -> Mapping[str, Any]:
-        """The Pod template."""
-        found: Mapping[str, Any] = self.spec.get("template") or {}
-        return found
-
-    @property
-    def claim_templates(self) -> Sequence[Mapping[str, Any]]:
-        """The volumeClaimTemplates."""
-        return self.spec.get("volumeClaimTemplates") or ()
-
-    @property
-    def selector_labels(self) -> Mapping[str, str]:
-        """The matchLabels of the selector."""
-        return (self.spec.get("selector") or {}).get("matchLabels") or {}
 
 
 def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool = False) -> ResolvedSpec:
@@ -56,13 +37,14 @@ def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: 
     """
     spec = cloneset.spec.to_dict()
     metadata = cloneset.metadata
-    owner = Owner(CLONE_SET.resource().api_version, CLONE_SET.kind, metadata.name, metadata.namespace, metadata.uid)
+    owner = KIND.owner(metadata.name, metadata.namespace, metadata.uid)
+    strategy = cloneset.spec.update_strategy.rolling_update
     template = spec.get("template") or {}
     content = Content(
+        owner=owner,
         data=template_data(template),
         labels=(template.get("metadata") or {}).get("labels") or {},
         annotations=metadata.annotations,
-        owner_reference=owner.reference,
         claims_hash=claim_templates_hash(spec.get("volumeClaimTemplates")),
     )
     return ResolvedSpec(
@@ -72,7 +54,8 @@ def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: 
         owner=owner,
         spec=spec,
         content=content,
-        strategy=cloneset.spec.update_strategy.rolling_update,
+        strategy=strategy,
+        image_pulls=_image_pulls(strategy),
     )
 
 
@@ -115,3 +98,14 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
 
 def _policy(text: str) -> UpdatePolicy:
     return UpdatePolicy(text) if text in tuple(UpdatePolicy) else UpdatePolicy.RECREATE
+
+
+def _image_pulls(strategy: api.RollingUpdate | None) -> ImagePullSettings:
+    in_place = strategy.in_place_update_strategy if strategy is not None else None
+    if in_place is None:
+        return ImagePullSettings()
+    return ImagePullSettings(
+        parallelism=in_place.image_pre_download_parallelism,
+        timeout_seconds=in_place.image_pre_download_timeout_seconds,
+        min_updated_ready=in_place.image_pre_download_min_updated_ready_pods,
+    )

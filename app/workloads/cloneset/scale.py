@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from app.workloads.cloneset.diff import Diff, PodCounts
 from app.workloads.cloneset.limits import Limits
-from app.workloads.cloneset.pods import PodFacts
+from app.workloads.engine.pods import PodFacts
 
 #: Pods of one group in the order in which they are deleted (CS-112).
 DeletionOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]

@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Self
 
 from app.pods.lifecycle import Lifecycle
-
-
-class UpdatePolicy(StrEnum):
-    """How a Pod gets to another revision."""
-
-    RECREATE = "ReCreate"
-    IN_PLACE_IF_POSSIBLE = "InPlaceIfPossible"
-    IN_PLACE_ONLY = "InPlaceOnly"
+from app.workloads.engine.settings import EngineGates, UpdatePolicy, shared_gates
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +23,11 @@ class RollingUpdate:
 
 
 @dataclass(frozen=True, slots=True)
-class Gates:
+class Gates(EngineGates):
     """The feature gates the plan asks (CS-176)."""
 
-    short_hash: bool = False
     partition_rollback: bool = False
     preparing_update_as_update: bool = False
-    recreate_on_claim_change: bool = False
-    budget: bool = False
-    env_from_metadata: bool = True
-    vertical_scaling: bool = False
-    #: Pods get the readiness gate KruisePodReady.
-    ready_gate: bool = True
-    #: Images are pulled ahead of an update in place, by ImagePullJobs.
-    pre_download: bool = False
     #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
     in_place_surge: bool = False
     #: Pods are created with an account of who manages which field.
@@ -54,17 +37,12 @@ class Gates:
     def of(cls, enabled: Callable[[str], bool]) -> Self:
         """The gates by their names."""
         return cls(
+            **shared_gates(enabled),
             short_hash=enabled("CloneSetShortHash"),
             partition_rollback=enabled("CloneSetPartitionRollback"),
             preparing_update_as_update=enabled("PreparingUpdateAsUpdate"),
             recreate_on_claim_change=enabled("RecreatePodWhenChangeVCTInCloneSetGate"),
-            budget=enabled("PodUnavailableBudgetUpdateGate"),
-            env_from_metadata=enabled("InPlaceUpdateEnvFromMetadata"),
-            vertical_scaling=enabled("InPlaceWorkloadVerticalScaling"),
-            # CS-138
-            pre_download=enabled("PreDownloadImageForInPlaceUpdate") and enabled("KruiseDaemon"),
             in_place_surge=enabled("CloneSetInPlaceSurge"),
-            ready_gate=enabled("PodWebhook"),
             managed_fields=enabled("CloneSetPodManagedFields") or not enabled("PodWebhook"),
         )
 
@@ -91,3 +69,13 @@ class Settings:
     def paused(self) -> bool:
         """Whether no Pod is to be updated for now."""
         return self.rolling_update is not None and self.rolling_update.paused
+
+    @property
+    def update_policy(self) -> UpdatePolicy | None:
+        """How Pods get to another revision; None: OnDelete says nothing of it."""
+        return self.rolling_update.policy if self.rolling_update is not None else None
+
+    @property
+    def grace_seconds(self) -> int | None:
+        """How long a Pod stays out of service before it is changed in place."""
+        return self.rolling_update.grace_seconds if self.rolling_update is not None else None

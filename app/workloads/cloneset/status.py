@@ -1,24 +1,21 @@
-"""What a CloneSet reports of itself: counters, conditions, and the patch that makes them true (CS-144 … CS-151). Pure.
-
-A status is the JSON object as it is stored. Conditions of other types are kept as they are.
-"""
+"""What a CloneSet reports of itself: its counters and revisions (CS-144 … CS-147). Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from app.kube.clock import rfc3339
+from app.workloads.engine.history import Revisions
 
-Status: TypeAlias = Mapping[str, Any]
-
-FAILED_SCALE: Final = "FailedScale"
-FAILED_UPDATE: Final = "FailedUpdate"
-
-#: Counters the schema requires; the others are left out while they are zero.
-_ALWAYS: Final = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "updatedReadyReplicas")
+REQUIRED: Final = (
+    "replicas",
+    "readyReplicas",
+    "availableReplicas",
+    "updatedReplicas",
+    "updatedReadyReplicas",
+    "collisionCount",
+)
+"""Fields that are written even if they are zero: counters that the schema requires, and the collision count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +28,6 @@ class Counts:
     updated: int = 0
     updated_ready: int = 0
     updated_available: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Revisions:
-    """The names of the two revisions, and how often a name was taken."""
-
-    current: str
-    update: str
-    collision_count: int = 0
 
 
 def base_status(
@@ -57,86 +45,8 @@ def base_status(
         "updatedReadyReplicas": numbers.updated_ready,
         "updatedAvailableReplicas": numbers.updated_available,
         "expectedUpdatedReplicas": replicas - partition,  # CS-146
-        "currentRevision": revisions.update if done else revisions.current,
-        "updateRevision": revisions.update,
+        "currentRevision": revisions.update.name if done else revisions.current.name,
+        "updateRevision": revisions.update.name,
         "collisionCount": revisions.collision_count,
         "labelSelector": label_selector,
     }
-
-
-def status_patch(present: Status, wanted: Status) -> dict[str, Any]:
-    """The merge patch from one status to the other; empty if they say the same (CS-148)."""
-    patch: dict[str, Any] = {}
-    for key, value in wanted.items():
-        if not value and key not in _ALWAYS and key != "collisionCount":
-            if key in present and present[key] not in (None, 0, "", []):
-                patch[key] = None
-        elif key not in present or present[key] != value:
-            patch[key] = value
-    return patch
-
-
-# ---- conditions
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One condition to be set. ``dated``: it has a lastUpdateTime (CS-151)."""
-
-    type: str
-    status: str
-    reason: str
-    message: str
-    dated: bool = True
-
-
-def condition(status: Status, type_: str) -> Mapping[str, Any] | None:
-    """The condition of that type in a status."""
-    for found in status.get("conditions") or ():
-        if isinstance(found, Mapping) and found.get("type") == type_:
-            return found
-    return None
-
-
-def with_condition(
-    conditions: Sequence[Mapping[str, Any]], wanted: Condition, now: datetime, *, refresh: bool = False
-) -> list[Mapping[str, Any]]:
-    """CS-151: what stays the same keeps its times. B-10: its message is kept true all the same.
-
-    ``refresh``: lastUpdateTime becomes now in any case.
-    """
-    entry: dict[str, Any] = {"type": wanted.type, "status": wanted.status}
-    time = rfc3339(now)
-    old = next((found for found in conditions if found.get("type") == wanted.type), None)
-    moved = old is None or old.get("status") != wanted.status
-    if wanted.dated:
-        same = not moved and old is not None and (old.get("reason") or "") == wanted.reason
-        known = old.get("lastUpdateTime") if old is not None else None
-        entry["lastUpdateTime"] = known if same and known and not refresh else time
-    since = old.get("lastTransitionTime") if old is not None and not moved else None
-    entry["lastTransitionTime"] = since or time
-    if wanted.reason:
-        entry["reason"] = wanted.reason
-    if wanted.message:
-        entry["message"] = wanted.message
-    if old is None:
-        return [*conditions, entry]
-    return [entry if found is old else found for found in conditions]
-
-
-def without_condition(conditions: Sequence[Mapping[str, Any]], type_: str) -> list[Mapping[str, Any]]:
-    """All but the one of that type."""
-    return [found for found in conditions if found.get("type") != type_]
-
-
-def with_failures(
-    conditions: Sequence[Mapping[str, Any]], failures: Mapping[str, str | None], now: datetime
-) -> list[Mapping[str, Any]]:
-    """CS-149, CS-150: per type the message of what failed, or None where it went well; types not named stay."""
-    result = list(conditions)
-    for type_, message in failures.items():
-        if message is None:
-            result = without_condition(result, type_)  # B-10
-        else:
-            result = with_condition(result, Condition(type_, "True", "", message, dated=False), now)
-    return result

@@ -3,53 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
-from app.pods.lifecycle import LifecycleState, UpdateAction, update_action
+from app.pods.lifecycle import LifecycleState
 from app.workloads.cloneset.diff import Diff
-from app.workloads.cloneset.pods import PodFacts
-from app.workloads.cloneset.settings import Settings, UpdatePolicy
+from app.workloads.cloneset.settings import Settings
+from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.settings import UpdatePolicy
+from app.workloads.engine.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
 
 #: Candidates in the order in which they are updated (CS-125 … CS-128).
 UpdateOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]
-#: Why a Pod cannot be updated in place: the first field that stands in the way; None: it can.
-Obstacle: TypeAlias = Callable[[PodFacts], str | None]
-
-
-class StepKind(StrEnum):
-    """What an update does with a Pod now."""
-
-    PREPARE = "Prepare"
-    """Its hook is on: it says it is about to be updated and waits (PreparingUpdate)."""
-    REARM = "Rearm"
-    """Updated, but another revision has come: back to PreparingUpdate with the hook put on again (PM-73)."""
-    IN_PLACE = "InPlace"
-    RECREATE = "Recreate"
-    """It is marked for deletion; scaling replaces it (CS-132)."""
-    REFUSE = "Refuse"
-    """Somebody has put it into a state from which no update starts: an error, which the others do not wait for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One Pod and what is done with it. ``obstacle``: what keeps it from being updated in place."""
-
-    kind: StepKind
-    pod: PodFacts
-    obstacle: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdatePlan:
-    """Steps in order. ``failure``: what then ends the update with an error; ``obstacle``: the field it is for."""
-
-    #: The revision Pods are taken to.
-    target: str = ""
-    steps: tuple[Step, ...] = ()
-    failure: str = ""
-    obstacle: str = ""
 
 
 def plan_update(
@@ -72,7 +36,7 @@ def plan_update(
     for pod in chosen:
         reason = obstacle(pod) if _in_place_wanted(settings) else "the policy is ReCreate"
         if reason is None:
-            step = _in_place_step(pod, settings)
+            step = in_place_step(pod, settings.lifecycle)
             if step is not None:
                 steps.append(step)
         elif settings.rolling_update is not None and settings.rolling_update.policy is UpdatePolicy.IN_PLACE_ONLY:
@@ -149,20 +113,3 @@ def chosen_pods(
 
 def _in_place_wanted(settings: Settings) -> bool:
     return settings.rolling_update is not None and settings.rolling_update.policy is not UpdatePolicy.RECREATE
-
-
-def _in_place_step(pod: PodFacts, settings: Settings) -> Step | None:
-    """CS-130: by where the Pod stands in its lifecycle; None: nothing for now."""
-    if pod.awaits_initial_conditions:
-        return None
-    hooks = settings.lifecycle
-    match update_action(pod.pod, hooks.in_place_update if hooks is not None else None):
-        case UpdateAction.START:
-            return Step(StepKind.IN_PLACE, pod)
-        case UpdateAction.PREPARE:
-            return Step(StepKind.PREPARE, pod)
-        case UpdateAction.REARM:
-            return Step(StepKind.REARM, pod)
-        case UpdateAction.REFUSE:
-            return Step(StepKind.REFUSE, pod, f"not allowed in lifecycle state {pod.lifecycle!r}")
-    return None

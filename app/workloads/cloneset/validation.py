@@ -38,7 +38,7 @@ from app.kube.gotext import quote
 from app.kube.patches import diff, same
 from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
 from app.kube.validation import is_dns1123_subdomain
-from app.workloads.cloneset.limits import share
+from app.workloads.engine.shares import share
 
 SPEC: Final = Path("spec")
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"

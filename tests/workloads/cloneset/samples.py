@@ -7,7 +7,7 @@ from math import inf
 
 from app.api import names
 from app.kube.objects import ObjectMeta, Pod
-from app.workloads.cloneset.pods import PodFacts
+from app.workloads.engine.pods import PodFacts
 
 OLD, NEW = "oldhash", "newhash"
 #: The finalizer of an update hook.

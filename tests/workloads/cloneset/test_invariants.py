@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.cloneset.orders import deletion_order, update_order
 from app.workloads.cloneset.plan import RolloutState, released, rollout_state, scale, update
-from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.settings import Gates, RollingUpdate, Settings, UpdatePolicy
 from app.workloads.cloneset.update import StepKind
+from app.workloads.engine.pods import PodFacts
 from tests.workloads.cloneset.samples import HOLD, NEW, OLD, pod
 
 HOOKS = Lifecycle(in_place_update=Hook(finalizers=(HOLD,)), pre_delete=Hook(labels={"hold": "true"}))

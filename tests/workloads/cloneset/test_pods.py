@@ -10,9 +10,9 @@ import pytest
 
 from app.kube.objects import Pod, decode_pod
 from app.pods.lifecycle import Hook, Lifecycle
-from app.workloads.cloneset.pods import pod_facts
-from app.workloads.cloneset.refresh import refresh_pod
 from app.workloads.cloneset.settings import Settings
+from app.workloads.engine.pods import pod_facts
+from app.workloads.engine.refresh import refresh_pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 READY_SINCE = NOW - timedelta(seconds=30)

@@ -4,9 +4,9 @@ import pytest
 
 from app.workloads.cloneset.diff import PodCounts, diff
 from app.workloads.cloneset.limits import limits
-from app.workloads.cloneset.pods import PodFacts
 from app.workloads.cloneset.scale import Removal, ScalePlan, Shortfall, plan_scale
 from app.workloads.cloneset.settings import RollingUpdate, Settings
+from app.workloads.engine.pods import PodFacts
 from tests.workloads.cloneset.samples import NEW, OLD, pod
 
 

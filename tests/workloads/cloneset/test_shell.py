@@ -1,6 +1,7 @@
 """Which changes wake a CloneSet, and what holds a pass back."""
 
 import copy
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -15,11 +16,15 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Change
 from app.pods.inplace import Blocked, UpdateSpec
 from app.pods.lifecycle import LifecycleState
-from app.pods.revisions import revision_of, short_hash
+from app.pods.revisions import Revision, revision_of, short_hash
+from app.workloads.cloneset.plan import rollout_state
 from app.workloads.cloneset.resolved import resolve_spec
-from app.workloads.cloneset.scaling import PodsAndClaims
-from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.settings import Gates, Settings
+from app.workloads.cloneset.snapshot import CloneSetSnapshot, PodsAndClaims
 from app.workloads.cloneset.state import CloneSetState
+from app.workloads.engine.history import Revisions
+from app.workloads.engine.in_place import InPlaceUpdates
+from app.workloads.engine.pods import ObservedPods
 from tests.kube.fakes import virtual
 from tests.workloads.cloneset.shell import DECODERS, Shell
 from tests.workloads.cloneset.test_takeover import recorded
@@ -53,19 +58,19 @@ async def test_whom_a_pod_concerns() -> None:
     shell, found = filled()
     reconciler, uid = shell.reconciler, found["CloneSet"][0]["metadata"]["uid"]
     one = pod_of(found["Pod"][0])
-    scale = reconciler.writer.scale
+    scale = reconciler.writer.expectations.scale
     scale.expect(uid, ScaleAction.CREATE, one.metadata.name)
-    assert list(reconciler.keys_for_pod(Change(None, one))) == [KEY]
+    assert list(reconciler.mappers.keys_for_pod(Change(None, one))) == [KEY]
     assert scale.unsatisfied(uid) is None
     scale.expect(uid, ScaleAction.DELETE, one.metadata.name)
-    assert list(reconciler.keys_for_pod(Change(one, one))) == [KEY]
+    assert list(reconciler.mappers.keys_for_pod(Change(one, one))) == [KEY]
     assert scale.unsatisfied(uid) is not None
     going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
-    assert list(reconciler.keys_for_pod(Change(one, going))) == [KEY]
+    assert list(reconciler.mappers.keys_for_pod(Change(one, going))) == [KEY]
     assert scale.unsatisfied(uid) is None
     orphan = pod_of(found["Pod"][0], ownerReferences=[])
-    assert list(reconciler.keys_for_pod(Change(one, orphan))) == [KEY]
-    assert list(reconciler.keys_for_pod(Change(None, orphan))) == []
+    assert list(reconciler.mappers.keys_for_pod(Change(one, orphan))) == [KEY]
+    assert list(reconciler.mappers.keys_for_pod(Change(None, orphan))) == []
 
 
 @pytest.mark.behaviour("CS-9", "CS-91")
@@ -106,7 +111,7 @@ async def test_an_expectation_holds_the_pass_back_until_it_times_out() -> None:
 
     shell, found = filled(metrics=Metrics(), expectation_timeout=60.0, force_expectations=True)
     uid = found["CloneSet"][0]["metadata"]["uid"]
-    shell.reconciler.writer.scale.expect(uid, ScaleAction.CREATE, "hooked-never")
+    shell.reconciler.writer.expectations.scale.expect(uid, ScaleAction.CREATE, "hooked-never")
     assert await shell.reconcile("hooked", "moving") == Result(requeue_after=60.0)
     await shell.clock.sleep(61)
     assert await shell.reconcile("hooked", "moving") == Result(requeue_after=10.0)
@@ -122,8 +127,8 @@ async def test_a_pod_that_the_cache_shows_too_old_holds_the_pass_back() -> None:
     shell, found = filled()
     writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
     newer = pod_of(found["Pod"][0], resourceVersion="999999")
-    writer.versions.expect(newer.metadata)
-    writer.written[uid] = {newer.metadata.uid}
+    writer.expectations.versions.expect(newer.metadata)
+    writer.expectations.written[uid] = {newer.metadata.uid}
     result = await shell.reconcile("hooked", "moving")
     assert result == Result(requeue_after=300.0)
     assert shell.server.requests == []
@@ -168,11 +173,12 @@ async def test_a_status_of_ours_wakes_nobody_unless_the_cache_missed_what_came_b
 
     version = str(shell.server.version)
     old, ours = seen(), seen(resourceVersion=version)
-    assert list(shell.reconciler.keys_for_cloneset(Change(old, ours))) == []
+    assert list(shell.reconciler.mappers.keys_for_workload(Change(old, ours))) == []
     for missed in ({"generation": 8}, {"annotations": {"a": "b"}}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
-        assert list(shell.reconciler.keys_for_cloneset(Change(old, seen(resourceVersion=version, **missed)))) == [KEY]
-    assert list(shell.reconciler.keys_for_cloneset(Change(None, ours))) == [KEY]
-    assert list(shell.reconciler.keys_for_cloneset(Change(old, seen(resourceVersion="700001")))) == [KEY]
+        change = Change(old, seen(resourceVersion=version, **missed))
+        assert list(shell.reconciler.mappers.keys_for_workload(change)) == [KEY]
+    assert list(shell.reconciler.mappers.keys_for_workload(Change(None, ours))) == [KEY]
+    assert list(shell.reconciler.mappers.keys_for_workload(Change(old, seen(resourceVersion="700001")))) == [KEY]
 
 
 @pytest.mark.behaviour("CS-60", "CS-66", "CS-136", "CS-134")
@@ -218,9 +224,9 @@ async def test_a_claim_concerns_its_cloneset_when_it_comes_and_goes() -> None:
     shell.show(claim)
     (found,) = shell.caches.claims.list()
     reconciler = shell.reconciler
-    assert list(reconciler.keys_for_claim(Change(None, found))) == [ObjectKey("moving", "web")]
-    assert list(reconciler.keys_for_claim(Change(found, found))) == []
-    assert list(reconciler.keys_for_claim(Change(found, None))) == [ObjectKey("moving", "web")]
+    assert list(reconciler.mappers.keys_for_claim(Change(None, found))) == [ObjectKey("moving", "web")]
+    assert list(reconciler.mappers.keys_for_claim(Change(found, found))) == []
+    assert list(reconciler.mappers.keys_for_claim(Change(found, None))) == [ObjectKey("moving", "web")]
 
 
 @pytest.mark.behaviour("CS-159", "CS-163", "CS-165")
@@ -276,9 +282,11 @@ def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_plac
     next_one["data"]["spec"]["template"]["spec"]["containers"][0]["image"] += "-next"
     revisions = (found["ControllerRevision"][-1], next_one)
     own, target = (revision_of(decode_controller_revision(orjson.dumps(one))) for one in revisions)
-    state, at = CloneSetState("uid", KEY), short_hash(own.name)
-    assert isinstance(state.spec_between(at, target, [target], resolved), Blocked)  # nobody knows what it is made from
-    assert not isinstance(state.spec_between(at, target, [own, target], resolved), Blocked)
+    updates, at, settings = InPlaceUpdates(), short_hash(own.name), resolved.settings
+    assert isinstance(
+        updates.spec_between(at, target, [target], settings), Blocked
+    )  # nobody knows what it is made from
+    assert not isinstance(updates.spec_between(at, target, [own, target], settings), Blocked)
 
 
 @pytest.mark.behaviour("CS-135")
@@ -429,6 +437,23 @@ async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_told() -> None:
     assert (told["type"], told["message"]) == ("Warning", f"failed to update PVC data-{pod['metadata']['name']}: no")
 
 
+def snapshot_of(owner: CloneSet, pods_and_claims: PodsAndClaims) -> CloneSetSnapshot:
+    """A CloneSet of which only Pods and claims matter."""
+    nothing = Revision("", 0, b"")
+    return CloneSetSnapshot(
+        workload=owner,
+        state=CloneSetState(owner.metadata.uid, KEY),
+        resolved=resolve_spec(owner, Gates()),
+        status={},
+        observed=ObservedPods([], [], []),
+        claims=pods_and_claims.claims,
+        revisions=Revisions(nothing, nothing, ()),
+        now=datetime(2026, 1, 1, tzinfo=UTC),
+        rollout=rollout_state([], Settings(), "", "", 0.0),
+        pods_and_claims=pods_and_claims,
+    )
+
+
 def claim_of(found: dict[str, Any], instance: str) -> Any:
     """A claim of an instance of the CloneSet, as the cache holds it."""
     metadata = {
@@ -472,7 +497,7 @@ async def test_claims_go_after_their_pod_even_if_that_fails_at_first(replicas_th
     assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-66
     for pod in pods:
         shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
-        shell.reconciler.keys_for_pod(Change(pod, None))
+        shell.reconciler.mappers.keys_for_pod(Change(pod, None))
     del shell.server.answer[path]
     shell.server.requests.clear()
     owner["spec"]["replicas"] = replicas_then
@@ -513,8 +538,8 @@ async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: b
     if there:
         shell.server.stored["/api/v1/namespaces/moving/pods/hooked-gx7bz"] = found["Pod"][0]
     claim = claim_of(found, "gx7bz")
-    kept = await shell.reconciler._scaler.clean_up_claims(owner, PodsAndClaims([], [], [claim]))
-    assert kept == ((claim,) if there else ())
+    cleaned = await shell.reconciler._scaler.clean_up_claims(snapshot_of(owner, PodsAndClaims([], [], [claim])))
+    assert cleaned.pods_and_claims.claims == ([claim] if there else [])
     assert (shell.writes == []) is there
 
 
@@ -523,13 +548,12 @@ async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: b
 def test_the_id_of_a_creation_that_failed_comes_after_those_whose_claims_are_there(kept: bool) -> None:
     """It is used again for the claims that may have been made for it, not before the Pod that is waited for."""
     shell, found = filled()
-    resolved = resolve_spec(CloneSet.model_validate(found["CloneSet"][0]), Gates())
+    owner = CloneSet.model_validate(found["CloneSet"][0])
     going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
     instance = going.metadata.labels["apps.kruise.io/cloneset-instance-id"]
-    state = CloneSetState("uid", KEY)
-    state.failed_ids = {"7f4x2"}
-    claims = [claim_of(found, instance)] if kept else []
-    ids, waiting = shell.reconciler._scaler._instance_ids(state, resolved, 1, PodsAndClaims([], [going], claims))
+    snapshot = snapshot_of(owner, PodsAndClaims([], [going], [claim_of(found, instance)] if kept else []))
+    snapshot.state.failed_ids = {"7f4x2"}
+    ids, waiting = shell.reconciler._scaler._instance_ids(snapshot, 1)
     assert (ids, waiting) == (([], [going]) if kept else (["7f4x2"], []))
 
 
@@ -551,7 +575,7 @@ async def test_pods_that_others_took_are_replaced_only_if_the_set_is_there(
         shell.server.stored[path] = {**owner, "metadata": {**owner["metadata"], **live}}
     pod = pod_of(found["Pod"][0])
     shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
-    shell.reconciler.keys_for_pod(Change(pod, None))
+    shell.reconciler.mappers.keys_for_pod(Change(pod, None))
     for _ in range(2):  # it asks again as long as the cache does not say so itself
         shell.server.requests.clear()
         await shell.reconcile("hooked", "moving")
@@ -568,7 +592,7 @@ async def test_who_may_not_look_for_the_set_replaces_its_pods_all_the_same() -> 
     await shell.reconcile("hooked", "moving")
     pod = pod_of(found["Pod"][0])
     shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
-    shell.reconciler.keys_for_pod(Change(pod, None))
+    shell.reconciler.mappers.keys_for_pod(Change(pod, None))
     shell.server.refuse = lambda request: request.path.endswith("/clonesets/hooked") and request.method == "GET"
     shell.server.requests.clear()
     await shell.reconcile("hooked", "moving")
@@ -580,11 +604,13 @@ async def test_nobody_asks_for_the_set_after_a_deletion_of_its_own() -> None:
     shell, found = filled()
     await shell.reconcile("hooked", "moving")
     pod = pod_of(found["Pod"][0])
-    shell.reconciler.writer.scale.expect(found["CloneSet"][0]["metadata"]["uid"], ScaleAction.DELETE, pod.metadata.name)
+    shell.reconciler.writer.expectations.scale.expect(
+        found["CloneSet"][0]["metadata"]["uid"], ScaleAction.DELETE, pod.metadata.name
+    )
     going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
     shell.caches.pods.put(going)
-    shell.reconciler.keys_for_pod(Change(pod, going))
-    shell.reconciler.keys_for_pod(Change(going, None))
+    shell.reconciler.mappers.keys_for_pod(Change(pod, going))
+    shell.reconciler.mappers.keys_for_pod(Change(going, None))
     shell.server.requests.clear()
     await shell.reconcile("hooked", "moving")
     assert not [path for method, path, _ in shell.server.requests if (method, path[-7:]) == ("GET", "/hooked")]

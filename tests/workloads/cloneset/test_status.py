@@ -4,16 +4,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from app.pods.revisions import Revision
 from app.workloads.cloneset.plan import rollout_state
 from app.workloads.cloneset.progress import progress
 from app.workloads.cloneset.settings import Settings
-from app.workloads.cloneset.status import (
-    Counts,
-    Revisions,
-    base_status,
-    status_patch,
-    with_failures,
-)
+from app.workloads.cloneset.status import REQUIRED, Counts, base_status
+from app.workloads.engine.conditions import status_patch, with_failures
+from app.workloads.engine.history import Revisions
 from tests.workloads.cloneset.samples import NEW, OLD, pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -22,7 +19,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def status(numbers: Counts, *, replicas: int = 3, partition: int = 0, update: str = "web-b") -> dict:
     return base_status(
         numbers,
-        Revisions("web-a", update),
+        Revisions(Revision("web-a", 1, b""), Revision(update, 2, b""), ()),
         generation=2,
         replicas=replicas,
         partition=partition,
@@ -53,12 +50,12 @@ def test_expected_updated_replicas() -> None:
 def test_only_what_differs_is_written() -> None:
     wanted = status(Counts(3, 3, 3, 3, 3, 0))
     present = {key: value for key, value in wanted.items() if key != "updatedAvailableReplicas"}
-    assert status_patch(present, wanted) == {}
-    assert status_patch({**present, "updatedAvailableReplicas": 2, "readyReplicas": 1}, wanted) == {
+    assert status_patch(present, wanted, required=REQUIRED) == {}
+    assert status_patch({**present, "updatedAvailableReplicas": 2, "readyReplicas": 1}, wanted, required=REQUIRED) == {
         "readyReplicas": 3,
         "updatedAvailableReplicas": None,
     }
-    assert status_patch({}, wanted)["replicas"] == 3
+    assert status_patch({}, wanted, required=REQUIRED)["replicas"] == 3
 
 
 @pytest.mark.behaviour("CS-149", "CS-150", "CS-151")

@@ -1,10 +1,11 @@
-"""What the plan knows of one Pod: worked out once per resourceVersion and view, then only looked at. Pure.
+"""What plans know of one Pod: worked out once per resourceVersion and generation, then only read. Pure.
 
 Whether a Pod is available depends on the time; so that the facts do not, they hold the moment from which it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 
@@ -12,11 +13,11 @@ from app.api import names
 from app.kube.objects import Pod
 from app.pods.inplace import is_in_grace
 from app.pods.lifecycle import LifecycleState, is_hooked
-from app.pods.predicates import is_running_and_ready, is_specified_delete, ready_since
+from app.pods.predicates import is_active, is_running_and_ready, is_specified_delete, ready_since
 from app.pods.readiness.plan import has_gate
 from app.pods.revisions import short_hash
-from app.workloads.cloneset.refresh import awaits_initial_conditions
-from app.workloads.cloneset.settings import Settings
+from app.workloads.engine.initial_conditions import awaits_initial_conditions
+from app.workloads.engine.settings import WorkloadSettings
 
 
 @dataclass(slots=True, eq=False)
@@ -51,7 +52,7 @@ class PodFacts:
         return self.available_after < now
 
 
-def pod_facts(pod: Pod, settings: Settings) -> PodFacts:
+def pod_facts(pod: Pod, settings: WorkloadSettings) -> PodFacts:
     """All that follows from the Pod and the settings, but for the time."""
     labels = pod.metadata.labels
     state = labels.get(names.LIFECYCLE_STATE, "")
@@ -87,3 +88,45 @@ def _available_after(pod: Pod, min_ready_seconds: int) -> float:
         return -inf
     since = ready_since(pod)
     return inf if since is None else since.timestamp() + min_ready_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedPods:
+    """CS-53, CS-55: the Pods a workload controls. ``active``: those that match its selector; ``foreign``: active ones
+    that no longer do; ``inactive``: those that have ended or are being deleted."""
+
+    active: list[PodFacts]
+    foreign: list[Pod]
+    inactive: list[Pod]
+
+
+def observed_pods(
+    pods: Iterable[Pod],
+    known: dict[str, PodFacts],
+    settings: WorkloadSettings,
+    *,
+    manages: Callable[[Pod], bool],
+    matches: Callable[[Pod], bool],
+) -> tuple[ObservedPods, dict[str, PodFacts]]:
+    """Sort ``pods``, those of the cache, with the facts known of them by uid; and the facts to keep for the next time.
+
+    ``manages``: whether the workload really controls the Pod; ``matches``: whether its selector does.
+    """
+    facts: dict[str, PodFacts] = {}
+    observed = ObservedPods([], [], [])
+    for pod in pods:
+        uid = pod.metadata.uid
+        found = known.get(uid)
+        if found is None or found.pod is not pod:
+            if not manages(pod):
+                continue
+            if not is_active(pod):
+                observed.inactive.append(pod)
+                continue
+            if not matches(pod):
+                observed.foreign.append(pod)
+                continue
+            found = pod_facts(pod, settings)
+        facts[uid] = found
+        observed.active.append(found)
+    return observed, facts

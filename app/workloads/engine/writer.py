@@ -1,4 +1,4 @@
-"""The writes of a CloneSet's pass: each makes itself known before the cache shows it, and tells people what was done.
+"""The writes of a workload: each makes itself known before the cache shows it, and tells people what was done.
 
 Independent writes run side by side up to a limit. What is expected of the cache is noted before a request is sent and
 taken back where it failed (CS-177, CS-178).
@@ -6,170 +6,165 @@ taken back where it failed (CS-177, CS-178).
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from app.api import names
-from app.api.cloneset import CLONE_SET, CloneSet
 from app.api.gojson import GoType, GoTypeError, dumps_go, normalized
 from app.api.gopod import CLAIM, POD_TEMPLATE
+from app.api.model import KubeObject
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, Decode, PatchType
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
-from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations
-from app.kube.objects import Meta, Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
+from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
 from app.pods.inplace import UpdateSpec, start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
-from app.pods.owners import release_patch, transfer_patch
+from app.pods.owners import adoption_patch, release_patch, transfer_patch
 from app.pods.predicates import is_active
-from app.workloads.cloneset.creation import PodMaker, pod_name
-from app.workloads.cloneset.refresh import PodRefresh, awaits_initial_conditions
+from app.workloads.engine.expectations import Expectations, claim_expectation
+from app.workloads.engine.initial_conditions import awaits_initial_conditions
+from app.workloads.engine.kind import Owner, WorkloadKind
+from app.workloads.engine.outcome import PodGoneError, concurrently
+from app.workloads.engine.refresh import PodRefresh
 
-logger = logging.getLogger(__name__)
-
-#: Requests of one CloneSet that are under way at once.
-MAX_CONCURRENT_WRITES: Final = 48
-#: Creations of Pods among them. API servers keep 25 connections to a webhook; each request beyond makes it open another
-#: for its review and close that again, and TLS handshakes cost more than reviews.
+#: Creations of Pods that are under way at once. API servers keep 25 connections to a webhook; each request beyond makes
+#: it open another for its review and close that again, and TLS handshakes cost more than reviews.
 MAX_CONCURRENT_CREATIONS: Final = 24
 #: How much of a Pod's JSON goes into the message of a failure (B-14).
 MAX_SHOWN_JSON: Final = 200
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", bound=Object)
-_RESOURCE = CLONE_SET.resource()
 
 
-class PodGoneError(Exception):
-    """The Pod is not there any more, or another one has its name."""
+@dataclass(frozen=True, slots=True)
+class NewPod:
+    """A Pod to create. ``body`` makes its JSON form at the moment it is sent; ``claims``: those to create before it;
+    ``field_manager``: as whom it is created, empty: as whoever asks."""
+
+    name: str
+    body: Callable[[datetime], Mapping[str, Any]]
+    claims: Sequence[Mapping[str, Any]] = ()
+    field_manager: str = ""
 
 
 class Writer:
-    """Writes for all CloneSets. Expectations are kept by the CloneSet's uid."""
+    """Writes for all workloads of a kind. ``resize_subresource``: whether the API server resizes Pods by a subresource
+    (PM-37)."""
 
-    def __init__(self, client: Client, events: EventRecorder) -> None:
+    def __init__(
+        self, client: Client, events: EventRecorder, kind: WorkloadKind, *, resize_subresource: bool = True
+    ) -> None:
         self._client = client
         self._clock = client.clock
         self._events = events
-        self.scale: ScaleExpectations[str] = ScaleExpectations(client.clock)
-        self.versions = ResourceVersionExpectations(client.clock)
-        #: Per CloneSet the Pods (uid) whose written version the cache may not show yet.
-        self.written: dict[str, set[str]] = {}
-        #: Whether the API server resizes Pods by a subresource (PM-37).
-        self.resize_subresource = True
+        self._kind = kind
+        self.expectations = Expectations(client.clock)
+        self.resize_subresource = resize_subresource
 
-    def event(self, owner: CloneSet, reason: str, message: str, *, warning: bool = False) -> None:
+    def event(self, workload: KubeObject, reason: str, message: str, *, warning: bool = False) -> None:
         """Tell people; CS-156 … CS-167."""
-        self._events.event(reference(_RESOURCE, owner), "Warning" if warning else "Normal", reason, message)
+        about = reference(self._kind.resource, workload)
+        self._events.event(about, "Warning" if warning else "Normal", reason, message)
 
     # ---- creating
 
-    async def create_pods(
-        self, owner: CloneSet, wanted: Sequence[tuple[PodMaker, str]], claims: Mapping[str, Collection[str]]
-    ) -> tuple[int, dict[str, KubeError]]:
-        """CS-101: in batches of 1, 2, 4 … until one has a failure. How many were made, and what failed by instance id.
-
-        ``wanted``: who makes the Pod and its instance id. ``claims``: the names of the claims each id has already.
-        """
-        uid, made = owner.metadata.uid, 0
+    async def create_pods(self, workload: KubeObject, wanted: Sequence[NewPod]) -> tuple[int, dict[str, KubeError]]:
+        """CS-101: in batches of 1, 2, 4 … until one has a failure. How many were made, and what failed by Pod name."""
+        uid, made = workload.metadata.uid, 0
         failures: dict[str, KubeError] = {}
-        for _, instance in wanted:
-            self.scale.expect(uid, ScaleAction.CREATE, pod_name(owner.name, instance))
+        for pod in wanted:
+            self.expectations.expect_creation(uid, pod.name)
         rest, size = list(wanted), 1
         while rest and not failures:
             batch, rest = rest[:size], rest[size:]
-            gather_results = await _concurrently(
-                (self._create(owner, maker, instance, claims.get(instance, ())) for maker, instance in batch),
-                MAX_CONCURRENT_CREATIONS,
-            )
-            for (_, instance), failure in zip(batch, gather_results, strict=True):
+            outcomes = await concurrently((self._create(workload, pod) for pod in batch), MAX_CONCURRENT_CREATIONS)
+            for pod, failure in zip(batch, outcomes, strict=True):
                 if failure is None:
                     made += 1
                 else:
-                    failures[instance] = failure
+                    failures[pod.name] = failure
             size *= 2
-        for _, instance in rest:
-            self.scale.observe(uid, ScaleAction.CREATE, pod_name(owner.name, instance))
+        for pod in rest:
+            self.expectations.creation_observed(uid, pod.name)
         return made, failures
 
-    async def _create(
-        self, owner: CloneSet, maker: PodMaker, instance: str, claims: Collection[str]
-    ) -> KubeError | None:
-        uid, name = owner.metadata.uid, pod_name(owner.name, instance)
+    async def _create(self, workload: KubeObject, pod: NewPod) -> KubeError | None:
+        metadata = workload.metadata
         try:
-            for claim in maker.claims(instance, claims):
-                await self._create_claim(owner, claim)
-            body = maker.pod(instance, self._clock.now())
+            for claim in pod.claims:
+                await self.create_claim(workload, claim)
+            body, by = pod.body(self._clock.now()), pod.field_manager
             try:
-                where, by = owner.metadata.namespace, maker.field_manager
-                await self._client.create(PODS, body, where, field_manager=by, decode=decode_metadata)
+                await self._client.create(PODS, body, metadata.namespace, field_manager=by, decode=decode_metadata)
             except KubeError as error:
-                if not await self._was_created(owner, name, error):
-                    text = f"failed to create pod: {message_of(error)}, pod: {_shown(POD_TEMPLATE, body)}"
-                    self.event(owner, "FailedCreate", text, warning=True)
+                if not await self._was_created(workload, pod.name, error):
+                    text = f"failed to create pod: {message_of(error)}, pod: {_go_json(POD_TEMPLATE, body)}"
+                    self.event(workload, "FailedCreate", text, warning=True)
                     raise
         except KubeError as error:
-            self.scale.observe(uid, ScaleAction.CREATE, name)
+            self.expectations.creation_observed(metadata.uid, pod.name)
             return error
-        self.event(owner, "SuccessfulCreate", f"succeed to create pod {name}")
+        self.event(workload, "SuccessfulCreate", f"succeed to create pod {pod.name}")
         return None
 
-    async def _create_claim(self, owner: CloneSet, claim: Mapping[str, Any]) -> None:
-        uid, name = owner.metadata.uid, claim["metadata"]["name"]
-        self.scale.expect(uid, ScaleAction.CREATE, _claim(name))
+    async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
+        """One claim of a Pod to come. Raises what the API server says."""
+        metadata, expected = workload.metadata, claim_expectation(claim["metadata"]["name"])
+        self.expectations.expect_creation(metadata.uid, expected)
         try:
-            await self._client.create(PERSISTENTVOLUMECLAIMS, claim, owner.metadata.namespace, decode=decode_metadata)
+            await self._client.create(PERSISTENTVOLUMECLAIMS, claim, metadata.namespace, decode=decode_metadata)
         except KubeError as error:
-            self.scale.observe(uid, ScaleAction.CREATE, _claim(name))
-            text = f"failed to create pvc: {message_of(error)}, pvc: {_shown(CLAIM, claim)}"
-            self.event(owner, "FailedCreate", text, warning=True)
+            self.expectations.creation_observed(metadata.uid, expected)
+            text = f"failed to create pvc: {message_of(error)}, pvc: {_go_json(CLAIM, claim)}"
+            self.event(workload, "FailedCreate", text, warning=True)
             raise
 
-    async def _was_created(self, owner: CloneSet, name: str, error: KubeError) -> bool:
+    async def _was_created(self, workload: KubeObject, name: str, error: KubeError) -> bool:
         """Whether a Pod was created though the answer did not say so: a request may be carried out and its answer get
         lost. Until that is known another Pod might be one too many."""
         if not isinstance(error, (*UNANSWERED, AlreadyExists)):
             return False
         try:
-            found = await self._live_pod(owner, name)
+            found = await self._live_pod(workload, name)
         except KubeError:
             return False
         return found is not None and is_active(found)
 
-    async def _live_pod(self, owner: CloneSet, name: str) -> Pod | None:
-        """The Pod of that name, whatever the cache shows, if it is the CloneSet's. Raises what the API server says."""
+    async def _live_pod(self, workload: KubeObject, name: str) -> Pod | None:
+        """The Pod of that name, whatever the cache shows, if it is the workload's. Raises what the API server says."""
         try:
-            found = await self._client.get(PODS, name, owner.metadata.namespace, decode=decode_pod)
+            found = await self._client.get(PODS, name, workload.metadata.namespace, decode=decode_pod)
         except NotFound:
             return None
         controller = found.metadata.controller
-        return found if controller is not None and controller.uid == owner.metadata.uid else None
+        return found if controller is not None and controller.uid == workload.metadata.uid else None
 
     # ---- deleting
 
-    async def delete_pod(self, owner: CloneSet, pod: Pod) -> bool:
+    async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:
         """CS-105: the Pod; its claims are to follow. False: under its name there is another Pod by now, and the claims
         are that one's. Raises what the API server says."""
-        uid, name = owner.metadata.uid, pod.metadata.name
-        self.scale.expect(uid, ScaleAction.DELETE, name)
+        uid, name = workload.metadata.uid, pod.metadata.name
+        self.expectations.expect_deletion(uid, name)
         try:
             await self._client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid, decode=decode_metadata)
         except (NotFound, Conflict) as error:
             # Gone already.
-            self.scale.observe(uid, ScaleAction.DELETE, name)
+            self.expectations.deletion_observed(uid, name)
             return isinstance(error, NotFound)
         except KubeError as error:
-            self.scale.observe(uid, ScaleAction.DELETE, name)
+            self.expectations.deletion_observed(uid, name)
             if not await self._is_being_deleted(pod, error):
-                self.event(owner, "FailedDelete", f"failed to delete pod {name}: {message_of(error)}", warning=True)
+                self.event(workload, "FailedDelete", f"failed to delete pod {name}: {message_of(error)}", warning=True)
                 raise
-        self.event(owner, "SuccessfulDelete", f"succeed to delete pod {name}")
+        self.event(workload, "SuccessfulDelete", f"succeed to delete pod {name}")
         return True
 
     async def _is_being_deleted(self, pod: Pod, error: KubeError) -> bool:
@@ -184,29 +179,30 @@ class Writer:
             return False
         return found.metadata.uid == pod.metadata.uid and found.metadata.deletion_timestamp is not None
 
-    async def delete_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, *, cleaning: bool = False) -> None:
+    async def delete_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, *, cleaning: bool = False) -> None:
         """One claim of a Pod that is gone (CS-105), or one that is left over (CS-120)."""
-        uid, name = owner.metadata.uid, claim.metadata.name
-        self.scale.expect(uid, ScaleAction.DELETE, _claim(name))
+        uid, name = workload.metadata.uid, claim.metadata.name
+        self.expectations.expect_deletion(uid, claim_expectation(name))
         try:
             await self._client.delete(
                 PERSISTENTVOLUMECLAIMS, name, claim.metadata.namespace, uid=claim.metadata.uid, decode=decode_metadata
             )
         except (NotFound, Conflict):
-            self.scale.observe(uid, ScaleAction.DELETE, _claim(name))
+            self.expectations.deletion_observed(uid, claim_expectation(name))
         except KubeError as error:
-            self.scale.observe(uid, ScaleAction.DELETE, _claim(name))
+            self.expectations.deletion_observed(uid, claim_expectation(name))
             what = f"clean up PVC {name}" if cleaning else f"delete pvc {name}"
-            self.event(owner, "FailedDelete", f"failed to {what}: {message_of(error)}", warning=True)
+            self.event(workload, "FailedDelete", f"failed to {what}: {message_of(error)}", warning=True)
             raise
 
-    async def pod_exists(self, owner: CloneSet, instance: str) -> bool:
-        """Whether the Pod with that instance id is there, whatever the cache shows. Raises what the API server says."""
-        return await self._live_pod(owner, pod_name(owner.name, instance)) is not None
+    async def pod_exists(self, workload: KubeObject, name: str) -> bool:
+        """Whether a Pod of that name and of this workload is there, whatever the cache shows. Raises what the API
+        server says."""
+        return await self._live_pod(workload, name) is not None
 
-    async def hand_over_claim(self, owner: CloneSet, claim: PersistentVolumeClaim, pod: Pod) -> None:
+    async def hand_over_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, pod: Pod) -> None:
         """CS-120: the claim goes with its Pod, which has ended or is about to."""
-        body = transfer_patch(claim.metadata, owner.metadata.uid, pod_reference(pod))
+        body = transfer_patch(claim.metadata, workload.metadata.uid, pod_reference(pod))
         try:
             await self._client.patch(
                 PERSISTENTVOLUMECLAIMS,
@@ -220,7 +216,7 @@ class Writer:
             return
         except KubeError as error:
             text = f"failed to update PVC {claim.metadata.name}: {message_of(error)}"
-            self.event(owner, "FailedUpdate", text, warning=True)
+            self.event(workload, "FailedUpdate", text, warning=True)
             raise
 
     # ---- changing Pods
@@ -247,20 +243,15 @@ class Writer:
         except UNANSWERED:
             await self._expect_live_version(owner_uid, pod)
             raise
-        self._expect(owner_uid, written.metadata)
+        self.expectations.expect_version(owner_uid, written.metadata)
         return written
-
-    def _expect(self, owner_uid: str, written: Meta) -> None:
-        """Nothing more is decided on the Pod before the cache shows this version."""
-        self.versions.expect(written)
-        self.written.setdefault(owner_uid, set()).add(written.uid or "")
 
     async def _expect_live_version(self, owner_uid: str, pod: Pod) -> None:
         """A write without an answer may have been carried out."""
         with suppress(KubeError):
             found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_metadata)
             if found.metadata.uid == pod.metadata.uid:
-                self._expect(owner_uid, found.metadata)
+                self.expectations.expect_version(owner_uid, found.metadata)
 
     async def refresh(self, owner_uid: str, pod: Pod, step: PodRefresh) -> None:
         """CS-122: carry out what is due on one Pod."""
@@ -304,6 +295,13 @@ class Writer:
         """CS-132."""
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
         await self.patch_pod(owner_uid, pod, body)
+
+    async def adopt(self, owner: Owner, pod: Pod) -> None:
+        """PM-109: nobody's Pod that matches becomes ours. To be called once the owner was read again."""
+        try:
+            await self.patch_pod(owner.uid, pod, adoption_patch(pod.metadata, owner.reference))
+        except PodGoneError:
+            return
 
     async def release(self, owner_uid: str, pod: Pod) -> None:
         """CS-55: the Pod is no longer ours."""
@@ -365,46 +363,11 @@ class Writer:
         raise AssertionError("unreachable")
 
     def forget(self, owner_uid: str) -> None:
-        """A CloneSet is gone."""
-        self.scale.forget(owner_uid)
-        for uid in self.written.pop(owner_uid, ()):
-            self.versions.forget(uid)
+        """A workload is gone."""
+        self.expectations.forget(owner_uid)
 
 
-async def _concurrently(work: Iterable[Awaitable[T]], at_once: int = MAX_CONCURRENT_WRITES) -> list[T]:
-    """The results in order, of so many at once at most."""
-    limit = asyncio.Semaphore(at_once)
-
-    async def limited(one: Awaitable[T]) -> T:
-        async with limit:
-            return await one
-
-    return await asyncio.gather(*(limited(one) for one in work))
-
-
-async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:
-    """Side by side, with what each raised of the API server's refusals; other errors are raised."""
-
-    async def caught(one: Awaitable[T]) -> T | KubeError | PodGoneError:
-        try:
-            return await one
-        except (KubeError, PodGoneError) as error:
-            return error
-
-    return await _concurrently(caught(one) for one in work)
-
-
-def _claim(name: str) -> str:
-    """How a claim's name is told from a Pod's among expectations."""
-    return f"pvc/{name}"
-
-
-def observe_claim(name: str) -> str:
-    """The expected name of a claim the cache shows."""
-    return _claim(name)
-
-
-def _shown(go_type: GoType, body: Mapping[str, Any]) -> str:
+def _go_json(go_type: GoType, body: Mapping[str, Any]) -> str:
     """The beginning of what Go prints of it (CS-157)."""
     content = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
     with suppress(GoTypeError):  # made from a template written past admission: shown as it came

@@ -20,24 +20,11 @@ from app.pods.inplace import (
     is_update_complete,
     refresh,
 )
-from app.pods.lifecycle import Lifecycle, LifecycleState, next_state, readiness_patch, state_members, state_of
+from app.pods.lifecycle import LifecycleState, next_state, readiness_patch, state_members
 from app.pods.readiness.plan import initial_conditions
 from app.pods.revisions import short_hash
-from app.workloads.cloneset.settings import Settings
-
-
-def gets_initial_conditions(pod: Pod, lifecycle: Lifecycle | None) -> bool:
-    """Whether a new Pod's first conditions and its step to Normal are one write, made by the readiness controller."""
-    waits_for_hook = lifecycle is not None and lifecycle.pre_normal is not None
-    return state_of(pod) == LifecycleState.PREPARING_NORMAL and not waits_for_hook and bool(initial_conditions(pod))
-
-
-def awaits_initial_conditions(pod: Pod) -> bool:
-    """Whether that write is under way, or about to be. Nobody else moves the Pod until then: one of both would be
-    refused, for both insist on the version they saw."""
-    return (
-        state_of(pod) == LifecycleState.PREPARING_NORMAL and bool(pod.spec.node_name) and bool(initial_conditions(pod))
-    )
+from app.workloads.engine.initial_conditions import gets_initial_conditions
+from app.workloads.engine.settings import WorkloadSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +55,19 @@ NOTHING = PodRefresh()
 
 def refresh_pod(
     pod: Pod,
-    settings: Settings,
+    settings: WorkloadSettings,
     now: datetime,
     *,
     returns: bool,
     resize_subresource: bool = True,
 ) -> PodRefresh:
     """``returns``: the Pod is in PreparingUpdate and no update waits for it any more."""
-    rolling = settings.rolling_update
     scaling = settings.gates.vertical_scaling
     try:
         step = refresh(
             pod,
             now,
-            grace_seconds=rolling.grace_seconds if rolling is not None else None,
+            grace_seconds=settings.grace_seconds,
             vertical_scaling=scaling,
             resize_subresource=resize_subresource,
         )

@@ -1,0 +1,152 @@
+"""Carrying out what revision plans say: create, number anew, adopt, delete, label. The shell of
+:mod:`app.pods.revisions`, for whatever keeps a history.
+
+Own writes are known until the cache shows them, so that no revision is recorded twice because a watch is behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from app.kube.client import Client
+from app.kube.errors import AlreadyExists, NotFound
+from app.kube.objects import ControllerRevision, decode_controller_revision
+from app.kube.resources import CONTROLLERREVISIONS
+from app.kube.store import Change
+from app.pods.knownrevisions import KnownRevisions
+from app.pods.revisions import (
+    Create,
+    Renumber,
+    Reuse,
+    Revision,
+    RevisionPlan,
+    Unchanged,
+    after_clash,
+    plan_revision,
+    revision_of,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Recorded(Protocol):
+    """An object whose content is recorded. ``str()`` of it names it in logs."""
+
+    @property
+    def name(self) -> str:
+        """What names of its revisions begin with."""
+        ...
+
+    @property
+    def known_as(self) -> str:
+        """What tells its revisions from those of others: a uid, or a name."""
+        ...
+
+    @property
+    def namespace(self) -> str:
+        """Where its revisions are."""
+        ...
+
+    @property
+    def data(self) -> bytes:
+        """Its present content."""
+        ...
+
+    def revision_object(self, create: Create) -> dict[str, Any]:
+        """The ControllerRevision to create."""
+        ...
+
+    def revision_patch(self, revision: Revision, number: int) -> Mapping[str, Any] | None:
+        """What makes a revision that is there its own, under that number; None: nothing has to change."""
+        ...
+
+    def reading(self, stored: ControllerRevision) -> Revision:
+        """A revision that has the wanted name already; without its data where it must not be used."""
+        ...
+
+
+class RevisionHistory:
+    """Writes revisions and knows what it wrote."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._known = KnownRevisions(client.clock)
+
+    def observe(self, change: Change[ControllerRevision]) -> None:
+        """The cache shows something new: what we know better no more is dropped."""
+        self._known.observe(change)
+
+    def of(self, known_as: str, owner_uid: str, cached: Iterable[ControllerRevision]) -> list[Revision]:
+        """Those of the cached revisions that nobody or ``owner_uid`` controls, with our own writes, oldest first."""
+        return self._known.of(known_as, owner_uid, cached)
+
+    async def get(self, recorded: Recorded, name: str) -> ControllerRevision | None:
+        """Ask the API server for a revision; None: there is none."""
+        try:
+            return await self._client.get(
+                CONTROLLERREVISIONS, name, recorded.namespace, decode=decode_controller_revision
+            )
+        except NotFound:
+            return None
+
+    def believe(self, recorded: Recorded, stored: ControllerRevision) -> None:
+        """This revision is known from now on though the cache does not show it yet."""
+        self._known.record_write(recorded.known_as, stored.metadata.uid, stored)
+
+    async def record(self, recorded: Recorded, ordered: list[Revision], collision_count: int) -> tuple[Revision, int]:
+        """The revision with the present content, which is the newest then, and the collision count.
+
+        ``ordered``: the revisions there are, oldest first.
+        """
+        plan: RevisionPlan | Reuse = plan_revision(recorded.name, recorded.data, ordered, collision_count)
+        while isinstance(plan, Create):
+            collision_count = plan.collision_count
+            try:
+                created = await self._client.create(
+                    CONTROLLERREVISIONS,
+                    recorded.revision_object(plan),
+                    recorded.namespace,
+                    decode=decode_controller_revision,
+                )
+            except AlreadyExists:
+                existing = await self._client.get(
+                    CONTROLLERREVISIONS, plan.name, recorded.namespace, decode=decode_controller_revision
+                )
+                plan = after_clash(recorded.name, plan, recorded.reading(existing))
+            else:
+                self.believe(recorded, created)
+                logger.info("%s: revision %d is %s", recorded, plan.number, plan.name)
+                return revision_of(created), collision_count
+        return await self._use_again(recorded, plan), collision_count
+
+    async def _use_again(self, recorded: Recorded, plan: Unchanged | Renumber | Reuse) -> Revision:
+        revision = plan.revision
+        number = revision.number if isinstance(plan, Unchanged) else plan.number
+        patch = recorded.revision_patch(revision, number)
+        if patch is None:
+            return revision
+        written = await self._patch(recorded, revision, patch)
+        logger.info("%s: revision %s is used again as %d", recorded, revision.name, number)
+        return revision_of(written)
+
+    async def label(self, recorded: Recorded, revision: Revision, labels: Mapping[str, str]) -> None:
+        """Put labels on a revision."""
+        await self._patch(recorded, revision, {"metadata": {"uid": revision.uid, "labels": dict(labels)}})
+
+    async def _patch(self, recorded: Recorded, revision: Revision, body: Mapping[str, Any]) -> ControllerRevision:
+        written = await self._client.patch(
+            CONTROLLERREVISIONS, revision.name, body, recorded.namespace, decode=decode_controller_revision
+        )
+        self._known.record_write(recorded.known_as, revision.uid, written)
+        return written
+
+    async def delete(self, recorded: Recorded, revisions: Iterable[Revision]) -> None:
+        """Delete these; each only as long as it is the one that was seen."""
+        for revision in revisions:
+            try:
+                await self._client.delete(CONTROLLERREVISIONS, revision.name, recorded.namespace, uid=revision.uid)
+            except NotFound:
+                logger.debug("%s: revision %s is gone already", recorded, revision.name)
+            self._known.record_write(recorded.known_as, revision.uid, None)

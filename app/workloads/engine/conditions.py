@@ -1,0 +1,96 @@
+"""Conditions of a workload's status, and the patch from one status to the next (CS-148 … CS-151). Pure.
+
+A status is the JSON object as it is stored. Conditions of other types are kept as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from app.kube.clock import rfc3339
+
+Status: TypeAlias = Mapping[str, Any]
+
+FAILED_SCALE: Final = "FailedScale"
+FAILED_UPDATE: Final = "FailedUpdate"
+
+
+def status_patch(present: Status, wanted: Status, *, required: Collection[str]) -> dict[str, Any]:
+    """The merge patch from one status to the other; empty if they say the same (CS-148).
+
+    ``required``: fields that the schema wants to be there; others are left out while they say nothing.
+    """
+    patch: dict[str, Any] = {}
+    for key, value in wanted.items():
+        if not value and key not in required:
+            if key in present and present[key] not in (None, 0, "", []):
+                patch[key] = None
+        elif key not in present or present[key] != value:
+            patch[key] = value
+    return patch
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition to be set. ``dated``: it has a lastUpdateTime (CS-151)."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    dated: bool = True
+
+
+def condition(status: Status, type_: str) -> Mapping[str, Any] | None:
+    """The condition of that type in a status."""
+    for found in status.get("conditions") or ():
+        if isinstance(found, Mapping) and found.get("type") == type_:
+            return found
+    return None
+
+
+def with_condition(
+    conditions: Sequence[Mapping[str, Any]], wanted: Condition, now: datetime, *, refresh: bool = False
+) -> list[Mapping[str, Any]]:
+    """CS-151: what stays the same keeps its times. B-10: its message is kept true all the same.
+
+    ``refresh``: lastUpdateTime becomes now in any case.
+    """
+    entry: dict[str, Any] = {"type": wanted.type, "status": wanted.status}
+    time = rfc3339(now)
+    old = next((found for found in conditions if found.get("type") == wanted.type), None)
+    moved = old is None or old.get("status") != wanted.status
+    if wanted.dated:
+        same = not moved and old is not None and (old.get("reason") or "") == wanted.reason
+        known = old.get("lastUpdateTime") if old is not None else None
+        entry["lastUpdateTime"] = known if same and known and not refresh else time
+    since = old.get("lastTransitionTime") if old is not None and not moved else None
+    entry["lastTransitionTime"] = since or time
+    if wanted.reason:
+        entry["reason"] = wanted.reason
+    if wanted.message:
+        entry["message"] = wanted.message
+    if old is None:
+        return [*conditions, entry]
+    return [entry if found is old else found for found in conditions]
+
+
+def without_condition(conditions: Sequence[Mapping[str, Any]], type_: str) -> list[Mapping[str, Any]]:
+    """All but the one of that type."""
+    return [found for found in conditions if found.get("type") != type_]
+
+
+def with_failures(
+    conditions: Sequence[Mapping[str, Any]], failures: Mapping[str, str | None], now: datetime
+) -> list[Mapping[str, Any]]:
+    """CS-149, CS-150: per type the message of what failed, or None where it went well; types not named stay."""
+    result = list(conditions)
+    for type_, message in failures.items():
+        if message is None:
+            result = without_condition(result, type_)  # B-10
+        else:
+            result = with_condition(result, Condition(type_, "True", "", message, dated=False), now)
+    return result

@@ -1,0 +1,69 @@
+"""What comes of writes: carried out side by side, and summed up for the status and for the next reconcile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from app.kube.errors import UNANSWERED, Conflict, KubeError, message_of
+
+#: Requests of one workload that are under way at once.
+MAX_CONCURRENT_WRITES: Final = 48
+#: Seconds after which Pods are looked at again that somebody else wrote at the same time.
+CONFLICT_DELAY: Final = 1.0
+
+T = TypeVar("T")
+
+
+class PodGoneError(Exception):
+    """The Pod is not there any more, or another one has its name."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one part of a reconcile. ``message``: for the condition; '' for none; None: it says nothing new."""
+
+    changed: bool = False
+    error: KubeError | None = None
+    message: str | None = ""
+    requeue_after: list[float] = field(default_factory=list)
+    #: Why there are fewer Pods than wanted, in one word of the workload's; '' if there are enough.
+    shortfall: str = ""
+
+
+async def concurrently(work: Iterable[Awaitable[T]], limit: int = MAX_CONCURRENT_WRITES) -> list[T]:
+    """The results in order, of so many at once at most."""
+    free = asyncio.Semaphore(limit)
+
+    async def limited(one: Awaitable[T]) -> T:
+        async with free:
+            return await one
+
+    return await asyncio.gather(*(limited(one) for one in work))
+
+
+async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:
+    """Side by side, with what each raised of the API server's refusals; other errors are raised."""
+
+    async def caught(one: Awaitable[T]) -> T | KubeError | PodGoneError:
+        try:
+            return await one
+        except (KubeError, PodGoneError) as error:
+            return error
+
+    return await concurrently(caught(one) for one in work)
+
+
+def outcome_of(found: Sequence[object]) -> Outcome:
+    """Changed if anything succeeded, or may have: what had no answer; the first refusal, of which conflicts and Pods
+    that are gone are none."""
+    errors = [one for one in found if isinstance(one, KubeError)]
+    refusals = [error for error in errors if not isinstance(error, Conflict)]
+    error = refusals[0] if refusals else errors[0] if errors else None
+    return Outcome(
+        changed=any(not isinstance(one, KubeError | PodGoneError) or isinstance(one, UNANSWERED) for one in found),
+        error=error,
+        message=message_of(refusals[0]) if refusals else "",
+    )

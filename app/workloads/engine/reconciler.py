@@ -1,0 +1,254 @@
+"""The skeleton of a workload's reconcile: expectations, spec, Pods, revisions; then the workload's own plan and status.
+
+class MyReconciler(WorkloadReconciler[My, MyState, MySpec]):
+    def resolve(self, workload): ...        # once per generation
+    async def reconcile(self, snapshot): ...  # plan, carry out, report
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic
+
+from app.kube.client import Client
+from app.kube.controller import Result, Watch
+from app.kube.errors import Conflict, Forbidden, NotFound
+from app.kube.events import EventRecorder
+from app.kube.objects import decode_metadata
+from app.kube.resources import NODES, ObjectKey
+from app.kube.selectors import SelectorError
+from app.pods.budget import DisruptionBudget, NoBudget
+from app.pods.revisions import Revision
+from app.workloads.engine.expectations import ExpectationCheck
+from app.workloads.engine.history import History
+from app.workloads.engine.kind import OWNER, WorkloadKind
+from app.workloads.engine.mappers import EventMappers
+from app.workloads.engine.metrics import Metrics, NoMetrics
+from app.workloads.engine.outcome import CONFLICT_DELAY, Outcome
+from app.workloads.engine.pods import PodFacts, observed_pods
+from app.workloads.engine.snapshot import Caches, R, S, Snapshot, W
+from app.workloads.engine.state import States
+from app.workloads.engine.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+#: How long the labels of nodes are believed, in seconds.
+NODE_LABELS_TTL: Final = 60.0
+
+
+class WorkloadReconciler(ABC, Generic[W, S, R]):
+    """Keeps the Pods of all workloads of a kind.
+
+    ``expectation_timeout``: seconds the cache may take to show our writes (CS-52); ``force_expectations``: gate
+    ForceDeleteTimeoutExpectationGate; ``resize_subresource``: whether the API server has it (PM-37).
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: WorkloadKind,
+        caches: Caches[W],
+        events: EventRecorder,
+        make_state: Callable[[str, ObjectKey], S],
+        *,
+        budget: DisruptionBudget | None = None,
+        metrics: Metrics | None = None,
+        expectation_timeout: float = 300.0,
+        force_expectations: bool = False,
+        resize_subresource: bool = True,
+    ) -> None:
+        self.client = client
+        self.clock = client.clock
+        self.kind = kind
+        self.caches = caches
+        self.budget = budget if budget is not None else NoBudget()
+        self.metrics = metrics if metrics is not None else NoMetrics()
+        self.writer = Writer(client, events, kind, resize_subresource=resize_subresource)
+        self.history = History(client, caches.revisions, kind)
+        self.states: States[S] = States(make_state)
+        expectations = self.writer.expectations
+        self.mappers: EventMappers[W, S] = EventMappers(client.clock, kind, expectations, self.history, self.states)
+        self._expectations = ExpectationCheck(
+            client,
+            caches.pods,
+            kind,
+            expectations,
+            self.metrics,
+            timeout=expectation_timeout,
+            force=force_expectations,
+        )
+        self._nodes: dict[str, Mapping[str, str]] = {}
+        self._nodes_until = 0.0
+
+    # ---- what a workload says
+
+    @abstractmethod
+    def resolve(self, workload: W) -> R:
+        """The workload's spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+
+    @abstractmethod
+    async def reconcile(self, snapshot: Snapshot[W, S, R]) -> Result | None:
+        """Plan, carry out, report; when to come back."""
+
+    def recorded_revision(self, status: Mapping[str, Any]) -> tuple[str, int]:
+        """The name of the current revision as the status has it, and the collision count."""
+        return str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
+
+    # ---- the table of watches
+
+    def watches(self) -> list[Watch[Any]]:
+        """What is watched, and which workloads a change concerns."""
+        mappers, caches = self.mappers, self.caches
+        watched: list[Watch[Any]] = [Watch(caches.revisions, mappers.keys_for_revision)]
+        if caches.claims is not None:
+            watched.append(Watch(caches.claims, mappers.keys_for_claim, mappers.coalesce_delay))
+        watched.append(Watch(caches.pods, mappers.keys_for_pod, mappers.coalesce_delay))
+        watched.append(Watch(caches.workloads, mappers.keys_for_workload))
+        return watched
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring one workload's Pods and status up to date."""
+        workload = self.caches.workloads.by_key(key)
+        if workload is None:
+            gone = self.states.pop(key)
+            if gone is not None:
+                self.writer.forget(gone.uid)  # CS-50
+            return None
+        state = self.states.of(key, workload.metadata.uid, self.writer.forget)
+        self.mappers.begun(state)
+        resolved = self._resolved(workload, state)
+        if resolved is None:
+            return None  # CS-51
+        waiting = await self._expectations.unsatisfied(resolved.owner)
+        if waiting is not None:
+            return waiting
+        try:
+            if state.pods_deleted_by_others and not await self._still_exists(workload, state):
+                return None  # the cache does not know yet; when it does we come here again
+            return await self.reconcile(await self._snapshot(workload, state, resolved))
+        finally:
+            state.last_reconcile = self.clock.monotonic()
+
+    async def _still_exists(self, workload: W, state: S) -> bool:
+        """Whether the workload is not gone, after somebody else took Pods of it. The garbage collector takes all of one
+        that is; where the cache learns of that late, each would be replaced, and taken again, at full speed."""
+        state.pods_deleted_by_others = False
+        there, metadata = False, workload.metadata
+        try:
+            live = await self.client.get(self.kind.resource, workload.name, metadata.namespace, decode=decode_metadata)
+            there = live.metadata.uid == state.uid and (workload.deleting or live.metadata.deletion_timestamp is None)
+        except NotFound:
+            pass
+        except Forbidden:
+            there = True  # roles of an older release: as good as not looking
+            logger.warning(
+                "%s %s: may not be read, so Pods of it are replaced though it may be gone",
+                self.kind.resource.kind,
+                state.key,
+            )
+        finally:
+            state.pods_deleted_by_others |= not there
+        return there
+
+    def _resolved(self, workload: W, state: S) -> R | None:
+        # A label or an annotation written in an older version may be a field here, and moves no generation (CS-9,
+        # CS-10).
+        metadata = workload.metadata
+        key = (metadata.generation, metadata.labels, metadata.annotations)
+        if state.resolved is None or state.resolved_key != key:
+            try:
+                resolved = self.resolve(workload)
+            except SelectorError as error:
+                kind = self.kind.resource.kind
+                logger.warning("%s %s is left alone, its selector cannot be read: %s", kind, state.key, error)
+                state.resolved = None
+                return None
+            state.resolve_anew(resolved, key)
+            return resolved
+        found: R = state.resolved
+        return found
+
+    async def _snapshot(self, workload: W, state: S, resolved: R) -> Snapshot[W, S, R]:
+        """CS-53 … CS-56: Pods, claims and revisions; what is wanted now is recorded as a revision."""
+        uid = state.uid
+        observed, state.facts = observed_pods(
+            self.caches.pods.by_index(OWNER, uid),
+            state.facts,
+            resolved.settings,
+            manages=lambda pod: self.kind.manages(pod.metadata, uid),
+            matches=lambda pod: resolved.selector.matches(pod.metadata.labels),
+        )
+        claims = [
+            claim
+            for claim in (self.caches.claims.by_index(OWNER, uid) if self.caches.claims is not None else ())
+            if claim.metadata.deletion_timestamp is None and self.kind.manages(claim.metadata, uid)
+        ]
+        status = dict(state.present_status(workload).status)
+        current, collisions = self.recorded_revision(status)
+        ordered = await self._revisions(state, resolved, observed.active, current)
+        revisions = await self.history.record(resolved.content, resolved.selector, ordered, current, collisions)
+        return Snapshot(
+            workload=workload,
+            state=state,
+            resolved=resolved,
+            status=status,
+            observed=observed,
+            claims=claims,
+            revisions=revisions,
+            now=self.clock.now(),
+        )
+
+    async def _revisions(self, state: S, resolved: R, pods: Iterable[PodFacts], current: str) -> list[Revision]:
+        """CS-56: all of them, oldest first; ``current`` is the one the status names. What the cache lacks is asked for:
+        for want of its revision a Pod would be replaced (PM-10), or made at the wrong one (CS-73)."""
+        content, selector = resolved.content, resolved.selector
+        ordered = self.history.revisions(content, selector)
+        missing = state.missing_revisions(pods, current, ordered)
+        for name in missing:
+            if not await self.history.is_recorded(content, name):
+                state.unrecorded.add(name)
+        return self.history.revisions(content, selector) if missing else ordered
+
+    # ---- what else is read
+
+    async def node_labels(self) -> dict[str, Mapping[str, str]]:
+        """CS-114: the labels of all nodes, read when they are needed."""
+        now = self.clock.monotonic()
+        if now >= self._nodes_until:
+            nodes: dict[str, Mapping[str, str]] = {}
+            token = ""
+            while True:
+                page = await self.client.list_page(
+                    NODES, metadata_only=True, continue_token=token, decode=decode_metadata
+                )
+                nodes.update({node.metadata.name: node.metadata.labels for node in page.items})
+                token = page.continue_token
+                if not token:
+                    break
+            self._nodes, self._nodes_until = nodes, now + NODE_LABELS_TTL
+        return self._nodes
+
+
+def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:
+    """CS-64, CS-65, B-12: the earliest time at which something may have changed by itself.
+
+    ``seconds``: times that are not the outcomes' own, those that are not positive do not count. ``retry``: something
+    failed that no watch will announce the end of. Raises an outcome's error, but for conflicts.
+    """
+    times = list(seconds)
+    for outcome in outcomes:
+        times += outcome.requeue_after
+        if isinstance(outcome.error, Conflict):
+            # Everyday: the newer Pod is on its way and brings us here again.
+            times.append(CONFLICT_DELAY)
+        elif outcome.error is not None:
+            raise outcome.error
+    if retry:
+        # Nothing that is watched may change what failed: with the growing back-off.
+        return Result(requeue=True)
+    positive = [time for time in times if time > 0]
+    return Result(requeue_after=min(positive)) if positive else None
