@@ -31,3 +31,49 @@ def recorded() -> list[dict[str, Any]]:
 @functools.cache
 def _items(name: str) -> list[dict[str, Any]]:
     return list(json.loads((FOLDER / name).read_text("utf-8"))["items"])
+
+
+def deployment() -> dict[str, Any]:
+    """Its manager's Deployment, as its chart makes it."""
+    arguments = [
+        "--enable-leader-election",
+        "--metrics-addr=:8080",
+        "--health-probe-addr=:8000",
+        "--logtostderr=true",
+        "--leader-election-namespace=kruise-system",
+        "--v=4",
+        "--feature-gates=ImagePullJobGate=true",
+        "--sync-period=0",
+    ]
+    container = {
+        "name": "manager",
+        "image": "openkruise/kruise-manager:v1.8.0",
+        "command": ["/manager"],
+        "args": arguments,
+        "env": [{"name": "POD_NAMESPACE", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}],
+        "resources": {"limits": {"cpu": "200m", "memory": "512Mi"}, "requests": {"cpu": "100m", "memory": "256Mi"}},
+    }
+    labels = {"control-plane": "controller-manager"}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "kruise-controller-manager", "namespace": "kruise-system", "labels": labels},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"serviceAccountName": "kruise-manager", "containers": [container]},
+            },
+        },
+    }
+
+
+def bare(item: dict[str, Any]) -> dict[str, Any]:
+    """An object without what only an API server writes."""
+    own = ("name", "namespace", "labels", "annotations", "finalizers")
+    metadata = {key: value for key, value in item["metadata"].items() if key in own}
+    spec = item.get("spec")
+    if item["kind"] == "Service" and spec:
+        item = {**item, "spec": {"ports": spec["ports"], "selector": spec["selector"]}}
+    return {key: value for key, value in {**item, "metadata": metadata}.items() if key != "status"}

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperCommand
 
-from app.cli import preview, protect, rollout, sandbox, uninstall
+from app.cli import preview, protect, rollout, sandbox, takeover, uninstall
 from app.manager import logging as manager_logging
 
 app = typer.Typer(
@@ -125,6 +125,7 @@ preview.register(app)
 sandbox.register(app)
 protect.register(app)
 uninstall.register(app)
+takeover.register(app)
 
 
 def main() -> None:

@@ -122,7 +122,7 @@ def install(started: ControlPlane) -> Path:
     """CRDs, namespace and rights as generated; returns the kubeconfig of the manager's own service account."""
     deploy = ROOT / "deploy"
     started.kubectl("apply", "-f", str(deploy / "rbac.yaml"))
-    started.kubectl("apply", "--server-side", "-f", str(deploy / "crds"))
+    started.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(deploy / "crds"))
     # Right after creation a CRD has no conditions, which kubectl wait takes for an error.
     established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(deploy / "crds")]
     eventually(lambda: started.kubectl(*established, check=False).returncode == 0, "the CRDs are established", 30)

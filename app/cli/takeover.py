@@ -1,0 +1,209 @@
+"""``pykruise takeover``: put our manager in the place of a running OpenKruise, or give the cluster back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from app.cli.cluster import CommandError, Context, Kubeconfig, with_cluster
+
+if TYPE_CHECKING:
+    from app.kube.client import Client
+    from app.kube.resources import Resource
+    from app.manager.takeover import Installed, Plan, Step
+
+logger = logging.getLogger(__name__)
+
+#: How long a roll-out may take.
+ROLLOUT_SECONDS: Final = 300.0
+_POLL_SECONDS: Final = 1.0
+#: More objects of a kind are not counted.
+_COUNTED: Final = 500
+_ATTEMPTS: Final = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(name="takeover")(takeover)
+
+
+def takeover(
+    image: Annotated[str, typer.Option("--image", help="Image of ours that the nodes can pull")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Give the cluster back to what ran before")] = False,
+    leave_unserved: Annotated[
+        bool, typer.Option("--leave-unserved", help="Also while there are objects of kinds that are not served here")
+    ] = False,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where OpenKruise runs")] = "kruise-system",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Take a cluster over from a running OpenKruise, in an order that leaves no moment without an answer.
+
+    Without --yes nothing is changed. Exit code 1: something keeps it from being done, or went wrong.
+    """
+
+    async def work(client: Client, where: str) -> None:
+        await run(client, where, image, yes=yes, back=back, leave_unserved=leave_unserved, say=print)
+
+    with_cluster(kubeconfig, context, namespace, work)
+
+
+async def run(
+    client: Client,
+    namespace: str,
+    image: str,
+    *,
+    yes: bool = False,
+    back: bool = False,
+    leave_unserved: bool = False,
+    say: Callable[[str], None] = print,
+) -> None:
+    """Look, say what there is and what would be done, and with ``yes`` do it. Raises CommandError or KubeError."""
+    from app.api.registry import KINDS
+    from app.manager.permissions import all_rules
+    from app.manager.takeover import TakeoverError, back_plan, takeover_plan
+
+    seen = await observed(client, namespace)
+    try:
+        plan = (
+            back_plan(seen) if back else takeover_plan(seen, image, KINDS, all_rules(), leave_unserved=leave_unserved)
+        )
+    except TakeoverError as error:
+        raise CommandError(str(error)) from None
+    for line in shown(plan):
+        say(line)
+    if plan.blockers:
+        raise CommandError(f"{len(plan.blockers)} things keep it from being done, see above")
+    if not yes:
+        say("Nothing was changed; --yes does it.")
+        return
+    for number, step in enumerate(plan.steps, 1):
+        say(f"{number}/{len(plan.steps)} {_named(step)}: {step.does}")
+        await carried_out(client, step)
+    say("Done." if back else "Done. --back gives the cluster back.")
+
+
+def shown(plan: Plan) -> list[str]:
+    """A plan in lines for people."""
+    lines = [f"  {fact}" for fact in plan.facts]
+    lines += [f"! {warning}" for warning in plan.warnings]
+    lines += [f"✗ {blocker}" for blocker in plan.blockers]
+    if plan.steps:
+        lines += ["", "What is done:"]
+        lines += [f"{number:>3}. {_named(step)}: {step.does}" for number, step in enumerate(plan.steps, 1)]
+    return lines
+
+
+def _named(step: Step) -> str:
+    return f"{step.resource.kind} {f'{step.namespace}/' if step.namespace else ''}{step.name}"
+
+
+async def observed(client: Client, namespace: str) -> Installed:
+    """What is there."""
+    from app.admission import rbac
+    from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DAEMONSETS, DEPLOYMENTS
+    from app.manager.takeover import BACKUP, CLUSTER_ROLES, CONFIGURATIONS, DAEMON, Installed, in_scope
+    from app.manager.uninstall import DEPLOYMENT
+
+    listed = (await client.list(CUSTOMRESOURCEDEFINITIONS, page_size=20)).items
+    definitions: dict[str, Any] = {
+        one["metadata"]["name"]: {
+            **one,
+            "apiVersion": CUSTOMRESOURCEDEFINITIONS.api_version,
+            "kind": "CustomResourceDefinition",
+        }
+        for one in listed
+        if in_scope(one)
+    }
+    configurations = {name: await _get(client, resource, name) for resource, name in CONFIGURATIONS}
+    return Installed(
+        namespace,
+        deployment=await _get(client, DEPLOYMENTS, DEPLOYMENT, namespace),
+        daemon=await _get(client, DAEMONSETS, DAEMON, namespace),
+        definitions=definitions,
+        objects={name: await _count(client, one) for name, one in definitions.items()},
+        configurations={name: one for name, one in configurations.items() if one is not None},
+        cluster_role=await _get(client, CLUSTER_ROLES, rbac.CLUSTER_ROLE),
+        backup=await _get(client, CONFIGMAPS, BACKUP, namespace),
+    )
+
+
+async def _get(client: Client, resource: Resource, name: str, namespace: str = "") -> dict[str, Any] | None:
+    from app.kube.errors import NotFound
+
+    try:
+        found: dict[str, Any] = await client.get(resource, name, namespace)
+    except NotFound:
+        return None
+    return found
+
+
+async def _count(client: Client, definition: dict[str, Any]) -> int:
+    from app.kube.errors import NotFound
+    from app.kube.resources import Resource
+
+    spec = definition["spec"]
+    # In the version that is stored nobody has to convert.
+    version = next(one["name"] for one in spec["versions"] if one["storage"])
+    resource = Resource(spec["group"], version, spec["names"]["plural"], spec["names"]["kind"])
+    try:
+        return len((await client.list_page(resource, limit=_COUNTED, metadata_only=True)).items)
+    except NotFound:  # defined a moment ago, or not accepted: there can be none
+        return 0
+
+
+async def carried_out(client: Client, step: Step) -> None:
+    """Do one step."""
+    from app.kube.client import PatchType
+    from app.kube.errors import Conflict, NotFound
+
+    where = (step.resource, step.name)
+    if step.action == "create":
+        await client.create(step.resource, step.body, step.namespace)
+    elif step.action == "apply":
+        body, kind = step.body, PatchType.APPLY
+        await client.patch(*where, body, step.namespace, kind=kind, force=True, field_manager="pykruise-takeover")
+    elif step.action == "patch":
+        known = step.resource.group in ("", "apps")
+        kind = PatchType.STRATEGIC if known else PatchType.MERGE
+        await client.patch(*where, step.body, step.namespace, kind=kind)
+    elif step.action == "replace":
+        for attempt in range(_ATTEMPTS):
+            live = await client.get(*where, step.namespace)
+            version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+            body = {**step.body, "metadata": {**live["metadata"], **version}}
+            try:
+                await client.replace(*where, body, step.namespace)
+                return
+            except Conflict:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+    elif step.action == "delete":
+        try:
+            await client.delete(*where, step.namespace)
+        except NotFound:
+            return
+    else:
+        await _rolled_out(client, step)
+
+
+async def _rolled_out(client: Client, step: Step) -> None:
+    """Wait until every replica is of the newest template and available."""
+    deadline = client.clock.monotonic() + ROLLOUT_SECONDS
+    while True:
+        live = await client.get(step.resource, step.name, step.namespace)
+        status, wanted = live.get("status") or {}, live["spec"].get("replicas", 1)
+        counts = [status.get(name, 0) for name in ("updatedReplicas", "replicas", "availableReplicas")]
+        if status.get("observedGeneration", 0) >= live["metadata"]["generation"] and counts == [wanted] * 3:
+            return
+        if client.clock.monotonic() > deadline:
+            raise CommandError(
+                f"{_named(step)}: {counts[0]} of {wanted} replicas updated, {counts[2]} available after "
+                f"{ROLLOUT_SECONDS:g} s; those that ran before still answer. kubectl describe pods -n {step.namespace} "
+                "says what keeps the new ones; pykruise takeover --back --yes gives the cluster back"
+            )
+        await client.clock.sleep(_POLL_SECONDS)

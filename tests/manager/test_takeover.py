@@ -1,0 +1,302 @@
+"""Taking over from OpenKruise and giving back: the plan, on the sandbox, and on a real API server."""
+
+import asyncio
+import base64
+import contextlib
+import gzip
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from app.admission.rbac import CLUSTER_ROLE
+from app.api.registry import KINDS
+from app.cli.cluster import CommandError
+from app.cli.takeover import ROLLOUT_SECONDS, run
+from app.kube.client import Client
+from app.kube.clock import SystemClock
+from app.kube.config import load_config
+from app.kube.errors import AlreadyExists
+from app.kube.resources import (
+    CONFIGMAPS,
+    CUSTOMRESOURCEDEFINITIONS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    SERVICEACCOUNTS,
+    SERVICES,
+    Resource,
+)
+from app.kube.transport import AiohttpTransport
+from app.manager.permissions import all_rules
+from app.manager.takeover import (
+    BACKUP,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    CONFIGURATIONS,
+    DAEMON,
+    ROLE_BINDINGS,
+    ROLES,
+    Installed,
+    Plan,
+    TakeoverError,
+    back_plan,
+    takeover_plan,
+    unpacked,
+)
+from tests import openkruise
+from tests.cluster.controlplane import ControlPlane
+from tests.kube.fakes import virtual
+from tests.sandbox.cluster import simulated
+
+NAMESPACE = "kruise-system"
+IMAGE = "registry.example/kruise-manager:v0.1.0"
+SERVED = {kind.crd_name for kind in KINDS}
+RESOURCES: dict[str, Resource] = {
+    resource.kind: resource
+    for resource in (
+        *(CUSTOMRESOURCEDEFINITIONS, DEPLOYMENTS, SERVICEACCOUNTS, SERVICES),
+        *(CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS),
+        *(resource for resource, _ in CONFIGURATIONS),
+    )
+}
+
+
+def seen(**changes: Any) -> Installed:
+    """What OpenKruise's installation looks like, without an object of its kinds."""
+    items = openkruise.installed()
+    deployment = openkruise.deployment()
+    deployment["metadata"] |= {"uid": "1", "resourceVersion": "1"}
+    found = Installed(
+        NAMESPACE,
+        deployment=deployment,
+        definitions={one["metadata"]["name"]: one for one in items if one["kind"] == "CustomResourceDefinition"},
+        configurations={one["metadata"]["name"]: one for one in items if "webhooks" in one},
+        cluster_role=next(one for one in items if one["metadata"]["name"] == CLUSTER_ROLE),
+    )
+    return replace(found, **changes)
+
+
+def planned(installed: Installed, image: str = IMAGE, **options: Any) -> Plan:
+    return takeover_plan(installed, image, KINDS, all_rules(), **options)
+
+
+def given(*arguments: str) -> dict[str, Any]:
+    deployment = seen().deployment
+    assert deployment is not None
+    deployment["spec"]["template"]["spec"]["containers"][0]["args"] = list(arguments)
+    return deployment
+
+
+def with_unserved(strategy: str = "None") -> Installed:
+    spec = {
+        "group": "apps.kruise.io",
+        "names": {"kind": "NewKind", "plural": "newkinds"},
+        "versions": [{"name": "v1alpha1", "served": True, "storage": True}],
+        "conversion": {"strategy": strategy},
+    }
+    definition = {"metadata": {"name": "newkinds.apps.kruise.io"}, "spec": spec}
+    return seen(definitions={"newkinds.apps.kruise.io": definition}, objects={"newkinds.apps.kruise.io": 3})
+
+
+@pytest.mark.behaviour("MGR-143")
+@pytest.mark.parametrize(
+    ("installed", "blocker"),
+    [
+        (seen(deployment=None), "nothing to take over"),
+        (seen(backup={}), "taken over already; --back"),
+        (seen(cluster_role=None), "ClusterRole kruise-manager-role: not there"),
+        (seen(deployment=given("--no-such-flag")), "unknown flag --no-such-flag"),
+        (seen(deployment=given("--feature-gates=NoSuchGate=true")), "NoSuchGate"),
+        (with_unserved(), "NewKind: 3 objects, and the kind is not served here"),
+        (with_unserved("Webhook"), "read in the stored version only; delete them, or leave them so"),
+    ],
+)
+def test_what_keeps_it_from_being_done_is_named_and_nothing_is_planned(installed: Installed, blocker: str) -> None:
+    plan = planned(installed)
+    assert blocker in " ".join(plan.blockers)
+    assert plan.steps == ()
+
+
+def test_without_an_image_nothing_is_planned() -> None:
+    plan = planned(seen(), image="")
+    assert [blocker.partition(":")[0] for blocker in plan.blockers] == ["--image"]
+    assert plan.steps == ()
+
+
+@pytest.mark.behaviour("MGR-143")
+def test_what_means_nothing_here_is_said() -> None:
+    assert any("NewKind: 3 objects" in warning for warning in planned(with_unserved(), leave_unserved=True).warnings)
+    plan = planned(seen(daemon={"metadata": {"name": DAEMON}}))
+    assert "CloneSet: served here, 0 objects" in plan.facts
+    assert any(fact.startswith("flags that keep their meaning: ") and "--v" in fact for fact in plan.facts)
+    assert any("--sync-period" in warning for warning in plan.warnings)
+    assert f"DaemonSet {NAMESPACE}/{DAEMON}: goes on as it is" in plan.facts
+    by_helm = given()
+    by_helm["metadata"]["annotations"] = {"meta.helm.sh/release-name": "kruise"}
+    assert any("Helm's release kruise" in warning for warning in planned(seen(deployment=by_helm)).warnings)
+
+
+@pytest.mark.behaviour("MGR-144")
+def test_the_order_leaves_no_moment_without_an_answer() -> None:
+    steps = planned(seen()).steps
+    order = [(step.action, step.resource.kind) for step in steps]
+    rights, deployment = order.index(("patch", "ClusterRole")), order.index(("patch", "Deployment"))
+    wait = order.index(("wait", "Deployment"))
+    assert order[0] == ("create", "ConfigMap")  # what was there is kept before anything changes
+    assert rights < deployment < wait
+    # Who answers /convert is ours alone when a definition says that there is something to convert.
+    changed = [i for i, step in enumerate(steps) if step.name in seen().definitions and step.action == "apply"]
+    assert changed
+    assert min(changed) > wait
+    assert order[-1] == ("patch", "ClusterRole")
+    assert [order.count(("patch", "ClusterRole")), len(order) - 1 > wait] == [2, True]
+    both = steps[rights].body["rules"]
+    role = seen().cluster_role
+    assert role is not None
+    assert all(rule in both for rule in role["rules"])
+    assert all(rule in both for rule in steps[-1].body["rules"])
+    strategy = steps[deployment].body["spec"]["strategy"]
+    assert strategy["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+
+
+@pytest.mark.behaviour("MGR-144")
+def test_definitions_keep_whom_the_api_server_trusts() -> None:
+    for step in planned(seen()).steps:
+        if step.action == "apply" and step.name in seen().definitions and "conversion" in step.body["spec"]:
+            config = step.body["spec"]["conversion"]["webhook"]["clientConfig"]
+            assert config["caBundle"].startswith("LS0t")
+            assert config["service"]["namespace"] == NAMESPACE
+
+
+def test_a_backup_that_cannot_be_read_is_said() -> None:
+    for content in ({}, {"binaryData": None}, {"binaryData": {"before.json.gz": "!"}}):
+        with pytest.raises(TakeoverError, match="cannot be read"):
+            unpacked(content)
+    cut = base64.b64encode(gzip.compress(b"{}" * 100)[:20]).decode()
+    with pytest.raises(TakeoverError, match="EOFError"):
+        unpacked({"binaryData": {"before.json.gz": cut}})
+    assert back_plan(seen()).blockers
+    assert back_plan(seen(backup={}, deployment=None)).blockers
+
+
+# ---- carried out
+
+
+async def laid(client: Client) -> None:
+    """An installation of OpenKruise whose manager has two replicas."""
+    labels = {"control-plane": "openkruise"}
+    await client.create(
+        NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+    )
+    for item in [*openkruise.installed(), openkruise.deployment()]:
+        bare = openkruise.bare(item)
+        with contextlib.suppress(AlreadyExists):  # the ServiceAccount that every Namespace gets
+            await client.create(RESOURCES[bare["kind"]], bare, bare["metadata"].get("namespace", ""))
+
+
+async def everything(client: Client) -> dict[str, Any]:
+    """What a takeover may change, without what only an API server writes."""
+    found = {}
+    for resource in RESOURCES.values():
+        for item in (await client.list(resource, NAMESPACE if resource.namespaced else "")).items:
+            name = item["metadata"]["name"]
+            if "kruise" in name:
+                kept = {key: value for key, value in item.items() if key not in ("metadata", "status")}
+                found[f"{resource.kind} {name}"] = json.loads(json.dumps(kept))
+    return found
+
+
+async def check_there_and_back(client: Client) -> None:
+    """Nothing without --yes; then our image, our definitions and rights; then everything as it was."""
+    before = await everything(client)
+    told: list[str] = []
+    await run(client, NAMESPACE, IMAGE, say=told.append)
+    assert await everything(client) == before
+    assert told[-1] == "Nothing was changed; --yes does it."
+    pods = {pod["metadata"]["uid"] for pod in (await client.list(PODS, NAMESPACE)).items}
+
+    await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
+    taken = await everything(client)
+    container = taken["Deployment kruise-controller-manager"]["spec"]["template"]["spec"]["containers"][0]
+    arguments = openkruise.deployment()["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert (container["image"], container["args"]) == (IMAGE, arguments)
+    assert "cpu" not in container["resources"]["limits"]
+    for name in SERVED & {one["metadata"]["name"] for one in openkruise.installed()}:
+        assert "description" in json.dumps(taken[f"CustomResourceDefinition {name}"])
+    assert {pod["metadata"]["uid"] for pod in (await client.list(PODS, NAMESPACE)).items}.isdisjoint(pods)
+    with pytest.raises(CommandError):
+        await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
+    assert "taken over already" in told[-1]
+
+    await run(client, NAMESPACE, "", yes=True, back=True, say=told.append)
+    after = await everything(client)
+    new = {f"CustomResourceDefinition {name}" for name in SERVED} - before.keys()
+    assert after.keys() - new == before.keys()
+    deployment = after["Deployment kruise-controller-manager"]["spec"]
+    assert deployment.pop("strategy")["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    before["Deployment kruise-controller-manager"]["spec"].pop("strategy")
+    for name, was in before.items():
+        assert after[name] == was, name
+    with pytest.raises(CommandError):
+        await run(client, NAMESPACE, "", yes=True, back=True, say=told.append)
+
+
+@pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145")
+@virtual
+async def test_there_and_back_on_the_sandbox() -> None:
+    async with simulated(2) as world:
+        await laid(world.client)
+        await check_there_and_back(world.client)
+
+
+@pytest.mark.behaviour("MGR-144")
+@virtual
+async def test_an_image_that_does_not_come_up_changes_nothing_else_and_can_be_given_back() -> None:
+    async with simulated(0) as world:
+        await laid(world.client)
+        started = world.client.clock.monotonic()
+        with pytest.raises(CommandError, match="0 available after 300 s; those that ran before still answer"):
+            await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
+        assert world.client.clock.monotonic() - started >= ROLLOUT_SECONDS
+        definition = await world.client.get(CUSTOMRESOURCEDEFINITIONS, "clonesets.apps.kruise.io")
+        assert "description" not in json.dumps(definition["spec"])
+        assert await world.client.get(CONFIGMAPS, BACKUP, NAMESPACE)
+
+
+async def mark_ready(client: Client) -> None:
+    """What kubelets would say of Pods; there are no nodes."""
+    while True:
+        for pod in (await client.list(PODS, NAMESPACE)).items:
+            if (pod.get("status") or {}).get("phase") != "Running" and "deletionTimestamp" not in pod["metadata"]:
+                await client.patch(PODS, pod["metadata"]["name"], _READY, NAMESPACE, subresource="status")
+        await asyncio.sleep(0.2)
+
+
+_READY: Mapping[str, Any] = {
+    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
+}
+
+
+@contextlib.asynccontextmanager
+async def real(control_plane: ControlPlane) -> AsyncIterator[Client]:
+    transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig), None))
+    client = Client(transport, SystemClock())
+    kubelets = asyncio.create_task(mark_ready(client))
+    try:
+        yield client
+    finally:
+        kubelets.cancel()
+        await asyncio.gather(kubelets, return_exceptions=True)
+        await transport.close()
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145")
+async def test_there_and_back_on_a_real_api_server() -> None:
+    with ControlPlane(controller_manager_args=["--controllers=*,-pod-garbage-collector-controller"]) as started:
+        async with real(started) as client:
+            await laid(client)
+            await check_there_and_back(client)
