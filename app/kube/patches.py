@@ -66,6 +66,19 @@ def _merged(target: Any, patch: Any, depth: int) -> Any:
     return merged
 
 
+def merge_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """The RFC 7386 patch that makes ``new`` of ``old``; empty where they are the same. A null counts as absent."""
+    patch: dict[str, Any] = {key: None for key, value in old.items() if value is not None and new.get(key) is None}
+    for key, value in new.items():
+        present = old.get(key)
+        if isinstance(value, Mapping) and isinstance(present, Mapping):
+            if inner := merge_difference(present, value):
+                patch[key] = inner
+        elif value is not None and (present is None or not same(present, value)):
+            patch[key] = value
+    return patch
+
+
 def apply(operations: Iterable[PatchOperation | Mapping[str, Any]], document: Any) -> Any:
     """``document`` with the operations applied, as a copy. Raises :class:`PatchError`."""
     raw = [dict(o.as_json() if isinstance(o, PatchOperation) else o) for o in operations]
