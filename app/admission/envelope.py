@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import orjson
 
+from app.api.jsonvalue import MAX_DEPTH, nested_deeper
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -28,12 +29,17 @@ from app.kube.admission import (
     Patched,
     Review,
 )
+from app.kube.gotext import shortened
 
 V1: Final = "admission.k8s.io/v1"
 V1BETA1: Final = "admission.k8s.io/v1beta1"
 
 #: An API server takes objects of at most 3 MiB and a review holds two; the same bound controller-runtime uses.
 MAX_BODY_BYTES: Final = 7 * 1024 * 1024
+
+#: How much of a refusal or a warning is sent, in characters, and how many warnings.
+MAX_MESSAGE_LENGTH: Final = 16 * 1024
+MAX_WARNINGS: Final = 100
 
 #: From here on the garbage collector waits while a body is decoded.
 LARGE_BODY_BYTES: Final = 64 * 1024
@@ -190,7 +196,11 @@ def _user(user: Any) -> tuple[str, tuple[str, ...]]:
 def answer(uid: str, decision: Decision) -> bytes:
     """The AdmissionReview that carries a decision back to the API server."""
     if type(decision) is Patched:
-        patch = b2a_base64(orjson.dumps([operation.as_json() for operation in decision.operations]), newline=False)
+        try:
+            operations = orjson.dumps([operation.as_json() for operation in decision.operations])
+        except TypeError:
+            return _refused(uid, V1, _unanswerable(decision), 400)
+        patch = b2a_base64(operations, newline=False)
         return b"".join(
             (
                 b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":',
@@ -216,6 +226,18 @@ def answer(uid: str, decision: Decision) -> bytes:
             )
         )
     raise TypeError(f"a handler returned {type(decision).__name__}, not a decision")
+
+
+def _unanswerable(decision: Patched) -> str:
+    """What the caller is told of a patch that cannot be written: what is copied from the object is nested too deep.
+
+    Raises TypeError for a value that is no JSON, which is a mistake of ours.
+    """
+    for operation in decision.operations:
+        if field := nested_deeper(operation.value):
+            at = ".".join(operation.path.strip("/").split("/"))
+            return f"request.object: {at}.{field}: nested deeper than {MAX_DEPTH} levels"
+    raise TypeError("a value in the patch is no JSON")
 
 
 def refusal_answer(refusal: Refusal) -> tuple[int, bytes]:
@@ -248,7 +270,9 @@ def _refused(uid: str, api_version: str, message: str, code: int, reason: str = 
 
 
 def _warnings(warnings: tuple[str, ...]) -> bytes:
-    return b',"warnings":' + orjson.dumps([_printable(text) for text in warnings]) if warnings else b""
+    if not warnings:
+        return b""
+    return b',"warnings":' + orjson.dumps([_printable(text) for text in warnings[:MAX_WARNINGS]])
 
 
 def _json_text(text: str) -> bytes:
@@ -256,8 +280,8 @@ def _json_text(text: str) -> bytes:
 
 
 def _printable(text: str) -> str:
-    """The text with what UTF-8 cannot say replaced: messages may quote what was sent."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """The text with what UTF-8 cannot say replaced, and an end: messages may quote what was sent."""
+    return shortened(text, MAX_MESSAGE_LENGTH).encode("utf-8", "replace").decode("utf-8")
 
 
 # --- what cannot be decoded -------------------------------------------------------------------------------------------

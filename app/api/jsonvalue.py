@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
+
+#: How deep an object may be nested: twice what any Kubernetes type needs, and less than what a JSON library writes.
+MAX_DEPTH: Final = 100
 
 
 def json_copy(value: Any) -> Any:
@@ -12,3 +16,33 @@ def json_copy(value: Any) -> Any:
     if isinstance(value, list):
         return [json_copy(item) for item in value]
     return value
+
+
+def nested_deeper(value: Any, levels: int = MAX_DEPTH) -> str:
+    """The beginning of the path to something nested more than ``levels`` deep; "" if there is nothing."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [item for held in level for item in _items(held)]
+        if not level:
+            return ""
+    return _path_down(value, levels)
+
+
+def _items(value: Any) -> Any:
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+
+
+def _path_down(value: Any, levels: int) -> str:
+    """Looked for where it is known to be there: one way down that is long enough."""
+    pending: list[tuple[int, str, Any]] = [(0, "", value)]
+    while pending:
+        depth, path, held = pending.pop()
+        if depth > levels:
+            return path
+        # Ten steps tell where to look.
+        named = depth < 10
+        if isinstance(held, Mapping):
+            pending.extend((depth + 1, f"{path}.{key}".lstrip(".") if named else path, held[key]) for key in held)
+        elif isinstance(held, list):
+            pending.extend((depth + 1, f"{path}[{index}]" if named else path, item) for index, item in enumerate(held))
+    return ""

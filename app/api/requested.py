@@ -8,10 +8,47 @@ from typing import Any
 from pydantic import ValidationError
 
 from app.api import structural
+from app.api.gojson import GoType, GoTypeError, normalized
+from app.api.jsonvalue import MAX_DEPTH, nested_deeper
 from app.api.kind import KindDefinition, Version
 from app.api.model import ObjectMeta
-from app.kube.admission import Denied
+from app.kube.admission import Denied, Operation, Review
 from app.kube.fielderrors import ErrorType, aggregate
+from app.kube.gotext import shortened
+
+
+def judged(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """The object without the API server's account of who wrote what, which is nobody's to judge and may be nested as
+    deep as whoever applies likes; empty where there is none."""
+    metadata = obj.get("metadata") if obj else None
+    if obj is None or not isinstance(metadata, Mapping) or "managedFields" not in metadata:
+        return obj or {}
+    return {**obj, "metadata": {key: value for key, value in metadata.items() if key != "managedFields"}}
+
+
+def stored_object(kind: KindDefinition, specs: Mapping[str, GoType], review: Review) -> Mapping[str, Any] | None:
+    """The object that an update changes, as Go stores it; None if there is none, or it cannot be read.
+
+    What was stored while nobody judged must not stand in the way of something better. ``specs`` are the Go types of
+    the kind's spec by version.
+    """
+    old = judged(review.old_object)
+    if review.operation != Operation.UPDATE or not isinstance(old.get("spec"), Mapping):
+        return None
+    version = _requested_version(kind, old)
+    if isinstance(version, Denied):
+        return None
+    try:
+        return {**old, "spec": normalized(specs[version.name], old["spec"], "spec")}
+    except GoTypeError:
+        return None
+
+
+def is_leaving(review: Review) -> bool:
+    """Whether the object that an update changes is being deleted. What the request says of it is a claim that the API
+    server resets."""
+    metadata = review.old_object.get("metadata") if review.old_object and review.operation == Operation.UPDATE else None
+    return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
 
 
 def version_to_default(kind: KindDefinition, given: Mapping[str, Any]) -> Version | Denied:
@@ -42,11 +79,16 @@ def _requested_version(kind: KindDefinition, given: Mapping[str, Any]) -> Versio
     """The version the object is written in; a refusal if it is not of that kind, or its metadata is none."""
     if not given:
         return Denied("request.object: is required", code=400)
-    version = kind.version(str(given.get("apiVersion")))
+    for field in ("apiVersion", "kind"):
+        if not isinstance(given.get(field, ""), str):
+            return Denied(f"request.object.{field}: expected a string", code=400)
+    version = kind.version(given.get("apiVersion") or "")
     if version is None or given.get("kind") != kind.kind:
         served = " or ".join(f"{kind.group}/{known.name}" for known in kind.versions)
-        found = f"{given.get('kind')} of {given.get('apiVersion')}"
+        found = shortened(f"{given.get('kind')} of {given.get('apiVersion')}")
         return Denied(f"request.object: expected a {kind.kind} of {served}, got {found}", code=400)
+    if field := nested_deeper(given):
+        return Denied(f"{field}: nested deeper than {MAX_DEPTH} levels", code=400)
     try:
         ObjectMeta.model_validate(given.get("metadata") or {})
     except ValidationError as error:

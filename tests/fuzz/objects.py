@@ -431,10 +431,10 @@ def deep_in(obj: Json, depth: int) -> Iterator[Hostile]:
     for path in fields(obj):
         found = at(obj, path)
         if isinstance(found, dict):
-            yield Hostile(f"{shown(path)}.deep", replaced(obj, path, {**found, "deep": nested(depth)}))
-            yield Hostile(f"{shown(path)} deep", replaced(obj, path, nested(depth)))
+            yield Hostile(f"{shown(path)}.deep", replaced(obj, path, {**found, "deep": Deep(depth)}))
+            yield Hostile(f"{shown(path)} deep", replaced(obj, path, Deep(depth)))
         elif isinstance(found, list):
-            yield Hostile(f"{shown(path)}[] deep", replaced(obj, path, [*found, nested(depth, lists=True)]))
+            yield Hostile(f"{shown(path)}[] deep", replaced(obj, path, [*found, Deep(depth, lists=True)]))
 
 
 def at(document: Any, path: FieldPath) -> Any:

@@ -166,12 +166,12 @@ def _downward_api(source: Json, path: Path) -> list[FieldError]:
 def _projected(source: Json, path: Path) -> list[FieldError]:
     errors = mode_errors(source.get("defaultMode"), path.child("defaultMode"))
     taken: set[str] = set()
-    for index, projection in enumerate(source.get("sources", ())):
+    for index, projection in enumerate(source.get("sources") or ()):
         at = path.child("sources").index(index)
         for kind in projection:
             if kind in _PROJECTIONS:
                 errors += _PROJECTIONS[kind](projection[kind], at.child(kind))
-            for item in projection[kind].get("items", ()):
+            for item in projection[kind].get("items") or ():
                 if item["path"] in taken:
                     shown = item["path"] if kind == "downwardAPI" else projection[kind].get("name", "")
                     errors.append(invalid(path, shown, "conflicting duplicate paths"))

@@ -17,7 +17,7 @@ from app.api.core_validation import LONGEST_GRACE_PERIOD_SECONDS, pod_errors, un
 from app.api.gojson import GoTypeError, normalized
 from app.api.govolumes import VOLUME
 from app.api.kind import Version
-from app.api.requested import unreadable, version_to_default, version_to_judge
+from app.api.requested import is_leaving, judged, stored_object, unreadable, version_to_default, version_to_judge
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.api.sidecarset.defaults import with_defaults
 from app.kube.admission import (
@@ -112,7 +112,7 @@ def handlers(lookups: SidecarSetLookups, recent: RecentSets | None = None) -> tu
 
 def mutate(review: Review) -> Decision:
     """Defaults (SS-5 … SS-7), then the hashes of what stands there now (SS-8)."""
-    given = review.object or {}
+    given = judged(review.object)
     version = version_to_default(SIDECAR_SET, given)
     if isinstance(version, Denied):
         return version
@@ -145,15 +145,17 @@ def _with_hashes(defaulted: Mapping[str, Any]) -> dict[str, Any]:
 
 async def validate(lookups: SidecarSetLookups, review: Review, *, recent: RecentSets | None = None) -> Decision:
     """Every rule of SS-16 … SS-34; all mistakes are reported together."""
-    given = review.object or {}
+    given = judged(review.object)
     version = version_to_judge(SIDECAR_SET, given)
     if isinstance(version, Denied):
         return version
     try:
-        sidecar_set = read(given)
+        sidecar_set = read({**given, "spec": normalized(SPECS[version.name], given.get("spec") or {}, "spec")})
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
     except (ConversionError, ValidationError) as error:
         return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
-    if _leaving(review):
+    if is_leaving(review):
         # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
         return Allowed()
     older = _former(review)
@@ -172,14 +174,6 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
         metadata = sidecar_set.metadata
         recent.admitted(metadata.name, metadata.uid, metadata.generation)
     return Allowed(_warnings(given))
-
-
-def _leaving(review: Review) -> bool:
-    """Whether the stored set is being deleted. What the request says of it is a claim that the API server resets."""
-    if review.operation != Operation.UPDATE or review.old_object is None:
-        return False
-    metadata = review.old_object.get("metadata")
-    return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
 
 
 async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: Iterable[str]) -> Collection[SidecarSet]:
@@ -204,10 +198,9 @@ def read(obj: Mapping[str, Any]) -> SidecarSet:
 
 
 def _former(review: Review) -> SidecarSet | None:
-    if review.operation != Operation.UPDATE or review.old_object is None:
-        return None
+    old = stored_object(SIDECAR_SET, SPECS, review)
     try:
-        return read(review.old_object)
+        return read(old) if old is not None else None
     except (ConversionError, ValidationError):
         # What is stored cannot be read: then it must not stand in the way of something better.
         return None

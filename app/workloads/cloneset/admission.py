@@ -15,7 +15,7 @@ from app.api.core_validation import pod_errors
 from app.api.gojson import GoTypeError, normalized
 from app.api.gopod import POD_TEMPLATE
 from app.api.jsonvalue import json_copy
-from app.api.requested import version_to_default, version_to_judge
+from app.api.requested import is_leaving, judged, stored_object, version_to_default, version_to_judge
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -96,7 +96,7 @@ def handlers(lookups: CloneSetLookups) -> tuple[Handler, ...]:
 
 def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
     """CS-13 … CS-19."""
-    given = review.object or {}
+    given = judged(review.object)
     version = version_to_default(CLONE_SET, given)
     if isinstance(version, Denied):
         return version
@@ -134,13 +134,17 @@ def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None)
 
 async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
     """CS-20 … CS-41; all mistakes are reported together."""
-    given = review.object or {}
+    given = judged(review.object)
     version = version_to_judge(CLONE_SET, given)
     if isinstance(version, Denied):
         return version
     metadata, former = given.get("metadata") or {}, _former_spec(review)
+    try:
+        given = {**given, "spec": normalized(SPECS[version.name], given["spec"], "spec")}
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
     spec = with_defaults(given)["spec"]
-    if _leaving(review) or _only_cleans_up(given["spec"], former):
+    if is_leaving(review) or _only_cleans_up(given["spec"], former):
         # What still has to happen must not fail on content that it does not touch (CS-62).
         return Allowed()
     older = version.name == names.V1ALPHA1
@@ -162,13 +166,6 @@ async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
     return Allowed((*map(str, doubts), *([warning] if warning else [])))
 
 
-def _leaving(review: Review) -> bool:
-    """Whether the stored object is being deleted. What the request says of it is a claim that the API server resets."""
-    stored = review.old_object if review.operation == Operation.UPDATE else None
-    metadata = stored.get("metadata") if stored is not None else None
-    return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
-
-
 def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[FieldError]:
     """Mistakes that the object did not have before: what was admitted once must stay editable."""
     known = set(map(str, before))
@@ -177,11 +174,8 @@ def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[Fiel
 
 def _former_spec(review: Review) -> Mapping[str, Any] | None:
     """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
-    old = review.old_object
-    if review.operation != Operation.UPDATE or not old or not isinstance(old.get("spec"), Mapping):
-        return None
-    spec: Mapping[str, Any] = with_defaults(old)["spec"]
-    return spec
+    old = stored_object(CLONE_SET, SPECS, review)
+    return with_defaults(old)["spec"] if old is not None else None
 
 
 def _only_cleans_up(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:

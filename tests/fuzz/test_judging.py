@@ -1,0 +1,81 @@
+"""Any value in any field is judged: allowed, or refused by a 4xx that says which field; nothing is raised."""
+
+from collections.abc import Iterable
+from itertools import islice
+
+import pytest
+
+from app.kube import virtualtime
+from tests.fuzz import objects
+from tests.fuzz.judging import Judge, problem
+from tests.fuzz.objects import Hostile, Target
+
+TARGETS = pytest.mark.parametrize("target", objects.TARGETS, ids=lambda t: f"{t.path[1:]} {t.make()['apiVersion']}")
+#: One in so many of all combinations of a field and a value.
+ONE_IN = 13
+
+
+def fields_of(made: Hostile) -> list[str]:
+    """What a message may call the field that was changed: by its name, or that of something it stands in."""
+    path = made.what.removeprefix("no ").split(" = ")[0]
+    steps = [step.partition("[")[0] for step in path.split(".")]
+    if steps == ["spec"]:
+        return ["spec", "container"]  # without which there is nothing that a resources policy could count
+    # Which kind and version an object is of is told as a whole.
+    return ["request.object"] if steps[0] in ("apiVersion", "kind") else steps[1:] or steps
+
+
+async def problems(target: Target, made: Iterable[Hostile], *, old: bool = False) -> dict[str, str]:
+    """What is wrong with the answers, by how the objects were made; as ``object``, or as the ``oldObject`` of one that
+    is right."""
+    judge, found = await Judge.with_sidecars(), {}
+    for one in made:
+        if old:
+            document = objects.review(target, target.make(), operation="UPDATE", old=one.object)
+        else:
+            document = objects.review(target, one.object)
+        try:
+            decision = await judge.decide(target.path, objects.encode(document))
+        except Exception as error:  # noqa: BLE001 - this is what is looked for
+            found[one.what] = f"raises {type(error).__name__}: {str(error)[:200]}"
+            continue
+        if said := problem(decision, *([] if old else fields_of(one))):
+            found[one.what] = said
+    return found
+
+
+@pytest.mark.behaviour("MGR-45")
+@TARGETS
+def test_a_value_of_any_type_in_any_field_is_judged(target: Target) -> None:
+    assert virtualtime.run(problems(target, islice(objects.mistyped(target.make()), 0, None, ONE_IN))) == {}
+
+
+@TARGETS
+def test_a_stored_object_of_any_shape_does_not_stand_in_the_way(target: Target) -> None:
+    made = islice(objects.mistyped(target.make()), 5, None, 2 * ONE_IN)
+    assert virtualtime.run(problems(target, made, old=True)) == {}
+
+
+@pytest.mark.parametrize("depth", [90, 300, 1_005, 5_000])
+@TARGETS
+def test_nesting_of_any_depth_in_any_field_is_judged(target: Target, depth: int) -> None:
+    made = list(islice(objects.deep_in(target.make(), depth), 0, None, 5))
+    assert {
+        what: said for what, said in virtualtime.run(problems(target, made)).items() if "says none" not in said
+    } == {}
+    assert virtualtime.run(problems(target, made, old=True)) == {}
+
+
+def test_reviews_made_at_random_are_judged() -> None:
+    async def judged() -> dict[str, str]:
+        judge, found = await Judge.with_sidecars(), {}
+        for one in islice(objects.reviews(1), 600):
+            try:
+                said = problem(await judge.decide(one.path, one.body))
+            except Exception as error:  # noqa: BLE001 - this is what is looked for
+                said = f"raises {type(error).__name__}: {str(error)[:200]}"
+            if said:
+                found[one.what] = said
+        return found
+
+    assert virtualtime.run(judged()) == {}
