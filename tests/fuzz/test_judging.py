@@ -21,6 +21,8 @@ def fields_of(made: Hostile) -> list[str]:
     steps = [step.partition("[")[0] for step in path.split(".")]
     if steps == ["spec"]:
         return ["spec", "container"]  # without which there is nothing that a resources policy could count
+    if "volumeClaimTemplates" in steps:
+        return [*steps[1:], "persistentVolumeClaim"]  # the volumes that are made of them
     # Which kind and version an object is of is told as a whole.
     return ["request.object"] if steps[0] in ("apiVersion", "kind") else steps[1:] or steps
 

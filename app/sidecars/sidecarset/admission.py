@@ -42,7 +42,7 @@ from app.sidecars.sidecarset.gospec import SPECS
 from app.sidecars.sidecarset.hashing import SIDECAR_CONTAINER, sidecarset_hashes
 from app.sidecars.sidecarset.revision_choice import recorded_revision, revision_choice
 from app.sidecars.sidecarset.selection import RecentSets
-from app.sidecars.sidecarset.stricter import stricter_errors
+from app.sidecars.sidecarset.stricter import stricter_errors, warnings
 from app.sidecars.sidecarset.validation import SPEC, Facts, asks_for_revision, set_errors
 
 _RULE: Final = Rule(
@@ -173,7 +173,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
     if recent is not None and not review.dry_run:
         metadata = sidecar_set.metadata
         recent.admitted(metadata.name, metadata.uid, metadata.generation)
-    return Allowed(_warnings(given))
+    return Allowed((*_warnings(given), *warnings(sidecar_set)))
 
 
 async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: Iterable[str]) -> Collection[SidecarSet]:

@@ -27,6 +27,19 @@ HOT_NAME_LIMIT: Final = 61
 _NOTHING: Final = (0, "0%")
 
 
+def warnings(sidecar_set: SidecarSet) -> tuple[str, ...]:
+    """What is admitted, as OpenKruise does, and may not be what is meant."""
+    strategy = sidecar_set.spec.update_strategy
+    held = strategy.type == UPDATE_TYPES[0] and strategy.max_unavailable in _NOTHING
+    if not held or strategy.partition not in _NOTHING:
+        return ()
+    # SS-24: users hold an update so.
+    return (
+        f"spec.updateStrategy.maxUnavailable: {strategy.max_unavailable} with partition 0: no Pod that is ready is "
+        "updated until it is raised",
+    )
+
+
 def stricter_errors(sidecar_set: SidecarSet, older: SidecarSet | None) -> list[FieldError]:
     """Every such mistake in the (defaulted) set that ``older`` did not have."""
     known = set(map(str, _all(older))) if older is not None else set()
@@ -58,9 +71,6 @@ def _all(sidecar_set: SidecarSet) -> Iterator[FieldError]:
 def _strategy(strategy: UpdateStrategy, path: Path) -> Iterator[FieldError]:
     if strategy.type not in UPDATE_TYPES:
         yield not_supported(path.child("type"), strategy.type, UPDATE_TYPES)
-    elif strategy.type == UPDATE_TYPES[0] and strategy.max_unavailable in _NOTHING and strategy.partition in _NOTHING:
-        detail = "may not be 0 when partition is 0: no ready Pod would ever be updated; set paused to hold an update"
-        yield invalid(path.child("maxUnavailable"), strategy.max_unavailable, detail)
 
 
 def _container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:

@@ -590,8 +590,6 @@ HOT = {"upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": 
     [
         ({"updateStrategy": {"type": "OnDelete"}}, 'spec.updateStrategy.type: Unsupported value: "OnDelete": '
          'supported values: "RollingUpdate", "NotUpdate"'),
-        ({"updateStrategy": {"maxUnavailable": "0%"}}, 'spec.updateStrategy.maxUnavailable: Invalid value: "0%": '
-         "may not be 0 when partition is 0: no ready Pod would ever be updated; set paused to hold an update"),
         ({"containers": [{**CONTAINER, "upgradeStrategy": {"upgradeType": "Warm"}}]},
          'spec.containers[0].upgradeStrategy.upgradeType: Unsupported value: "Warm": supported values: '
          '"ColdUpgrade", "HotUpgrade"'),
@@ -623,7 +621,7 @@ def test_a_custom_version_must_be_fit_for_a_label() -> None:
 
 @pytest.mark.behaviour("SS-34")
 def test_a_set_that_openkruise_admitted_with_such_a_mistake_stays_editable() -> None:
-    stored = sidecar_set(updateStrategy={"type": "RollingUpdate", "maxUnavailable": 0}, customVersion="not a label!")
+    stored = sidecar_set(updateStrategy={"type": "Sometimes"}, customVersion="not a label!")
     edited = json.loads(json.dumps(stored))
     edited["spec"]["updateStrategy"]["paused"] = True
     assert accepted(edited, stored)
@@ -680,6 +678,26 @@ def test_fields_that_would_be_lost_are_warned_about() -> None:
         'unknown field "spec.containers[0].volumeMount"',
         'unknown field "spec.containers[0].env[0].val"',
     )
+
+
+@pytest.mark.behaviour("SS-24")
+@pytest.mark.parametrize(
+    ("strategy", "warned"),
+    [
+        ({"maxUnavailable": 0}, True),
+        ({"maxUnavailable": "0%", "partition": "0%"}, True),
+        ({"maxUnavailable": 0, "partition": 1}, False),
+        ({"maxUnavailable": 0, "type": "NotUpdate"}, False),
+        ({"maxUnavailable": 1}, False),
+    ],
+)
+def test_an_update_that_is_held_by_max_unavailable_is_admitted_with_a_warning(
+    strategy: dict[str, Any], warned: bool
+) -> None:
+    warnings = write(sidecar_set(updateStrategy=strategy)).warnings
+    zero = strategy["maxUnavailable"]
+    said = "with partition 0: no Pod that is ready is updated until it is raised"
+    assert warnings == ((f"spec.updateStrategy.maxUnavailable: {zero} {said}",) if warned else ())
 
 
 @pytest.mark.behaviour("SS-1")
