@@ -40,12 +40,6 @@ DIFFERENCES: dict[tuple[str, str], tuple[str, str]] = {
         '[spec.containers.upgradeStrategy.upgradeType: Invalid value: "s": container s upgradeType is immutable, '
         "spec.containers[0].upgradeStrategy.hotUpgradeEmptyImage: Required value: the idle twin of s needs an image]",
     ),
-    # Nothing would ever be updated.
-    ("g48", "create"): (
-        "SS-34",
-        "spec.updateStrategy.maxUnavailable: Invalid value: 0: may not be 0 when partition is 0: no ready Pod would "
-        "ever be updated; set paused to hold an update",
-    ),
     # The expression's mistake is said in words.
     ("g28", "create"): (
         "SS-67",
@@ -56,7 +50,7 @@ DIFFERENCES: dict[tuple[str, str], tuple[str, str]] = {
     ("g16", "updated"): ("SS-4", "namespace default, beside the namespaceSelector written with it"),
 }
 #: Refused here at creation, so there is nothing to update.
-NEVER_STORED = frozenset({"g1", "g48"})
+NEVER_STORED = frozenset({"g1"})
 
 
 def judged(name: str, step: str, refusal: str, ok: bool, message: str) -> None:
