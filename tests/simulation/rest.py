@@ -128,6 +128,8 @@ class Rest:
             for entry in live.get("webhooks") or ()
         }
         for definition in self._api.objects(CUSTOMRESOURCEDEFINITIONS):
+            if len(definition["spec"]["versions"]) == 1:
+                continue  # nothing is converted
             client = (definition["spec"].get("conversion") or {}).get("webhook", {}).get("clientConfig", {})
             carried[definition["metadata"]["name"]] = client.get("caBundle") or ""
         return [
