@@ -48,7 +48,7 @@ from app.sidecars.sidecarset.controller import NAME as SIDECARSET_CONTROLLER
 from app.sidecars.sidecarset.controller import sidecarset_controller
 from app.sidecars.sidecarset.reconcile import Caches as SidecarSetCaches
 from app.workloads.cloneset import controller as cloneset
-from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.plan.settings import Gates
 
 logger = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from app.kube.store import Store
 from app.pods.budget import DisruptionBudget
 from app.pods.lifecycle import Lifecycle
 from app.pods.readiness.reconcile import InitialMetadata
+from app.workloads.cloneset.plan.resolved import KIND
+from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reconcile import CloneSetCaches, CloneSetReconciler
-from app.workloads.cloneset.resolved import KIND
-from app.workloads.cloneset.settings import Gates
 from app.workloads.engine.initial_conditions import initial_metadata as engine_initial_metadata
 from app.workloads.engine.kind import by_owner, by_owner_or_none
 from app.workloads.engine.metrics import Metrics
