@@ -30,6 +30,7 @@ from app.admission.registry import Registry, Route
 from app.admission.summary import Summary
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Review
 from app.kube.errors import KubeError
+from app.kube.text import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -280,6 +281,9 @@ class ReviewEndpoint(_PostEndpoint):
             if self._app.review_log.one_more_line():
                 logger.error("%s", message)  # noqa: TRY400
             return Denied(message, code=500), "error"
+        except RecursionError:
+            # Decisions recurse only where the object does.
+            return Denied(f"{_named(review)} is nested too deep", code=400), "denied"
         except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
             return self._failed(handler, review, error), "error"
         if isinstance(decision, Denied):
@@ -299,7 +303,8 @@ class ReviewEndpoint(_PostEndpoint):
         self._stats.panics += 1
         if self._app.review_log.one_more_line():
             logger.error("%s failed on %s", handler.webhook.name, _named(review), exc_info=error)
-        return Denied(f"{handler.webhook.name} failed on {_named(review)}: {type(error).__name__}: {error}", code=500)
+        text = f"{handler.webhook.name} failed on {_named(review)}: {type(error).__name__}: {quoted(error)}"
+        return Denied(text, code=500)
 
     def _log_decision(self, handler: Handler, review: Review, decision: Decision) -> None:
         operations = decision.operations if isinstance(decision, Patched) else ()
@@ -393,6 +398,7 @@ def _named(review: Review) -> str:
     if not name and review.object is not None:
         metadata = review.object.get("metadata")
         if isinstance(metadata, dict):
-            name = str(metadata.get("name") or metadata.get("generateName") or "")
+            named = metadata.get("name") or metadata.get("generateName")
+            name = named if isinstance(named, str) else ""
     kind = f"{review.kind.kind}/{review.subresource}" if review.subresource else review.kind.kind
     return f"{kind} {review.namespace}/{name}" if review.namespace else f"{kind} {name}"

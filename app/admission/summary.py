@@ -21,7 +21,7 @@ class Summary:
     """Counts from one line to the next. ``last`` names the latest decision."""
 
     def __init__(self, paths: Iterable[PathStats], last: Callable[[], str]) -> None:
-        self._paths = tuple(paths)
+        self.paths = tuple(paths)
         self._last = last
         self._before: dict[str, int] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -52,7 +52,7 @@ class Summary:
 
     def _counted(self) -> dict[str, int]:
         counted: dict[str, int] = {}
-        for stats in self._paths:
+        for stats in self.paths:
             for (_, outcome), count in stats.decisions.items():
                 counted[outcome] = counted.get(outcome, 0) + count
             for reason, count in stats.bad_requests.items():
