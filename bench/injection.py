@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import random
 import timeit
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -26,6 +26,7 @@ from app.sidecars.launchpriority.step import LaunchPriorityStep
 from app.sidecars.sidecarset.selection import SidecarSetIndex
 from app.sidecars.sidecarset.step import SidecarSetStep
 from bench.admission import review, sidecarset
+from tests.slicing import decided
 
 REVIEWS_PER_ROUND = 5_000
 
@@ -67,7 +68,8 @@ def case(name: str, sets: Iterable[dict[str, Any]]) -> Case:
         SidecarSetStep(index, NoLookups(), SystemClock(), random.random),
         LaunchPriorityStep(random.Random()),
     )
-    return Case(name, pod_handler(steps).decide)
+    decide = pod_handler(steps).decide
+    return Case(name, lambda review: decided(decide(review)))
 
 
 def sharing() -> dict[str, Any]:
@@ -105,7 +107,6 @@ def main() -> None:
     for _ in range(rounds):
         for one in cases:
             decide = one.decide
-            assert not isinstance(decide(parsed), Awaitable)
             decisions.setdefault(one.name, []).append(microseconds(lambda decide=decide: decide(parsed)))
             whole.setdefault(one.name, []).append(
                 microseconds(lambda decide=decide: answer(parsed.uid, decide(read_review(body))))

@@ -21,10 +21,10 @@ from app.api import names
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.objects import Pod, decode_pod
-from app.sidecars.sidecarset.controller import sidecarset_controller
-from app.sidecars.sidecarset.reconcile import Caches
+from app.sidecars.sidecarset.slice import SLICE
 from tests.kube.fakes import until
 from tests.sidecars.sidecarset.controlled import SETS, World
+from tests.slicing import controller_of
 
 OWN, OTHERS = 1_000, 20_000
 PORTIONS = 50
@@ -83,8 +83,7 @@ async def measure(rate: int, count: int) -> None:
         return made
 
     alone = {kind: await play(world, events(kind), rate) for kind in ("flipping", "unchanged", "others")}
-    caches = Caches(world.sets, world.pods, world.namespaces, world.revisions)
-    controller = sidecarset_controller(Client(world, SystemClock()), caches, "kruise-system")
+    controller = controller_of(SLICE, Client(world, SystemClock()), world.stores)
     began = time.process_time()
     task = asyncio.create_task(controller.run())
     await until(lambda: world.counts()[0] == OWN)

@@ -2,7 +2,12 @@
 
 from hypothesis import settings
 
+from app.manager.slices import slices
+
 pytest_plugins = ["tests.cluster.fixtures", "tests.cluster.sharing", "tests.cluster.shared", "tests.times"]
+
+# Conversion knows the kinds of a build once its slices are loaded, as in every process of ours.
+slices()
 
 # How long an example takes says something about the machine, nothing about the code.
 settings.register_profile("untimed", deadline=None)

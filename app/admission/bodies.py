@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import MutableMapping
 from typing import Any, Final
 
@@ -10,25 +9,6 @@ from starlette.types import Receive, Scope
 
 #: In a request's scope: the server kept only the beginning of a body that is over the limit.
 TOO_LARGE: Final = "pykruise.too_large"
-
-
-#: Values in one review: an empty list takes 64 bytes where its text has 3. The densest objects an API server stores
-#: hold a third of this, and a review holds two.
-MAX_VALUES: Final = 500_000
-#: Smaller bodies cannot hold enough values to matter.
-_FEW: Final = 256 * 1024
-_TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-
-
-def too_many_values(body: bytes) -> bool:
-    """Whether a JSON text holds more values than anybody should have to make objects of."""
-    if len(body) <= _FEW or _punctuation(body) <= MAX_VALUES:
-        return False
-    return _punctuation(_TEXT.sub(b"", body)) > MAX_VALUES
-
-
-def _punctuation(text: bytes) -> int:
-    return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 class DisconnectedError(Exception):

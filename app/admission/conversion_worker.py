@@ -1,7 +1,7 @@
 """Large conversions, in a process of their own: a list of 10,000 objects takes seconds, and reviews must not wait.
 
-``python -m app.admission.conversion_worker`` reads bodies from its input and writes answers to its output, and ends
-with its input. ``ConversionWorker`` starts it when it is needed and ends it when nothing was converted for a while.
+It reads bodies from its input and writes answers to its output, and ends with its input. ``ConversionWorker`` starts it
+when it is needed and ends it when nothing was converted for a while.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 class ConversionWorker:
     """The other end of the process. Reviews are converted one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str, *arguments: str) -> None:
+        """``module`` is the program, which calls :func:`work`."""
+        self._program = ("-m", module, *arguments)
         self._process: Process | None = None
         self._lock = asyncio.Lock()
         self._idle: asyncio.TimerHandle | None = None
@@ -85,7 +87,7 @@ class ConversionWorker:
             root = str(Path(__file__).parents[2])
             path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", __name__, stdin=PIPE, stdout=PIPE, start_new_session=True,
+                sys.executable, *self._program, stdin=PIPE, stdout=PIPE, start_new_session=True,
                 env={**os.environ, "PYTHONPATH": path},
             )  # fmt: skip
         return self._process
@@ -118,8 +120,3 @@ def work(source: BinaryIO, sink: BinaryIO) -> None:
         sink.write(encoded)
         sink.write(answer.payload)
         sink.flush()
-
-
-if __name__ == "__main__":
-    os.nice(5)  # reviews come first
-    work(sys.stdin.buffer, sys.stdout.buffer)

@@ -60,7 +60,14 @@ class Registry:
 
 def served(webhooks: Iterable[Webhook], gate_enabled: Callable[[str], bool]) -> tuple[Webhook, ...]:
     """The declarations whose feature gate is on (PW-4, MGR-43)."""
-    return tuple(webhook for webhook in webhooks if not webhook.gate or gate_enabled(webhook.gate))
+    return tuple(webhook for webhook in webhooks if is_served(webhook, gate_enabled))
+
+
+def is_served(webhook: Webhook, gate_enabled: Callable[[str], bool]) -> bool:
+    """Whether its gates are on."""
+    return (not webhook.gate or gate_enabled(webhook.gate)) and (
+        not webhook.gates or any(map(gate_enabled, webhook.gates))
+    )
 
 
 def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bool]) -> Registry:
@@ -69,7 +76,7 @@ def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bo
     Raises DuplicateRuleError when two handlers of one path claim the same request.
     """
     given = tuple(handlers)
-    live = [handler for handler in given if not handler.webhook.gate or gate_enabled(handler.webhook.gate)]
+    live = [handler for handler in given if is_served(handler.webhook, gate_enabled)]
     by_path: dict[str, dict[_Key, Handler]] = {}
     for handler in live:
         table = by_path.setdefault(handler.webhook.path, {})

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from app.api import names
 from app.api.jsonvalue import json_copy
 from app.api.kind import FieldPath, KindDefinition, Version
-from app.api.registry import KINDS, find_kind
+from app.api.registry import find_kind, known_kinds
 from app.kube.fielderrors import FieldError, Path
 from app.kube.patches import same
 from app.kube.validation import validate_annotations, validate_labels
@@ -67,7 +67,8 @@ def _versions(obj: Mapping[str, Any], desired: str) -> tuple[KindDefinition, Ver
 
 
 def _unregistered(kind: str, api_version: str) -> UnknownKindError:
-    served = [f"{known.group}/{version.name}" for known in KINDS if known.kind == kind for version in known.versions]
+    kinds = (known for known in known_kinds() if known.kind == kind)
+    served = [f"{known.group}/{version.name}" for known in kinds for version in known.versions]
     hint = f"; served are {', '.join(sorted(served))}" if served else ""
     return UnknownKindError(f'no kind "{kind}" is registered for version "{api_version}"{hint}')
 

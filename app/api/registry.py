@@ -1,31 +1,26 @@
-"""All kinds there are. What concerns every kind (CRDs, conversion, endpoints, reference pages) starts from here."""
+"""The kinds that conversion and the command line know. The list of slices fills it (``app.manager.slices``)."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
 
-from app.api.cloneset import CLONE_SET
-from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
-from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.api.kind import KindDefinition
-from app.api.podprobe import NODE_POD_PROBE, POD_PROBE_MARKER
-from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
-from app.api.sidecarset import SIDECAR_SET
 
-KINDS: Final[tuple[KindDefinition, ...]] = (
-    CLONE_SET,
-    POD_UNAVAILABLE_BUDGET,
-    SIDECAR_SET,
-    IMAGE_PULL_JOB,
-    IMAGE_LIST_PULL_JOB,
-    NODE_IMAGE,
-    CONTAINER_RECREATE_REQUEST,
-    POD_PROBE_MARKER,
-    NODE_POD_PROBE,
-)
+_KINDS: dict[tuple[str, str], KindDefinition] = {}
+
+
+def register(kinds: Iterable[KindDefinition]) -> None:
+    """Know these kinds from now on. Raises ValueError for two kinds of one name in one group."""
+    for kind in kinds:
+        if _KINDS.setdefault((kind.group, kind.kind), kind) is not kind:
+            raise ValueError(f"{kind.kind}.{kind.group}: two slices have a kind of this name")
+
+
+def known_kinds() -> tuple[KindDefinition, ...]:
+    """All kinds registered so far."""
+    return tuple(_KINDS.values())
 
 
 def find_kind(api_version: str, kind: str) -> KindDefinition | None:
     """The kind of this name in the group of ``api_version``, whatever the version."""
-    group = api_version.rpartition("/")[0]
-    return next((known for known in KINDS if known.kind == kind and known.group == group), None)
+    return _KINDS.get((api_version.rpartition("/")[0], kind))

@@ -17,13 +17,13 @@ from typing import Final
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from app.admission.conversion_worker import ConversionWorker
 from app.admission.server import create_app
 from app.api.conversion import convert
 from app.certs.context import ServingContext
 from app.certs.files import CA_FILE, ensure_files
 from app.certs.issue import CertificateSet
 from app.kube.clock import SystemClock
+from app.manager.conversions import conversion_worker
 from app.manager.counts import CONTENT_TYPE, Counts
 from app.manager.gates import FeatureGates
 from app.manager.health import metrics_app
@@ -97,7 +97,7 @@ async def _serve(
 ) -> None:
     metrics = ManagerMetrics()
     counts = Counts(replica, name, metrics.registry)
-    app = create_app(standalone.registry, convert, metrics.admission, ConversionWorker())
+    app = create_app(standalone.registry, convert, metrics.admission, conversion_worker())
     app.router.routes.append(Route("/metrics", endpoint=_Metrics(counts.exposition)))
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

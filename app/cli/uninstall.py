@@ -43,15 +43,15 @@ def prepare_uninstall(
 
 
 async def _with_cluster(namespace: str, kubeconfig: str, context: str) -> None:
-    from app.api.registry import KINDS
     from app.kube.client import Client
     from app.kube.clock import SystemClock
     from app.kube.config import load_config
     from app.kube.transport import AiohttpTransport
+    from app.manager.slices import workloads
     from app.manager.uninstall import prepare_uninstall as prepare
 
     transport = AiohttpTransport(await load_config(kubeconfig, context or None))
     try:
-        await prepare(Client(transport, SystemClock(), user_agent="pykruise"), namespace, KINDS)
+        await prepare(Client(transport, SystemClock(), user_agent="pykruise"), namespace, workloads())
     finally:
         await transport.close()

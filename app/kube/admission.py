@@ -166,6 +166,8 @@ class Webhook:
     object_selector: Mapping[str, Any] | None = None
     match_conditions: tuple[MatchCondition, ...] = ()
     gate: str = ""
+    #: If there are any, one of these must be on too.
+    gates: tuple[str, ...] = ()
     #: Whether a resource or version that no rule names passes at this path; otherwise it is refused.
     unknown_passes: bool = False
     permissions: tuple[PolicyRule, ...] = ()

@@ -52,6 +52,7 @@ _CHANGE: Final = ("create", "update", "patch", "delete", "deletecollection")
 
 def templates(
     kinds: Sequence[KindDefinition],
+    workloads: Sequence[KindDefinition],
     rules: Iterable[PolicyRule],
     policies: Iterable[Mapping[str, Any]],
     webhooks: Iterable[Webhook],
@@ -59,7 +60,7 @@ def templates(
     """Path below the repository → content. ``policies``: the opt-in ValidatingAdmissionPolicies and their bindings."""
     found = {f"crd-{kind.crd_name}.yaml": _crd_template(kind) for kind in kinds}
     found["roles.yaml"] = _HEAD + _documents([*_manager_roles(rules), *aggregated_roles(kinds)])
-    found["uninstall-roles.yaml"] = _HEAD + _documents(_hook_roles(kinds))
+    found["uninstall-roles.yaml"] = _HEAD + _documents(_hook_roles(workloads))
     found["deletion-protection-policies.yaml"] = _if(
         "deletionProtection.admissionPolicies", [_labelled(policy) for policy in policies]
     )
@@ -108,8 +109,8 @@ def _manager_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
     return [_labelled(role) for role in made if role["apiVersion"].startswith("rbac.")]
 
 
-def _hook_roles(kinds: Iterable[KindDefinition]) -> list[dict[str, Any]]:
-    made = rbac.roles(uninstall_permissions(kinds), _NAMESPACE, _HOOK_ROLE, _HOOK_ROLE, _HOOK_ROLE)
+def _hook_roles(workloads: Iterable[KindDefinition]) -> list[dict[str, Any]]:
+    made = rbac.roles(uninstall_permissions(workloads), _NAMESPACE, _HOOK_ROLE, _HOOK_ROLE, _HOOK_ROLE)
     return [
         {**role, "metadata": {**role["metadata"], **_LABELS, "annotations": dict(_HOOK_ANNOTATIONS)}} for role in made
     ]

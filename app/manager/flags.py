@@ -6,17 +6,25 @@
 from __future__ import annotations
 
 import difflib
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final
+
+from app.manager.slices import slices
+from app.slices.options import (
+    Flag,
+    FlagValue,
+    parse_bool,
+    parse_delay,
+    parse_duration,
+    parse_integer,
+    parse_positive,
+)
 
 
 class FlagError(ValueError):
     """A flag nobody knows, or a value it cannot hold."""
 
-
-FlagValue: TypeAlias = str | bool | int | float
 
 _WORKERS: Final = (
     "advancedcronjob",
@@ -35,35 +43,6 @@ _WORKERS: Final = (
     "uniteddeployment",
     "workloadspread",
 )
-_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def parse_bool(text: str) -> bool:
-    """A boolean as Go's strconv.ParseBool reads it. Raises ValueError."""
-    if text in ("1", "t", "T", "true", "TRUE", "True"):
-        return True
-    if text in ("0", "f", "F", "false", "FALSE", "False"):
-        return False
-    raise ValueError("expected true or false")
-
-
-def parse_duration(text: str) -> float:
-    """Seconds in a duration as Go writes it (``1h30m``, ``15s``, ``0``). Raises ValueError."""
-    sign, body = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
-    if body == "0":
-        return 0.0
-    parts = _DURATION_PART.findall(body)
-    if not parts or "".join(number + unit for number, unit in parts) != body:
-        raise ValueError("expected a duration such as 15s or 2m30s")
-    return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
-
-
-def _integer(text: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise ValueError("expected an integer") from None
 
 
 def _number(text: str) -> float:
@@ -74,7 +53,7 @@ def _number(text: str) -> float:
 
 
 def _port(text: str) -> int:
-    port = _integer(text)
+    port = parse_integer(text)
     if not 0 <= port <= 65535:
         raise ValueError("expected a port, 0 to 65535")
     return port
@@ -96,19 +75,6 @@ def _address(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """One flag: how its value is read, what it is when not given, what it does."""
-
-    name: str
-    default: FlagValue
-    parse: Callable[[str], FlagValue]
-    help: str
-    #: False: accepted so that old manifests start, but nothing here depends on it; said once when given.
-    meaningful: bool = True
-    shorthand: str = ""
-
-
 def _flags() -> tuple[Flag, ...]:
     return (
         Flag("kubeconfig", "", str, "kubeconfig file; outside a cluster $KUBECONFIG and ~/.kube/config count too"),
@@ -120,21 +86,16 @@ def _flags() -> tuple[Flag, ...]:
         Flag("health-probe-addr", ":8000", _address, "address of /healthz and /readyz; 0 turns them off"),
         Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= switch groups"),
         Flag("logging-format", "text", _logging_format, "text or json"),
-        Flag("v", 0, _integer, "log verbosity; 5 and more show every decision", shorthand="v"),
+        Flag("v", 0, parse_integer, "log verbosity; 5 and more show every decision", shorthand="v"),
         Flag("namespace", "", str, "watch Pods and CloneSets of this namespace only"),
         Flag("webhook-initialize-timeout", 60.0, parse_duration, "give up without a certificate after this time"),
         Flag("controller-cache-sync-timeout", 120.0, parse_duration, "give up if caches are not filled in this time"),
         Flag("rest-config-qps", 30.0, _number, "requests per second to the API server; 0 or less: unlimited"),
-        Flag("rest-config-burst", 50, _integer, "requests to the API server in one burst"),
-        Flag("protection-log-path", "/log", str, "folder of protection.log, the refused deletions"),
-        Flag("sidecarset-workers", 3, _at_least_one, "SidecarSets the controller works on at once"),
-        Flag("cloneset-workers", 3, _at_least_one, "CloneSets the controller works on at once"),
-        Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "Pods preparing deletion do not count"),
-        Flag("expectation-timeout", 300.0, _delay, "when an expectation that was not met is dropped"),
-        Flag("rate-limiter-base-delay", 0.005, _delay, "first delay of a key that failed"),
-        Flag("rate-limiter-max-delay", 1000.0, _delay, "longest delay of a key that failed"),
-        Flag("rate-limiter-qps", 10, _at_least_one, "requeues per second of a controller, once its burst is used up"),
-        Flag("rate-limiter-bucket-size", 100, _at_least_one, "requeues of a controller in one burst"),
+        Flag("rest-config-burst", 50, parse_integer, "requests to the API server in one burst"),
+        Flag("rate-limiter-base-delay", 0.005, parse_delay, "first delay of a key that failed"),
+        Flag("rate-limiter-max-delay", 1000.0, parse_delay, "longest delay of a key that failed"),
+        Flag("rate-limiter-qps", 10, parse_positive, "requeues per second of a controller, once its burst is used up"),
+        Flag("rate-limiter-bucket-size", 100, parse_positive, "requeues of a controller in one burst"),
         Flag("enable-leader-election", True, parse_bool, "let one replica reconcile; off: this one always does"),
         Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease; not given: our own"),
         Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
@@ -149,13 +110,15 @@ def _flags() -> tuple[Flag, ...]:
             _period,
             "how long each step of a certificate rotation is left to reach all replicas and API servers",
         ),
-        *_without_effect(),
     )
 
 
-def _without_effect() -> tuple[Flag, ...]:
-    """Flags of OpenKruise that are read and checked, so that its manifests start, but that nothing here acts on."""
-    flags = (
+def _openkruise() -> tuple[Flag, ...]:
+    """The other flags of OpenKruise. All are checked; which have an effect follows from who reads them."""
+    return (
+        Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "Pods preparing deletion do not count"),
+        Flag("protection-log-path", "/log", str, "folder of protection.log, the refused deletions"),
+        Flag("expectation-timeout", 300.0, parse_delay, "when an expectation that was not met is dropped"),
         Flag("leader-election-resource-lock", "leases", str, "kind of the lock; it is always a Lease"),
         Flag("sync-period", "", str, "resync period of the caches; they follow watches and need none"),
         Flag(
@@ -176,22 +139,40 @@ def _without_effect() -> tuple[Flag, ...]:
         Flag("disable-no-deepcopy", False, parse_bool, "a cache switch of Go"),
         Flag("logtostderr", True, parse_bool, "logs always go to standard error"),
         *(
-            Flag(f"{name}-workers", 3, _at_least_one, f"keys the {name} controller works on at once")
+            Flag(f"{name}-workers", 3, parse_positive, f"keys the {name} controller works on at once")
             for name in _WORKERS
         ),
     )
-    return tuple(replace(flag, meaningful=False) for flag in flags)
+
+
+def _all_flags() -> Mapping[str, Flag]:
+    """The manager's own, OpenKruise's, and those of slices. Raises ValueError for a flag nobody declares."""
+    found = {flag.name: flag for flag in _flags()}
+    found |= {flag.name: replace(flag, meaningful=False) for flag in _openkruise()}
+    for one in slices():
+        for flag in one.flags:
+            if not isinstance(flag, str):
+                found[flag.name] = flag
+            elif flag in found:
+                found[flag] = replace(found[flag], meaningful=True)
+            else:
+                raise ValueError(f"OpenKruise has no flag --{flag}: slice {one.name} must declare it")
+        for part in one.controllers:
+            if part.workers_flag:
+                help_ = f"keys the {part.workers_flag.removesuffix('-workers')} controller works on at once"
+                found[part.workers_flag] = Flag(part.workers_flag, part.workers, parse_positive, help_)
+    return found
 
 
 def _ttl(text: str) -> int:
-    seconds = _integer(text)
+    seconds = parse_integer(text)
     if not 0 <= seconds <= 2678400:  # MGR-1
         raise ValueError("expected 0 to 2678400 seconds")
     return seconds
 
 
 def _processes(text: str) -> int:
-    count = _integer(text)
+    count = parse_integer(text)
     if not 0 <= count <= 64:
         raise ValueError("expected 0 to 64 processes")
     return count
@@ -204,21 +185,7 @@ def _period(text: str) -> float:
     return seconds
 
 
-def _at_least_one(text: str) -> int:
-    count = _integer(text)
-    if count < 1:
-        raise ValueError("expected at least 1")
-    return count
-
-
-def _delay(text: str) -> float:
-    seconds = parse_duration(text)
-    if seconds <= 0:
-        raise ValueError("expected more than 0s")
-    return seconds
-
-
-FLAGS: Final[Mapping[str, Flag]] = {flag.name: flag for flag in _flags()}
+FLAGS: Final[Mapping[str, Flag]] = _all_flags()
 _SHORTHANDS: Final = {flag.shorthand: flag.name for flag in FLAGS.values() if flag.shorthand}
 
 

@@ -1,92 +1,85 @@
-"""Feature gates: OpenKruise's names, stages and defaults, and which gate forces which. Pure."""
+"""Feature gates: OpenKruise's, those that slices declare, and which gate forces which. Pure."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
-
-class Stage(StrEnum):
-    """How settled a feature is; ``AllAlpha`` and ``AllBeta`` switch a whole stage."""
-
-    ALPHA = "Alpha"
-    BETA = "Beta"
-    #: A gate OpenKruise does not have: no stage switches it, or AllAlpha would mean more here than there.
-    OURS = "Ours"
+from app.manager.slices import slices
+from app.slices.options import Gate, Stage
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """One feature gate."""
-
-    default: bool
-    stage: Stage
-    effect: str
-    #: False: known, so that manifests of OpenKruise start, but nothing here asks it yet; said once when given.
-    acts: bool = True
+def _alpha(effect: str, default: bool = False) -> tuple[bool, Stage, str]:
+    return default, Stage.ALPHA, effect
 
 
-def _alpha(effect: str, default: bool = False, *, acts: bool = True) -> Gate:
-    return Gate(default, Stage.ALPHA, effect, acts)
+def _beta(effect: str, default: bool = True) -> tuple[bool, Stage, str]:
+    return default, Stage.BETA, effect
 
 
-def _ours(effect: str) -> Gate:
-    return Gate(False, Stage.OURS, effect)
-
-
-def _beta(effect: str, default: bool = True, *, acts: bool = True) -> Gate:
-    return Gate(default, Stage.BETA, effect, acts)
-
-
-GATES: Final[Mapping[str, Gate]] = {
+#: The gates of OpenKruise. Which of them have an effect follows from who asks them.
+_OPENKRUISE: Final[Mapping[str, tuple[bool, Stage, str]]] = {
     "PodWebhook": _beta("serve /mutate-pod and /validate-pod"),
     "KruiseDaemon": _beta("the node agent: image pulling, container restarts, probes"),
-    "DaemonWatchingPod": _beta("the node agent watches the Pods of its node", acts=False),
-    "CloneSetStrictValidation": _ours("CloneSets that OpenKruise admits with surely unmeant values are refused"),
-    # Nobody asks who wrote which field of such a Pod, and an API server has twice the work with each write.
-    "CloneSetPodManagedFields": _ours("Pods of CloneSets have metadata.managedFields"),
+    "DaemonWatchingPod": _beta("the node agent watches the Pods of its node"),
     "CloneSetShortHash": _alpha("the label controller-revision-hash holds the bare hash"),
     "KruisePodReadinessGate": _alpha("the readiness gate KruisePodReady goes into every new Pod"),
     "PreDownloadImageForInPlaceUpdate": _alpha("images are pulled before a CloneSet updates in place"),
-    "PreDownloadImageForDaemonSetUpdate": _alpha("images are pulled before a DaemonSet updates", acts=False),
-    # OpenKruise replaces as many Pods as the surge has.
-    "CloneSetInPlaceSurge": _ours("with maxSurge a CloneSet updates in place and takes the surge away again"),
+    "PreDownloadImageForDaemonSetUpdate": _alpha("images are pulled before a DaemonSet updates"),
     "CloneSetPartitionRollback": _alpha("raising a partition takes updated Pods back"),
-    "CloneSetEventHandlerOptimization": _alpha("events of Pods are coalesced in any case", acts=False),
+    "CloneSetEventHandlerOptimization": _alpha("events of Pods are coalesced in any case"),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),
     # D-15: on by default here, for who writes the label means it.
     "ResourcesDeletionProtection": _beta("the label policy.kruise.io/delete-protection is obeyed"),
     "DeletionProtectionForCRDCascadingGate": _alpha("Cascading protection of CustomResourceDefinitions"),
-    # OpenKruise lets go what is scaled to 0 though its Pods are there still.
-    "DeletionProtectionCountsPods": _ours("Cascading keeps a workload while its Pods are there"),
-    "PodUnavailableBudgetDeleteGate": _beta("budgets judge deletions and evictions", acts=False),
-    "PodUnavailableBudgetUpdateGate": _alpha("budgets judge updates", acts=False),
-    "WorkloadSpread": _beta("WorkloadSpread", acts=False),
+    "PodUnavailableBudgetDeleteGate": _beta("budgets judge deletions and evictions"),
+    "PodUnavailableBudgetUpdateGate": _alpha("budgets judge updates"),
+    "WorkloadSpread": _beta("WorkloadSpread"),
     "TemplateNoDefaults": _alpha("Pod and volume claim templates are not defaulted"),
     "InPlaceUpdateEnvFromMetadata": _beta("in-place update when env comes from labels or annotations"),
     "InPlaceWorkloadVerticalScaling": _alpha("workloads resize Pods in place"),
-    "InPlacePodVerticalScaling": _alpha("the cluster can resize Pods in place", acts=False),
-    "StatefulSetAutoDeletePVC": _beta("StatefulSets delete volume claims as their policy says", acts=False),
-    "StatefulSetAutoResizePVCGate": _alpha("StatefulSets expand volume claims", acts=False),
-    "StatefulSetStartOrdinal": _alpha("spec.ordinals.start of a StatefulSet", acts=False),
-    "PodIndexLabel": _beta("the label apps.kubernetes.io/pod-index on Pods of a StatefulSet", acts=False),
+    "InPlacePodVerticalScaling": _alpha("the cluster can resize Pods in place"),
+    "StatefulSetAutoDeletePVC": _beta("StatefulSets delete volume claims as their policy says"),
+    "StatefulSetAutoResizePVCGate": _alpha("StatefulSets expand volume claims"),
+    "StatefulSetStartOrdinal": _alpha("spec.ordinals.start of a StatefulSet"),
+    "PodIndexLabel": _beta("the label apps.kubernetes.io/pod-index on Pods of a StatefulSet"),
     "RecreatePodWhenChangeVCTInCloneSetGate": _alpha("a changed volume claim template recreates Pods of a CloneSet"),
     "SidecarSetPatchPodMetadataDefaultsAllowed": _alpha("a SidecarSet may patch any annotation"),
     "EnableSortSidecarContainerByName": _alpha("injected sidecars are sorted by name"),
-    "SidecarTerminator": _alpha("sidecars of a finished job are stopped", acts=False),
-    "PodProbeMarkerGate": _beta("PodProbeMarker", acts=False),
-    "EnablePodProbeMarkerOnServerless": _alpha("PodProbeMarker for serverless Pods", acts=False),
-    "EnhancedLivenessProbe": _alpha("liveness probes through PodProbeMarker", acts=False),
-    "ImagePullJobGate": _alpha("ImagePullJob and ImageListPullJob", acts=False),
-    "ResourceDistributionGate": _beta("ResourceDistribution", default=False, acts=False),
+    "SidecarTerminator": _alpha("sidecars of a finished job are stopped"),
+    "PodProbeMarkerGate": _beta("PodProbeMarker"),
+    "EnablePodProbeMarkerOnServerless": _alpha("PodProbeMarker for serverless Pods"),
+    "EnhancedLivenessProbe": _alpha("liveness probes through PodProbeMarker"),
+    "ImagePullJobGate": _alpha("ImagePullJob and ImageListPullJob"),
+    "ResourceDistributionGate": _beta("ResourceDistribution", default=False),
     "EnableExternalCerts": _alpha("certificates come from outside"),
     "ForceDeleteTimeoutExpectationGate": _alpha("expectations of a CloneSet that time out are dropped"),
     "DefaultHostNetworkHostPortsInPodTemplates": _alpha("hostPort is defaulted in templates with hostNetwork"),
-    "DaemonSetPruneIneligibleNodes": _alpha("a DaemonSet ignores Pods on nodes that became ineligible", acts=False),
+    "DaemonSetPruneIneligibleNodes": _alpha("a DaemonSet ignores Pods on nodes that became ineligible"),
 }
+#: The gates that the manager itself asks.
+_OF_MANAGER: Final = ("PodWebhook", "KruiseDaemon", "EnableExternalCerts")
+
+
+def _gates() -> Mapping[str, Gate]:
+    """OpenKruise's gates and our own. Raises ValueError for a slice's gate that is neither."""
+    asked = [gate for one in slices() for gate in one.gates]
+    names = {*_OF_MANAGER, *(gate for gate in asked if isinstance(gate, str))}
+    if unknown := names - _OPENKRUISE.keys():
+        raise ValueError(f"OpenKruise has no feature gate {', '.join(sorted(unknown))}: declare it")
+    found = {
+        name: Gate(name, effect, default, stage, acts=name in names)
+        for name, (default, stage, effect) in _OPENKRUISE.items()
+    }
+    for gate in asked:
+        if not isinstance(gate, str) and found.setdefault(gate.name, gate) is not gate:
+            raise ValueError(f"feature gate {gate.name}: is declared twice")
+    return found
+
+
+GATES: Final[Mapping[str, Gate]] = _gates()
 
 #: MGR-73: what the documentation of OpenKruise calls two of them.
 ALIASES: Final[Mapping[str, str]] = {

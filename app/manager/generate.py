@@ -15,10 +15,10 @@ import yaml
 
 from app.admission import docs, rbac
 from app.api import crd, names
-from app.api.registry import KINDS
 from app.manager import chart, reference
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import all_rules
+from app.manager.slices import kinds, workloads
 from app.protection.deletion.policies import admission_policies
 from app.protection.deletion.table import load_table
 
@@ -35,12 +35,12 @@ class _Dumper(yaml.SafeDumper):
 
 def files() -> dict[str, str]:
     """Path below the repository → content."""
-    made = {f"deploy/crds/{name}": text for name, text in crd.files().items()}
+    made = {f"deploy/crds/{name}": text for name, text in crd.files(kinds()).items()}
     roles = rbac.manifests(all_rules(), names.MANAGER_NAMESPACE)
     made["deploy/rbac.yaml"] = _yaml(roles)
     policies = admission_policies(load_table())
     made["deploy/deletion-protection-policies.yaml"] = _yaml(policies)
-    made |= chart.templates(KINDS, all_rules(), policies, WEBHOOKS)
+    made |= chart.templates(kinds(), workloads(), all_rules(), policies, WEBHOOKS)
     made["docs/reference/webhooks.md"] = docs.page(WEBHOOKS)
     made["docs/reference/flags.md"] = reference.flags_page()
     made["docs/reference/feature-gates.md"] = reference.gates_page()

@@ -17,9 +17,11 @@ from prometheus_client import (
 )
 
 from app.admission.metrics import AdmissionMetrics
-from app.protection.deletion.refusals import RefusalCounters
+from app.manager.slices import slices
+from app.slices.controllers import Counters
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
+T = TypeVar("T")
 
 # When a counter was created is of no use to anybody here, and doubles what is scraped.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -34,12 +36,9 @@ class ManagerMetrics:
         PlatformCollector(registry=self.registry)
         self.admission = AdmissionMetrics()
         self.registry.register(self.admission)
-        self.refused_deletions = RefusalCounters()
-        self.registry.register(self.refused_deletions)
         self.reflectors = ReflectorCounters(self.registry)
         self.controllers = ControllerCounters(self.registry)
         self.queues = QueueCounters(self.registry)
-        self.clonesets = CloneSetCounters(self.registry)
         self.leadership = LeaderCounters(self.registry)
         self._responses = _series(
             Counter(
@@ -73,14 +72,17 @@ class ManagerMetrics:
             "Rights that the manager declares and was not granted; its log names them.",
             registry=self.registry,
         )
-        self.bypassed_pods = Counter(
-            "kruise_bypassed_pods",
-            "Pods without containers of a SidecarSet that selects them, created while the webhook was not registered.",
-            registry=self.registry,
-        )
         self.registration_failures = Counter(
             "kruise_registration_failures", "Attempts to register webhooks that failed.", registry=self.registry
         )
+
+        # Each is there from the start, whoever shares it.
+        self._of_slices = {one: one(self.registry) for declared in slices() for one in declared.counters}
+
+    def of(self, counters: Counters[T]) -> T:
+        """What counts for a slice. Raises KeyError for counters that no slice declares."""
+        found: T = self._of_slices[counters]
+        return found
 
     def responded(self, code: str, method: str, host: str) -> None:
         """One answer of the API server (the transport's hook)."""
@@ -91,53 +93,6 @@ def _series(metric: Metric) -> Callable[..., Metric]:
     """A metric's series by its label values. Finding one takes prometheus-client a lock and 1.5 µs, each time; the
     label values here are few and come from our own code, not from users."""
     return lru_cache(maxsize=4096)(metric.labels)
-
-
-class CloneSetCounters:
-    """What the CloneSet controller reports (CS-171, PM-188)."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._leaks = Counter(
-            "cloneset_scale_expectation_leakage",
-            "Creations and deletions that the cache did not show in time.",
-            ["namespace", "name"],
-            registry=registry,
-        )
-        self._started = Counter(
-            "kruise_inplace_update",
-            "In-place updates of Pods that were begun.",
-            ["namespace", "kind"],
-            registry=registry,
-        )
-        self._failed = Counter(
-            "kruise_inplace_update_failed",
-            "In-place updates of Pods that could not be begun.",
-            ["namespace", "kind"],
-            registry=registry,
-        )
-        self._seconds = Histogram(
-            "kruise_inplace_update_duration_seconds",
-            "From the beginning of an in-place update, its grace period included, until it is complete.",
-            ["namespace", "kind"],
-            buckets=(1, 2, 5, 10, 30, 60, 120, 300, 600),
-            registry=registry,
-        )
-
-    def expectation_leaked(self, namespace: str, name: str) -> None:
-        """CS-52."""
-        self._leaks.labels(namespace, name).inc()
-
-    def in_place_started(self, namespace: str) -> None:
-        """An update was begun."""
-        self._started.labels(namespace, "CloneSet").inc()
-
-    def in_place_failed(self, namespace: str) -> None:
-        """An update could not be begun."""
-        self._failed.labels(namespace, "CloneSet").inc()
-
-    def in_place_finished(self, namespace: str, seconds: float) -> None:
-        """A Pod is updated."""
-        self._seconds.labels(namespace, "CloneSet").observe(seconds)
 
 
 class LeaderCounters:

@@ -6,15 +6,13 @@ from collections.abc import Iterable
 from typing import Final
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
-from app.api.registry import KINDS
 from app.kube.admission import PolicyRule, Webhook
 from app.kube.resources import LEASES, SELFSUBJECTRULESREVIEWS
 from app.manager.handlers import WEBHOOKS
 from app.manager.settings import SECRET_NAME, Settings
-from app.pods.readiness import controller as readiness
-from app.sidecars.launchpriority import controller as launch_barrier
-from app.sidecars.sidecarset import controller as sidecarset_controller
-from app.workloads.cloneset import controller as cloneset_controller
+from app.manager.slices import kinds, slices
+from app.slices import Scope
+from app.slices.controllers import Enabled
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)
@@ -29,47 +27,43 @@ _CERTIFICATE: Final = (
 _LEADERSHIP: Final = (
     PolicyRule(("get", "list", "watch", "create", "patch"), (LEASES.group,), (LEASES.plural,), own_namespace=True),
 )
-_REGISTRATION: Final = (
-    PolicyRule(("create",), _ADMISSION_GROUP, _CONFIGURATIONS),
-    PolicyRule(
-        ("get", "list", "watch", "update"), _ADMISSION_GROUP, _CONFIGURATIONS, names=(MUTATING_NAME, VALIDATING_NAME)
-    ),
-    # caBundle of the conversion webhooks.
-    PolicyRule(
-        ("get", "list", "watch", "patch"),
-        _EXTENSIONS_GROUP,
-        ("customresourcedefinitions",),
-        names=tuple(kind.crd_name for kind in KINDS if len(kind.versions) > 1),
-    ),
-    PolicyRule(("create", "patch"), ("",), ("events",)),
-    # To say which right is missing (rights.py).
-    PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
-)
-_CONTROLLERS: Final = (*cloneset_controller.PERMISSIONS, *sidecarset_controller.PERMISSIONS, *readiness.PERMISSIONS)
 
 
-#: What ``--namespace`` limits: Pods, workloads of ours, and what is made for both.
-_OF_ONE_NAMESPACE: Final = frozenset(
-    {"pods", "clonesets", "persistentvolumeclaims", "controllerrevisions", "configmaps"}
-)
+def _registration() -> tuple[PolicyRule, ...]:
+    return (
+        PolicyRule(("create",), _ADMISSION_GROUP, _CONFIGURATIONS),
+        PolicyRule(
+            ("get", "list", "watch", "update"),
+            _ADMISSION_GROUP,
+            _CONFIGURATIONS,
+            names=(MUTATING_NAME, VALIDATING_NAME),
+        ),
+        # caBundle of the conversion webhooks.
+        PolicyRule(
+            ("get", "list", "watch", "patch"),
+            _EXTENSIONS_GROUP,
+            ("customresourcedefinitions",),
+            names=tuple(kind.crd_name for kind in kinds() if len(kind.versions) > 1),
+        ),
+        PolicyRule(("create", "patch"), ("",), ("events",)),
+        # To say which right is missing (rights.py).
+        PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
+    )
 
 
 def all_rules() -> tuple[PolicyRule, ...]:
     """Everything a manager of this build needs."""
-    return (
-        *_CERTIFICATE,
-        *_LEADERSHIP,
-        *_REGISTRATION,
-        *_of_webhooks(WEBHOOKS),
-        *_CONTROLLERS,
-        *launch_barrier.PERMISSIONS,
-    )
+    return (*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_of_webhooks(WEBHOOKS), *_of_slices(lambda _gate: True))
+
+
+def _of_slices(enabled: Enabled) -> tuple[PolicyRule, ...]:
+    return tuple(rule for one in slices() for rule in one.permissions(enabled))
 
 
 def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
     """What one replica needs that serves these webhooks."""
     flags = settings.flags
-    found = [*_REGISTRATION, *_of_webhooks(webhooks), *_CONTROLLERS]
+    found = [*_registration(), *_of_webhooks(webhooks), *_of_slices(settings.gates.enabled)]
     if settings.certificate_folder is None:
         verbs = ("get", "list", "watch") if settings.external_certificates else ("get", "list", "watch", "update")
         if not settings.external_certificates:
@@ -78,12 +72,17 @@ def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRul
     elsewhere = flags.text("leader-election-namespace") != settings.own_namespace
     if settings.election is not None and not ("leader-election-namespace" in flags.given and elsewhere):
         found += _LEADERSHIP
-    if settings.gates.enabled(launch_barrier.GATE):
-        found += launch_barrier.PERMISSIONS
     if flags.text("namespace"):
         # These are watched and written in one namespace only, where a Role may be all that is granted.
-        found = [rule for rule in found if rule.own_namespace or _kinds_of(rule).isdisjoint(_OF_ONE_NAMESPACE)]
+        found = [rule for rule in found if rule.own_namespace or _kinds_of(rule).isdisjoint(_of_one_namespace())]
     return tuple(found)
+
+
+def _of_one_namespace() -> frozenset[str]:
+    """What ``--namespace`` limits: what is watched there, and what is made for Pods that are."""
+    everywhere = lambda _gate: True  # noqa: E731
+    watched = (one for declared in slices() for one in declared.watched_for_controllers(everywhere))
+    return frozenset({"configmaps", *(one.resource.plural for one in watched if one.scope is Scope.WATCHED)})
 
 
 def _kinds_of(rule: PolicyRule) -> set[str]:

@@ -83,12 +83,12 @@ class Process:
         self.rng = rng if rng is not None else Random()
         self.stop = asyncio.Event()
         self.tasks = Tasks(self.stop)
-        self.caches = Caches(settings.own_namespace)
+        self.caches = Caches(settings.own_namespace, settings.flags.text("namespace"), settings.gates.enabled)
         self._environ = environ
         self._make_parts = make_parts
         self._parts: Sequence[Part] = ()
-        self._caches_started = False
-        self._pod_cache_started = False
+        self._admission_caches_started = False
+        self._controller_caches_started = False
         self._parent = os.getppid()
         self._client: Client | None = None
         self.counts = Counts(replica, name, self.metrics.registry)
@@ -128,21 +128,20 @@ class Process:
         while not condition():
             await self.clock.sleep(START_CHECK_SECONDS)
 
-    def start_common_caches(self) -> None:
+    def start_admission_caches(self) -> None:
         """Fill what both parts read; the second call does nothing."""
-        if self._caches_started:
+        if self._admission_caches_started:
             return
-        self._caches_started = True
-        for reflector in self.caches.common_reflectors(self.client, self.rng, self.metrics.reflectors):
+        self._admission_caches_started = True
+        for reflector in self.caches.admission_reflectors(self.client, self.rng, self.metrics.reflectors):
             self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
-    def start_pod_cache(self) -> None:
+    def start_controller_caches(self) -> None:
         """Fill the caches that only controllers read, Pods first of all; the second call does nothing."""
-        if self._pod_cache_started:
+        if self._controller_caches_started:
             return
-        self._pod_cache_started = True
-        namespace = self.settings.flags.text("namespace")
-        for reflector in self.caches.controller_reflectors(self.client, self.rng, self.metrics.reflectors, namespace):
+        self._controller_caches_started = True
+        for reflector in self.caches.controller_reflectors(self.client, self.rng, self.metrics.reflectors):
             self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
     def freeze(self) -> None:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from app.admission.configurations import Endpoint
 from app.admission.policies import PolicyError, WebhookPolicies, apply_policies, load_policies
 from app.admission.registry import served
-from app.api.registry import KINDS
 from app.certs.external import ExternalFolder, ExternalSecret
 from app.certs.files import FileCertificates
 from app.certs.issue import CertificateError
@@ -24,16 +24,14 @@ from app.kube.admission import Webhook
 from app.kube.backoff import Backoff
 from app.kube.controller import Controller
 from app.kube.errors import KubeError
-from app.kube.events import EventRecorder
 from app.kube.leases import LeaderElector, LeaseTimes, identity
 from app.kube.objects import Lease, ObjectReference, decode_lease
-from app.kube.queue import RateLimits
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
 from app.kube.store import Change, Store
-from app.manager.bypassed import BypassReport, reviewed_namespaces
+from app.manager.contexts import ControllerMaker, Recorders
 from app.manager.debug import cache_lines, queue_lines
-from app.manager.handlers import declarations
+from app.manager.handlers import declarations, reviewed_namespaces
 from app.manager.leadership import Reconciling
 from app.manager.permissions import rules_of
 from app.manager.process import Process
@@ -41,14 +39,7 @@ from app.manager.registration import CertificateSource, Registration
 from app.manager.rights import Rights
 from app.manager.serving import StartError
 from app.manager.settings import Settings
-from app.pods.readiness.controller import pod_readiness_controller
-from app.protection.deletion.table import load_table
-from app.sidecars.launchpriority import controller as launch_barrier
-from app.sidecars.sidecarset.controller import NAME as SIDECARSET_CONTROLLER
-from app.sidecars.sidecarset.controller import sidecarset_controller
-from app.sidecars.sidecarset.reconcile import Caches as SidecarSetCaches
-from app.workloads.cloneset import controller as cloneset
-from app.workloads.cloneset.plan.settings import Gates
+from app.manager.slices import kinds
 
 logger = logging.getLogger(__name__)
 
@@ -69,36 +60,29 @@ class Reconciler:
         self._webhook_processes = webhook_processes
         settings, client = process.settings, process.client
         webhooks = declared_webhooks(settings)
-        self._injection_events = EventRecorder(client.named("events"), SIDECARSET_CONTROLLER)
-        self._bypassed = BypassReport(
-            process.caches,
-            process.clock,
-            self._injection_events,
-            process.metrics,
-            reviewed_namespaces(webhooks),
-            leading=lambda: bool(self._controllers),
-        )
+        self._recorders = Recorders(process)
+        reviewed = reviewed_namespaces(webhooks)
+        self._maker = ControllerMaker(process, self._recorders, reviewed, lambda: bool(self._controllers))
+        self._background = self._maker.background()
         self._registration = Registration(
             client.named("registration"),
             certificate_source(process),
             endpoint,
             webhooks,
-            [kind for kind in KINDS if len(kind.versions) > 1],
+            [kind for kind in kinds() if len(kind.versions) > 1],
             process.metrics,
             process.rng,
             process.replica.certificate,
             leading=lambda: process.state.leading,
-            may_have_been_away=self._bypassed.look,
+            may_have_been_away=self._webhooks_registered,
         )
         self._rights = Rights(
             client.named("rights"), settings.own_namespace, rules_of(settings, webhooks), process.metrics
         )
         self._controllers: Sequence[Controller] = ()
-        self._launch_events = EventRecorder(client.named("events"), launch_barrier.NAME)
         times = settings.election
-        self._cloneset_events = EventRecorder(client.named("events"), cloneset.NAME)
         self._elector = self._candidate(times) if times is not None else None
-        self._lease_events = EventRecorder(client.named("events"), identity_of(self._elector))
+        self._lease_events = self._recorders.of(identity_of(self._elector))
         self._reconciling = Reconciling(self._make_term, self._elector, self._took_over, one_term=not single)
         self._work: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -113,11 +97,9 @@ class Reconciler:
         tasks.start(self._rights.run(), "rights")
         for reflector in registration.watches(process.metrics.reflectors, self._watched_secret()):
             tasks.start(reflector.run(), f"watch of {reflector.resource.kind}")
-        tasks.start(self._launch_events.run(), "events of the launch barrier")
-        tasks.start(self._cloneset_events.run(), "events of CloneSets")
-        tasks.start(self._lease_events.run(), "events of the Lease")
-        tasks.start(self._injection_events.run(), "events of injection")
-        tasks.start(self._bypassed.run(), "Pods that came past admission")
+        self._recorders.start()
+        for name, task in self._background.items():
+            tasks.start(task.run(), name)
         await registration.defined.wait()
         process.update_state(defined=True)
         await process.until(
@@ -130,8 +112,7 @@ class Reconciler:
         process.update_state(registered=True)
         logger.info("webhooks registered")
         # MGR-2: only now, so that what controllers write passes admission.
-        for controller in self._make_controllers():
-            process.metrics.controllers.registered(controller.name, controller.workers)
+        self._maker.register_metrics()
         if self._elector is not None:
             watch = self._watched_lease(self._elector)
             self._watching = asyncio.create_task(watch.run(), name="watch of the Lease")
@@ -145,8 +126,11 @@ class Reconciler:
             self._work.cancel()
             await asyncio.gather(self._work, return_exceptions=True)
         self._stop_watching()
-        recorders = (self._launch_events, self._cloneset_events, self._injection_events, self._lease_events)
-        await asyncio.gather(*(recorder.flush(1.0) for recorder in recorders))
+        await self._recorders.flush()
+
+    def _webhooks_registered(self, since: datetime) -> None:
+        for task in self._background.values():
+            task.webhooks_registered(since)
 
     def debug_pages(self) -> Mapping[str, list[str]]:
         """Caches and queues."""
@@ -252,9 +236,9 @@ class Reconciler:
     def _make_term(self) -> Sequence[Controller]:
         """The controllers of a term; the first has the caches filled that they need."""
         process = self._process
-        process.start_common_caches()
-        process.start_pod_cache()
-        self._controllers = self._make_controllers()
+        process.start_admission_caches()
+        process.start_controller_caches()
+        self._controllers = self._maker.controllers()
         process.tasks.start(self._freeze(), "freeze")
         return self._controllers
 
@@ -263,78 +247,15 @@ class Reconciler:
             await store.wait_until_ready()
         self._process.freeze()
 
-    def _make_controllers(self) -> Sequence[Controller]:
-        process, caches = self._process, self._process.caches
-        client = process.client
-        metrics, queue_metrics = process.metrics.controllers, process.metrics.queues
-        limits = rate_limits(process.settings)
-        controllers = [
-            sidecarset_controller(
-                client,
-                SidecarSetCaches(caches.sidecarsets, caches.pods, caches.namespaces, caches.revisions),
-                process.settings.own_namespace,
-                workers=process.settings.flags.integer("sidecarset-workers"),
-                limits=limits,
-                metrics=metrics,
-                queue_metrics=queue_metrics,
-            ),
-            pod_readiness_controller(
-                client,
-                caches.pods,
-                initial_metadata=cloneset.initial_metadata(caches.clonesets),
-                limits=limits,
-                metrics=metrics,
-                queue_metrics=queue_metrics,
-            ),
-            cloneset.cloneset_controller(
-                client,
-                caches.for_clonesets,
-                self._cloneset_events,
-                process.rng,
-                gates=Gates.of(process.settings.gates.enabled),
-                counters=process.metrics.clonesets,
-                expectation_timeout=process.settings.flags.seconds("expectation-timeout"),
-                force_expectations=process.settings.gates.enabled("ForceDeleteTimeoutExpectationGate"),
-                exclude_preparing_delete=process.settings.flags.boolean("cloneset-scaling-exclude-preparing-delete"),
-                workers=process.settings.flags.integer("cloneset-workers"),
-                limits=limits,
-                metrics=metrics,
-                queue_metrics=queue_metrics,
-            ),
-        ]
-        if process.settings.gates.enabled(launch_barrier.GATE):
-            controllers.append(
-                launch_barrier.launch_barrier_controller(
-                    client,
-                    caches.pods,
-                    self._launch_events,
-                    limits=limits,
-                    metrics=metrics,
-                    queue_metrics=queue_metrics,
-                )
-            )
-        return controllers
-
 
 def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
     """What this replica serves, as the operator wants it. Raises PolicyError or TableError."""
     policies = load_policies(settings.policies) if settings.policies is not None else WebhookPolicies()
     try:
-        declared = apply_policies(declarations(load_table(settings.policies)), policies, settings.own_namespace)
+        declared = apply_policies(declarations(settings.policies), policies, settings.own_namespace)
     except PolicyError as error:
         raise PolicyError(f"{settings.policies}/webhooks.yaml: {error}") from None
     return served(declared, settings.gates.enabled)
-
-
-def rate_limits(settings: Settings) -> RateLimits:
-    """CS-44, PM-172: how often what failed is tried again, the same for all controllers."""
-    flags = settings.flags
-    return RateLimits(
-        base_delay=flags.seconds("rate-limiter-base-delay"),
-        max_delay=flags.seconds("rate-limiter-max-delay"),
-        qps=float(flags.integer("rate-limiter-qps")),
-        burst=flags.integer("rate-limiter-bucket-size"),
-    )
 
 
 def certificate_source(process: Process) -> CertificateSource:

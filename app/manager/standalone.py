@@ -11,7 +11,7 @@ import dataclasses
 import logging
 import re
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -25,7 +25,6 @@ from app.api import names
 from app.api.conversion import convert
 from app.api.kind import KindDefinition
 from app.api.registry import find_kind
-from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.api.structural import unknown_fields
 from app.kube import patches
 from app.kube.admission import (
@@ -40,42 +39,33 @@ from app.kube.admission import (
     Review,
 )
 from app.kube.clock import Clock
-from app.kube.objects import ControllerRevision, decode_controller_revision
+from app.kube.objects import Object
+from app.kube.resources import NAMESPACES, ObjectKey
+from app.kube.store import key_of
+from app.manager.flags import parse_flags
 from app.manager.gates import FeatureGates
-from app.manager.handlers import Surroundings, build_handlers
-from app.manager.manifests import Manifest, ManifestError, UnreadableError, read_manifests
+from app.manager.handlers import build_handlers
+from app.manager.manifests import Manifest, ManifestError, read_manifests
+from app.manager.metrics import ManagerMetrics
+from app.manager.slices import slices
 from app.protection.deletion.table import FILE_NAME as PROTECTED_KINDS
-from app.protection.deletion.table import load_table
-from app.sidecars.sidecarset.admission_lookups import StandaloneLookups
-from app.sidecars.sidecarset.selection import SidecarSetIndex
+from app.slices import AdmissionContext, Stores, Watched
+from app.slices.watched import CacheKey, merged
 
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-#: The stamp of a file that could not be read: the next look tries again.
-_NOT_READ: Final = (-1, -1)
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _FIELD: Final = re.compile(r"\b(?:spec|metadata)(?:\.[\w-]+|\[[^\]]*\])+")
 _DECISIONS: Final = (Allowed, Patched, Denied)
 _UID_SPACE: Final = uuid.UUID("5d0c6f9e-6d7a-4c53-9a38-3f9b8f0e4c11")
 
 
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    """A SidecarSet as an API server would hold it, as JSON and as model."""
-
-    json: dict[str, Any]
-    model: SidecarSet
-
-
 @dataclass(slots=True)
 class _Content:
-    """What one file holds, as far as it is good."""
+    """What one file holds, as far as it is good: objects by what they are watched as."""
 
-    sidecarsets: dict[str, _Stored] = field(default_factory=dict)
-    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
-    revisions: list[ControllerRevision] = field(default_factory=list)
-    whitelist: str | None = None
+    objects: dict[tuple[CacheKey, ObjectKey], Object] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -86,31 +76,49 @@ class _File:
 
 
 class Standalone:
-    """Objects of a folder (or one file), kept up to date, and the handlers that decide with them."""
+    """Objects of a folder (or one file), kept up to date, and the handlers that decide with them.
+
+    A file that is being read is judged beside the others by handlers of its own, so that reviews never see half of it.
+    """
 
     def __init__(self, path: Path | None, gates: FeatureGates, clock: Clock, rng: Random) -> None:
         self._path = path
         self._clock = clock
+        self._gates = gates
         self._files: dict[Path, _File] = {}
         self._version = 0
-        self._sets: list[SidecarSet] = []
-        self._namespaces: dict[str, Mapping[str, str]] = {}
-        self._revisions: dict[str, list[ControllerRevision]] = {}
-        self.index = SidecarSetIndex()
-        self._lookups = _SetLookups(self, gates.enabled("SidecarSetPatchPodMetadataDefaultsAllowed"))
-        surroundings = Surroundings(
-            gates=gates,
-            clock=clock,
-            rng=rng,
-            index=self.index,
-            injection=self,
-            sidecarsets=self._lookups,
-            protected_kinds=load_table(path),
+        self._watched = merged(
+            one
+            for declared in slices()
+            for part in declared.judging(gates.enabled)
+            for one in (*part.watched, *part.files)
         )
-        handlers = build_handlers(surroundings)
+        self.stores = Stores(self._watched.values())
+        handlers = self._handlers_of(self.stores, rng)
         self.registry: Registry = build_registry(handlers, gates.enabled)
-        self._handlers = [handler for handler in handlers if handler.webhook in self.registry.webhooks]
-        self._handlers.sort(key=lambda handler: not handler.webhook.mutating)
+        self._handlers = self._in_order(handlers)
+        self._draft = Stores(self._watched.values())
+        self._draft_handlers = self._in_order(self._handlers_of(self._draft, rng))
+
+    def _handlers_of(self, stores: Stores, rng: Random) -> Sequence[Handler]:
+        metrics, flags = ManagerMetrics(), parse_flags(())
+        context = AdmissionContext(
+            client=None,
+            stores=stores,
+            events=None,
+            clock=self._clock,
+            rng=rng,
+            own_namespace=names.MANAGER_NAMESPACE,
+            enabled=self._gates.enabled,
+            flags=flags,
+            counters=metrics.of,
+            policies=self._path,
+        )
+        return build_handlers(lambda _part: context)
+
+    def _in_order(self, handlers: Sequence[Handler]) -> Sequence[Handler]:
+        live = (handler for handler in handlers if handler.webhook in self.registry.webhooks)
+        return sorted(live, key=lambda handler: not handler.webhook.mutating)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -120,23 +128,17 @@ class Standalone:
     @property
     def summary(self) -> str:
         """What is loaded, in words."""
-        return f"{len(self._sets)} SidecarSets and {len(self._namespaces)} Namespaces"
+        counts = [f"{len(self.stores(one))} {one.name}" for one in self._watched.values()]
+        return f"{', '.join(counts[:-1])} and {counts[-1]}"
 
     # ---- reading files
 
     async def watch(self) -> None:
         """Look for changes for ever."""
-        failed = False
         while True:
             await self._clock.sleep(POLL_SECONDS)
-            try:
-                if await self.reload():
-                    logger.info("loaded %s", self.summary)
-                failed = False
-            except OSError as error:  # no descriptors left, or a file system that is away: what is loaded stays
-                if not failed:
-                    logger.error("files cannot be looked at, what is loaded stays in force: %s", error)  # noqa: TRY400
-                failed = True
+            if await self.reload():
+                logger.info("loaded %s", self.summary)
 
     async def reload(self) -> bool:
         """Read what changed since the last look. Returns whether anything did; problems are logged."""
@@ -149,7 +151,9 @@ class Standalone:
             return False
         self._version += 1
         for path in gone:
-            self._exchange(self._files.pop(path).content, _Content())
+            before = self._files.pop(path).content
+            self._exchange(self._draft, before, _Content())
+            self._exchange(self.stores, before, _Content())
         # A file that was refused may be right beside what changed now.
         refused = [path for path, file in self._files.items() if file.problem and path not in changed]
         for path in sorted({*changed, *refused}):
@@ -174,59 +178,53 @@ class Standalone:
     async def _read(self, path: Path, stamp: tuple[int, int]) -> None:
         before = self._files.get(path)
         good = before.content if before is not None else _Content()
-        problem = ""
+        content, problem = _Content(), ""
+        self._exchange(self._draft, good, _Content())
         try:
-            content = await self._content(read_manifests(path), good)
+            for manifest in read_manifests(path):
+                await self._take(manifest, content)
         except ManifestError as error:
+            self._exchange(self._draft, content, good)
             content, problem = good, str(error)
-            if isinstance(error, UnreadableError):
-                stamp = _NOT_READ
         self._files[path] = _File(stamp, content, problem)
-        self._exchange(good, content)
+        self._exchange(self.stores, good, content)
         if problem and (before is None or before.problem != problem or before.stamp != stamp):
             logger.error("%s%s", problem, " (its last good state stays in force)" if good != _Content() else "")
 
-    async def _content(self, manifests: Sequence[Manifest], before: _Content) -> _Content:
-        content = _Content()
-        others = [one for one in self._sets if one.name not in before.sidecarsets]
-        for manifest in manifests:
-            api_version = manifest.object.get("apiVersion")
-            if not isinstance(api_version, str) or not manifest.kind:
-                raise ManifestError(f"{manifest.at()}: apiVersion and kind: are required")
-            if not manifest.name:
-                raise ManifestError(f"{manifest.at('metadata')}: {manifest.kind}: metadata.name: is required")
-            kind = find_kind(api_version, manifest.kind)
-            if kind is not None:
-                if kind is SIDECAR_SET:
-                    self._refuse_second(manifest, content, before)
-                admitted = _with_identity(await self._admitted(manifest, kind, others), self._version)
-                if kind is not SIDECAR_SET:
-                    called = f"{manifest.kind} {manifest.name}"
-                    logger.warning(
-                        "%s: %s is right, but nothing is done about it without a cluster", manifest.at(), called
-                    )
-                    continue
-                stored = _Stored(admitted, SidecarSet.model_validate(admitted))
-                content.sidecarsets[manifest.name] = stored
-                others.append(stored.model)
-            elif api_version == "v1" and manifest.kind == "Namespace":
-                content.namespaces[manifest.name] = _labels(manifest)
-            elif api_version == "apps/v1" and manifest.kind == "ControllerRevision":
-                content.revisions.append(_revision(manifest))
-            elif api_version == "v1" and manifest.kind == "ConfigMap":
-                content.whitelist = _whitelist(manifest) or content.whitelist
-            else:
-                logger.warning("%s: %s %s is not used without a cluster", manifest.at(), manifest.kind, manifest.name)
-        return content
+    async def _take(self, manifest: Manifest, content: _Content) -> None:
+        """Add one object of a file to its content and to the draft. Raises ManifestError."""
+        api_version = manifest.object.get("apiVersion")
+        if not isinstance(api_version, str) or not manifest.kind:
+            raise ManifestError(f"{manifest.at()}: apiVersion and kind: are required")
+        if not manifest.name:
+            raise ManifestError(f"{manifest.at('metadata')}: {manifest.kind}: metadata.name: is required")
+        obj: Mapping[str, Any] = manifest.object
+        kind = find_kind(api_version, manifest.kind)
+        watched = self._watched_as(api_version, manifest.kind)
+        if kind is not None:
+            if watched is not None:
+                self._refuse_second(manifest, watched)
+            obj = _with_identity(await self._admitted(manifest, kind), self._version)
+        if watched is None:
+            called = f"{manifest.kind} {manifest.name}"
+            unused = "is right, but nothing is done about it" if kind is not None else "is not used"
+            logger.warning("%s: %s %s without a cluster", manifest.at(), called, unused)
+            return
+        stored = _decoded(watched, manifest, obj)
+        content.objects[watched.key, key_of(stored)] = stored
+        self._draft(watched).put(stored)
 
-    def _refuse_second(self, manifest: Manifest, content: _Content, before: _Content) -> None:
-        elsewhere = manifest.name not in before.sidecarsets and any(
-            one.metadata.name == manifest.name for one in self._sets
-        )
-        if elsewhere or manifest.name in content.sidecarsets:
+    def _watched_as(self, api_version: str, kind: str) -> Watched[Any] | None:
+        group = api_version.rpartition("/")[0]
+        found = (one for one in self._watched.values() if (one.resource.group, one.resource.kind) == (group, kind))
+        return next(found, None)
+
+    def _refuse_second(self, manifest: Manifest, watched: Watched[Any]) -> None:
+        namespace = str(manifest.object["metadata"].get("namespace") or "")
+        if self._draft(watched).get(manifest.name, namespace) is not None:
             raise ManifestError(f"{manifest.at('metadata.name')}: {manifest.kind} {manifest.name} is defined twice")
 
-    async def _admitted(self, manifest: Manifest, kind: KindDefinition, others: list[SidecarSet]) -> dict[str, Any]:
+    async def _admitted(self, manifest: Manifest, kind: KindDefinition) -> dict[str, Any]:
         """The object as an API server with our webhooks would store it. Raises ManifestError."""
         called = f"{manifest.kind} {manifest.name}"
         version = kind.version(str(manifest.object["apiVersion"]))
@@ -235,7 +233,6 @@ class Standalone:
             raise ManifestError(f"{manifest.at('apiVersion')}: {called}: apiVersion: served are {served}")
         for path in unknown_fields(version.schema, manifest.object):
             raise ManifestError(f"{manifest.at(path)}: {called}: {path}: unknown field")
-        self._lookups.sidecarsets = lambda: others
         review = Review(
             uid="file",
             operation=Operation.CREATE,
@@ -244,7 +241,7 @@ class Standalone:
             name=manifest.name,
             object=manifest.object,
         )
-        decided, review = await self.decide(review)
+        decided, review = await _decide(self._draft_handlers, review)
         for _, decision in decided:
             if isinstance(decision, Denied):
                 found = _FIELD.search(decision.message)
@@ -255,90 +252,39 @@ class Standalone:
         stored = dict(review.object or {})
         return stored if stored["apiVersion"] == hub else convert(stored, hub)
 
-    def _exchange(self, before: _Content, after: _Content) -> None:
-        """Decide with what a file holds now instead of what it held."""
-        for name in before.sidecarsets.keys() - after.sidecarsets.keys():
-            self.index.remove(name)
-        for name, stored in after.sidecarsets.items():
-            if stored is not before.sidecarsets.get(name):
-                self.index.update(stored.json)
-        contents = [file.content for file in self._files.values()]
-        self._sets = [stored.model for content in contents for stored in content.sidecarsets.values()]
-        self._lookups.sidecarsets = self.known_sets
-        self._namespaces = {name: labels for content in contents for name, labels in content.namespaces.items()}
-        self._revisions = {}
-        for revision in (revision for content in contents for revision in content.revisions):
-            of = revision.metadata.labels.get(names.SIDECARSET_NAME, "")
-            self._revisions.setdefault(of, []).append(revision)
-        self._lookups.whitelist_text = next((c.whitelist for c in contents if c.whitelist is not None), None)
+    def _exchange(self, stores: Stores, before: _Content, after: _Content) -> None:
+        """Have what a file holds now instead of what it held."""
+        for where in before.objects.keys() - after.objects.keys():
+            key, name = where
+            # Another file may speak of the same object.
+            other = next(
+                (file.content.objects[where] for file in self._files.values() if where in file.content.objects), None
+            )
+            store = stores(self._watched[key])
+            store.remove(name) if other is None or other is before.objects[where] else store.put(other)
+        for (key, _), obj in after.objects.items():
+            stores(self._watched[key]).put(obj)
 
     # ---- deciding
 
     async def decide(self, review: Review) -> tuple[list[tuple[Handler, Decision]], Review]:
         """What the handlers an API server would ask say, mutating ones first, until one refuses; the review after."""
-        decided: list[tuple[Handler, Decision]] = []
-        for handler in self._handlers:
-            if not any(rule.matches(review) for rule in handler.webhook.rules):
-                continue
-            outcome = handler.decide(review)
-            decision: Decision = outcome if isinstance(outcome, _DECISIONS) else await outcome
-            decided.append((handler, decision))
-            if isinstance(decision, Denied):
-                break
-            if isinstance(decision, Patched):
-                review = _with_object(review, decision)
-        return decided, review
-
-    # ---- what injection asks (the Lookups protocol)
-
-    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a Namespace in the files; of any other, its name alone, which every namespace has."""
-        return {**self._namespaces.get(namespace, {}), names.NAMESPACE_NAME: namespace}
-
-    def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """ControllerRevisions of a set in the files."""
-        return self._revisions.get(set_name, ())
-
-    async def live_sidecarset(self, name: str) -> Mapping[str, Any] | None:  # noqa: ARG002  # the protocol's
-        """There is nothing beyond the files; a set that was only reviewed is not stored."""
-        return None
-
-    async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """There is nothing beyond the files."""
-        return self.namespace_labels(namespace)
-
-    async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """There is nothing beyond the files."""
-        return self.revisions(set_name)
-
-    def known_sets(self) -> Sequence[SidecarSet]:
-        """The SidecarSets in force."""
-        return self._sets
-
-    def known_revisions(self) -> Iterable[ControllerRevision]:
-        """All ControllerRevisions in the files."""
-        return (revision for of_set in self._revisions.values() for revision in of_set)
+        return await _decide(self._handlers, review)
 
 
-class _SetLookups(StandaloneLookups):
-    """What SidecarSet validation asks, answered from the files."""
-
-    def __init__(self, standalone: Standalone, defaults_allowed: bool) -> None:
-        super().__init__(standalone.known_sets, defaults_allowed=defaults_allowed)
-        self._standalone = standalone
-        self.whitelist_text: str | None = None
-
-    async def whitelist(self) -> str | None:
-        """The whitelist of the ConfigMap in the files."""
-        return self.whitelist_text
-
-    async def revision(self, name: str) -> ControllerRevision | None:
-        """A ControllerRevision in the files."""
-        return next((one for one in self._standalone.known_revisions() if one.metadata.name == name), None)
-
-    async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Those labelled with the set."""
-        return self._standalone.revisions(set_name)
+async def _decide(handlers: Sequence[Handler], review: Review) -> tuple[list[tuple[Handler, Decision]], Review]:
+    decided: list[tuple[Handler, Decision]] = []
+    for handler in handlers:
+        if not any(rule.matches(review) for rule in handler.webhook.rules):
+            continue
+        outcome = handler.decide(review)
+        decision: Decision = outcome if isinstance(outcome, _DECISIONS) else await outcome
+        decided.append((handler, decision))
+        if isinstance(decision, Denied):
+            break
+        if isinstance(decision, Patched):
+            review = _with_object(review, decision)
+    return decided, review
 
 
 def _with_object(review: Review, decision: Patched) -> Review:
@@ -354,25 +300,14 @@ def _with_identity(stored: Mapping[str, Any], version: int) -> dict[str, Any]:
     return {**stored, "metadata": {**metadata, "uid": uid, "resourceVersion": str(version)}}
 
 
-def _labels(manifest: Manifest) -> dict[str, str]:
-    labels = manifest.object["metadata"].get("labels") or {}
-    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
-        raise ManifestError(
-            f"{manifest.at('metadata.labels')}: Namespace {manifest.name}: metadata.labels: must be text"
-        )
-    return dict(labels)
-
-
-def _revision(manifest: Manifest) -> ControllerRevision:
+def _decoded(watched: Watched[Any], manifest: Manifest, obj: Mapping[str, Any]) -> Any:
+    """An object as a cache holds it. Raises ManifestError."""
+    metadata = obj["metadata"]
+    if watched.resource.kind == NAMESPACES.kind:
+        # As on an API server.
+        labels = {**(metadata.get("labels") or {}), names.NAMESPACE_NAME: manifest.name}
+        obj = {**obj, "metadata": {**metadata, "labels": labels}}
     try:
-        return decode_controller_revision(orjson.dumps(manifest.object))
+        return watched.decode(orjson.dumps(obj))
     except ValueError as error:
-        raise ManifestError(f"{manifest.at()}: ControllerRevision {manifest.name}: {error}") from None
-
-
-def _whitelist(manifest: Manifest) -> str | None:
-    if manifest.name != names.CONFIGURATION_CONFIG_MAP:
-        return None
-    data = manifest.object.get("data")
-    text = data.get(names.PATCH_POD_METADATA_WHITELIST_KEY) if isinstance(data, dict) else None
-    return text if isinstance(text, str) else None
+        raise ManifestError(f"{manifest.at()}: {manifest.kind} {manifest.name}: {error}") from None

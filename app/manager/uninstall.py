@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
-from app.api import names
 from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
@@ -32,8 +31,6 @@ DEPLOYMENT: Final = "kruise-controller-manager"
 #: What the Deployment selects its Pods by.
 MANAGER_PODS: Final = "control-plane=controller-manager"
 LEASE: Final = "kruise-manager"
-#: MGR-86: while objects of these kinds exist, an uninstall is refused.
-WORKLOADS: Final = ("clonesets", "statefulsets", "daemonsets")
 #: How long the manager may take to stop.
 STOP_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.5
@@ -49,15 +46,12 @@ class UninstallRefusedError(Exception):
     """Something of ours is still in use, or did not stop; the message says what and the way out."""
 
 
-def workloads(kinds: Iterable[KindDefinition]) -> tuple[KindDefinition, ...]:
-    """The kinds whose objects forbid an uninstall."""
-    return tuple(kind for kind in kinds if kind.group == names.APPS_GROUP and kind.plural in WORKLOADS)
-
-
-def permissions(kinds: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
-    """What ``prepare_uninstall`` may do."""
-    plurals = tuple(kind.plural for kind in workloads(kinds))
-    listing = (PolicyRule(("list",), (names.APPS_GROUP,), plurals),) if plurals else ()
+def permissions(workloads: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
+    """What ``prepare_uninstall`` may do. MGR-86: while objects of these kinds exist, an uninstall is refused."""
+    by_group: dict[str, list[str]] = {}
+    for kind in workloads:
+        by_group.setdefault(kind.group, []).append(kind.plural)
+    listing = (PolicyRule(("list",), (group,), tuple(plurals)) for group, plurals in by_group.items())
     return (
         *listing,
         PolicyRule(
@@ -72,12 +66,12 @@ def permissions(kinds: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
     )
 
 
-async def prepare_uninstall(client: Client, namespace: str, kinds: Iterable[KindDefinition]) -> None:
-    """Refuse if workloads exist; else stop the manager in ``namespace`` and delete what would outlive it.
+async def prepare_uninstall(client: Client, namespace: str, workloads: Sequence[KindDefinition]) -> None:
+    """Refuse if objects of these kinds exist; else stop the manager in ``namespace`` and delete what would outlive it.
 
     Raises UninstallRefusedError, or KubeError if the API server does not let us.
     """
-    if in_use := await _in_use(client, workloads(kinds)):
+    if in_use := await _in_use(client, workloads):
         raise UninstallRefusedError(in_use)
     await _stop(client, namespace)
     for resource, name in _CONFIGURATIONS:

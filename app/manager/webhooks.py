@@ -10,32 +10,23 @@ import logging
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-from app.admission.conversion_worker import ConversionWorker
 from app.admission.policies import WebhookPolicies, apply_to_handlers, load_policies
 from app.admission.registry import Registry, build_registry
 from app.admission.server import AdmissionApp, Decided, create_app
 from app.api.conversion import convert
 from app.certs.context import ServingContext
 from app.certs.issue import CertificateError, expiry
-from app.kube.events import EventRecorder
-from app.manager.caches import InjectionLookups
+from app.manager.contexts import Recorders, admission_context
+from app.manager.conversions import conversion_worker
 from app.manager.counts import CONTENT_TYPE
 from app.manager.debug import cache_lines, debug_page
-from app.manager.handlers import Surroundings, build_handlers
+from app.manager.handlers import build_handlers
 from app.manager.health import Readiness, health_app, loopback_only, metrics_app, self_check
 from app.manager.limits import PAGES, Limits
 from app.manager.process import CHECK_SECONDS, GRACE_SECONDS, Process
 from app.manager.serving import Server, StartError
-from app.protection.deletion.lookups import LiveLookups
-from app.protection.deletion.refusals import ProtectionLog, RefusalRecord
-from app.protection.deletion.table import load_table
-from app.sidecars.sidecarset.admission_lookups import ClusterLookups
-from app.sidecars.sidecarset.refusal_events import refusal_events
-from app.sidecars.sidecarset.selection import RecentSets
-from app.workloads.cloneset.admission_lookups import ClusterLookups as CloneSetClusterLookups
 
 logger = logging.getLogger(__name__)
 
@@ -68,9 +59,9 @@ class Admission:
         self._process = process
         self._listeners = listeners
         self._reconciler = reconciler
-        self._events = EventRecorder(process.client.named("events"), "sidecarset-controller")
+        self._recorders = Recorders(process)
         self._readiness = Readiness(process.replica, process.name, webhook_processes, reconciler)
-        self._conversions = ConversionWorker()
+        self._conversions = conversion_worker()
         self.app = self._build()
         self._server: Server | None = None
         self._context: ServingContext | None = None
@@ -84,13 +75,13 @@ class Admission:
         """Listen as soon as there is a certificate, and be ready once reviews can be judged."""
         process, tasks = self._process, self._process.tasks
         self._serve_probes()
-        tasks.start(self._events.run(), "events")
+        self._recorders.start()
         await self._first_certificate()
         tasks.start(self._follow_certificate(), "certificate")
         # A kind that is not installed yet may still come; the reconciler's log says which, and how. Stored objects of
         # an older version can be listed only while somebody answers /convert, so we listen first.
         await process.until(lambda: process.replica.state(self._reconciler).defined)
-        process.start_common_caches()
+        process.start_admission_caches()
         await self._caches_filled()
         self.app.starting = ""
         self._readiness.self_check = self_check(self._listeners.webhook.getsockname(), self._ca_bundle)
@@ -107,7 +98,7 @@ class Admission:
         if self._process.settings.among_others:
             await self._process.clock.sleep(DRAIN_SECONDS)
         self._server.stop()
-        await self._events.flush(1.0)
+        await self._recorders.flush()
         await self._conversions.close()
 
     def debug_pages(self) -> Mapping[str, list[str]]:
@@ -168,11 +159,6 @@ class Admission:
                 logger.info("%s: a new certificate is served", self._process.name)
             else:
                 return
-        except OSError as error:  # no descriptors left: the next look tries again
-            self._certificate_seen = -1
-            metrics.certificate_errors.inc()
-            logger.error("%s: the new certificate is not used yet: %s", self._process.name, error)  # noqa: TRY400
-            return
         except CertificateError as error:
             metrics.certificate_errors.inc()
             logger.error("%s: the new certificate is not used: %s", self._process.name, error)  # noqa: TRY400
@@ -216,31 +202,8 @@ class Admission:
 
     def _build(self) -> AdmissionApp:
         process = self._process
-        settings, caches = process.settings, process.caches
-        asking = process.client.named("admission", limited=False)  # a review is being waited for
-        protection_log = ProtectionLog(Path(settings.flags.text("protection-log-path")))
-        protection_log.check()
-        handlers = build_handlers(
-            Surroundings(
-                gates=settings.gates,
-                clock=process.clock,
-                rng=process.rng,
-                index=caches.index,
-                injection=InjectionLookups(caches, asking),
-                sidecarsets=ClusterLookups(
-                    asking,
-                    settings.own_namespace,
-                    caches.sidecarsets.list,
-                    defaults_allowed=settings.gates.enabled("SidecarSetPatchPodMetadataDefaultsAllowed"),
-                ),
-                recent_sets=RecentSets(caches.index, process.clock),
-                clonesets=CloneSetClusterLookups(asking, settings.own_namespace, settings.gates.enabled),
-                report_refusal=refusal_events(self._events, caches.sidecarsets.get),
-                protected_kinds=load_table(settings.policies),
-                deletion_lookups=LiveLookups(asking),
-                report_deletion=RefusalRecord(process.metrics.refused_deletions, protection_log),
-            )
-        )
+        settings = process.settings
+        handlers = build_handlers(admission_context(process, self._recorders))
         policies = load_policies(settings.policies) if settings.policies is not None else WebhookPolicies()
         final = apply_to_handlers(handlers, policies, settings.own_namespace)
         registry: Registry = build_registry(final, settings.gates.enabled)

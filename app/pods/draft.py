@@ -7,13 +7,13 @@ documents. Operations apply in the order they were recorded; a change that would
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
 
 import orjson
 
 from app.api import names
-from app.kube.admission import Allowed, Denied, Patched, PatchOperation, Review
+from app.kube.admission import Allowed, Patched, PatchOperation, Review
 from app.kube.fielderrors import too_long
 from app.kube.gotext import shortened
 from app.kube.patches import escape
@@ -276,23 +276,6 @@ class PodDraft:
         else:
             self._record("add", f"/spec/{field}/{index}", shown, rule)
             items.insert(index, value)
-
-
-class PodStep(Protocol):
-    """One step of Pod admission: looks at the draft, changes it, or refuses (by Denied or PodRefusedError).
-
-    ``name`` decides its place (see ``app.admission.pod``). A step that has to ask the API server returns an awaitable;
-    one that decides from what it holds returns at once, and costs no task switch.
-    """
-
-    @property
-    def name(self) -> str:
-        """Which step of the pipeline this is."""
-        ...
-
-    def __call__(self, draft: PodDraft, review: Review) -> Denied | Awaitable[Denied | None] | None:
-        """Take the step."""
-        ...
 
 
 def is_mirror_pod(draft: PodDraft, review: Review) -> bool:

@@ -16,6 +16,7 @@ from typing import Final
 from app.kube.admission import Review
 from app.kube.client import USER_AGENT
 from app.pods.draft import PodDraft
+from app.pods.steps import StepOrder
 
 #: The feature gate that keeps the managed fields of a CloneSet's Pods.
 GATE: Final = "CloneSetPodManagedFields"
@@ -26,11 +27,11 @@ UNTRACKED: Final = f"{USER_AGENT}-untracked"
 class FieldTrackingStep:
     """Empties the account of Pods whose creator asks for it."""
 
-    name = "field-tracking"
+    order = StepOrder.FIELD_TRACKING
 
     __slots__ = ()
 
-    def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
+    async def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
         """Take the managed fields away where their only entry is the asking creator's."""
         if [entry.get("manager") for entry in draft.managed_fields] == [UNTRACKED]:
             draft.remove_managed_fields(GATE)

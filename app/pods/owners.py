@@ -6,10 +6,26 @@ Rules PM-105 … PM-112, PM-186.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from app.kube.objects import ObjectMeta
+
+#: The index of objects by the uid of the controller that owns them, and of those nobody controls by :func:`ownerless`.
+BY_CONTROLLER: Final = "controller"
+
+
+def ownerless(namespace: str) -> str:
+    """The index key of the objects of a namespace that nobody controls."""
+    return f"none/{namespace}"
+
+
+def controller_keys(obj: Any) -> Iterable[str]:
+    """The index function of :data:`BY_CONTROLLER`."""
+    metadata: ObjectMeta = obj.metadata
+    controller = metadata.controller
+    return (ownerless(metadata.namespace) if controller is None else controller.uid,)
 
 
 class Ownership(StrEnum):

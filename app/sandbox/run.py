@@ -173,8 +173,9 @@ def _logs(cluster: SimulatedCluster) -> Any:
 async def prepare(client: Client) -> None:
     """The CRDs, and the manager's namespace."""
     from app.api import crd  # half of all imports, and not needed to answer
+    from app.manager.slices import kinds
 
-    for manifest in crd.manifests().values():
+    for manifest in crd.manifests(kinds()).values():
         name = manifest["metadata"]["name"]
         await client.patch(CUSTOMRESOURCEDEFINITIONS, name, manifest, kind=PatchType.APPLY, field_manager="sandbox")
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.MANAGER_NAMESPACE}}

@@ -14,6 +14,7 @@ from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import create_app
 from app.api.conversion import ConversionError, convert
+from app.manager.conversions import MODULE, conversion_worker
 from tests.admission.requests import recorded
 from tests.kube.hostile import chain
 
@@ -190,7 +191,7 @@ def test_depth_outside_of_the_objects_is_an_answer_too() -> None:
 
 
 async def test_a_large_review_is_converted_by_another_process() -> None:
-    worker = ConversionWorker()
+    worker = conversion_worker()
     try:
         body = orjson.dumps(review_of(*(cloneset(f"web-{number}") for number in range(500)), cloneset("bad", spec=[])))
         assert len(body) > SMALL_BYTES
@@ -204,7 +205,7 @@ async def test_a_large_review_is_converted_by_another_process() -> None:
 
 
 async def test_a_conversion_process_that_died_is_replaced() -> None:
-    worker = ConversionWorker()
+    worker = conversion_worker()
     body = orjson.dumps(review_of(cloneset()))
     try:
         first = await worker.answer(body)
@@ -227,7 +228,7 @@ async def test_the_service_hands_large_reviews_on() -> None:
             sizes.append(len(body))
             return convert_review(body, convert)
 
-    app = create_app(build_registry([], lambda _: True), convert, AdmissionMetrics(), Recording())
+    app = create_app(build_registry([], lambda _: True), convert, AdmissionMetrics(), Recording(MODULE))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:
         for count in (1, 700):
             body = orjson.dumps(review_of(*(cloneset(f"web-{number}") for number in range(count))))

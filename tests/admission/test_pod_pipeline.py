@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from random import Random
 
 import pytest
 
-from app.admission.pod import MUTATE_POD, STEPS, PodPipeline, pod_handler
+from app.admission.pod import MUTATE_POD, PodPipeline, pod_handler
 from app.admission.registry import build_registry
-from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, Review
+from app.kube.admission import Allowed, Denied, Operation, Patched, Review
+from app.kube.virtualtime import VirtualClock
+from app.manager.gates import parse_gates
+from app.manager.standalone import Standalone
 from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.steps import PodStep, StepOrder
 from tests.sidecars.admitting import pod, review_of
+
+PLACES = sorted(StepOrder)
+OURS = ["ReadinessGateStep", "SidecarSetStep", "LaunchPriorityStep", "FieldTrackingStep"]
 
 
 @dataclass
 class Step:
-    """A step that notes that it was taken and sets an annotation of its name."""
+    """A step that notes that it was taken and sets an annotation."""
 
-    name: str
-    taken: list[str] = field(default_factory=list)
+    order: int
+    taken: list[int] = field(default_factory=list)
     answer: Denied | None = None
     refuse: str = ""
     waits: bool = False
 
-    def __call__(self, draft: PodDraft, review: Review) -> Denied | Awaitable[Denied | None] | None:
-        return self._later(draft) if self.waits else self._take(draft)
-
-    async def _later(self, draft: PodDraft) -> Denied | None:
-        await asyncio.sleep(0)
-        return self._take(draft)
-
-    def _take(self, draft: PodDraft) -> Denied | None:
-        self.taken.append(self.name)
-        draft.set_annotations({self.name: "x"}, "r")
+    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
+        if self.waits:
+            await asyncio.sleep(0)
+        self.taken.append(self.order)
+        draft.set_annotations({f"step-{int(self.order)}": "x"}, "r")
         if self.refuse:
             raise PodRefusedError(self.refuse, 409)
         return self.answer
-
-
-async def decision_of(pipeline: PodPipeline, review: Review) -> Decision:
-    decision = pipeline(review)
-    return await decision if isinstance(decision, Awaitable) else decision
 
 
 @pytest.mark.behaviour("PW-1", "PW-2", "PW-3", "PW-5")
@@ -79,15 +77,37 @@ def test_it_is_served_only_with_the_gate_pod_webhook_on(on: bool) -> None:
 
 
 @pytest.mark.behaviour("PW-6", "PW-7")
-@pytest.mark.parametrize("waiting", [(), STEPS, STEPS[2:3]], ids=["at once", "all wait", "one waits"])
-async def test_steps_are_taken_in_the_order_of_the_pipeline(waiting: tuple[str, ...]) -> None:
-    taken: list[str] = []
-    steps = [Step(name, taken, waits=name in waiting) for name in reversed(STEPS)]
-    decision = pod_handler(steps).decide(review_of(pod()))
-    assert isinstance(decision, Awaitable) is bool(waiting)
-    decision = await decision if isinstance(decision, Awaitable) else decision
-    assert taken == list(STEPS)
-    assert isinstance(decision, Patched)
+@pytest.mark.parametrize("waiting", [(), PLACES, PLACES[2:3]], ids=["at once", "all wait", "one waits"])
+async def test_steps_are_taken_in_the_order_of_the_pipeline(waiting: Sequence[int]) -> None:
+    taken: list[int] = []
+    steps = [Step(place, taken, waits=place in waiting) for place in reversed(PLACES)]
+    assert isinstance(await PodPipeline(steps)(review_of(pod())), Patched)
+    assert taken == PLACES
+
+
+@pytest.mark.behaviour("PW-6")
+def test_the_places_are_openkruises_order() -> None:
+    assert [place.name for place in sorted(StepOrder)] == [
+        "READINESS_GATE",
+        "WORKLOAD_SPREAD",
+        "SIDECARS",
+        "LAUNCH_PRIORITY",
+        "UNAVAILABLE_BUDGET",
+        "PERSISTENT_STATE",
+        "LIVENESS",
+        "PROBE_MARKER",
+        "FIELD_TRACKING",
+    ]
+    taken = [type(step).__name__ for step in sorted(all_steps(), key=lambda step: step.order)]
+    assert [name for name in taken if name in OURS] == OURS
+
+
+def all_steps() -> list[PodStep]:
+    """The steps of this build."""
+    standalone = Standalone(None, parse_gates(""), VirtualClock(), Random(1))
+    handler, *_ = standalone.registry.routes["/mutate-pod"].handlers.values()
+    assert isinstance(handler.decide, PodPipeline)
+    return list(handler.decide.steps)
 
 
 @pytest.mark.behaviour("PW-6")
@@ -100,14 +120,10 @@ async def test_steps_are_taken_in_the_order_of_the_pipeline(waiting: tuple[str, 
     ],
 )
 async def test_a_refusal_ends_it_and_nothing_of_the_patch_remains(end: dict, expected: Denied, waits: bool) -> None:
-    taken: list[str] = []
-    steps = [
-        Step("readiness-gate", taken, waits=waits),
-        Step("sidecarset", taken, waits=waits, **end),
-        Step("launch-priority", taken),
-    ]
-    assert await decision_of(PodPipeline(steps), review_of(pod())) == expected
-    assert taken == ["readiness-gate", "sidecarset"]
+    taken: list[int] = []
+    steps = [Step(1, taken, waits=waits), Step(2, taken, waits=waits, **end), Step(3, taken)]
+    assert await PodPipeline(steps)(review_of(pod())) == expected
+    assert taken == [1, 2]
 
 
 @pytest.mark.behaviour("PW-2", "SS-40")
@@ -120,32 +136,31 @@ async def test_a_refusal_ends_it_and_nothing_of_the_patch_remains(end: dict, exp
         review_of(pod(), subresource="status"),
     ],
 )
-def test_anything_but_the_creation_of_a_pod_passes(review: Review) -> None:
-    assert PodPipeline([Step("sidecarset")])(review) == Allowed()
+async def test_anything_but_the_creation_of_a_pod_passes(review: Review) -> None:
+    assert await PodPipeline([Step(1)])(review) == Allowed()
 
 
 @pytest.mark.behaviour("PW-6")
-def test_a_review_without_or_with_a_broken_pod_is_a_bad_request() -> None:
-    pipeline = PodPipeline([Step("sidecarset")])
-    assert pipeline(review_of(None)) == Denied("request.object: expected a Pod, got nothing", code=400)
-    broken = pipeline(review_of({"spec": {"containers": "main"}}))
+async def test_a_review_without_or_with_a_broken_pod_is_a_bad_request() -> None:
+    pipeline = PodPipeline([Step(1)])
+    assert await pipeline(review_of(None)) == Denied("request.object: expected a Pod, got nothing", code=400)
+    broken = await pipeline(review_of({"spec": {"containers": "main"}}))
     assert broken == Denied("Pod: spec.containers: expected array | null, got str", code=400)
 
 
 @pytest.mark.behaviour("PW-6")
-def test_nothing_changed_is_allowed_without_a_patch() -> None:
-    assert PodPipeline([])(review_of(pod())) == Allowed()
+async def test_nothing_changed_is_allowed_without_a_patch() -> None:
+    assert await PodPipeline([])(review_of(pod())) == Allowed()
 
 
-@pytest.mark.parametrize(("names", "message"), [(["x"], "no place for"), (["sidecarset"] * 2, "have one name")])
-def test_steps_without_a_place_of_their_own_are_a_mistake(names: list[str], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PodPipeline([Step(name) for name in names])
+def test_two_steps_in_one_place_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="two Pod admission steps have the place 30: Step and Step"):
+        PodPipeline([Step(StepOrder.SIDECARS), Step(1), Step(StepOrder.SIDECARS)])
 
 
 @pytest.mark.behaviour("PW-29")
-def test_one_line_per_changed_pod_says_the_rules(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("DEBUG", logger="app.admission.pod"):
-        PodPipeline([Step("sidecarset"), Step("launch-priority")])(review_of(pod()))
-        PodPipeline([])(review_of(pod()))
+async def test_one_line_per_changed_pod_says_the_rules(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="app.admission.pod"):
+        await PodPipeline([Step(1), Step(2)])(review_of(pod()))
+        await PodPipeline([])(review_of(pod()))
     assert [record.getMessage() for record in caplog.records] == ["Pod shop/web-0 changed by r"]

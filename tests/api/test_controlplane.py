@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from app.api import structural
-from app.api.registry import KINDS
 from app.api.sidecarset import SIDECAR_SET
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.transport import AiohttpTransport
+from app.manager.slices import kinds
 from app.pods.template_check import template_errors
 from tests.api.record_template_answers import ANSWERS, ask
 from tests.api.template_cases import CASES
@@ -53,7 +53,7 @@ def set_of(name: str, **spec: Any) -> dict[str, Any]:
 
 @pytest.mark.behaviour("MGR-51")
 def test_every_definition_is_established_and_structural(served: ControlPlane) -> None:
-    for kind in KINDS:
+    for kind in kinds():
         crd = json.loads(served.kubectl("get", "crd", kind.crd_name, "-o", "json").stdout)
         conditions = {condition["type"]: condition["status"] for condition in crd["status"]["conditions"]}
         assert conditions["Established"] == conditions["NamesAccepted"] == "True"

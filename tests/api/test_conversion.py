@@ -247,7 +247,7 @@ THING = KindDefinition(
 
 @pytest.fixture
 def thing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr("app.api.registry.KINDS", (THING,))
+    monkeypatch.setattr("app.api.registry._KINDS", {(THING.group, THING.kind): THING})
     parts = [{"name": "a", "level": 1}, {"name": "b", "level": 2}, {"name": "c"}]
     return {"apiVersion": "test.kruise.io/v1beta1", "kind": "Thing", "metadata": {}, "spec": {"parts": parts}}
 

@@ -9,14 +9,11 @@ import pytest
 import yaml
 
 from app.api import crd
-from app.api.registry import KINDS, find_kind
+from app.api.registry import find_kind
 from app.api.sidecarset import SIDECAR_SET
+from app.manager.slices import kinds
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_the_files_in_deploy_are_what_the_models_say() -> None:
-    assert crd.drift(ROOT / "deploy" / "crds", crd.files()) == []
 
 
 @pytest.mark.behaviour("MGR-51", "MGR-53")
@@ -78,24 +75,8 @@ def test_only_core_containers_and_volumes_are_open(version: Any) -> None:
     assert ("namespace" in spec["properties"]) is (version.name == "v1alpha1")
 
 
-def test_files_are_written_checked_and_cleared_of_leftovers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    directory = tmp_path / "crds"
-    assert crd.main(["--check", str(directory)]) == 1
-    assert "apps.kruise.io_sidecarsets.yaml: missing" in capsys.readouterr().err
-    assert crd.main([str(directory)]) == 0
-    (directory / "old.yaml").write_text("kind: Old\n", "utf-8")
-    (directory / "apps.kruise.io_sidecarsets.yaml").write_text("kind: Edited\n", "utf-8")
-    assert crd.main(["--check", str(directory)]) == 1
-    complaints = capsys.readouterr().err
-    assert "old.yaml: no kind writes this file" in complaints
-    assert "apps.kruise.io_sidecarsets.yaml: differs" in complaints
-    assert crd.main([str(directory)]) == 0
-    assert {file.name for file in directory.iterdir()} == crd.files().keys()
-    assert crd.main(["--check", str(directory)]) == 0
-
-
 def test_the_yaml_says_what_the_manifest_says() -> None:
-    for kind in KINDS:
+    for kind in kinds():
         text = crd.files((kind,))[f"{kind.group}_{kind.plural}.yaml"]
         assert yaml.safe_load(text) == crd.manifest(kind)
 

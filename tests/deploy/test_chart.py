@@ -11,13 +11,13 @@ import yaml
 from app.admission import rbac
 from app.admission.policies import WebhookPolicies, apply_policies
 from app.api.crd import manifests
-from app.api.registry import KINDS
 from app.certs.files import CA_FILE, CERT_FILE, KEY_FILE
 from app.manager import chart, uninstall
 from app.manager.gates import GATES
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import all_rules
 from app.manager.settings import SECRET_NAME
+from app.manager.slices import kinds, workloads
 from app.protection.deletion.policies import admission_policies
 from app.protection.deletion.table import load_table
 from tests.cluster.helm import helm
@@ -102,7 +102,7 @@ def test_every_value_with_a_default_is_in_the_schema() -> None:
 
 def test_braces_of_a_description_are_no_action_of_helms() -> None:
     policy = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"text": "{{ .Values }}"}}
-    text = chart.templates((), (), [policy], ())[f"{chart.FOLDER}/deletion-protection-policies.yaml"]
+    text = chart.templates((), (), (), [policy], ())[f"{chart.FOLDER}/deletion-protection-policies.yaml"]
     assert '{{ "{{" }} .Values }}' in text
 
 
@@ -186,7 +186,7 @@ def test_roles_are_what_the_code_declares_and_nothing_else(defaults: list[dict[s
 
 @pytest.mark.controlplane
 def test_the_hook_before_an_uninstall_has_a_role_of_its_own(defaults: list[dict[str, Any]]) -> None:
-    hooks = rbac.roles(uninstall.permissions(KINDS), "kruise-system", *["kruise-uninstall"] * 3)
+    hooks = rbac.roles(uninstall.permissions(workloads()), "kruise-system", *["kruise-uninstall"] * 3)
     for declared in hooks:
         found = find(defaults, declared["kind"], declared["metadata"]["name"])
         assert found.get("rules") == declared.get("rules")
@@ -346,4 +346,4 @@ def test_external_certificates_are_mounted_and_leave_no_secret_to_the_chart() ->
     environment = {one["name"]: one.get("value") for one in container["env"]}
     (mount,) = (one for one in container["volumeMounts"] if one["name"] == "certs")
     assert (environment["WEBHOOK_CERT_WRITER"], environment["WEBHOOK_CERT_DIR"]) == ("fs", mount["mountPath"])
-    assert len(KINDS) == len([one for one in documents if one["kind"] == "CustomResourceDefinition"])
+    assert len(kinds()) == len([one for one in documents if one["kind"] == "CustomResourceDefinition"])

@@ -12,6 +12,7 @@ from app.manager.counts import of_supervisor
 from app.manager.exposition import families, merged, text
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Replica
+from app.protection.deletion.refusals import refusal_counters
 from tests.deploy.rendering import ROOT, find, render
 
 DASHBOARD: dict[str, Any] = json.loads(
@@ -31,7 +32,7 @@ def filled_metrics() -> ManagerMetrics:
     stats.decided("mpod.kb.io", "patched")
     stats.bad_request("no JSON")
     for kind in ("Namespace", "CustomResourceDefinition", "Deployment"):
-        metrics.refused_deletions.count(kind, "", "a", "jane")
+        metrics.of(refusal_counters).count(kind, "", "a", "jane")
     metrics.reflectors.listed("Pod", 1)
     metrics.reflectors.events("Pod", 1)
     metrics.reflectors.error("Pod", "watch")

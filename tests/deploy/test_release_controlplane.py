@@ -6,9 +6,9 @@ from itertools import product
 
 import pytest
 
-from app.api.registry import KINDS
 from app.kube.admission import PolicyRule
 from app.manager.permissions import all_rules
+from app.manager.slices import kinds
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.deploy.release import NAME, NAMESPACE, Release
@@ -136,7 +136,7 @@ def test_who_may_view_or_edit_workloads_may_do_so_with_ours(
 def test_a_release_does_not_let_its_definitions_go_by_a_value(release: Release) -> None:
     refused = release.upgrade("--set=crds.managed=false", check=False)
     assert refused.returncode != 0
-    definitions = [kind.crd_name for kind in KINDS]
+    definitions = [kind.crd_name for kind in kinds()]
     assert any(
         f"would delete CustomResourceDefinition {name} and every object of it" in refused.stderr for name in definitions
     )

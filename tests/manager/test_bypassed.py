@@ -5,9 +5,8 @@ import pytest
 from app.admission.policies import WebhookPolicies, apply_policies
 from app.admission.registry import served
 from app.api.names import NAMESPACE_NAME
-from app.manager.bypassed import reviewed_namespaces
 from app.manager.gates import parse_gates
-from app.manager.handlers import WEBHOOKS
+from app.manager.handlers import WEBHOOKS, reviewed_namespaces
 
 pytestmark = pytest.mark.behaviour("MGR-123")
 POLICIES = WebhookPolicies.model_validate(

@@ -1,13 +1,22 @@
-"""The manager's caches: what can be found without looking at every object."""
+"""The manager's caches: what is found without looking at every object, and which process holds what."""
+
+from dataclasses import replace
+from random import Random
 
 import orjson
 import pytest
 
+from app.kube.client import Client
 from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
+from app.kube.reflector import NoMetrics
+from app.kube.virtualtime import VirtualClock
 from app.manager.caches import Caches
+from app.pods.owners import BY_CONTROLLER, ownerless
 from app.sidecars.sidecarset.reconcile import INJECTED_BY
 from app.sidecars.sidecarset.record import RECORDED_SET
-from app.workloads.engine.kind import OWNER
+from app.slices import PODS, REVISIONS, ControllerPart, Slice, Stores
+from app.workloads.cloneset.controller import SET_CLAIMS
+from tests.kube.fakes import MemoryServer
 
 OWNED = {
     "name": "web-abcde",
@@ -31,12 +40,55 @@ OWNED = {
 def test_what_belongs_to_a_workload_or_a_sidecarset_is_found_by_it() -> None:
     caches = Caches("kruise-system")
     raw = orjson.dumps({"metadata": OWNED})
-    caches.pods.replace([decode_pod(raw)])
-    caches.claims.replace([decode_persistent_volume_claim(raw)])
-    caches.workload_revisions.replace([decode_controller_revision(raw)])
-    caches.revisions.replace([decode_controller_revision(raw)])
-    for store in (caches.pods, caches.claims, caches.workload_revisions):
-        assert [found.metadata.name for found in store.by_index(OWNER, "web-uid")] == ["web-abcde"]
-        assert not list(store.by_index(OWNER, "other"))
-    assert [found.metadata.name for found in caches.pods.by_index(INJECTED_BY, "mesh")] == ["web-abcde"]
-    assert [found.metadata.name for found in caches.revisions.by_index(RECORDED_SET, "mesh")] == ["web-abcde"]
+    pods, claims, revisions = map(caches.stores, (PODS, SET_CLAIMS, REVISIONS))
+    recorded = caches.by_name["ControllerRevisions"]
+    pods.replace([decode_pod(raw)])
+    claims.replace([decode_persistent_volume_claim(raw)])
+    revisions.replace([decode_controller_revision(raw)])
+    recorded.replace([decode_controller_revision(raw)])
+    for store in (pods, claims, revisions):
+        assert [found.metadata.name for found in store.by_index(BY_CONTROLLER, "web-uid")] == ["web-abcde"]
+        assert not list(store.by_index(BY_CONTROLLER, "other"))
+        assert not list(store.by_index(BY_CONTROLLER, ownerless("shop")))
+    assert [found.metadata.name for found in pods.by_index(INJECTED_BY, "mesh")] == ["web-abcde"]
+    assert [found.metadata.name for found in recorded.by_index(RECORDED_SET, "mesh")] == ["web-abcde"]
+
+
+def test_processes_that_answer_reviews_hold_no_pods() -> None:
+    caches, client = Caches("kruise-system", "shop"), Client(MemoryServer(), VirtualClock())
+    admission = caches.admission_reflectors(client, Random(1), NoMetrics())
+    controllers = caches.controller_reflectors(client, Random(1), NoMetrics())
+    filled = [reflector.store for reflector in (*admission, *controllers)]
+    assert len(filled) == len({id(store) for store in filled}) == len(caches.by_name)
+    assert "Pods" not in caches.for_admission
+    assert {id(store) for store in caches.for_admission.values()} == {id(one.store) for one in admission}
+
+
+def test_what_only_a_controller_that_is_switched_off_watches_is_not_watched() -> None:
+    part = ControllerPart("c", (PODS,), make=lambda _context: pytest.fail("not made"), gates=("A", "B"))
+    assert not Caches("own", enabled=lambda gate: gate == "C", declared=[Slice("s", controllers=(part,))]).by_name
+    assert Caches("own", enabled=lambda gate: gate == "B", declared=[Slice("s", controllers=(part,))]).by_name
+
+
+def test_slices_that_watch_the_same_share_a_cache_with_all_indexes() -> None:
+    stores = Stores([PODS.indexed(a=lambda _: ["x"]), PODS.indexed(b=lambda _: ["y"])])
+    stores(PODS).replace([decode_pod(orjson.dumps({"metadata": OWNED}))])
+    assert [len(stores(PODS).by_index(name, key)) for name, key in (("a", "x"), ("b", "y"))] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (replace(PODS, decode=lambda _: None), "Pods: two slices decode them differently"),
+        (PODS.indexed(**{BY_CONTROLLER: lambda _: []}), f"Pods: two indexes are called {BY_CONTROLLER}"),
+        (PODS.selected("Pods", "app=web"), "two caches are called Pods"),
+    ],
+)
+def test_slices_that_contradict_each_other_are_a_mistake(second: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Stores([PODS, second])  # type: ignore[list-item]
+
+
+def test_a_cache_that_nobody_declared_is_named() -> None:
+    with pytest.raises(KeyError, match="Pods are not watched here"):
+        Stores([])(PODS)

@@ -6,6 +6,7 @@ import pytest
 
 from app.manager.flags import FLAGS, FlagError, help_text, parse_bool, parse_duration, parse_flags
 from app.manager.reference import flags_page, gates_page
+from app.manager.slices import slices
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -140,8 +141,9 @@ def test_help_and_reference_show_every_flag_and_gate() -> None:
 
 @pytest.mark.behaviour("MGR-10")
 def test_a_flag_is_said_to_have_no_effect_exactly_if_nothing_reads_it() -> None:
-    sources = [path.read_text("utf-8") for path in (ROOT / "app" / "manager").glob("*.py") if path.name != "flags.py"]
+    sources = [path.read_text("utf-8") for path in (ROOT / "app").rglob("*.py") if path.name != "flags.py"]
     read = {name for name in FLAGS if any(f'("{name}")' in text for text in sources)}
+    read |= {part.workers_flag for one in slices() for part in one.controllers if part.workers_flag}
     assert {flag.name for flag in FLAGS.values() if flag.meaningful} == read
 
 

@@ -18,6 +18,9 @@ from app.kube.patches import apply
 from app.kube.virtualtime import VirtualClock
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
+from app.sidecars.sidecarset.admission_lookups import InjectionLookups
+from app.sidecars.sidecarset.slice import RECORDED_REVISIONS, SIDECAR_SETS
+from app.slices import NAMESPACES
 from tests.admission.requests import review_of
 from tests.kube.fakes import running, until, virtual
 
@@ -93,8 +96,9 @@ def _in_namespace(review: Review, namespace: str) -> dict[str, Any]:
 @virtual
 async def test_a_namespace_that_is_in_no_file_has_its_name_as_label() -> None:
     found = standalone(None)
-    assert found.namespace_labels("anywhere") == {"kubernetes.io/metadata.name": "anywhere"}
-    assert await found.live_namespace_labels("anywhere") == {"kubernetes.io/metadata.name": "anywhere"}
+    lookups = InjectionLookups(found.stores(NAMESPACES), found.stores(RECORDED_REVISIONS), None, "kruise-system")
+    assert lookups.namespace_labels("anywhere") is None
+    assert await lookups.live_namespace_labels("anywhere") == {"kubernetes.io/metadata.name": "anywhere"}
 
 
 @virtual
@@ -102,7 +106,7 @@ async def test_objects_are_defaulted_and_hashed_as_an_api_server_with_us_would(t
     (tmp_path / "a.yaml").write_text(SET.format(name="a"), "utf-8")
     found = standalone(tmp_path)
     await found.reload()
-    stored = found.known_sets()[0]
+    stored = found.stores(SIDECAR_SETS).list()[0]
     assert stored.spec.update_strategy.max_unavailable == 1
     assert "kruise.io/sidecarset-hash" in stored.metadata.annotations
     assert stored.metadata.uid
@@ -116,7 +120,7 @@ async def test_the_older_version_is_converted(tmp_path: Path) -> None:
     found = standalone(tmp_path)
     await found.reload()
     assert found.problems == ()
-    assert found.known_sets()[0].api_version == "apps.kruise.io/v1beta1"
+    assert found.stores(SIDECAR_SETS).list()[0].api_version == "apps.kruise.io/v1beta1"
     assert await injected(found) == ["a-agent"]
     there = pod_review()
     assert await injected(found, replace(there, namespace="x", object=_in_namespace(there, "x"))) == []
@@ -148,7 +152,7 @@ async def test_a_mistake_in_a_file_is_reported_with_its_line(
     assert rest.startswith(message)
     assert where == f"{tmp_path}/a.yaml:{line}"
     assert problem in caplog.text
-    assert len(found.index) == 0
+    assert len(found.stores(SIDECAR_SETS)) == 0
 
 
 @virtual
@@ -173,12 +177,12 @@ async def test_files_that_come_and_go_are_noticed_within_a_second(tmp_path: Path
     await found.reload()
     async with running(found.watch()):
         touch(tmp_path / "a.yaml", SET.format(name="a"))
-        await until(lambda: len(found.index) == 1, seconds=1.5)
+        await until(lambda: len(found.stores(SIDECAR_SETS)) == 1, seconds=1.5)
         (tmp_path / "more").mkdir()
         touch(tmp_path / "more/b.json", '{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "n"}}')
         await until(lambda: "1 Namespaces" in found.summary, seconds=1.5)
         (tmp_path / "a.yaml").unlink()
-        await until(lambda: len(found.index) == 0, seconds=1.5)
+        await until(lambda: len(found.stores(SIDECAR_SETS)) == 0, seconds=1.5)
 
 
 @virtual
@@ -199,7 +203,7 @@ async def test_two_sets_of_one_name_are_a_mistake_that_heals(tmp_path: Path) -> 
     (tmp_path / "a.yaml").unlink()
     await found.reload()
     assert found.problems == ()
-    assert len(found.index) == 1
+    assert len(found.stores(SIDECAR_SETS)) == 1
 
 
 @virtual

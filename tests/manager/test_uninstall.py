@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
-from app.api.registry import KINDS
 from app.api.sidecarset import SIDECAR_SET
 from app.kube.client import Client
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
-from app.manager.uninstall import STOP_SECONDS, UninstallRefusedError, permissions, prepare_uninstall, workloads
+from app.manager.slices import workloads
+from app.manager.uninstall import STOP_SECONDS, UninstallRefusedError, permissions, prepare_uninstall
 from tests.kube.fakes import MemoryServer, json_response, status_body, virtual
 
 CLONE_SET = replace(SIDECAR_SET, kind="CloneSet", plural="clonesets", namespaced=True)
@@ -64,7 +64,7 @@ async def test_the_manager_has_stopped_before_its_webhooks_go() -> None:
         return left.pop(0)
 
     api = cluster(pods=pods)
-    await prepare_uninstall(Client(api, clock), "kruise-system", KINDS)
+    await prepare_uninstall(Client(api, clock), "kruise-system", ())
     assert api.objects.keys() == {SCALE}
     assert api.objects[SCALE]["spec"]["replicas"] == 0
     assert left == []
@@ -74,7 +74,7 @@ async def test_the_manager_has_stopped_before_its_webhooks_go() -> None:
 async def test_what_is_gone_already_is_no_obstacle() -> None:
     api = cluster()
     api.objects.clear()
-    await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (*KINDS, CLONE_SET))
+    await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (CLONE_SET,))
 
 
 @virtual
@@ -84,7 +84,7 @@ async def test_workloads_are_named_and_nothing_is_touched() -> None:
     before = dict(api.objects)
     api.lists[CLONE_SETS] = lambda: [{"metadata": {"name": f"web-{n}", "namespace": "shop"}} for n in range(6)]
     with pytest.raises(UninstallRefusedError, match=r"uninstall refused: CloneSet shop/web-0, .*web-4 and more would"):
-        await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (*KINDS, CLONE_SET))
+        await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", (CLONE_SET,))
     assert api.objects == before
 
 
@@ -93,13 +93,14 @@ async def test_a_pod_that_does_not_stop_is_named_and_the_webhooks_stay() -> None
     clock = VirtualClock()
     api = cluster(pods=lambda: [pod("stuck")])
     with pytest.raises(UninstallRefusedError, match=rf"Pods kruise-system/stuck: still there after {STOP_SECONDS:g} s"):
-        await prepare_uninstall(Client(api, clock), "kruise-system", KINDS)
+        await prepare_uninstall(Client(api, clock), "kruise-system", ())
     assert {MUTATING, VALIDATING} <= api.objects.keys()
 
 
 @pytest.mark.behaviour("MGR-86")
 def test_only_kinds_whose_pods_would_go_forbid_it() -> None:
-    assert workloads((SIDECAR_SET,)) == ()
-    assert workloads((SIDECAR_SET, CLONE_SET)) == (CLONE_SET,)
+    assert "clonesets" in {kind.plural for kind in workloads()}
+    assert SIDECAR_SET not in workloads()
     listing = [rule for rule in permissions((CLONE_SET,)) if rule.resources == ("clonesets",)]
     assert [(rule.verbs, rule.own_namespace) for rule in listing] == [(("list",), False)]
+    assert not any("list" in rule.verbs and rule.groups == (CLONE_SET.group,) for rule in permissions(()))

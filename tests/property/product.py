@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -12,7 +12,7 @@ import orjson
 from app.admission.pod import pod_handler
 from app.api.names import SIDECARSET_HASH, SIDECARSET_HASH_WITHOUT_IMAGE
 from app.api.sidecarset.defaults import with_defaults
-from app.kube.admission import Decision, Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
+from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
 from app.kube.clock import SystemClock
 from app.kube.objects import ControllerRevision, decode_controller_revision
 from app.pods.readiness import ReadinessGateStep
@@ -22,6 +22,7 @@ from app.sidecars.sidecarset.selection import SidecarSetIndex
 from app.sidecars.sidecarset.step import SidecarSetStep
 from tests.property.case import MANAGER_NAMESPACE, NAME_SUFFIX, NOW, Case, Json
 from tests.property.oracle_hash import ALPHABET
+from tests.slicing import decided
 
 POD = GroupVersionKind("", "v1", "Pod")
 PODS = GroupVersionResource("", "v1", "pods")
@@ -68,9 +69,7 @@ def answer(case: Case) -> Answer:
         groups=("system:nodes", "system:authenticated") if case.by_node else ("system:authenticated",),
         object=case.pod,
     )
-    decision = decide(review)
-    if isinstance(decision, Awaitable):
-        decision = _finished(decision)
+    decision = decided(decide(review))
     if isinstance(decision, Denied):
         return Answer(refused=decision.message)
     if not isinstance(decision, Patched):
@@ -78,17 +77,6 @@ def answer(case: Case) -> Answer:
     # Through the bytes: what a patch shares with prepared sets must not be shared with the result.
     operations = orjson.loads(orjson.dumps([o.as_json() for o in decision.operations]))
     return Answer(operations=operations, rules=[o.rule for o in decision.operations])
-
-
-def _finished(decision: Awaitable[Decision]) -> Decision:
-    """Its result. The look-ups of a case answer at once, so no event loop is needed."""
-    step = decision.__await__()
-    try:
-        next(step)
-    except StopIteration as done:
-        result: Decision = done.value
-        return result
-    raise AssertionError("the decision waits for something")
 
 
 def _index(case: Case) -> SidecarSetIndex:

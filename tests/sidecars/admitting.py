@@ -6,11 +6,10 @@ applies in order, and each operation says which rule is behind it.
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 import random
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +26,7 @@ from app.pods.readiness import ReadinessGateStep
 from app.sidecars.launchpriority.step import LaunchPriorityStep
 from app.sidecars.sidecarset.selection import SidecarSetIndex
 from app.sidecars.sidecarset.step import SidecarSetStep
+from tests.slicing import decided
 
 Json = dict[str, Any]
 
@@ -162,12 +162,7 @@ class World:
             ReadinessGateStep(self.every_pod_gated),
             FieldTrackingStep(),
         )
-        decision = pod_handler(steps).decide(review)
-        return asyncio.run(_awaited(decision)) if isinstance(decision, Awaitable) else decision
-
-
-async def _awaited(decision: Awaitable[Decision]) -> Decision:
-    return await decision
+        return decided(pod_handler(steps).decide(review))
 
 
 def review_of(

@@ -53,7 +53,8 @@ class Lookups(StandaloneLookups):
         defaults_allowed: bool = True,
         template: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(lambda: sets, whitelist=whitelist, defaults_allowed=defaults_allowed)
+        super().__init__(lambda: sets, defaults_allowed=defaults_allowed)
+        self._whitelist = whitelist
         self.revisions = revisions
         self.template = template
         self.asked: list[str] = []
@@ -61,6 +62,9 @@ class Lookups(StandaloneLookups):
         #: Sets that only the API server knows, by name.
         self.live_sets: dict[str, SidecarSet] = {}
         self.asked_sets: list[str] = []
+
+    async def whitelist(self) -> str | None:
+        return self._whitelist
 
     async def sidecarset(self, name: str) -> SidecarSet | None:
         self.asked_sets.append(name)

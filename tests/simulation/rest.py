@@ -128,10 +128,10 @@ class Rest:
             for entry in live.get("webhooks") or ()
         }
         for definition in self._api.objects(CUSTOMRESOURCEDEFINITIONS):
-            if len(definition["spec"]["versions"]) == 1:
-                continue  # nothing is converted
-            client = (definition["spec"].get("conversion") or {}).get("webhook", {}).get("clientConfig", {})
-            carried[definition["metadata"]["name"]] = client.get("caBundle") or ""
+            conversion = definition["spec"].get("conversion") or {}
+            if conversion.get("strategy") == "Webhook":
+                client = conversion.get("webhook", {}).get("clientConfig", {})
+                carried[definition["metadata"]["name"]] = client.get("caBundle") or ""
         return [
             f"{name} carries another CA bundle than the replicas want"
             for name, bundle in carried.items()

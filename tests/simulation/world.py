@@ -12,7 +12,6 @@ from random import Random
 from typing import Any
 
 from app.api.crd import manifest
-from app.api.registry import KINDS
 from app.kube.client import Client
 from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
@@ -22,9 +21,11 @@ from app.kube.resources import (
 from app.kube.transport import Request
 from app.kube.virtualtime import VirtualClock
 from app.kube.virtualtime import run as run_virtually
+from app.manager.slices import kinds
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
+from app.sidecars.sidecarset import slice as sidecarset
 from tests.simulation import clonesets, invariants, mishaps, passes, plan, unseen
 from tests.simulation.checks import Checks
 from tests.simulation.claims import ClaimPromises, Volumes
@@ -176,7 +177,7 @@ class World:
             self.history.breaks(self.clock.monotonic(), str(late))
 
     async def _install(self) -> None:
-        for kind in KINDS:
+        for kind in kinds():
             await self.admin.create(CUSTOMRESOURCEDEFINITIONS, _definition(kind.crd_name))
         for name in (SYSTEM, NAMESPACE):
             await self.admin.create(NAMESPACES, {"metadata": {"name": name}})
@@ -376,7 +377,11 @@ class World:
         self._checks.check_trust()
         await self.clock.sleep(self._rng.expovariate(1000.0))
         process = replica.webhook.process
-        sets = process.caches.sidecarsets.list() if process is not None and path == "/mutate-pod" else ()
+        sets = (
+            process.caches.stores(sidecarset.SIDECAR_SETS).list()
+            if process is not None and path == "/mutate-pod"
+            else ()
+        )
         known = [one.to_dict() for one in sets]
         status, answer = await replica.review(path, body)
         if path == "/mutate-pod" and status == 200:
@@ -386,7 +391,7 @@ class World:
 
 @cache
 def _definition(name: str) -> Json:
-    return next(manifest(kind) for kind in KINDS if kind.crd_name == name)
+    return next(manifest(kind) for kind in kinds() if kind.crd_name == name)
 
 
 def _pace(rng: Random) -> Pace:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, PatchType
@@ -22,20 +22,20 @@ RECHECK_DELAY = 1.0
 KUBELET_FIRST = 0.5
 
 
-#: What a workload has to write on a new Pod's metadata together with its first conditions; None: it is to wait.
-InitialMetadata: TypeAlias = Callable[[Pod, datetime], Mapping[str, Any] | None]
+class InitialMetadata(Protocol):
+    """What a workload writes on a new Pod's metadata together with its first conditions; any number may have a say."""
 
-
-def _nothing_more(_pod: Pod, _now: datetime) -> Mapping[str, Any] | None:
-    return {}
+    def __call__(self, pod: Pod, now: datetime, /) -> Mapping[str, Any] | None:
+        """The members of ``metadata``; nothing for a Pod of somebody else. None: the write is to wait."""
+        ...
 
 
 class PodReadinessReconciler:
     """Sets the condition of Pods that have the readiness gate and no condition yet."""
 
-    def __init__(self, client: Client, pods: Store[Pod], initial_metadata: InitialMetadata = _nothing_more) -> None:
+    def __init__(self, client: Client, pods: Store[Pod], workloads: Sequence[InitialMetadata] = ()) -> None:
         self._client = client
-        self._initial_metadata = initial_metadata
+        self._workloads = workloads
         self._clock = client.clock
         self._pods = pods
         self._written = ResourceVersionExpectations(client.clock)
@@ -56,6 +56,14 @@ class PodReadinessReconciler:
         twice; a moment later is early enough for its report that the containers are ready."""
         pod = change.new
         return KUBELET_FIRST if pod is not None and pod.spec.node_name and pod.status.start_time is None else 0.0
+
+    def _initial_metadata(self, pod: Pod, now: datetime) -> Mapping[str, Any] | None:
+        """What the workload that the Pod belongs to says."""
+        for workload in self._workloads:
+            found = workload(pod, now)
+            if found is None or found:
+                return found
+        return {}
 
     async def __call__(self, key: ObjectKey) -> Result | None:
         """One patch, before the containers can be ready: the kubelet's report of that then counts the condition."""

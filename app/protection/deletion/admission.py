@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from app.api import names
@@ -143,11 +143,11 @@ class DeletionJudge:
         self._gates = gates
         self._refused = refused
 
-    def __call__(self, review: Review) -> Decision | Awaitable[Decision]:
-        """The decision; an awaitable only where the cluster has to be asked."""
+    async def __call__(self, review: Review) -> Decision:
+        """The decision; only two kinds of questions are put to the cluster."""
         verdict = judge(self._kind, review, self._gates)
         if isinstance(verdict, NamespaceContents | CustomResources):
-            return self._look_up(verdict, review)
+            return await self._look_up(verdict, review)
         return self._told(verdict, review)
 
     async def _look_up(self, question: NamespaceContents | CustomResources, review: Review) -> Decision:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 import orjson
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -50,6 +51,13 @@ class RefusalCounters(Collector):
                     metric.add_sample(family, {label: value, "username": username}, number)
             if metric.samples:
                 yield metric
+
+
+def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:
+    """The counters, registered."""
+    counters = RefusalCounters()
+    registry.register(counters)
+    return counters
 
 
 class ProtectionLog:

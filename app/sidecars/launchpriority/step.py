@@ -7,20 +7,21 @@ from app.kube.admission import Denied, Review
 from app.kube.validation import DNS1123_SUBDOMAIN_MAX_LENGTH
 from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
 from app.pods.hashes import Random, random_suffix
+from app.pods.steps import StepOrder
 from app.sidecars.launchpriority.plan import barrier_env, generated_name, launch_priorities
 
 
 class LaunchPriorityStep:
     """PW-11 … PW-15 on one Pod. ``random`` makes the ending of a generated name."""
 
-    name = "launch-priority"
+    order = StepOrder.LAUNCH_PRIORITY
 
     __slots__ = ("_random",)
 
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
+    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
         """Append the barrier env where the containers have an order."""
         containers = draft.containers
         if len(containers) < 2:

@@ -8,41 +8,122 @@ from typing import Any
 from app.api import names
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.kube.client import Client
-from app.kube.errors import NotFound
-from app.kube.objects import ControllerRevision, decode_config_map, decode_controller_revision
-from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
+from app.kube.errors import KubeError, NotFound
+from app.kube.objects import (
+    ConfigMap,
+    ControllerRevision,
+    Namespace,
+    decode_config_map,
+    decode_controller_revision,
+    decode_namespace,
+)
+from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS, NAMESPACES
+from app.kube.store import Store
 from app.pods.template_check import template_errors
+from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
 
 FindSets = Callable[[], Iterable[SidecarSet]]
 
 
 class StandaloneLookups:
-    """Without a cluster: there are no revisions, and Pod templates are checked structurally."""
+    """Without a cluster: what files say, and Pod templates are checked structurally."""
 
-    def __init__(self, sidecarsets: FindSets, *, whitelist: str | None = None, defaults_allowed: bool = False) -> None:
+    def __init__(
+        self,
+        sidecarsets: FindSets,
+        revisions: Store[ControllerRevision] | None = None,
+        configuration: Store[ConfigMap] | None = None,
+        *,
+        defaults_allowed: bool = False,
+    ) -> None:
         self.sidecarsets = sidecarsets
         self.defaults_allowed = defaults_allowed
-        self._whitelist = whitelist
+        self._revisions: Store[ControllerRevision] = (
+            revisions if revisions is not None else Store(indexes={RECORDED_SET: by_recorded_set})
+        )
+        self._configuration: Store[ConfigMap] = configuration if configuration is not None else Store()
 
     async def sidecarset(self, name: str) -> SidecarSet | None:  # noqa: ARG002  # the protocol's
         """None: there is nothing beyond what is known."""
         return None
 
-    async def revision(self, name: str) -> ControllerRevision | None:  # noqa: ARG002  # the protocol's
-        """None: revisions are made by the controller, which needs a cluster."""
-        return None
+    async def revision(self, name: str) -> ControllerRevision | None:
+        """By name; the controller makes them, but a file may hold one."""
+        return next((one for one in self._revisions.list() if one.metadata.name == name), None)
 
-    async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:  # noqa: ARG002  # the protocol's
-        """None either."""
-        return ()
+    async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
+        """By label."""
+        return self._revisions.by_index(RECORDED_SET, set_name)
 
     async def whitelist(self) -> str | None:
-        """The text given at the start."""
-        return self._whitelist
+        """That of the ConfigMap."""
+        found = (one for one in self._configuration.list() if one.metadata.name == names.CONFIGURATION_CONFIG_MAP)
+        texts = (one.data.get(names.PATCH_POD_METADATA_WHITELIST_KEY) for one in found)
+        return next((text for text in texts if text is not None), None)
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:  # noqa: ARG002
         """Nobody to ask."""
         return None
+
+
+class InjectionLookups:
+    """What injection asks: the caches first, the API server where they are behind."""
+
+    def __init__(
+        self, namespaces: Store[Namespace], revisions: Store[ControllerRevision], client: Client | None, own: str
+    ) -> None:
+        """``client`` is None without a cluster; ``own`` is the manager's namespace."""
+        self._namespaces = namespaces
+        self._revisions = revisions
+        self._client = client
+        self._own_namespace = own
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a cached namespace."""
+        found = self._namespaces.get(namespace)
+        return None if found is None else found.metadata.labels
+
+    def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
+        """Cached revisions of a set."""
+        return self._revisions.by_index(RECORDED_SET, set_name)
+
+    async def live_sidecarset(self, name: str) -> Mapping[str, Any] | None:
+        """A SidecarSet as the API server has it now; None if it cannot be read."""
+        if self._client is None:
+            return None
+        try:
+            found: Mapping[str, Any] = await self._client.get(SIDECAR_SET.resource(), name)
+        except KubeError:
+            return None
+        return found
+
+    async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """Labels of a namespace as the API server has it now; None if it cannot be read (SS-35).
+
+        Without a cluster: its name, which every namespace has as a label.
+        """
+        if self._client is None:
+            return {names.NAMESPACE_NAME: namespace}
+        try:
+            found = await self._client.get(NAMESPACES, namespace, decode=decode_namespace)
+        except KubeError:
+            return None
+        return found.metadata.labels
+
+    async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
+        """Revisions of a set as the API server has them now; none if they cannot be read."""
+        if self._client is None:
+            return ()
+        try:
+            listing = await self._client.list(
+                CONTROLLERREVISIONS,
+                self._own_namespace,
+                label_selector=f"{names.SIDECARSET_NAME}={set_name}",
+                decode=decode_controller_revision,
+            )
+        except KubeError:
+            return ()
+        return listing.items
 
 
 class ClusterLookups:

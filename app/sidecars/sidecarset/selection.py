@@ -10,8 +10,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from app.api.sidecarset import SidecarSet
 from app.kube.clock import Clock
 from app.kube.selectors import Operator, Selector
+from app.kube.store import Change, Store
 from app.sidecars.sidecarset.prepared import PreparedSet, UnusableSidecarSetError, prepare
 
 SETTLING: Final = 2.0
@@ -215,6 +217,20 @@ class RecentSets:
 def need_namespace_labels(candidates: Iterable[PreparedSet]) -> bool:
     """Whether the namespace's labels decide about any of the candidates."""
     return any(prepared.needs_namespace_labels for prepared in candidates)
+
+
+def indexed(sets: Store[SidecarSet]) -> SidecarSetIndex:
+    """An index of the sets in a store, which follows its changes."""
+    index = SidecarSetIndex()
+
+    def follow(change: Change[SidecarSet]) -> None:
+        if change.new is not None:
+            index.update(change.new.to_dict())
+        else:
+            index.remove(change.object.metadata.name)
+
+    sets.subscribe(follow)
+    return index
 
 
 def in_scope(candidates: Iterable[PreparedSet], namespace_labels: Mapping[str, str] | None) -> list[PreparedSet]:

@@ -8,13 +8,14 @@ refused (SS-68).
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from app.kube.admission import Denied, Review
 from app.kube.clock import Clock
 from app.kube.objects import ControllerRevision
 from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
+from app.pods.steps import StepOrder
 from app.sidecars.sidecarset.annotations import timestamp
 from app.sidecars.sidecarset.injection import inject, plan_injection
 from app.sidecars.sidecarset.prepared import PreparedContent, PreparedSet, UnusableSidecarSetError, prepare_revision
@@ -56,7 +57,7 @@ RefusalReport: TypeAlias = Callable[[str, str], None]
 class SidecarSetStep:
     """SS-41 on one Pod. Holds no state beside the revisions it has prepared."""
 
-    name = "sidecarset"
+    order = StepOrder.SIDECARS
 
     def __init__(
         self,
@@ -77,87 +78,63 @@ class SidecarSetStep:
         #: Set → the version of the revision it names and what that injects.
         self._prepared_revisions: dict[str, tuple[tuple[str, str], PreparedContent]] = {}
 
-    def __call__(self, draft: PodDraft, review: Review) -> Denied | Awaitable[Denied | None] | None:
-        """Inject what applies; an awaitable only where the caches are behind."""
+    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
+        """Inject what applies."""
         # PW-10: of a static Pod the kubelet runs the manifest, not this object. SS-40: a status or deletionTimestamp in
         # a new Pod says nothing; the API server resets both, after it has asked us.
         if is_mirror_pod(draft, review):
             return None
-        behind = self._index.behind(self._clock.monotonic())
-        return self._with_live_sets(behind, draft, review) if behind else self._decide(draft, review)
-
-    async def _with_live_sets(self, behind: Iterable[str], draft: PodDraft, review: Review) -> Denied | None:
-        # SS-39: a set written a moment before its Pod.
-        for name in behind:
+        for name in tuple(self._index.behind(self._clock.monotonic())):
+            # SS-39: a set written a moment before its Pod.
             found = await self._lookups.live_sidecarset(name)
             if found is not None:
                 self._index.update(found)
-        outcome = self._decide(draft, review)
-        return outcome if outcome is None or isinstance(outcome, Denied) else await outcome
-
-    def _decide(self, draft: PodDraft, review: Review) -> Denied | Awaitable[Denied | None] | None:
-        candidates = self._index.candidates(draft.namespace, draft.labels)
-        if not candidates:
-            return None
-        namespace_labels = None
-        if need_namespace_labels(candidates):
-            namespace_labels = self._lookups.namespace_labels(draft.namespace)
-            if namespace_labels is None:
-                return self._with_live_namespace(candidates, draft, review)
-        return self._inject(in_scope(candidates, namespace_labels), draft, review)
-
-    async def _with_live_namespace(
-        self, candidates: Sequence[PreparedSet], draft: PodDraft, review: Review
-    ) -> Denied | None:
-        # SS-39: created a moment before its Pod.
-        namespace_labels = await self._lookups.live_namespace_labels(draft.namespace)
-        outcome = self._inject(in_scope(candidates, namespace_labels), draft, review)
-        return outcome if outcome is None or isinstance(outcome, Denied) else await outcome
-
-    def _inject(
-        self, sets: Sequence[PreparedSet], draft: PodDraft, review: Review
-    ) -> Denied | Awaitable[Denied | None] | None:
+        sets = await self._applying(draft)
         if not sets:
             return None
-        # SS-68: resolved even where the current spec is injected in the end, so that a missing one shows at once.
-        recorded = {
-            s.name: recorded_revision(s.name, s.revision, self._lookups.revisions(s.name))
-            for s in sets
-            if s.revision is not None
-        }
-        if None in recorded.values():
-            return self._with_live_revisions(sets, draft, review)
-        return self._finish(sets, recorded, draft, review)
-
-    async def _with_live_revisions(self, sets: Sequence[PreparedSet], draft: PodDraft, review: Review) -> Denied | None:
-        recorded = {
-            s.name: recorded_revision(s.name, s.revision, await self._lookups.live_revisions(s.name))
-            for s in sets
-            if s.revision is not None
-        }
-        return self._finish(sets, recorded, draft, review)
-
-    def _finish(
-        self,
-        sets: Sequence[PreparedSet],
-        recorded: Mapping[str, ControllerRevision | None],
-        draft: PodDraft,
-        review: Review,
-    ) -> Denied | None:
+        recorded = await self._recorded(sets)
         try:
             draft.refuse_oversized_annotations()
             contents = self._contents(sets, recorded, draft.labels)
             now = timestamp(self._clock.now())
             inject(plan_injection(draft, contents, now, sort_by_name=self._sort_by_name), draft)
         except PodRefusedError as error:
-            reason = error.message.removeprefix(f"{draft.display}: ")
-            logger.warning("%s refused: %s", draft.display, reason)
-            # A dry run leaves no trace.
-            if isinstance(error, InjectionRefusedError) and self._report is not None and not review.dry_run:
-                for set_name in error.sets:
-                    self._report(set_name, f"{draft.display} refused: {reason}")
-            return Denied(error.message, code=error.code)
+            return self._refused(error, draft, review)
         return None
+
+    async def _applying(self, draft: PodDraft) -> Sequence[PreparedSet]:
+        candidates = self._index.candidates(draft.namespace, draft.labels)
+        if not candidates or not need_namespace_labels(candidates):
+            return in_scope(candidates, None)
+        namespace_labels = self._lookups.namespace_labels(draft.namespace)
+        if namespace_labels is None:
+            # SS-39: created a moment before its Pod.
+            namespace_labels = await self._lookups.live_namespace_labels(draft.namespace)
+        return in_scope(candidates, namespace_labels)
+
+    async def _recorded(self, sets: Sequence[PreparedSet]) -> Mapping[str, ControllerRevision | None]:
+        """SS-68: resolved even where the current spec is injected in the end, so that a missing one shows at once."""
+        recorded = {
+            s.name: recorded_revision(s.name, s.revision, self._lookups.revisions(s.name))
+            for s in sets
+            if s.revision is not None
+        }
+        if None not in recorded.values():
+            return recorded
+        return {
+            s.name: recorded_revision(s.name, s.revision, await self._lookups.live_revisions(s.name))
+            for s in sets
+            if s.revision is not None
+        }
+
+    def _refused(self, error: PodRefusedError, draft: PodDraft, review: Review) -> Denied:
+        reason = error.message.removeprefix(f"{draft.display}: ")
+        logger.warning("%s refused: %s", draft.display, reason)
+        # A dry run leaves no trace.
+        if isinstance(error, InjectionRefusedError) and self._report is not None and not review.dry_run:
+            for set_name in error.sets:
+                self._report(set_name, f"{draft.display} refused: {reason}")
+        return Denied(error.message, code=error.code)
 
     def _contents(
         self,

@@ -14,7 +14,7 @@
 
 from app.workloads.engine.history import Content, History, Revisions
 from app.workloads.engine.in_place import InPlaceUpdates
-from app.workloads.engine.kind import OWNER, Owner, WorkloadKind, by_owner, by_owner_or_none
+from app.workloads.engine.kind import OWNER, Owner, WorkloadKind
 from app.workloads.engine.metrics import Metrics, NoMetrics
 from app.workloads.engine.outcome import Outcome, PodGoneError, gather_results, outcome_of
 from app.workloads.engine.pods import PodFacts, pod_facts
@@ -54,8 +54,6 @@ __all__ = [
     "WorkloadReconciler",
     "WorkloadState",
     "Writer",
-    "by_owner",
-    "by_owner_or_none",
     "gather_results",
     "in_place_step",
     "outcome_of",

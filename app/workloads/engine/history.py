@@ -15,9 +15,10 @@ from app.kube.objects import ControllerRevision
 from app.kube.selectors import Selector
 from app.kube.store import Change, Store
 from app.pods.history import RevisionHistory
+from app.pods.owners import ownerless
 from app.pods.revisions import Create, Revision, current_revision, revision_of, surplus_of_workload
 from app.pods.templates import controller_revision
-from app.workloads.engine.kind import OWNER, Owner, WorkloadKind, ownerless
+from app.workloads.engine.kind import OWNER, Owner, WorkloadKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, PersistentVolumeClaim, Pod
+from app.kube.objects import ObjectMeta, OwnerReference
 from app.kube.resources import ObjectKey, Resource
-from app.pods.owners import controller_reference
+from app.pods.owners import BY_CONTROLLER, controller_reference
 
-OWNER: Final = "owner"
+OWNER: Final = BY_CONTROLLER
 """The index of Pods, claims and revisions by the uid of the object that controls them; one for all workloads."""
 
 
@@ -59,20 +58,3 @@ class WorkloadKind:
         """Whether the workload of this kind with that uid manages the object."""
         reference = self.managing_reference(metadata)
         return reference is not None and reference.uid == uid
-
-
-def ownerless(namespace: str) -> str:
-    """The key of index OWNER under which a namespace's objects stand that nobody controls."""
-    return f"none/{namespace}"
-
-
-def by_owner(obj: Pod | PersistentVolumeClaim) -> Iterable[str]:
-    """The index function of OWNER for Pods and claims."""
-    controller = obj.metadata.controller
-    return (controller.uid,) if controller is not None else ()
-
-
-def by_owner_or_none(revision: ControllerRevision) -> Iterable[str]:
-    """The index function of OWNER for revisions; those nobody controls stand under :func:`ownerless`."""
-    controller = revision.metadata.controller
-    return (controller.uid,) if controller is not None else (ownerless(revision.metadata.namespace),)

@@ -12,7 +12,6 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
-from app.pods.readiness.controller import NAME, PERMISSIONS, WORKERS, pod_readiness_controller
 from app.pods.readiness.plan import PRE_DELETE_HOOK, PRE_UPDATE_HOOK, not_ready_keys
 from app.pods.readiness.reconcile import (
     KUBELET_FIRST,
@@ -20,8 +19,10 @@ from app.pods.readiness.reconcile import (
     add_not_ready_key,
     remove_not_ready_key,
 )
+from app.workloads.newpods.slice import NAME, SLICE, WORKERS
 from tests.kube.fakes import json_response, running, status_body, until, virtual
 from tests.pods.apiserver import ApiServer, pod_path
+from tests.slicing import controller_of
 
 KEY = ObjectKey("shop", "web-0")
 POD: dict[str, Any] = {
@@ -61,7 +62,7 @@ class Setting:
 @pytest.mark.behaviour("PM-60")
 async def test_a_new_pod_gets_its_condition_with_one_write() -> None:
     setting = Setting()
-    controller = pod_readiness_controller(setting.client, setting.pods)
+    controller = controller_of(SLICE, setting.client, {"Pods": setting.pods})
     async with running(controller.run()):
         await until(setting.status)
         setting.see()
@@ -71,7 +72,8 @@ async def test_a_new_pod_gets_its_condition_with_one_write() -> None:
     assert setting.server.writes() == [f"PATCH {pod_path()}/status"]
     assert setting.server.requests[0].headers["User-Agent"] == "kruise-manager/pod-readiness-controller"
     assert (controller.name, controller.workers) == (NAME, WORKERS) == ("pod-readiness-controller", 16)
-    assert {resource for rule in PERMISSIONS for resource in rule.resources} == {"pods", "pods/status"}
+    permissions = SLICE.permissions(lambda _gate: True)
+    assert {resource for rule in permissions for resource in rule.resources} == {"pods", "pods/status"}
 
 
 @virtual
@@ -81,7 +83,7 @@ async def test_the_kubelet_reports_a_pod_first_that_it_has_just_been_given(repor
     status = {"phase": "Pending", **({"startTime": "2030-01-01T00:00:00Z"} if reported else {})}
     setting = Setting({**POD, "spec": {**POD["spec"], "nodeName": "n1"}, "status": status})
     clock = setting.client.clock
-    async with running(pod_readiness_controller(setting.client, setting.pods).run()):
+    async with running(controller_of(SLICE, setting.client, {"Pods": setting.pods}).run()):
         began = clock.monotonic()
         await until(setting.status)
     assert seconds <= clock.monotonic() - began < seconds + 0.05
@@ -93,7 +95,9 @@ async def test_the_kubelet_reports_a_pod_first_that_it_has_just_been_given(repor
 async def test_what_a_workload_adds_is_written_to_the_pod_it_saw(overtaken: bool) -> None:
     """A request may be under way for a minute; what others decided meanwhile stays."""
     setting = Setting()
-    reconcile = PodReadinessReconciler(setting.client, setting.pods, lambda _pod, _now: {"labels": {"state": "Normal"}})
+    reconcile = PodReadinessReconciler(
+        setting.client, setting.pods, [lambda _pod, _now: {}, lambda _pod, _now: {"labels": {"state": "Normal"}}]
+    )
     if overtaken:
         setting.server.put(pod_path(), {**POD, "metadata": {**POD["metadata"], "labels": {"state": "PreparingDelete"}}})
     assert (await reconcile(KEY) is None) is not overtaken

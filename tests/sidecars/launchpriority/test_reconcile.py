@@ -18,11 +18,12 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
-from app.sidecars.launchpriority.controller import GATE, NAME, PERMISSIONS, WORKERS, launch_barrier_controller
 from app.sidecars.launchpriority.reconcile import PATIENCE, LaunchBarrierReconciler
+from app.sidecars.launchpriority.slice import GATE, NAME, SLICE, WORKERS
 from tests.kube.fakes import json_response, running, status_body, until, virtual
 from tests.pods.apiserver import ApiServer, config_map_path, pod_path
 from tests.sidecars.launchpriority.pods import COMPLETED, CURRENT, ordered
+from tests.slicing import controller_of
 
 KEY = ObjectKey("shop", "web-0")
 CREATE = "POST /api/v1/namespaces/shop/configmaps"
@@ -91,7 +92,7 @@ async def test_each_step_is_a_key_and_a_word_on_the_pod_that_wakes_the_kubelet()
 @pytest.mark.behaviour("PM-146", "PM-151")
 async def test_the_controller_looks_at_ordered_pods_of_anybody_as_soon_as_they_appear() -> None:
     setting = Setting()
-    controller = launch_barrier_controller(setting.client, setting.pods, setting.events)
+    controller = controller_of(SLICE, setting.client, {"Pods": setting.pods}, events=setting.events)
     async with running(controller.run()):
         await until(lambda: setting.data)
         setting.report("a")
@@ -105,7 +106,9 @@ async def test_the_controller_looks_at_ordered_pods_of_anybody_as_soon_as_they_a
     }
     assert (controller.name, controller.workers) == (NAME, WORKERS) == ("container-launch-priority-controller", 4)
     assert GATE == "PodWebhook"
-    assert {resource for rule in PERMISSIONS for resource in rule.resources} == {"pods", "configmaps", "events"}
+    permissions = SLICE.permissions(lambda _gate: True)
+    assert {resource for rule in permissions for resource in rule.resources} == {"pods", "configmaps", "events"}
+    assert not SLICE.running(lambda gate: gate != GATE)
 
 
 @virtual

@@ -26,11 +26,12 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
-from app.sidecars.sidecarset.controller import sidecarset_controller
 from app.sidecars.sidecarset.hashing import sidecarset_hashes
-from app.sidecars.sidecarset.reconcile import INJECTED_BY, Caches, by_injecting_set
+from app.sidecars.sidecarset.reconcile import INJECTED_BY, by_injecting_set
 from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
+from app.sidecars.sidecarset.slice import SLICE
 from tests.kube.fakes import json_response, status_body
+from tests.slicing import controller_of
 
 SETS = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 REVISIONS = "/apis/apps/v1/namespaces/kruise-system/controllerrevisions"
@@ -205,12 +206,21 @@ class World:
     async def close(self) -> None:
         return None
 
+    @property
+    def stores(self) -> dict[str, Store[Any]]:
+        """The caches of the controller, by name."""
+        return {
+            "SidecarSets": self.sets,
+            "Pods": self.pods,
+            "Namespaces": self.namespaces,
+            "ControllerRevisions": self.revisions,
+        }
+
     @asynccontextmanager
     async def controlled(self) -> AsyncIterator[None]:
         """The controller at work on this world."""
         client = Client(self, VirtualClock())
-        caches = Caches(self.sets, self.pods, self.namespaces, self.revisions)
-        controller = sidecarset_controller(client, caches, "kruise-system")
+        controller = controller_of(SLICE, client, self.stores)
         task = asyncio.create_task(controller.run())
         try:
             yield

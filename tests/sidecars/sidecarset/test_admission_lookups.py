@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from app.kube.client import Client
+from app.kube.objects import ConfigMap, ObjectMeta
+from app.kube.store import Store
 from app.kube.virtualtime import VirtualClock
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups, StandaloneLookups
 from tests.kube.fakes import Connections, json_response, status_body, virtual
@@ -70,7 +72,10 @@ async def test_templates_are_checked_in_the_managers_namespace() -> None:
 
 @virtual
 async def test_without_a_cluster_there_are_no_revisions_and_nobody_to_ask() -> None:
-    lookups = StandaloneLookups(lambda: (), whitelist="{}", defaults_allowed=True)
+    configuration = Store[ConfigMap]()
+    data = {"SidecarSet_PatchPodMetadata_WhiteList": "{}"}
+    configuration.put(ConfigMap(metadata=ObjectMeta(name="kruise-configuration"), data=data))
+    lookups = StandaloneLookups(lambda: (), configuration=configuration, defaults_allowed=True)
     assert await lookups.revision("s-1") is None
     assert list(await lookups.revisions_of("s")) == []
     assert await lookups.template_errors({}) is None

@@ -27,13 +27,13 @@ from app.kube.transport import AiohttpTransport
 from app.manager.caches import Caches
 from app.sandbox.kubelet import UNREADY
 from app.sandbox.nodes import Nodes, simulated_nodes
-from app.sidecars.sidecarset import reconcile
-from app.sidecars.sidecarset.controller import sidecarset_controller
 from app.sidecars.sidecarset.hashing import sidecarset_hashes
 from app.sidecars.sidecarset.revisions import snapshot
+from app.sidecars.sidecarset.slice import SLICE
 from tests.cluster.controlplane import ControlPlane
 from tests.kube.fakes import running
 from tests.scenarios.world import eventually
+from tests.slicing import controller_of
 
 pytestmark = pytest.mark.controlplane
 
@@ -144,14 +144,15 @@ async def until(look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float 
 async def at_work(control_plane: ControlPlane, *, nodes: bool = True) -> AsyncIterator[World]:
     transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig)))
     client, rng = Client(transport, SystemClock()), Random()
-    caches = Caches(SYSTEM)
-    controller = sidecarset_controller(
-        client, reconcile.Caches(caches.sidecarsets, caches.pods, caches.namespaces, caches.revisions), SYSTEM
-    )
+    caches = Caches(SYSTEM, declared=[SLICE])
+    controller = controller_of(SLICE, client, caches.by_name)
     namespace = f"t-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, {"metadata": {"name": namespace, "labels": {"env": namespace}}})
-    pods = [one for one in caches.controller_reflectors(client, rng, NoMetrics(), "") if one.store is caches.pods]
-    tasks = [reflector.run() for reflector in (*caches.common_reflectors(client, rng, NoMetrics()), *pods)]
+    reflectors = (
+        *caches.admission_reflectors(client, rng, NoMetrics()),
+        *caches.controller_reflectors(client, rng, NoMetrics()),
+    )
+    tasks = [reflector.run() for reflector in reflectors]
     if nodes:
         simulated = Nodes(client, simulated_nodes(2), rng=rng, bind=True)
         await simulated.register()

@@ -8,6 +8,7 @@ from app.kube.admission import Patched
 from app.kube.objects import decode_controller_revision
 from app.sidecars.sidecarset.step import SidecarSetStep
 from tests.sidecars.admitting import FixedClock, World, review_of
+from tests.slicing import decided
 
 POD = {"metadata": {"name": "web", "namespace": "shop", "labels": {"app": "web"}}, "spec": {"containers": []}}
 
@@ -30,6 +31,6 @@ def test_revisions_of_sets_that_are_gone_are_not_kept() -> None:
             "injectionStrategy": {"revision": {"revisionName": f"{name}-1"}},
         }
         world.apply({"metadata": {"name": name, "uid": name, "generation": 1}, "spec": spec})
-        assert isinstance(pod_handler((step,)).decide(review_of(POD)), Patched)
+        assert isinstance(decided(pod_handler((step,)).decide(review_of(POD))), Patched)
         world.index.remove(name)
     assert len(step._prepared_revisions) <= 2

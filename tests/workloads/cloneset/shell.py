@@ -17,17 +17,17 @@ from app.kube.objects import decode_controller_revision, decode_persistent_volum
 from app.kube.resources import ObjectKey
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
-from app.manager.caches import Caches
+from app.slices import Stores
 from app.workloads.cloneset import controller as cloneset
-from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reconcile import CloneSetReconciler
+from app.workloads.cloneset.settings import Gates
 from tests.kube.fakes import json_response, status_body
 
 DECODERS = {
-    "CloneSet": ("clonesets", CloneSet.model_validate_json),
+    "CloneSet": ("workloads", CloneSet.model_validate_json),
     "Pod": ("pods", decode_pod),
     "PersistentVolumeClaim": ("claims", decode_persistent_volume_claim),
-    "ControllerRevision": ("workload_revisions", decode_controller_revision),
+    "ControllerRevision": ("revisions", decode_controller_revision),
 }
 
 
@@ -82,11 +82,11 @@ class Shell:
         self.clock = VirtualClock()
         self.server = Noting()
         client = Client(self.server, self.clock)
-        self.caches = Caches("kruise-system")
+        self.caches = cloneset.caches_of(Stores(cloneset.WATCHED))
         self.recorder = EventRecorder(client, cloneset.NAME)
         self.reconciler = CloneSetReconciler(
             client,
-            self.caches.for_clonesets,
+            self.caches,
             self.recorder,
             Random(1),
             gates=gates,

@@ -17,9 +17,9 @@ from app.kube.store import Change
 from app.pods.inplace import Blocked, UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, revision_of, short_hash
-from app.workloads.cloneset.plan.resolved import resolve_spec
-from app.workloads.cloneset.plan.rollout import rollout_state
-from app.workloads.cloneset.plan.settings import Gates, Settings
+from app.workloads.cloneset.plan import rollout_state
+from app.workloads.cloneset.resolved import resolve_spec
+from app.workloads.cloneset.settings import Gates, Settings
 from app.workloads.cloneset.snapshot import CloneSetSnapshot, PodsAndClaims
 from app.workloads.cloneset.state import CloneSetState
 from app.workloads.engine.history import Revisions
@@ -472,7 +472,7 @@ def claim_of(found: dict[str, Any], instance: str) -> Any:
 @virtual
 async def test_claims_stay_with_another_pod_that_has_the_name_by_now(code: int, reason: str, goes: bool) -> None:
     shell, found = filled()
-    owner = shell.caches.clonesets.list()[0]
+    owner = shell.caches.workloads.list()[0]
     shell.server.answer["/api/v1/namespaces/moving/pods/" + found["Pod"][0]["metadata"]["name"]] = (code, reason)
     assert await shell.reconciler.writer.delete_pod(owner, pod_of(found["Pod"][0])) is goes
 
@@ -534,7 +534,7 @@ async def test_who_deleted_a_pod_updates_none_in_that_pass_even_if_its_claims_st
 async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: bool) -> None:
     """The watch of Pods may be behind that of claims."""
     shell, found = filled()
-    owner = shell.caches.clonesets.list()[0]
+    owner = shell.caches.workloads.list()[0]
     if there:
         shell.server.stored["/api/v1/namespaces/moving/pods/hooked-gx7bz"] = found["Pod"][0]
     claim = claim_of(found, "gx7bz")

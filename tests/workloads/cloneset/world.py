@@ -11,18 +11,23 @@ from typing import Any
 from app.api.cloneset import CLONE_SET
 from app.api.crd import manifest
 from app.kube.client import Client
+from app.kube.controller import Controller
 from app.kube.events import EventRecorder
 from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, EVENTS, PERSISTENTVOLUMECLAIMS, PODS
 from app.kube.transport import Request, Response, Transport
 from app.kube.virtualtime import VirtualClock
 from app.manager.caches import Caches
-from app.pods.readiness.controller import pod_readiness_controller
+from app.pods.readiness.reconcile import InitialMetadata
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
 from app.workloads.cloneset import controller as cloneset
-from app.workloads.cloneset.plan.settings import Gates
+from app.workloads.cloneset.reconcile import CloneSetReconciler
+from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.slice import SLICE
+from app.workloads.newpods import slice as newpods
 from tests.kube.fakes import running, until
+from tests.slicing import controller_of
 
 CLONESETS = CLONE_SET.resource()
 NAMESPACE = "default"
@@ -147,19 +152,22 @@ async def small_cluster(
     await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, manifest(CLONE_SET))
     nodes = Nodes(Client(api.transport(), clock), simulated_nodes(3), rng=rng, bind=True, pace=pace)
     client = Client(cluster.sent, clock)
-    caches = Caches("kruise-system")
+    caches = Caches("kruise-system", declared=[SLICE])
     events = EventRecorder(client, cloneset.NAME)
+    stores = cloneset.caches_of(caches.stores)
+    reconciler = CloneSetReconciler(
+        client.named(cloneset.NAME), stores, events, rng, gates=gates, expectation_timeout=expectation_timeout
+    )
+    provided = {InitialMetadata: cloneset.initial_metadata(stores.workloads)}
     made = [
-        cloneset.cloneset_controller(
-            client, caches.for_clonesets, events, rng, gates=gates, expectation_timeout=expectation_timeout
-        ),
-        pod_readiness_controller(client, caches.pods, initial_metadata=cloneset.initial_metadata(caches.clonesets)),
+        Controller(cloneset.NAME, clock, reconciler.watches(), reconciler, workers=cloneset.WORKERS),
+        controller_of(newpods.SLICE, client, {"Pods": stores.pods}, provided=provided),
     ]
-    reflectors = [reflector.run() for reflector in caches.controller_reflectors(client, rng, NoReflectorMetrics(), "")]
+    reflectors = [reflector.run() for reflector in caches.controller_reflectors(client, rng, NoReflectorMetrics())]
     mains = [nodes.run(), events.run(), *reflectors, *(one.run() for one in made if controllers)]
     try:
         async with running(*mains):
-            await until(lambda: all(store.ready for store in (caches.pods, caches.clonesets)))
+            await until(lambda: all(store.ready for store in (stores.pods, stores.workloads)))
             yield cluster
     finally:
         api.close()

@@ -1,0 +1,173 @@
+"""What slices are given in the manager: the contexts of their controllers, tasks and admission handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from app.kube.controller import Controller
+from app.kube.events import EventRecorder
+from app.kube.queue import RateLimits
+from app.kube.selectors import Selector
+from app.manager.process import Process
+from app.manager.slices import slices
+from app.slices import (
+    AdmissionContext,
+    AdmissionPart,
+    BackgroundPart,
+    BackgroundTask,
+    ControllerContext,
+    ControllerPart,
+    Provides,
+)
+
+#: How long events may take to be sent when a process ends.
+FLUSH_SECONDS: Final = 1.0
+
+
+class Recorders:
+    """The event recorders of a process, one per component."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._found: dict[str, EventRecorder] = {}
+        self._started = False
+
+    def of(self, component: str) -> EventRecorder:
+        """The recorder of a component."""
+        if component not in self._found:
+            self._found[component] = EventRecorder(self._process.client.named("events"), component)
+            if self._started:
+                self._start(component)
+        return self._found[component]
+
+    def start(self) -> None:
+        """Send what they record, from now on."""
+        self._started = True
+        for component in self._found:
+            self._start(component)
+
+    async def flush(self) -> None:
+        """Wait a moment until everything is sent."""
+        await asyncio.gather(*(recorder.flush(FLUSH_SECONDS) for recorder in self._found.values()))
+
+    def _start(self, component: str) -> None:
+        self._process.tasks.start(self._found[component].run(), f"events of {component}")
+
+
+class ControllerMaker:
+    """Makes the controllers and tasks of all slices. ``leading`` tells whether controllers run here."""
+
+    def __init__(
+        self, process: Process, recorders: Recorders, reviewed: Selector | None, leading: Callable[[], bool]
+    ) -> None:
+        self._process = process
+        self._recorders = recorders
+        self._reviewed = reviewed
+        self._leading = leading
+
+    def controllers(self) -> Sequence[Controller]:
+        """New controllers, as the gates want them. What slices provide for one another is made anew too."""
+        provided = _Provided(self._context)
+        enabled = self._process.settings.gates.enabled
+        return [self._controller(part, provided) for one in slices() for part in one.running(enabled)]
+
+    def background(self) -> Mapping[str, BackgroundTask]:
+        """The tasks that run beside controllers, by name."""
+        provided = _Provided(self._context)
+        return {part.name: part.make(self._context(part, provided)) for one in slices() for part in one.background}
+
+    def _controller(self, part: ControllerPart, provided: _Provided) -> Controller:
+        process = self._process
+        metrics = process.metrics
+        made = part.make(self._context(part, provided))
+        return Controller(
+            part.name,
+            process.clock,
+            made.watches,
+            made.reconcile,
+            workers=self._workers(part),
+            limits=self._limits,
+            metrics=metrics.controllers,
+            queue_metrics=metrics.queues,
+        )
+
+    def register_metrics(self) -> None:
+        """All series of the controllers that may run here exist from the start."""
+        enabled = self._process.settings.gates.enabled
+        for part in (part for one in slices() for part in one.running(enabled)):
+            self._process.metrics.controllers.registered(part.name, self._workers(part))
+
+    def _workers(self, part: ControllerPart) -> int:
+        flag = part.workers_flag
+        return self._process.settings.flags.integer(flag) if flag else part.workers
+
+    @property
+    def _limits(self) -> RateLimits:
+        """CS-44, PM-172: how often what failed is tried again, the same for all controllers."""
+        flags = self._process.settings.flags
+        return RateLimits(
+            base_delay=flags.seconds("rate-limiter-base-delay"),
+            max_delay=flags.seconds("rate-limiter-max-delay"),
+            qps=float(flags.integer("rate-limiter-qps")),
+            burst=flags.integer("rate-limiter-bucket-size"),
+        )
+
+    def _context(self, part: ControllerPart | BackgroundPart | Provides, provided: _Provided) -> ControllerContext:
+        process = self._process
+        settings = process.settings
+        name = part.protocol.__name__ if isinstance(part, Provides) else part.name
+        source = "" if isinstance(part, Provides) else part.event_source
+        return ControllerContext(
+            client=process.client.named(name),
+            stores=process.caches.stores,
+            events=self._recorders.of(source or name),
+            rng=process.rng,
+            own_namespace=settings.own_namespace,
+            enabled=settings.gates.enabled,
+            flags=settings.flags,
+            counters=process.metrics.of,
+            provided=provided,
+            leading=self._leading,
+            reviewed_namespaces=self._reviewed,
+        )
+
+
+class _Provided:
+    """What slices provide for others, made when somebody asks."""
+
+    def __init__(
+        self, context: Callable[[ControllerPart | BackgroundPart | Provides, _Provided], ControllerContext]
+    ) -> None:
+        self._context = context
+        self._made: dict[type[Any], Sequence[Any]] = {}
+
+    def __call__(self, protocol: type[Any]) -> Sequence[Any]:
+        """All that slices provide of this protocol."""
+        if protocol not in self._made:
+            found = (part for one in slices() for part in one.provides if part.protocol is protocol)
+            self._made[protocol] = tuple(part.make(self._context(part, self)) for part in found)
+        return self._made[protocol]
+
+
+def admission_context(process: Process, recorders: Recorders) -> Callable[[AdmissionPart], AdmissionContext]:
+    """What the handlers of each part are made from."""
+    settings = process.settings
+    asking = process.client.named("admission", limited=False)  # a review is being waited for
+
+    def context(part: AdmissionPart) -> AdmissionContext:
+        return AdmissionContext(
+            client=asking,
+            stores=process.caches.stores,
+            events=recorders.of(part.event_source) if part.event_source else None,
+            clock=process.clock,
+            rng=process.rng,
+            own_namespace=settings.own_namespace,
+            enabled=settings.gates.enabled,
+            flags=settings.flags,
+            counters=process.metrics.of,
+            policies=settings.policies,
+        )
+
+    return context

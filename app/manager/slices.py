@@ -1,0 +1,50 @@
+"""The list of slices: the one place outside its own folder where a kind is named.
+
+Everything else that the manager, the sandbox and the command line know of a kind follows from its ``SLICE``.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from app.api import registry
+from app.api.kind import KindDefinition
+from app.slices import Slice
+
+#: One line per slice, in the order in which what they declare is listed.
+FOLDERS: Final[list[str]] = [
+    "app.workloads.newpods",
+    "app.sidecars.sidecarset",
+    "app.sidecars.launchpriority",
+    "app.workloads.cloneset",
+    "app.protection.deletion",
+    "app.protection.podunavailablebudget",
+    "app.operations.imagepull",
+    "app.operations.containerrecreate",
+    "app.operations.podprobe",
+]
+
+
+@cache
+def slices() -> tuple[Slice, ...]:
+    """The slices of this build. Their kinds are known to conversion from now on."""
+    found: list[Slice] = []
+    for folder in FOLDERS:
+        declared = import_module(f"{folder}.slice").SLICE
+        if not isinstance(declared, Slice):
+            raise TypeError(f"{folder}.slice: SLICE is no Slice")
+        found.append(declared)
+    registry.register(kind for one in found for kind in one.kinds)
+    return tuple(found)
+
+
+def kinds() -> tuple[KindDefinition, ...]:
+    """The kinds of this build."""
+    return tuple(sorted((kind for one in slices() for kind in one.kinds), key=lambda kind: kind.crd_name))
+
+
+def workloads() -> tuple[KindDefinition, ...]:
+    """The kinds whose objects own Pods."""
+    return tuple(kind for one in slices() for kind in one.workloads)

@@ -1,0 +1,1 @@
+"""Operations on nodes and running Pods: images, restarts, probes."""

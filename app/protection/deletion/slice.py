@@ -1,0 +1,45 @@
+"""The slice of deletion protection: the label policy.kruise.io/delete-protection keeps an object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from app.kube.admission import Webhook
+from app.protection.deletion.admission import GATE, handlers, webhooks
+from app.protection.deletion.lookups import DeletionLookups, LiveLookups, WithoutCluster
+from app.protection.deletion.plan import CRD_GATE, PODS_GATE, Gates
+from app.protection.deletion.refusals import ProtectionLog, RefusalRecord, refusal_counters
+from app.protection.deletion.table import load_table
+from app.slices import AdmissionContext, AdmissionPart, Decisions, Gate, Slice
+
+
+def declared(policies: Path | None) -> tuple[Webhook, ...]:
+    """The webhooks that follow from the table of protected kinds. Raises TableError."""
+    return webhooks(load_table(policies))
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of all protected kinds. Raises TableError."""
+    gates = Gates(*map(context.enabled, (GATE, CRD_GATE, PODS_GATE)))
+    table = load_table(context.policies)
+    if context.client is None:
+        lookups: DeletionLookups = WithoutCluster()
+        return Decisions(handlers(table, lookups, gates, lambda *_: None))
+    log = ProtectionLog(Path(context.flags.text("protection-log-path")))
+    log.check()
+    record = RefusalRecord(context.counters(refusal_counters), log)
+    return Decisions(handlers(table, LiveLookups(context.client), gates, record))
+
+
+SLICE: Final = Slice(
+    name="deletion",
+    admission=(AdmissionPart(decisions, webhooks=declared, counters=(refusal_counters,)),),
+    gates=(
+        GATE,
+        CRD_GATE,
+        # OpenKruise lets go what is scaled to 0 though its Pods are there still.
+        Gate(PODS_GATE, "Cascading keeps a workload while its Pods are there"),
+    ),
+    flags=("protection-log-path",),
+)

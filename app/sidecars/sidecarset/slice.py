@@ -1,0 +1,159 @@
+"""The slice of SidecarSet: injection into new Pods, its webhooks, its controller, and the report of what was missed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.sidecarset import SIDECAR_SET, SidecarSet
+from app.kube.admission import PolicyRule
+from app.kube.controller import Watch, to_self
+from app.kube.objects import decode_config_map, decode_controller_revision
+from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
+from app.sidecars.sidecarset import admission
+from app.sidecars.sidecarset.admission_lookups import ClusterLookups, InjectionLookups, StandaloneLookups
+from app.sidecars.sidecarset.bypass_report import BypassReport, bypassed_counter
+from app.sidecars.sidecarset.reconcile import INJECTED_BY, Caches, SidecarSetReconciler, by_injecting_set
+from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
+from app.sidecars.sidecarset.refusal_events import refusal_events
+from app.sidecars.sidecarset.selection import RecentSets, indexed
+from app.sidecars.sidecarset.step import SidecarSetStep
+from app.slices import (
+    NAMESPACES,
+    PODS,
+    AdmissionContext,
+    AdmissionPart,
+    BackgroundPart,
+    ControllerContext,
+    ControllerPart,
+    Decisions,
+    Reconciling,
+    Scope,
+    Slice,
+    Watched,
+)
+
+NAME: Final = "sidecarset-controller"
+WORKERS: Final = 3
+_DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
+_SORT: Final = "EnableSortSidecarContainerByName"
+
+SIDECAR_SETS: Final = Watched.kind(SIDECAR_SET, SidecarSet)
+#: The revisions of SidecarSets, which are kept in the manager's namespace.
+RECORDED_REVISIONS: Final = Watched(
+    "ControllerRevisions",
+    CONTROLLERREVISIONS,
+    decode_controller_revision,
+    Scope.OWN,
+    label_selector=names.SIDECARSET_NAME,
+    indexes={RECORDED_SET: by_recorded_set},
+)
+CONFIGURATION: Final = Watched("ConfigMaps", CONFIGMAPS, decode_config_map, Scope.OWN)
+_PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set})
+_MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
+
+
+def sidecarset_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    stores = context.stores
+    caches = Caches(stores(SIDECAR_SETS), stores(_PODS), stores(NAMESPACES), stores(RECORDED_REVISIONS))
+    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace)
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.sets, to_self, reconciler.spacing),
+            Watch(caches.pods, reconciler.of_pod, reconciler.spacing),
+            Watch(caches.namespaces, reconciler.of_namespace),
+            Watch(caches.revisions, reconciler.of_revision),
+        ],
+    )
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks, and the step that injects."""
+    stores, client, enabled = context.stores, context.client, context.enabled
+    sets = stores(SIDECAR_SETS)
+    index = indexed(sets)
+    injection = InjectionLookups(stores(NAMESPACES), stores(RECORDED_REVISIONS), client, context.own_namespace)
+    report = refusal_events(context.events, sets.get) if context.events is not None else None
+    step = SidecarSetStep(
+        index, injection, context.clock, context.rng.random, sort_by_name=enabled(_SORT), report=report
+    )
+    if client is None:
+        lookups: admission.SidecarSetLookups = StandaloneLookups(
+            sets.list,
+            stores(RECORDED_REVISIONS),
+            stores(CONFIGURATION),
+            defaults_allowed=enabled(_DEFAULTS_ALLOWED),
+        )
+        # SS-39: without a cluster nothing that is let through will be stored.
+        return Decisions(admission.handlers(lookups), (step,))
+    lookups = ClusterLookups(client, context.own_namespace, sets.list, defaults_allowed=enabled(_DEFAULTS_ALLOWED))
+    return Decisions(admission.handlers(lookups, RecentSets(index, context.clock)), (step,))
+
+
+def bypass_report(context: ControllerContext) -> BypassReport:
+    """The report of Pods that were created without their sidecars."""
+    stores = context.stores
+    return BypassReport(
+        stores(_PODS),
+        stores(SIDECAR_SETS),
+        stores(NAMESPACES),
+        context.client.clock,
+        context.events,
+        context.counters(bypassed_counter),
+        context.reviewed_namespaces,
+        context.leading,
+    )
+
+
+SLICE: Final = Slice(
+    name="sidecarset",
+    kinds=(SIDECAR_SET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=(SIDECAR_SETS, _PODS, NAMESPACES, RECORDED_REVISIONS),
+            make=sidecarset_controller,
+            permissions=(
+                # SS-109
+                PolicyRule(("get",), (names.APPS_GROUP,), ("sidecarsets",)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), ("sidecarsets/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), ("sidecarsets/finalizers",)),
+                PolicyRule(
+                    ("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",), own_namespace=True
+                ),
+                PolicyRule(("get",), ("",), ("namespaces", "pods")),
+            ),
+            workers=WORKERS,
+            workers_flag="sidecarset-workers",
+        ),
+    ),
+    admission=(
+        AdmissionPart(
+            decisions,
+            webhooks=admission.WEBHOOKS,
+            watched=(SIDECAR_SETS, NAMESPACES, RECORDED_REVISIONS),
+            files=(CONFIGURATION,),
+            permissions=(
+                PolicyRule(("get",), (names.APPS_GROUP,), ("sidecarsets",)),
+                PolicyRule(("get",), ("",), ("namespaces",)),
+                PolicyRule(("get",), ("apps",), ("controllerrevisions",), own_namespace=True),
+                _MAY_RECORD_EVENTS,
+            ),
+            event_source=NAME,
+        ),
+    ),
+    background=(
+        BackgroundPart(
+            "Pods that bypassed admission",
+            watched=(SIDECAR_SETS, _PODS, NAMESPACES),
+            make=bypass_report,
+            permissions=(_MAY_RECORD_EVENTS,),
+            counters=(bypassed_counter,),
+            event_source=NAME,
+        ),
+    ),
+    gates=(_DEFAULTS_ALLOWED, _SORT),
+)

@@ -1,0 +1,45 @@
+"""What a slice is: one value that says everything about a kind that others have to know.
+
+A slice folder exports ``SLICE`` from its ``slice.py``; ``app.manager.slices`` holds the one list of these folders.
+Caches, reflectors, queues, event recorders, metrics, permissions, gates, flags, CRDs, reference pages and the command
+line are derived from it (docs/adding-a-kind.md).
+"""
+
+from app.slices.admission import AdmissionContext, AdmissionPart, Decisions
+from app.slices.controllers import (
+    BackgroundPart,
+    BackgroundTask,
+    ControllerContext,
+    ControllerPart,
+    Provides,
+    Reconciling,
+)
+from app.slices.options import Flag, Gate, Stage
+from app.slices.protected import Protected
+from app.slices.slice import Slice
+from app.slices.watched import CLAIMS, NAMESPACES, NODES, PODS, REVISIONS, Scope, Stores, Watched
+
+__all__ = [
+    "CLAIMS",
+    "NAMESPACES",
+    "NODES",
+    "PODS",
+    "REVISIONS",
+    "AdmissionContext",
+    "AdmissionPart",
+    "BackgroundPart",
+    "BackgroundTask",
+    "ControllerContext",
+    "ControllerPart",
+    "Decisions",
+    "Flag",
+    "Gate",
+    "Protected",
+    "Provides",
+    "Reconciling",
+    "Scope",
+    "Slice",
+    "Stage",
+    "Stores",
+    "Watched",
+]

@@ -1,0 +1,190 @@
+"""What to do about the Pods of a CloneSet now: everything that is decided comes together here. Pure.
+
+    seen = survey(pods, settings, current, update, now)
+    scaling = scale(seen)           # first; if that changes nothing:
+    updating = update(seen, ...)
+
+The shell carries it out; `pykruise plan` and `pykruise explain` show it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+from app.api import names
+from app.pods.inplace import Blocked
+from app.pods.lifecycle import LifecycleState, may_cancel_deletion
+from app.pods.revisions import short_hash
+from app.workloads.cloneset.diff import Diff, PodCounts, diff
+from app.workloads.cloneset.limits import Limits, limits
+from app.workloads.cloneset.scale import DeletionOrder, ScalePlan, plan_scale
+from app.workloads.cloneset.settings import Settings
+from app.workloads.cloneset.status import Counts
+from app.workloads.cloneset.update import UpdateOrder, plan_update, released_pods
+from app.workloads.engine.history import Revisions
+from app.workloads.engine.in_place import InPlaceUpdates
+from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.settings import UpdatePolicy
+from app.workloads.engine.steps import Obstacle, UpdatePlan
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutState:
+    """The active Pods of one CloneSet, counted. ``current`` and ``update`` are short hashes, ``now`` POSIX seconds."""
+
+    settings: Settings
+    pods: Sequence[PodFacts]
+    current: str
+    update: str
+    now: float
+    limits: Limits
+    counts: Counts
+    pod_counts: PodCounts
+    #: As scaling sees it, and as updating does (CS-83).
+    to_scale: Diff
+    to_update: Diff
+    #: When the next Pod becomes available by the passing of time; inf: none will.
+    next_available: float
+    in_place_surge: bool = False
+
+
+def rollout_state(
+    pods: Sequence[PodFacts], settings: Settings, current: str, update: str, now: float, *, in_place_surge: bool = False
+) -> RolloutState:
+    """Count the Pods (CS-87, CS-144) and compare with what is wanted.
+
+    ``in_place_surge``: gate CloneSetInPlaceSurge is on, and the way to the update revision can be gone in place.
+    """
+    pod_counts, named = PodCounts(), settings.pods_to_delete
+    ready = available = updated = updated_ready = updated_available = preparing_update = 0
+    next_available = inf
+    for pod in pods:
+        is_available = pod.available_after < now
+        is_new = pod.revision == update
+        if is_available:
+            available += 1
+            updated_available += is_new
+        elif pod.available_after < next_available:
+            next_available = pod.available_after
+        ready += pod.update_ready
+        if is_new:
+            updated += 1
+            updated_ready += pod.update_ready
+        elif pod.lifecycle == LifecycleState.PREPARING_UPDATE:
+            preparing_update += settings.gates.preparing_update_as_update
+        if is_available and not pod.marked and not named:
+            # Nearly all Pods, nearly always.
+            if is_new:
+                pod_counts.new += 1
+            else:
+                pod_counts.old += 1
+            continue
+        pod_counts.count(
+            new=is_new,
+            preparing_delete=pod.preparing_delete,
+            marked=pod.marked or pod.name in named,
+            available=is_available,
+        )
+    numbers = limits(settings)
+    to_update = _diff(pod_counts, numbers, settings, current == update, in_place_surge)
+    scaling_counts = _counts_for_scaling(pods, settings, update, now) if preparing_update else pod_counts
+    return RolloutState(
+        settings=settings,
+        pods=pods,
+        current=current,
+        update=update,
+        now=now,
+        limits=numbers,
+        counts=Counts(len(pods), ready, available, updated, updated_ready, updated_available),
+        pod_counts=scaling_counts,
+        to_scale=_diff(scaling_counts, numbers, settings, current == update, in_place_surge)
+        if preparing_update
+        else to_update,
+        to_update=to_update,
+        next_available=next_available,
+        in_place_surge=in_place_surge,
+    )
+
+
+def uses_in_place_surge(settings: Settings, revisions: Revisions, updates: InPlaceUpdates) -> bool:
+    """Whether gate CloneSetInPlaceSurge is on and the way to the update revision can be gone in place."""
+    if not settings.gates.in_place_surge or settings.update_policy != UpdatePolicy.IN_PLACE_IF_POSSIBLE:
+        return False
+    at = short_hash(revisions.current.name)
+    return not isinstance(updates.spec_between(at, revisions.update, revisions.ordered, settings), Blocked)
+
+
+def scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
+    """CS-96 … CS-111. ``order``: of Pods of one group, in which they are deleted."""
+    settings = rollout.settings
+    named = settings.pods_to_delete
+    return plan_scale(
+        rollout.pods,
+        rollout.pod_counts,
+        rollout.limits,
+        rollout.to_scale,
+        is_new=lambda pod: _is_new(pod, settings, rollout.update),
+        is_marked=lambda pod: pod.marked or pod.name in named,
+        available=rollout.counts.available,
+        now=rollout.now,
+        order=(lambda group: sorted(order(group), key=_was_updated_in_place)) if rollout.in_place_surge else order,
+        may_cancel_deletion=may_cancel_deletion(settings.lifecycle),
+    )
+
+
+def update(rollout: RolloutState, order: UpdateOrder, obstacle: Obstacle) -> UpdatePlan:
+    """CS-123 … CS-132. ``obstacle``: why a Pod cannot be updated in place, if it cannot."""
+    return plan_update(
+        rollout.pods,
+        rollout.to_update,
+        rollout.settings,
+        current=rollout.current,
+        update=rollout.update,
+        now=rollout.now,
+        order=order,
+        obstacle=obstacle,
+    )
+
+
+def released(rollout: RolloutState) -> frozenset[PodFacts]:
+    """Pods in PreparingUpdate that need not be updated any more."""
+    return released_pods(rollout.pods, rollout.to_update, rollout.settings, update=rollout.update)
+
+
+def _is_new(pod: PodFacts, settings: Settings, update: str) -> bool:
+    """CS-83, as scaling sees it."""
+    return pod.revision == update or (
+        settings.gates.preparing_update_as_update and pod.lifecycle == LifecycleState.PREPARING_UPDATE
+    )
+
+
+def _counts_for_scaling(pods: Sequence[PodFacts], settings: Settings, update: str, now: float) -> PodCounts:
+    """CS-87 with the gate PreparingUpdateAsUpdate on."""
+    pod_counts, named = PodCounts(), settings.pods_to_delete
+    for pod in pods:
+        pod_counts.count(
+            new=_is_new(pod, settings, update),
+            preparing_delete=pod.preparing_delete,
+            marked=pod.marked or pod.name in named,
+            available=pod.available(now),
+        )
+    return pod_counts
+
+
+def _was_updated_in_place(pod: PodFacts) -> bool:
+    return names.IN_PLACE_UPDATE_STATE in pod.pod.metadata.annotations
+
+
+def _diff(
+    pod_counts: PodCounts, numbers: Limits, settings: Settings, same_revision: bool, in_place_surge: bool
+) -> Diff:
+    return diff(
+        pod_counts,
+        numbers,
+        same_revision=same_revision,
+        rollback=settings.gates.partition_rollback,
+        exclude_preparing_delete=settings.exclude_preparing_delete,
+        in_place_surge=in_place_surge,
+    )

@@ -1,0 +1,297 @@
+"""What a roll-out would do to each Pod, in which order, in place or not and why: the plan, played to its end. Pure.
+
+After each step the Pods it touched are taken to be available, as the next step waits for them. What users' hooks wait
+for is taken to happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+import msgspec
+
+from app.api import names
+from app.kube.objects import ObjectMeta, Pod
+from app.pods.inplace import UpdateSpec
+from app.pods.lifecycle import LifecycleState
+from app.pods.ranking import NodeLabels
+from app.pods.revisions import Revision, short_hash
+from app.workloads.cloneset.orders import deletion_order, update_order
+from app.workloads.cloneset.plan import RolloutState, rollout_state, scale, update
+from app.workloads.cloneset.resolved import ResolvedSpec
+from app.workloads.cloneset.scale import ScalePlan
+from app.workloads.engine.in_place import InPlaceUpdates
+from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.steps import Step, StepKind, UpdatePlan
+
+_UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
+_IN_SERVICE: Final[Mapping[str, object]] = {
+    "lifecycle": LifecycleState.NORMAL.value,
+    "available_after": -inf,
+    "update_ready": True,
+    "delete_ready": True,
+    "in_grace": False,
+}
+
+
+class Action(StrEnum):
+    """What would happen to a Pod."""
+
+    IN_PLACE = "update in place"
+    RECREATE = "recreate"
+    CREATE = "create"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewStep:
+    """One Pod's turn. ``step`` counts from 1; what has the same number happens together."""
+
+    step: int
+    action: Action
+    pod: str
+    #: The short hash of the revision it has afterwards.
+    revision: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The whole roll-out. ``rest``: Pods that keep their revision; ``ends``: why it ends before all are updated."""
+
+    steps: tuple[PreviewStep, ...]
+    rest: tuple[str, ...]
+    ends: str
+
+    def of(self, pod: str) -> PreviewStep | None:
+        """The turn of this Pod."""
+        return next((one for one in self.steps if one.pod == pod), None)
+
+
+@dataclass(slots=True)
+class _PreviewRun:
+    """The Pods as they would be by now."""
+
+    resolved: ResolvedSpec
+    current: Revision
+    update: Revision
+    ordered: Sequence[Revision]
+    pods: list[PodFacts]
+    node_labels: NodeLabels
+    now: float
+    step: int = 0
+    created: int = 0
+    #: Pods on their way out because they are recreated, and how many of them are still to be replaced.
+    recreated: set[str] = field(default_factory=set)
+    to_replace: int = 0
+    #: Pods that had to wait for their hook.
+    waiting: set[str] = field(default_factory=set)
+    #: Pod → why no update starts from the state it is in.
+    refused: dict[str, str] = field(default_factory=dict)
+    steps: list[PreviewStep] = field(default_factory=list)
+    updates: InPlaceUpdates = field(default_factory=InPlaceUpdates)
+
+    #: Whether something was told of this pass already.
+    counted: bool = False
+
+    def note(self, action: Action, pod: str, revision: str, reason: str = "") -> None:
+        self.step += not self.counted
+        self.counted = True
+        self.steps.append(PreviewStep(self.step, action, pod, revision, reason))
+
+    def change(self, facts: PodFacts, /, **changes: object) -> None:
+        self.pods[self.pods.index(facts)] = replace(facts, **changes)  # type: ignore[arg-type]
+
+
+def preview(
+    resolved: ResolvedSpec,
+    pods: Sequence[PodFacts],
+    revisions: tuple[Revision, Revision],
+    ordered: Sequence[Revision],
+    now: float,
+    node_labels: NodeLabels,
+) -> Preview:
+    """Play the plan to its end. ``revisions``: current and update; ``ordered``: all there are, the update among them;
+    ``now``: POSIX seconds."""
+    run = _PreviewRun(resolved, *revisions, ordered, list(pods), node_labels, now)
+    for pod in pods:
+        _let_finish(run, pod)
+    ends = ""
+    for _ in range(4 * (len(pods) + resolved.settings.replicas) + 20):
+        rollout, run.counted = _survey(run), False
+        scaling = scale(rollout, deletion_order(resolved.template, node_labels, now))
+        if scaling.create or scaling.remove or scaling.cancel_deletion:
+            _scale(run, rollout, scaling)
+            continue
+        updating = _update(run, rollout)
+        if not updating.steps:
+            ends = _failure(updating) or _refusals(run) or _why_it_ends(rollout)
+            break
+        _carry_out(run, updating)
+        if updating.failure:
+            ends = _failure(updating)
+            break
+    rest = tuple(pod.name for pod in run.pods if pod.revision != short_hash(run.update.name))
+    return Preview(tuple(run.steps), rest, ends)
+
+
+def _let_finish(run: _PreviewRun, pod: PodFacts) -> None:
+    """What is under way is taken to end well."""
+    if pod.lifecycle == LifecycleState.PREPARING_UPDATE:
+        _release(run, pod)
+    elif pod.lifecycle in _UNDER_WAY:
+        run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+
+
+def _release(run: _PreviewRun, pod: PodFacts) -> None:
+    run.waiting.add(pod.name)
+    state = LifecycleState.PREPARING_UPDATE
+    run.change(pod, update_hooked=False, lifecycle=state.value, pod=_without_hook(_in_state(pod, state), run.resolved))
+
+
+def _in_state(facts: PodFacts, state: LifecycleState) -> Pod:
+    metadata = facts.pod.metadata
+    labels = {**metadata.labels, names.LIFECYCLE_STATE: state.value}
+    return msgspec.structs.replace(facts.pod, metadata=msgspec.structs.replace(metadata, labels=labels))
+
+
+def _without_hook(pod: Pod, resolved: ResolvedSpec) -> Pod:
+    lifecycle = resolved.settings.lifecycle
+    hook = lifecycle.in_place_update if lifecycle is not None else None
+    if hook is None:
+        return pod
+    metadata = pod.metadata
+    labels = {key: value for key, value in metadata.labels.items() if hook.labels.get(key) != value}
+    finalizers = tuple(name for name in metadata.finalizers if name not in hook.finalizers)
+    return msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(metadata, labels=labels, finalizers=finalizers)
+    )
+
+
+def _survey(run: _PreviewRun) -> RolloutState:
+    current, update_hash = short_hash(run.current.name), short_hash(run.update.name)
+    return rollout_state(run.pods, run.resolved.settings, current, update_hash, run.now)
+
+
+def _update(run: _PreviewRun, rollout: RolloutState) -> UpdatePlan:
+    target = run.update if rollout.to_update.update > 0 else run.current
+
+    def obstacle(pod: PodFacts) -> str | None:
+        return run.updates.obstacle(pod, target, run.ordered, run.resolved.settings)
+
+    plan = update(rollout, update_order(rollout.pods, run.resolved.strategy), obstacle)
+    run.refused |= {step.pod.name: step.obstacle for step in plan.steps if step.kind is StepKind.REFUSE}
+    fresh = [step for step in plan.steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
+    return replace(plan, steps=tuple(step for step in fresh if step.kind is not StepKind.REFUSE))
+
+
+def _scale(run: _PreviewRun, rollout: RolloutState, plan: ScalePlan) -> None:
+    for pod in plan.cancel_deletion:
+        run.change(pod, preparing_delete=False, lifecycle=LifecycleState.NORMAL.value, available_after=-inf)
+    for removal in plan.remove:
+        pod = removal.pod
+        run.pods.remove(pod)
+        if pod.name in run.recreated:
+            run.recreated.discard(pod.name)
+            run.to_replace += 1
+        else:
+            waits = "after its preDelete hook" if removal.prepare else ""
+            run.note(Action.DELETE, pod.name, pod.revision, waits or _why_deleted(pod, rollout))
+    for index in range(plan.create):
+        revision = rollout.current if index < plan.create_current else rollout.update
+        run.created += 1
+        run.pods.append(_new_pod(run, revision))
+        if run.to_replace:
+            run.to_replace -= 1
+        else:
+            surplus = len(run.pods) > rollout.settings.replicas
+            run.note(Action.CREATE, run.pods[-1].name, revision, "maxSurge" if surplus else "")
+
+
+def _why_deleted(pod: PodFacts, rollout: RolloutState) -> str:
+    if pod.marked or pod.name in rollout.settings.pods_to_delete:
+        return "asked for by its label or podsToDelete"
+    return "more Pods than replicas"
+
+
+def _carry_out(run: _PreviewRun, plan: UpdatePlan) -> None:
+    for step in plan.steps:
+        _carry_out_step(run, plan.target, step)
+
+
+def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
+    pod = step.pod
+    match step.kind:
+        case StepKind.PREPARE | StepKind.REARM:
+            _release(run, pod)
+        case StepKind.IN_PLACE:
+            revision = run.update if target == short_hash(run.update.name) else run.current
+            found = run.updates.spec_of(pod, revision, run.ordered, run.resolved.settings)
+            what = changes(found) if isinstance(found, UpdateSpec) else ""
+            hook = ", after its inPlaceUpdate hook" if pod.name in run.waiting else ""
+            run.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")
+            run.change(pod, revision=target, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+        case StepKind.RECREATE:
+            run.note(Action.RECREATE, pod.name, target, step.obstacle)
+            run.recreated.add(pod.name)
+            run.change(pod, marked=True, delete_hooked=False)
+
+
+def changes(spec: UpdateSpec) -> str:
+    """What an update in place changes, in words."""
+    parts = [f"image of {name} becomes {image}" for name, image in sorted(spec.container_images.items())]
+    parts += [f"resources of {name}" for name in sorted(spec.container_resources)]
+    parts += [f"env of {name} from labels or annotations" for name in sorted(spec.container_ref_metadata)]
+    if spec.metadata_patch and not spec.container_ref_metadata:
+        parts.append("metadata")
+    return ", ".join(parts)
+
+
+def _failure(plan: UpdatePlan) -> str:
+    return f"{plan.failure}: {plan.obstacle}" if plan.failure else ""
+
+
+def _refusals(run: _PreviewRun) -> str:
+    return "; ".join(f"Pod {name}: {why}" for name, why in sorted(run.refused.items()))
+
+
+def _why_it_ends(rollout: RolloutState) -> str:
+    settings, left = rollout.settings, len(rollout.pods) - rollout.counts.updated
+    if not left:
+        return ""
+    if settings.on_delete:
+        return "OnDelete: the others are updated when somebody deletes them"
+    if settings.paused:
+        return "paused: the others are updated when it is resumed"
+    if not rollout.to_update.update:
+        return f"partition: {rollout.limits.partition} Pods keep their revision"
+    down = sorted(pod.name for pod in rollout.pods if not pod.available(rollout.now))
+    return (
+        f"maxUnavailable {rollout.limits.max_unavailable} is used up by Pods that are not available: {', '.join(down)}"
+    )
+
+
+def _new_pod(run: _PreviewRun, revision: str) -> PodFacts:
+    name = f"{run.resolved.owner.name}-(new {run.created})"
+    labels: Mapping[str, str] = (run.resolved.template.get("metadata") or {}).get("labels") or {}
+    own = {**labels, names.CONTROLLER_REVISION_HASH: revision}
+    pod = Pod(metadata=ObjectMeta(name=name, namespace=run.resolved.owner.namespace, uid=name, labels=own))
+    return PodFacts(
+        pod=pod,
+        name=name,
+        revision=revision,
+        lifecycle=LifecycleState.NORMAL.value,
+        preparing_delete=False,
+        available_after=-inf,
+        update_ready=True,
+        delete_ready=True,
+        marked=False,
+        delete_hooked=False,
+        update_hooked=False,
+        in_grace=False,
+        settled=True,
+    )

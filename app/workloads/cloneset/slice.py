@@ -1,0 +1,99 @@
+"""The slice of CloneSet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.cloneset import CLONE_SET
+from app.kube.admission import PolicyRule
+from app.pods.counters import WorkloadCounters
+from app.pods.fieldtracking import GATE as MANAGED_FIELDS
+from app.pods.readiness.reconcile import InitialMetadata
+from app.slices import (
+    AdmissionContext,
+    AdmissionPart,
+    ControllerPart,
+    Decisions,
+    Gate,
+    Protected,
+    Provides,
+    Slice,
+)
+from app.workloads.cloneset import admission
+from app.workloads.cloneset.admission_lookups import ClusterLookups, StandaloneLookups
+from app.workloads.cloneset.controller import (
+    CLONE_SETS,
+    NAME,
+    WATCHED,
+    WORKERS,
+    cloneset_controller,
+    initial_metadata_of,
+)
+from app.workloads.cloneset.strict_validation import GATE as STRICT_VALIDATION
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    if context.client is None:
+        return Decisions(admission.handlers(StandaloneLookups(context.enabled)))
+    lookups = ClusterLookups(context.client, context.own_namespace, context.enabled)
+    return Decisions(admission.handlers(lookups))
+
+
+SLICE: Final = Slice(
+    name="cloneset",
+    kinds=(CLONE_SET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=cloneset_controller,
+            permissions=(
+                # CS-174
+                PolicyRule(("get", "patch"), (names.APPS_GROUP,), ("clonesets",)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), ("clonesets/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), ("clonesets/finalizers",)),
+                PolicyRule(("create", "delete", "get", "patch"), ("",), ("pods",)),
+                PolicyRule(("create", "delete", "patch"), ("",), ("persistentvolumeclaims",)),
+                PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
+                # A claim that is given to its Pod must not be deleted before it (CS-120).
+                PolicyRule(("update",), ("",), ("pods/finalizers",)),
+                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+                # CS-139, CS-141
+                PolicyRule(("create", "delete", "list"), (names.APPS_GROUP,), ("imagepulljobs",)),
+                # CS-114
+                PolicyRule(("list",), ("",), ("nodes",)),
+            ),
+            workers=WORKERS,
+            workers_flag="cloneset-workers",
+            counters=(WorkloadCounters,),
+        ),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
+    provides=(Provides(InitialMetadata, initial_metadata_of, watched=(CLONE_SETS,)),),
+    gates=(
+        "PodWebhook",
+        "CloneSetShortHash",
+        "CloneSetPartitionRollback",
+        "ForceDeleteTimeoutExpectationGate",
+        "InPlaceUpdateEnvFromMetadata",
+        "InPlaceWorkloadVerticalScaling",
+        "KruiseDaemon",
+        "PreDownloadImageForInPlaceUpdate",
+        "PreparingUpdateAsUpdate",
+        "RecreatePodWhenChangeVCTInCloneSetGate",
+        "TemplateNoDefaults",
+        "DefaultHostNetworkHostPortsInPodTemplates",
+        Gate(STRICT_VALIDATION, "CloneSets that OpenKruise admits with surely unmeant values are refused"),
+        # Nobody asks who wrote which field of such a Pod, and an API server has twice the work with each write.
+        Gate(MANAGED_FIELDS, "Pods of CloneSets have metadata.managedFields"),
+        # OpenKruise replaces as many Pods as the surge has.
+        Gate("CloneSetInPlaceSurge", "with maxSurge a CloneSet updates in place and takes the surge away again"),
+    ),
+    flags=("expectation-timeout", "cloneset-scaling-exclude-preparing-delete"),
+    protected=(Protected(CLONE_SET, cascading="replicas"),),
+    workloads=(CLONE_SET,),
+)
