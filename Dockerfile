@@ -1,6 +1,8 @@
 # The manager's image: the locked dependencies and the package, run by a user without rights on a read-only file system.
 # Nothing that builds or installs is part of it. Dependencies are a layer of their own, so that an upgrade pulls little.
-FROM python:3.11-slim AS dependencies
+# Name it by digest where builds must be repeatable: --build-arg BASE=docker.io/library/python:3.11-slim@sha256:…
+ARG BASE=python:3.11-slim
+FROM ${BASE} AS dependencies
 WORKDIR /src
 RUN python -m venv --without-pip /opt/pykruise
 COPY requirements.lock ./
@@ -20,10 +22,14 @@ COPY app app
 COPY policies policies
 RUN PYTHONPATH=/build pip --disable-pip-version-check --python /opt/pykruise/bin/python install --no-cache-dir \
         --no-compile --no-deps --no-build-isolation --prefix /program . \
+ && rm -r /program/lib/python3*/site-packages/app/sandbox \
  && /opt/pykruise/bin/python -m compileall -q --invalidation-mode unchecked-hash /program/lib
 
-FROM python:3.11-slim
+FROM ${BASE}
 LABEL org.opencontainers.image.title=pykruise org.opencontainers.image.licenses=Apache-2.0
+# What comes with the base image to install packages is not needed.
+RUN rm -rf /usr/local/lib/python3*/site-packages/* /usr/local/lib/python3*/ensurepip /usr/local/bin/pip* /usr/local/bin/wheel \
+        /usr/lib/python3*/ensurepip /usr/lib/python3/dist-packages/pip* /usr/share/python-wheels /usr/bin/pip*
 COPY --from=dependencies /opt/pykruise /opt/pykruise
 COPY --from=program /program /opt/pykruise
 ENV PATH=/opt/pykruise/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,8 @@ import yaml
 
 from app.manager import logging as manager_logging
 
+#: What production goes without: our own package of it, and the expression language.
+_NEEDED = ("app.sandbox", "cel")
 _SAMPLES = Path(__file__).resolve().parent.parent.parent / "policies" / "samples"
 _GREETING = """\
 A sandbox runs at {server}: an API server in memory, {nodes} simulated nodes, and pykruise's manager.
@@ -54,6 +57,9 @@ def sandbox(
     feature_gates: Annotated[str, typer.Option("--feature-gates", help="A=true,B=false, for the manager")] = "",
 ) -> None:
     """Run an API server in memory, simulated nodes and the manager, until Ctrl-C. For trying out and for tests."""
+    if any(find_spec(name) is None for name in _NEEDED):
+        manager_logging.fatal("the sandbox is not part of this installation: pip install 'pykruise[sandbox]'")
+        raise typer.Exit(1)
     import uvloop
 
     from app.kube.errors import KubeError

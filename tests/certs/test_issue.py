@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from app.certs.issue import (
@@ -46,21 +48,45 @@ def test_an_address_is_an_ip_alternative_name() -> None:
 
 
 @pytest.mark.behaviour("MGR-31")
-def test_authority_and_certificate_are_rsa_for_ten_years() -> None:
+def test_authority_and_certificate_are_elliptic_for_ten_years() -> None:
     authority, certificate = parsed(MADE.ca_cert), parsed(MADE.cert)
     assert authority.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "webhook-cert-ca"
     assert authority.issuer == authority.subject == certificate.issuer
     certificate.verify_directly_issued_by(authority)
     for one in (authority, certificate):
         key = one.public_key()
-        assert isinstance(key, rsa.RSAPublicKey)
-        assert key.key_size == 2048
+        assert isinstance(key, ec.EllipticCurvePublicKey)
+        assert key.curve.name == "secp256r1"
         assert one.not_valid_after_utc == NOW + timedelta(days=3650)
     assert certificate.not_valid_before_utc == authority.not_valid_before_utc < NOW
     usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
-    assert (usage.digital_signature, usage.key_encipherment, usage.key_cert_sign) == (True, True, False)
+    assert (usage.digital_signature, usage.key_encipherment, usage.key_cert_sign) == (True, False, False)
     extended = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(extended) == [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+@pytest.mark.behaviour("MGR-31", "MGR-34")
+def test_an_authority_with_an_rsa_key_signs_again() -> None:
+    """As OpenKruise leaves it: whoever trusts it goes on trusting what is served."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook-cert-ca")])
+    authority = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW - timedelta(days=1))
+        .not_valid_after(NOW + timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
+    left = CertificateSet(authority.public_bytes(Encoding.PEM), b"", b"", pem)
+    made = issue(("host",), NOW, reuse_ca_of=left)
+    assert made.ca_cert == left.ca_cert
+    parsed(made.cert).verify_directly_issued_by(authority)
+    assert fault_of(made, ("host",), NOW, timedelta(days=180)) == ""
 
 
 @pytest.mark.behaviour("MGR-32")

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
+from app.cli import sandbox as command
 from tests.scenarios.minikubectl import MiniKubectl
 from tests.scenarios.world import ROOT, eventually
 
@@ -112,3 +114,14 @@ def test_a_file_that_cannot_be_used_is_a_sentence(tmp_path: Path, file: str, tex
     (tmp_path / "mine").write_text("apiVersion: v1\nclusters: []\n")
     assert text in refused(f"--kubeconfig={tmp_path / file}")
     assert (tmp_path / "mine").read_text() == "apiVersion: v1\nclusters: []\n"
+
+
+def test_without_the_extra_the_command_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the image."""
+    monkeypatch.setattr(command, "_NEEDED", ("app.sandbox", "no_such_package"))
+    with pytest.raises(typer.Exit) as ended:
+        command.sandbox()
+    assert ended.value.exit_code == 1
+    assert "pip install 'pykruise[sandbox]'" in capsys.readouterr().err

@@ -6,14 +6,16 @@ base image until its recipe changes, ours until something changes that it is bui
 """
 
 import hashlib
+import io
 import json
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tests.cluster import packages
 from tests.cluster.errors import ClusterError
@@ -179,6 +181,21 @@ def configuration(layout: Path) -> dict[str, object]:
     """The image's configuration: user, environment, entry point."""
     manifest = json.loads(_blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]))
     found: dict[str, object] = json.loads(_blob(layout, manifest["config"]["digest"]))["config"]
+    return found
+
+
+def files(layout: Path) -> set[str]:
+    """The files of an image, without what a later layer takes away."""
+    manifest = json.loads(_blob(layout, json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]))
+    found: set[str] = set()
+    for layer in manifest["layers"]:
+        with tarfile.open(fileobj=io.BytesIO(_blob(layout, layer["digest"]))) as archive:
+            members = [member.name.removeprefix("./") for member in archive if not member.isdir()]
+        for gone in (PurePosixPath(name) for name in members if PurePosixPath(name).name.startswith(".wh.")):
+            opaque = gone.name == ".wh..wh..opq"
+            path = gone.parent if opaque else gone.with_name(gone.name.removeprefix(".wh."))
+            found = {name for name in found if name != str(path) and not name.startswith(f"{path}/")}
+        found |= {name for name in members if not PurePosixPath(name).name.startswith(".wh.")}
     return found
 
 

@@ -125,6 +125,17 @@ def test_the_image_holds_what_runs_and_runs_without_rights() -> None:
     made = ourimage.configuration(ourimage.build())
     assert made["User"] == "65534:65534"
     assert (made["Entrypoint"], made["Cmd"]) == (["pykruise"], ["manager"])
+    files = ourimage.files(ourimage.build())
+    assert any(name.endswith("/site-packages/app/manager/run.py") for name in files)
+    unwanted = (
+        "/site-packages/pip/",
+        "/dist-packages/pip/",
+        "/ensurepip/",
+        "/app/sandbox/",
+        "/site-packages/cel/",
+        "bin/pip",
+    )
+    assert not [name for name in files if any(part in f"/{name}" for part in unwanted)]
 
 
 @pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22", "MGR-24", "PW-28")

@@ -7,7 +7,8 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
 
 {{- define "kruise.image" -}}
-{{ .Values.manager.image.repository }}:{{ .Values.manager.image.tag | default (printf "v%s" .Chart.AppVersion) }}
+{{- $image := .Values.manager.image -}}
+{{ $image.repository }}{{ if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default (printf "v%s" .Chart.AppVersion) }}{{ end }}
 {{- end }}
 
 {{- /* The manager's Pods; OpenKruise's label, so that its Deployment can be upgraded in place. */ -}}

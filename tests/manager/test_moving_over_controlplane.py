@@ -1,0 +1,152 @@
+"""Our manager over what OpenKruise left on a real API server: no Pod is written, and no write of a Pod is refused."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.manager.handlers import WEBHOOKS
+from tests import openkruise
+from tests.cluster.controlplane import ControlPlane
+from tests.scenarios.world import eventually, manager
+
+pytestmark = pytest.mark.controlplane
+
+NAMESPACE = "moving"
+#: Nobody but our manager writes: no kubelet, and no controller but those that every Namespace needs.
+_CONTROLLERS = ["--controllers=serviceaccount-controller,serviceaccount-token-controller,namespace-controller"]
+_LAST = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+
+@pytest.fixture(scope="module")
+def left() -> Iterator[ControlPlane]:
+    """What OpenKruise installed, and the objects that were recorded, as after its manager has stopped."""
+    with ControlPlane(controller_manager_args=_CONTROLLERS) as started:
+        started.kubectl("create", "namespace", "kruise-system")
+        started.kubectl("label", "namespace", "kruise-system", "control-plane=openkruise")
+        started.kubectl("create", "namespace", NAMESPACE)
+        for name in ("kruise-system", NAMESPACE):
+            started.kubectl("wait", "--for=create", "-n", name, "serviceaccount/default", "--timeout=30s")
+        installed = openkruise.installed()
+        create(started, *(item for item in installed if item["kind"] not in (*_LAST, "ServiceAccount")))
+        lay(started, openkruise.recorded())
+        create(started, *(item for item in installed if item["kind"] in _LAST))
+        yield started
+
+
+def create(control_plane: ControlPlane, *items: dict[str, Any]) -> None:
+    bare = json.dumps({"apiVersion": "v1", "kind": "List", "items": [openkruise.bare(item) for item in items]})
+    # As its chart does: the fields are those of another field manager.
+    control_plane.kubectl("create", "--field-manager=helm", "-f", "-", stdin=bare)
+
+
+def lay(control_plane: ControlPlane, items: list[dict[str, Any]]) -> None:
+    """Create objects with their status, each after those that own it, whose uids are new."""
+    uids: dict[str, str] = {}
+    converted = needing_conversion()
+    plurals = resources(control_plane)
+    waiting = {item["metadata"]["uid"]: item for item in items}
+    while waiting:
+        now = [item for item in waiting.values() if not any(one["uid"] in waiting for one in owners(item))]
+        assert now, "two objects own each other"
+        for item in now:
+            del waiting[item["metadata"]["uid"]]
+            made = openkruise.bare(item)
+            if kept := [{**one, "uid": uids[one["uid"]]} for one in owners(item) if one["uid"] in uids]:
+                made["metadata"]["ownerReferences"] = kept
+            elif owners(item):
+                continue  # of something that is not laid
+            if (item["apiVersion"], item["kind"]) in converted or item["kind"] == "Job":
+                continue  # a Job's labels are its uid
+            path = path_of(item, plurals)
+            code, answer = control_plane.request("POST", path, made)
+            assert code in (201, 409), (item["kind"], answer)
+            if code == 409:
+                continue
+            uids[item["metadata"]["uid"]] = answer["metadata"]["uid"]
+            if item.get("status"):
+                status = {**answer, "status": item["status"]}
+                code, _ = control_plane.request("PUT", f"{path}/{item['metadata']['name']}/status", status)
+                assert code in (200, 404)
+
+
+def owners(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return list(item["metadata"].get("ownerReferences") or [])
+
+
+def resources(control_plane: ControlPlane) -> dict[tuple[str, str], str]:
+    """API version and kind → plural."""
+    found = {}
+    for version in ("/api/v1", "/apis/apps/v1", "/apis/batch/v1"):
+        for one in control_plane.request("GET", version)[1]["resources"]:
+            if "/" not in one["name"]:
+                found[version.removeprefix("/apis/").removeprefix("/api/"), one["kind"]] = one["name"]
+    for item in openkruise.installed():
+        if item["kind"] == "CustomResourceDefinition":
+            spec = item["spec"]
+            for version in spec["versions"]:
+                found[f"{spec['group']}/{version['name']}", spec["names"]["kind"]] = spec["names"]["plural"]
+    return found
+
+
+def needing_conversion() -> set[tuple[str, str]]:
+    """Versions that nobody can create an object in while no manager converts."""
+    return {
+        (f"{item['spec']['group']}/{version['name']}", item["spec"]["names"]["kind"])
+        for item in openkruise.installed()
+        if (item.get("spec", {}).get("conversion") or {}).get("strategy") == "Webhook"
+        for version in item["spec"]["versions"]
+        if not version["storage"]
+    }
+
+
+def path_of(item: dict[str, Any], plurals: dict[tuple[str, str], str]) -> str:
+    version = item["apiVersion"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace = item["metadata"].get("namespace")
+    where = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}{where}/{plurals[version, item['kind']]}"
+
+
+def pods(control_plane: ControlPlane) -> dict[str, tuple[str, str]]:
+    """What changes whenever a Pod is written."""
+    items = json.loads(control_plane.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json").stdout)["items"]
+    return {one["metadata"]["name"]: (one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for one in items}
+
+
+@pytest.mark.behaviour("MGR-140", "MGR-141", "MGR-142")
+def test_no_pod_is_touched_and_none_is_refused(left: ControlPlane, tmp_path: Path) -> None:
+    before = pods(left)
+    assert len(before) > 20
+    refused = left.kubectl("annotate", "pod", "-n", NAMESPACE, min(before), "x=y", "--dry-run=server", check=False)
+    assert "failed calling webhook" in refused.stderr  # nobody answers
+    with manager(left, tmp_path) as addresses:
+        log = Path(addresses["log"])
+        # At once, while entries of OpenKruise that nobody here serves are still registered.
+        for name in before:
+            left.kubectl("annotate", "pod", "-n", NAMESPACE, name, "x=y", "--dry-run=server")
+            left.kubectl("delete", "pod", "-n", NAMESPACE, name, "--dry-run=server")
+            eviction = {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": NAMESPACE},
+            }
+            path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}/eviction?dryRun=All"
+            code, answer = left.request("POST", path, eviction)
+            assert code == 201, answer
+        for version in ("v1alpha1", "v1beta1"):
+            left.kubectl("get", f"clonesets.{version}.apps.kruise.io", "-A")
+
+        served = {webhook.name for webhook in WEBHOOKS}
+
+        def only_ours() -> bool:
+            kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
+            items = json.loads(left.kubectl("get", kinds, "-o", "json").stdout)["items"]
+            return {entry["name"] for item in items for entry in item["webhooks"]} <= served
+
+        eventually(only_ours, "what is not served here is not registered", 120)
+        assert "entries that are not served here are removed" in log.read_text()
+        assert pods(left) == before
+        assert "Traceback" not in log.read_text()
