@@ -58,6 +58,22 @@ def test_reads_whatever_a_real_api_server_sent(name: str) -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
+@pytest.mark.parametrize(("given", "read"), [(None, False), (False, False), (True, True)])
+def test_a_dry_run_that_is_null_is_none(given: bool | None, read: bool) -> None:
+    body = recorded("pod-create")
+    body["request"]["dryRun"] = given
+    review = read_review(orjson.dumps(body))
+    assert isinstance(review, Review)
+    assert review.dry_run is read
+
+
+@pytest.mark.parametrize("given", [0, 1, "", "true", [], {}])
+def test_a_dry_run_that_is_no_boolean_is_refused(given: object) -> None:
+    body = recorded("pod-create")
+    body["request"]["dryRun"] = given
+    assert refusal(orjson.dumps(body)).message.startswith("request.dryRun: expected a boolean")
+
+
 def test_missing_options_are_tolerated() -> None:
     review = read_review(review_of(options=None))
     assert isinstance(review, Review)

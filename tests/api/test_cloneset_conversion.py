@@ -119,6 +119,36 @@ def test_an_empty_block_is_not_shown_in_v1alpha1() -> None:
     assert NOTES not in shown["metadata"].get("annotations", {})
 
 
+@pytest.mark.behaviour("CS-8")
+@pytest.mark.parametrize(
+    ("scale", "shown"),
+    [
+        ({}, {"disablePVCReuse": True}),
+        ({"enablePVCReuse": None}, {"disablePVCReuse": True}),
+        ({"enablePVCReuse": False}, {"disablePVCReuse": True}),
+        ({"enablePVCReuse": True}, {}),
+        ({"enablePVCReuse": True, "maxUnavailable": 1}, {"maxUnavailable": 1}),
+    ],
+)
+def test_reuse_of_claims_is_the_other_way_round_in_v1alpha1(scale: Json, shown: Json) -> None:
+    assert down(scaleStrategy=scale)["spec"]["scaleStrategy"] == shown
+
+
+@pytest.mark.behaviour("CS-14")
+@pytest.mark.parametrize(
+    ("in_place", "shown"),
+    [
+        ({"gracePeriodSeconds": 0}, None),
+        ({"gracePeriodSeconds": None}, None),
+        ({"gracePeriodSeconds": 0, "markPodNotReady": True}, {"gracePeriodSeconds": 0, "markPodNotReady": True}),
+        ({"gracePeriodSeconds": 5}, {"gracePeriodSeconds": 5}),
+    ],
+)
+def test_a_block_that_says_nothing_is_not_shown_in_v1alpha1(in_place: Json, shown: Json | None) -> None:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"inPlaceUpdateStrategy": in_place}}
+    assert down(updateStrategy=strategy)["spec"]["updateStrategy"].get("inPlaceUpdateStrategy") == shown
+
+
 # --- Nothing is lost
 
 TEXT = st.sampled_from(["", "a", "true", "4", "04", "30%", "-1", "x y", "9999999999"])

@@ -61,6 +61,16 @@ def test_the_custom_version_is_a_label_in_v1alpha1_and_a_field_in_v1beta1() -> N
     assert convert(stored, ALPHA)["spec"] == {}
 
 
+@pytest.mark.behaviour("SS-4")
+@pytest.mark.parametrize(("now", "restored"), [({"y": 1, "z": 2}, {"z": 2}), ({"y": 1}, None), ({"y": 2}, {"y": 2})])
+def test_an_object_that_only_came_with_a_field_goes_with_it_unless_it_holds_more_by_now(
+    now: dict[str, int], restored: dict[str, int] | None
+) -> None:
+    change = {"path": ["spec", "x", "y"], "shown": 1, "alone": True}
+    notes = {NOTES: json.dumps({"version": "v1beta1", "changes": [[change]]})}
+    assert convert(obj(ALPHA, {"x": now}, annotations=notes), BETA)["spec"].get("x") == restored
+
+
 @pytest.mark.behaviour("SS-3")
 def test_everything_else_maps_one_to_one() -> None:
     spec = {"containers": [{"name": "a", "image": "i", "new": 1}], "updateStrategy": {"partition": "5%"}, "x": [None]}

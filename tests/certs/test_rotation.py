@@ -112,6 +112,34 @@ def test_a_ca_that_was_given_up_is_taken_out_of_bundles_and_any_other_is_kept_fo
     assert carried_out(Action.REMEMBER, seen, lambda _: THREE).bundle == ca(2) + ca(3)
 
 
+def test_a_switch_before_the_last_one_is_finished_keeps_trusting_what_is_still_served() -> None:
+    stored = Rotation(TWO, THREE, previous_ca=ca(1), retired=("x",))
+    switched = carried_out(Action.SWITCH, Observed(True, stored, None, settled=True), lambda _: ONE)
+    assert switched == Rotation(THREE, None, previous_ca=joined(ca(2), ca(1)), retired=("x",))
+
+
+def test_a_finish_retires_what_was_given_up_and_nothing_that_is_in_force() -> None:
+    stored = Rotation(TWO, None, previous_ca=joined(ca(1), ca(2), ca(3)), retired=("x",))
+    finished = carried_out(Action.FINISH, Observed(True, stored, None, settled=True), lambda _: ONE)
+    alone = [
+        carried_out(Action.FINISH, Observed(True, Rotation(TWO, None, ca(number)), None, settled=True), lambda _: ONE)
+        for number in (1, 3)
+    ]
+    assert finished.retired == ("x", *alone[0].retired, *alone[1].retired)
+    assert (finished.current, finished.previous_ca) == (TWO, b"")
+    assert (
+        carried_out(Action.FINISH, Observed(True, Rotation(TWO, None, ca(2)), None, True), lambda _: ONE).retired == ()
+    )
+
+
+def test_only_the_last_authorities_that_were_given_up_are_remembered() -> None:
+    known = tuple(f"old-{number}" for number in range(20))
+    stored = Rotation(TWO, None, previous_ca=ca(1), retired=known)
+    finished = carried_out(Action.FINISH, Observed(True, stored, None, settled=True), lambda _: ONE)
+    assert len(finished.retired) == 20
+    assert finished.retired[:19] == known[1:]
+
+
 def test_a_half_written_announcement_counts_as_none() -> None:
     one, two = issue(("a",), EPOCH), issue(("a",), EPOCH)
     data = Rotation(one, two).secret_data()

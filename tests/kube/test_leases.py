@@ -175,6 +175,25 @@ async def test_a_leader_that_cannot_renew_stops_before_anybody_may_follow():
 
 
 @virtual
+async def test_the_deadline_counts_from_when_a_renewal_was_sent_not_from_its_answer():
+    """The lease runs from when the server wrote it, and that may be as soon as the request left."""
+    server = MemoryServer()
+    one = Candidate(server, "host_1")
+    leading = asyncio.create_task(one.run())
+    await until(lambda: one.leads)
+    server.delay = 4.0
+    sent = len(server.requests)
+    await until(lambda: len(server.requests) > sent)
+    began = one.clock.monotonic()
+    # This renewal still gets its answer; nothing is answered after it.
+    await until(lambda: len(server.requests) > sent + 1)
+    server.delay = 1_000.0
+    with pytest.raises(LeadershipLost):
+        await leading
+    assert one.until[0] == pytest.approx(began + 10, abs=0.01)
+
+
+@virtual
 async def test_a_short_outage_is_survived():
     server = MemoryServer()
     one = Candidate(server, "host_1")

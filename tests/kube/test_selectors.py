@@ -99,6 +99,17 @@ def test_a_single_valued_in_is_an_equality() -> None:
     assert to_query(selector) == "a=1,b=2"
 
 
+@pytest.mark.parametrize(
+    ("query", "matching"),
+    [("a>2", {"3", "10"}), ("a<3", {"-1", "2"}), ("a>0", {"2", "3", "10"}), ("a<10", {"-1", "2", "3"})],
+)
+def test_a_limit_itself_is_neither_more_nor_less(query: str, matching: set[str]) -> None:
+    selector = parse_query(query)
+    values = ("-1", "2", "3", "10", "x", "", "9" * 30)
+    assert {value for value in values if selector.matches({"a": value})} == matching
+    assert not selector.matches({})
+
+
 def test_two_demands_on_one_key_must_both_hold() -> None:
     selector = {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["2"]}]}
     assert not any(compile_selector(selector).matches({"a": value}) for value in ("1", "2"))
