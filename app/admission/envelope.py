@@ -29,6 +29,7 @@ from app.kube.admission import (
     Patched,
     Review,
 )
+from app.kube.depth import shallow_json
 from app.kube.gotext import shortened
 
 V1: Final = "admission.k8s.io/v1"
@@ -71,7 +72,9 @@ def read_review(body: bytes) -> Review | Refusal:
     try:
         document = orjson.loads(body) if len(body) < LARGE_BODY_BYTES else _large(body)
     except orjson.JSONDecodeError as error:
-        return _undecodable(body, error)
+        document = _without_deep_managed_fields(body)
+        if document is None:
+            return _undecodable(body, error)
     if type(document) is not dict:
         return Refusal("not_a_review", f"expected an AdmissionReview object, got {_name(document)}")
     request = document.get("request")
@@ -94,6 +97,18 @@ def read_review(body: bytes) -> Review | Refusal:
         return _review(known_uid, request)
     except _WrongFieldError as error:
         return Refusal("wrong_field", str(error), uid=known_uid)
+
+
+def _without_deep_managed_fields(body: bytes) -> Any:
+    """A body that can be decoded but for the depth of managed fields, which nobody here reads. Somebody else may have
+    written them: they must not keep an object from being changed or deleted."""
+    shallow = shallow_json(body)
+    if shallow.lossy or shallow.data is body:
+        return None
+    try:
+        return orjson.loads(shallow.data)
+    except orjson.JSONDecodeError:
+        return None
 
 
 def _large(body: bytes) -> Any:
@@ -148,8 +163,8 @@ def _review(uid: str, request: dict[str, Any]) -> Review:
         bool(dry_run),
         username,
         groups,
-        _object(get("object"), "object"),
-        _object(get("oldObject"), "oldObject"),
+        _read_object(get("object"), "object", kind),
+        _read_object(get("oldObject"), "oldObject", kind),
         options or {},  # MGR-45: older API servers send none
     )
 
@@ -172,6 +187,17 @@ def _object(value: Any, field: str) -> dict[str, Any] | None:
     if value is None or type(value) is dict:
         return value
     raise _WrongFieldError(f"request.{field}: expected an object, got {_name(value)}")
+
+
+def _read_object(value: Any, field: str, kind: dict[str, Any]) -> dict[str, Any] | None:
+    found = _object(value, field)
+    if found is not None and kind.get("kind") != "Pod":
+        # Only those of Pods are read. How deep they are is up to whoever may patch the object, and defaults are filled
+        # in by functions that call themselves level by level.
+        metadata = found.get("metadata")
+        if type(metadata) is dict:
+            metadata.pop("managedFields", None)
+    return found
 
 
 def _user(user: Any) -> tuple[str, tuple[str, ...]]:

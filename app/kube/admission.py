@@ -44,7 +44,8 @@ class GroupVersionResource:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """One AdmissionReview v1 request. ``object`` and ``old_object`` are the raw JSON objects: read, never changed."""
+    """One AdmissionReview v1 request. ``object`` and ``old_object`` are the raw JSON objects, those of other
+    kinds than Pods without their managedFields: read, never changed."""
 
     uid: str
     operation: Operation

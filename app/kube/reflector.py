@@ -20,8 +20,9 @@ import msgspec
 
 from app.kube import depth, watch
 from app.kube.backoff import Backoff
-from app.kube.client import PAGE_SIZE, Client, Decode, selectors
+from app.kube.client import MAX_RETRY_AFTER, PAGE_SIZE, Client, Decode, selectors
 from app.kube.errors import (
+    ApiError,
     BadRequest,
     DecodeError,
     Gone,
@@ -149,6 +150,7 @@ class Reflector(Generic[T]):
         while True:
             self._opened = None
             backoff = self._backoff
+            asked = 0.0
             try:
                 await self._list_and_watch()
             except _NoStreamingList as reason:
@@ -160,6 +162,8 @@ class Reflector(Generic[T]):
                 self._forget_failures()
                 if is_expired(error):
                     backoff = self._expired_backoff
+                if isinstance(error, ApiError):
+                    asked = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
             except Exception:
                 # A mistake of ours over what came. The process would fail over the same thing again.
                 self._metrics.error(self.resource.kind, ReflectorError.UNEXPECTED)
@@ -169,7 +173,7 @@ class Reflector(Generic[T]):
                 # The server ends every watch after some minutes; one that ends at once means an error.
                 if self._forget_failures():
                     continue
-            await self._clock.sleep(backoff.next())
+            await self._clock.sleep(max(asked, backoff.next()))
 
     def _forget_failures(self) -> bool:
         """Start over with the shortest wait where the last watch lasted, even if nothing happened in it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from app.kube.cardinality import BoundedLabels
+
 
 class WorkloadCounters:
     """The series, registered once per process; :meth:`of` counts for one kind."""
@@ -11,6 +13,8 @@ class WorkloadCounters:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._leaks: dict[str, Counter] = {}
+        #: Whoever may create namespaces and objects chooses these.
+        self.namespaces, self.objects = BoundedLabels(), BoundedLabels()
         self.started = Counter(
             "kruise_inplace_update",
             "In-place updates of Pods that were begun.",
@@ -53,18 +57,22 @@ class KindCounters:
         self._kind = kind
         self._leaks = leaks
 
+    def _labels(self, namespace: str) -> tuple[str, str]:
+        (shown,) = self._counters.namespaces.of(namespace)
+        return shown, self._kind
+
     def expectation_leaked(self, namespace: str, name: str) -> None:
         """CS-52."""
-        self._leaks.labels(namespace, name).inc()
+        self._leaks.labels(*self._counters.objects.of(namespace, name)).inc()
 
     def in_place_started(self, namespace: str) -> None:
         """An update was begun."""
-        self._counters.started.labels(namespace, self._kind).inc()
+        self._counters.started.labels(*self._labels(namespace)).inc()
 
     def in_place_failed(self, namespace: str) -> None:
         """An update could not be begun."""
-        self._counters.failed.labels(namespace, self._kind).inc()
+        self._counters.failed.labels(*self._labels(namespace)).inc()
 
     def in_place_finished(self, namespace: str, seconds: float) -> None:
         """A Pod is updated."""
-        self._counters.seconds.labels(namespace, self._kind).observe(seconds)
+        self._counters.seconds.labels(*self._labels(namespace)).observe(seconds)

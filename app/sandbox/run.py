@@ -196,7 +196,6 @@ async def with_manager(running: Sandbox) -> AsyncIterator[None]:
         "--metrics-addr=0",
         "--webhook-processes=0",
         "--enable-leader-election=false",
-        "--rest-config-qps=0",
         *options.manager_flags,
     ]
     environment = os.environ | {"POD_NAMESPACE": names.MANAGER_NAMESPACE}

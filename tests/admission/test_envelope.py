@@ -20,6 +20,7 @@ from app.kube.admission import (
     Review,
 )
 from tests.admission.requests import FIXTURES, recorded, review_of
+from tests.kube.hostile import chain
 
 UID = recorded("pod-create")["request"]["uid"]
 
@@ -51,6 +52,9 @@ def test_reads_whatever_a_real_api_server_sent(name: str) -> None:
     review = read_review(review_of(name))
     assert isinstance(review, Review)
     sent = recorded(name)["request"]
+    for obj in (sent["object"], sent["oldObject"]):
+        if obj is not None and sent["kind"]["kind"] != "Pod":
+            obj["metadata"].pop("managedFields", None)
     assert review.object == sent["object"]
     assert review.old_object == sent["oldObject"]
     assert review.subresource == sent.get("subResource", "")
@@ -206,6 +210,34 @@ def test_lone_surrogates_are_refused_and_the_uid_still_answered() -> None:
 
 def test_a_truncated_body_is_answered_under_its_uid() -> None:
     found = refusal(review_of()[:-40])
+    assert (found.reason, found.uid) == ("not_json", UID)
+
+
+@pytest.mark.parametrize("levels", [300, 1_000, 1_100, 9_000, 100_000])
+@pytest.mark.parametrize("field", ["object", "oldObject"])
+def test_deep_managed_fields_keep_no_object_from_being_judged(levels: int, field: str) -> None:
+    body = recorded("sidecarset-create-v1beta1")
+    body["request"][field] = {"metadata": {"name": "web", "managedFields": "HERE"}, "spec": {"nodeName": "n"}}
+    review = read_review(orjson.dumps(body).replace(b'"HERE"', b'[{"fieldsV1":' + chain(levels) + b"}]"))
+    assert isinstance(review, Review)
+    judged = review.object if field == "object" else review.old_object
+    assert judged == {"metadata": {"name": "web"}, "spec": {"nodeName": "n"}}
+
+
+def test_deep_managed_fields_of_a_pod_are_shown_where_they_can_be_decoded() -> None:
+    body = recorded("pod-update")
+    body["request"]["object"]["metadata"]["managedFields"] = [{"manager": "kubelet", "fieldsV1": "HERE"}]
+    for levels in (900, 9_000):
+        review = read_review(orjson.dumps(body).replace(b'"HERE"', chain(levels)))
+        assert isinstance(review, Review)
+        assert review.object is not None
+        assert review.object["metadata"]["managedFields"][0]["manager"] == "kubelet"
+
+
+def test_depth_elsewhere_is_refused_under_the_uid() -> None:
+    body = recorded("pod-create")
+    body["request"]["object"]["spec"] = "HERE"
+    found = refusal(orjson.dumps(body).replace(b'"HERE"', chain(9_000)))
     assert (found.reason, found.uid) == ("not_json", UID)
 
 

@@ -488,6 +488,16 @@ async def test_a_list_ends_the_back_off_and_an_expired_version_does_not_lengthen
 
 
 @virtual
+async def test_a_watch_comes_again_when_the_server_says():
+    setup = Setup()
+    busy = json_response(429, status_body(429, "TooManyRequests"), **{"Retry-After": "7"})
+    setup.streams(busy, pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "1"})
+    assert 7 <= setup.clock.monotonic() < 7.5
+
+
+@virtual
 async def test_a_streaming_list_that_breaks_off_is_begun_again_and_shows_nothing_half():
     setup = Setup()
     setup.streams(

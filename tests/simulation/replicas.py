@@ -240,7 +240,6 @@ FLAGS = (
     "--enable-leader-election=true",
     "--leader-election-retry-period=4s",
     "--certificate-rotation-step=180s",
-    "--rest-config-qps=0",
     "--feature-gates=PodWebhook=true",
 )
 

@@ -16,6 +16,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from app.kube.cardinality import BoundedLabels
+
 logger = logging.getLogger(__name__)
 
 LOG_NAME: Final = "protection.log"
@@ -33,13 +35,15 @@ class RefusalCounters(Collector):
     """Refusals as metrics. The names are OpenKruise's, which have no ``_total`` as prometheus-client's own counters."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, str, str, str], int] = {}
+        self._counts: dict[tuple[str, ...], int] = {}
+        #: Anybody who reaches the port can make up objects and users.
+        self._labels = BoundedLabels()
 
     def count(self, kind: str, namespace: str, name: str, username: str) -> None:
         """One more refusal."""
         family, _ = _EXTRA.get(kind, _WORKLOAD)
         label, value = ("name", name) if kind in _EXTRA else ("kind_namespace_name", f"{kind}_{namespace}_{name}")
-        key = (family, label, value, username)
+        key = (family, label, *self._labels.of(value, username))
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def collect(self) -> Iterable[Metric]:

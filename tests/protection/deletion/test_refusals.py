@@ -111,3 +111,15 @@ def test_a_log_that_another_process_put_aside_is_left_alone(tmp_path: Path) -> N
         log.path.write_text("new\n")
         log._put_aside(late.fileno())
     assert log.path.read_text("utf-8") == "new\n"
+
+
+def test_made_up_objects_and_users_do_not_make_metrics_grow() -> None:
+    counters = RefusalCounters()
+    for number in range(3_000):
+        counters.count("Namespace", "", f"made-up-{number}", f"user-{number}" * 1_000)
+        counters.count("CloneSet", "shop", f"web-{number}" * 100_000 if number % 1_000 == 999 else "web", "alice")
+    lines = exposed(counters)
+    assert len(lines) < 600
+    assert sum(map(len, lines)) < 500_000
+    assert sum(float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")) == 6_000
+    assert any('name="other"' in line and 'username="other"' in line for line in lines)

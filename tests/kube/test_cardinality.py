@@ -1,0 +1,15 @@
+from app.kube.cardinality import MAX_LENGTH, OTHER, BoundedLabels
+
+
+def test_the_first_values_are_told_apart_and_the_rest_is_one():
+    labels = BoundedLabels(limit=3)
+    assert [labels.of("shop", name) for name in "abab"] == [("shop", name) for name in "abab"]
+    assert labels.of("shop", "c") == ("shop", "c")
+    assert [labels.of("shop", name) for name in ("d", "e", "a")] == [(OTHER, OTHER), (OTHER, OTHER), ("shop", "a")]
+
+
+def test_long_values_are_cut_before_they_are_compared():
+    labels = BoundedLabels(limit=1)
+    first = labels.of("x" * 1_000_000)
+    assert first == ("x" * MAX_LENGTH,)
+    assert labels.of("x" * 1_000_001) == first
