@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from app.api import names
-from app.api.sidecarset import SIDECAR_SET, SidecarSet
+from app.api.sidecarset import SIDECAR_SET, SidecarSet, read_sidecar_set
 from app.kube.client import Client
 from app.kube.errors import KubeError, NotFound
 from app.kube.objects import (
@@ -141,7 +141,7 @@ class ClusterLookups:
     async def sidecarset(self, name: str) -> SidecarSet | None:
         """As the API server has it now."""
         try:
-            return await self._client.get(SIDECAR_SET.resource(), name, decode=SidecarSet.model_validate_json)
+            return await self._client.get(SIDECAR_SET.resource(), name, decode=read_sidecar_set)
         except NotFound:
             return None
 

@@ -15,9 +15,14 @@ from typing import Any
 import orjson
 
 from app.api import names
+from app.api.gojson import GoField, GoTypeError, go_value, struct
+from app.api.jsonvalue import MAX_DEPTH, nested_deeper
+from app.api.requested import judged
+from app.kube.gotext import shortened
 from app.kube.objects import ControllerRevision
 from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.sidecars.sidecarset.annotations import RecordEntry, record_entry
+from app.sidecars.sidecarset.gospec import RECORDED_FIELDS, SPECS
 from app.sidecars.sidecarset.hashing import sidecarset_hashes
 from app.sidecars.sidecarset.hot_upgrade import twins
 from app.sidecars.sidecarset.pod_metadata import MetadataPatch
@@ -41,8 +46,16 @@ _HASHES = (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
 _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
+_RECORDED = struct(*(GoField(name, go_type) for name, go_type in RECORDED_FIELDS.items()))
+
+
 class UnusableSidecarSetError(ValueError):
     """A SidecarSet (or a revision of one) that cannot be injected as it stands; says which field and why."""
+
+
+class MalformedSidecarSetError(UnusableSidecarSetError):
+    """A SidecarSet with a field of another type than it must have. It was stored past all checks, so that nothing it
+    says can be relied on: it is not injected, and keeps no Pod from being created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +171,8 @@ class PreparedSet:
 def prepare(obj: Mapping[str, Any]) -> PreparedSet:
     """The prepared form of a SidecarSet in its defaulted v1beta1 JSON.
 
-    Raises UnusableSidecarSetError, naming the field, where it cannot be told which Pods it matches.
+    Raises UnusableSidecarSetError, naming the field, where it cannot be told which Pods it matches;
+    MalformedSidecarSetError where any field is of a wrong type.
     """
     metadata = _mapping(obj, "metadata")
     name = metadata.get("name")
@@ -166,11 +180,40 @@ def prepare(obj: Mapping[str, Any]) -> PreparedSet:
         raise UnusableSidecarSetError("SidecarSet: metadata.name is required")
     try:
         return _prepare(name, metadata, obj)
+    except MalformedSidecarSetError as error:
+        raise MalformedSidecarSetError(f"SidecarSet {shortened(name)}: {error}") from error
     except (UnusableSidecarSetError, SelectorError) as error:
-        raise UnusableSidecarSetError(f"SidecarSet {name}: {error}") from error
+        raise UnusableSidecarSetError(f"SidecarSet {shortened(name)}: {error}") from error
+
+
+def unusable(obj: Mapping[str, Any]) -> UnusableSidecarSetError | None:
+    """Why a SidecarSet (defaulted v1beta1 JSON) is not injected anywhere; None if it is."""
+    try:
+        prepare(obj)
+    except UnusableSidecarSetError as error:
+        return error
+    return None
+
+
+def _refuse_mistyped(obj: Mapping[str, Any]) -> None:
+    """Whoever reads the set relies on the types of its fields, at any depth."""
+    if field := nested_deeper(judged(obj)):
+        raise MalformedSidecarSetError(f"{field}: nested deeper than {MAX_DEPTH} levels")
+    metadata = _mapping(obj, "metadata")
+    for field in ("uid", "deletionTimestamp"):
+        _text(metadata, field, "metadata.")
+    for key, value in _mapping(metadata, "annotations", "metadata.").items():
+        if not isinstance(value, str):
+            raise MalformedSidecarSetError(f"metadata.annotations[{shortened(key)}]: expected a string")
+    _text(_mapping(obj, "status"), "latestRevision", "status.")
+    try:
+        go_value(SPECS[names.V1BETA1], _mapping(obj, "spec"), "spec")
+    except GoTypeError as error:
+        raise MalformedSidecarSetError(shortened(str(error))) from error
 
 
 def _prepare(name: str, metadata: Mapping[str, Any], obj: Mapping[str, Any]) -> PreparedSet:
+    _refuse_mistyped(obj)
     spec = _mapping(obj, "spec")
     annotations = _mapping(metadata, "annotations", "metadata.")
     injection = _mapping(spec, "injectionStrategy", "spec.")
@@ -198,6 +241,8 @@ def _current(
     hashes = tuple(annotations.get(key) for key in _HASHES)
     try:
         return _content(name, spec, hashes, _mapping(obj, "status").get("latestRevision") or "")
+    except MalformedSidecarSetError:
+        raise
     except UnusableSidecarSetError as error:
         return UnusableSidecarSetError(f"SidecarSet {name}: {error}")
 
@@ -212,8 +257,11 @@ def prepare_revision(set_name: str, revision: ControllerRevision) -> PreparedCon
     try:
         data = orjson.loads(bytes(revision.data))
         spec = _mapping(data, "spec", "data.") if isinstance(data, dict) else {}
+        if field := nested_deeper(spec):
+            raise MalformedSidecarSetError(f"data.spec.{field}: nested deeper than {MAX_DEPTH} levels")
+        go_value(_RECORDED, spec, "data.spec")
         return _content(set_name, spec, hashes, metadata.name)
-    except UnusableSidecarSetError as error:
+    except (UnusableSidecarSetError, GoTypeError, orjson.JSONDecodeError) as error:
         raise UnusableSidecarSetError(f"SidecarSet {set_name}: ControllerRevision {metadata.name}: {error}") from error
 
 
@@ -313,7 +361,7 @@ def _metadata_patch(entry: Mapping[str, Any], set_name: str) -> MetadataPatch:
     annotations = _mapping(entry, "annotations", "spec.patchPodMetadata.")
     for key, value in annotations.items():
         if not isinstance(value, str):
-            raise UnusableSidecarSetError(f"spec.patchPodMetadata.annotations[{key}]: expected a string")
+            raise MalformedSidecarSetError(f"spec.patchPodMetadata.annotations[{key}]: expected a string")
     return MetadataPatch(set_name, entry.get("patchPolicy") or "Retain", tuple(sorted(annotations.items())))
 
 
@@ -325,9 +373,9 @@ def _used_volumes(
     used: dict[str, Mapping[str, Any]] = {}
     for container in (*init_containers, *containers):
         for mount in (*_objects(container, "volumeMounts"), *_objects(container, "volumeDevices")):
-            volume = pool.get(mount.get("name"))
-            if volume is not None:
-                used[volume["name"]] = volume
+            name = mount.get("name")
+            if name and name in pool:
+                used[name] = pool[name]
     return used
 
 
@@ -363,7 +411,7 @@ def _selector(spec: Mapping[str, Any], field: str) -> Selector | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise UnusableSidecarSetError(f"spec.{field}: expected an object")
+        raise MalformedSidecarSetError(f"spec.{field}: expected an object")
     try:
         return compile_selector(value)
     except SelectorError as error:
@@ -375,8 +423,13 @@ def _mapping(holder: Mapping[str, Any], field: str, prefix: str = "") -> Mapping
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise UnusableSidecarSetError(f"{prefix}{field}: expected an object")
+        raise MalformedSidecarSetError(f"{prefix}{field}: expected an object")
     return value
+
+
+def _text(holder: Mapping[str, Any], field: str, prefix: str) -> None:
+    if not isinstance(holder.get(field) or "", str):
+        raise MalformedSidecarSetError(f"{prefix}{field}: expected a string")
 
 
 def _objects(
@@ -386,10 +439,10 @@ def _objects(
     if value is None:
         return ()
     if not isinstance(value, Sequence) or isinstance(value, str):
-        raise UnusableSidecarSetError(f"{parent}.{field}: expected a list")
+        raise MalformedSidecarSetError(f"{parent}.{field}: expected a list")
     for index, item in enumerate(value):
         if not isinstance(item, Mapping):
-            raise UnusableSidecarSetError(f"{parent}.{field}[{index}]: expected an object")
+            raise MalformedSidecarSetError(f"{parent}.{field}[{index}]: expected an object")
         if named and not isinstance(item.get("name"), str):
-            raise UnusableSidecarSetError(f"{parent}.{field}[{index}].name: expected a string")
+            raise MalformedSidecarSetError(f"{parent}.{field}[{index}].name: expected a string")
     return value

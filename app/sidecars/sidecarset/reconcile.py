@@ -7,12 +7,12 @@ the status where a number differs, and deletes surplus revisions. Rules SS-73 â€
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from app.api import names
-from app.api.sidecarset import SIDECAR_SET, SidecarSet
+from app.api.sidecarset import SIDECAR_SET, MalformedSidecarSet, SidecarSet
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import KubeError
@@ -22,6 +22,7 @@ from app.kube.resources import ObjectKey
 from app.kube.selectors import EVERYTHING, SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
+from app.sidecars.sidecarset.prepared import MalformedSidecarSetError, unusable
 from app.sidecars.sidecarset.record import Recorded, RevisionRecorder, by_recorded_set
 from app.sidecars.sidecarset.status import Counts, PodTally, SetView, injected_sets, pod_facts, set_view, status_patch
 
@@ -39,6 +40,25 @@ BATCH = 200
 """Pods judged before others get their turn."""
 
 _SIDECARSETS = SIDECAR_SET.resource()
+
+
+class SetAside(NamedTuple):
+    """Who is told of sets that are set aside; neither may block."""
+
+    #: A set, and why.
+    report: Callable[[SidecarSet, str], None]
+    #: How many there are.
+    number: Callable[[int], None]
+
+
+def malformation(owner: SidecarSet) -> str:
+    """SS-130: which field of the set is of a wrong type; "" if none is."""
+    if isinstance(owner, MalformedSidecarSet):
+        return owner.problem
+    problem = unusable(owner.to_dict())
+    return (
+        str(problem).removeprefix(f"SidecarSet {owner.name}: ") if isinstance(problem, MalformedSidecarSetError) else ""
+    )
 
 
 def by_injecting_set(pod: Pod) -> Iterable[str]:
@@ -73,13 +93,17 @@ class _State:
     recount_at: float = 0.0
     #: The status as we wrote it last, which the cache may not show yet.
     written: KnownStatus | None = None
+    #: The generation of the set that was looked at last, and whether it is malformed.
+    looked_at: str = ""
+    malformed: bool = False
 
 
 class SidecarSetReconciler:
     """Keeps revisions and status of all sets. ``namespace`` is the manager's own, where revisions live."""
 
-    def __init__(self, client: Client, caches: Caches, namespace: str) -> None:
+    def __init__(self, client: Client, caches: Caches, namespace: str, aside: SetAside | None = None) -> None:
         self._client = client
+        self._aside = aside
         self._clock = client.clock
         self._caches = caches
         self._recorder = RevisionRecorder(client, caches.revisions, namespace)
@@ -141,6 +165,8 @@ class SidecarSetReconciler:
             gone = self._states.pop(key.name, None)
             if gone is not None:
                 self._recorder.forget(gone.uid)
+                if gone.malformed and self._aside is not None:
+                    self._aside.number(sum(one.malformed for one in self._states.values()))
             return None
         state = self._states.get(key.name)
         if state is None or state.uid != owner.metadata.uid:
@@ -148,6 +174,8 @@ class SidecarSetReconciler:
         state.last_pass = self._clock.monotonic()
         if state.next_pass is not None and state.next_pass <= state.last_pass + EARLY:
             state.next_pass = None
+        if self._is_malformed(owner, state):
+            return None
         present = _present_status(owner, state).status
         recorded = Recorded(present.get("latestRevision") or "", present.get("collisionCount") or 0)
         failure: KubeError | None = None
@@ -161,6 +189,22 @@ class SidecarSetReconciler:
             raise failure
         await self._recorder.truncate(owner, recorded.latest, state.tally.revisions)
         return Result(requeue_after=max(0.001, state.recount_at - self._clock.monotonic()))
+
+    def _is_malformed(self, owner: SidecarSet, state: _State) -> bool:
+        """SS-130: whether the set is set aside; its author is told once for each state of it."""
+        content = str(owner.metadata.generation or owner.metadata.resource_version)
+        if state.looked_at == content and not isinstance(owner, MalformedSidecarSet):
+            return state.malformed
+        known, state.looked_at = state.malformed, content
+        problem = malformation(owner)
+        state.malformed = bool(problem)
+        if problem and not known:
+            logger.error("SidecarSet %s is set aside: %s", owner.name, problem)
+        if self._aside is not None:
+            self._aside.number(sum(one.malformed for one in self._states.values()))
+        if problem and self._aside is not None:
+            self._aside.report(owner, f"set aside, no Pod gets its containers: {problem}; repair the field")
+        return state.malformed
 
     async def _count(self, owner: SidecarSet, state: _State) -> Counts:
         """Judge the Pods that changed; all of them if the set itself did, or if it is time for that."""

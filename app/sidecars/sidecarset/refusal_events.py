@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from app.api.sidecarset import SIDECAR_SET
+from prometheus_client import CollectorRegistry, Gauge
+
+from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Object
 from app.sidecars.sidecarset.step import RefusalReport
 
 REASON: Final = "FailedInjectPod"
+MALFORMED: Final = "Malformed"
 
 
 def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | None]) -> RefusalReport:
@@ -23,5 +26,23 @@ def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | N
         found = find_set(set_name)
         if found is not None:
             recorder.event(reference(SIDECAR_SET.resource(), found), "Warning", REASON, message)
+
+    return report
+
+
+def set_aside_gauge(registry: CollectorRegistry) -> Gauge:
+    """How many sets are set aside."""
+    return Gauge(
+        "kruise_sidecarsets_set_aside",
+        "SidecarSets that cannot be read and are injected nowhere; an event on each says why.",
+        registry=registry,
+    )
+
+
+def malformed_events(recorder: EventRecorder) -> Callable[[SidecarSet, str], None]:
+    """SS-130: a report of sets that are set aside, as Warning events on them."""
+
+    def report(found: SidecarSet, message: str) -> None:
+        recorder.event(reference(SIDECAR_SET.resource(), found), "Warning", MALFORMED, message)
 
     return report

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from app.api.sidecarset import SidecarSet
+from app.api.sidecarset import MalformedSidecarSet, SidecarSet
 from app.kube.clock import Clock
 from app.kube.selectors import Operator, Selector
 from app.kube.store import Change, Store
@@ -18,6 +18,9 @@ from app.sidecars.sidecarset.prepared import PreparedSet, UnusableSidecarSetErro
 
 SETTLING: Final = 2.0
 """Seconds in which a set that was admitted is stored and shown by a watch, if it is stored at all."""
+
+MAX_EXPECTED: Final = 100
+"""How many sets may be waited for so: nobody creates more at once, but anybody may claim to."""
 
 #: A label with its value, or a key alone for "exists".
 _Term: TypeAlias = "tuple[str, str] | str"
@@ -122,7 +125,12 @@ class SidecarSetIndex:
         return self._sets.get(name)
 
     def expect(self, name: str, uid: str, generation: int, until: float) -> None:
-        """SS-39: this state of a set is about to be stored; ``until`` then (monotonic) the index may be behind."""
+        """SS-39: this state of a set is about to be stored; ``until`` then (monotonic) the index may be behind.
+
+        No more than MAX_EXPECTED are: each is asked of the API server for every Pod meanwhile.
+        """
+        if len(self._expected) >= MAX_EXPECTED and name not in self._expected:
+            return
         seen = self._seen.get(name)
         if seen is None or not _shows(seen[0], seen[1], uid, generation):
             self._expected[name] = _Expected(uid, generation, until)
@@ -139,7 +147,7 @@ class SidecarSetIndex:
 
         A set that was usable before and is not any more stops matching: what it matched last is not what it says now.
         """
-        name = (obj.get("metadata") or {}).get("name") or ""
+        name = _name_of(obj)
         fingerprint = _fingerprint(obj)
         expected = self._expected.get(name)
         if expected and fingerprint and _shows(fingerprint[0], fingerprint[1], expected.uid, expected.generation):
@@ -151,7 +159,7 @@ class SidecarSetIndex:
         try:
             prepared = prepare(obj)
         except UnusableSidecarSetError as error:
-            self._unusable[name] = str(error)
+            self.set_aside(name, str(error))
             return None
         self._sets[name] = prepared
         if fingerprint is not None:
@@ -160,6 +168,11 @@ class SidecarSetIndex:
             for group in self._groups(prepared):
                 group.add(prepared, prepared.selector)
         return prepared
+
+    def set_aside(self, name: str, why: str) -> None:
+        """A set that cannot be read: it matches nothing until it changes."""
+        self.remove(name)
+        self._unusable[name] = why
 
     def remove(self, name: str) -> None:
         """Forget a set; unknown names are fine."""
@@ -176,7 +189,7 @@ class SidecarSetIndex:
 
     def replace(self, objects: Iterable[Mapping[str, Any]]) -> None:
         """Take over exactly these sets, as after a list."""
-        given = {(obj.get("metadata") or {}).get("name") or "": obj for obj in objects}
+        given = {_name_of(obj): obj for obj in objects}
         for name in [*self._sets, *self._unusable]:
             if name not in given:
                 self.remove(name)
@@ -224,7 +237,9 @@ def indexed(sets: Store[SidecarSet]) -> SidecarSetIndex:
     index = SidecarSetIndex()
 
     def follow(change: Change[SidecarSet]) -> None:
-        if change.new is not None:
+        if isinstance(change.new, MalformedSidecarSet):
+            index.set_aside(change.new.name, f"SidecarSet {change.new.name}: {change.new.problem}")
+        elif change.new is not None:
             index.update(change.new.to_dict())
         else:
             index.remove(change.object.metadata.name)
@@ -248,6 +263,12 @@ def replaced_bases(sets: Iterable[PreparedSet]) -> frozenset[str]:
     return frozenset(prepared.canary_of for prepared in sets if prepared.canary_of)
 
 
+def _name_of(obj: Mapping[str, Any]) -> str:
+    metadata = obj.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
 def _shows(shown_uid: object, shown_generation: object, uid: str, generation: int) -> bool:
     """Whether a state of a set is the other one, or a later one."""
     return shown_uid == uid and isinstance(shown_generation, int) and shown_generation >= generation
@@ -255,10 +276,12 @@ def _shows(shown_uid: object, shown_generation: object, uid: str, generation: in
 
 def _fingerprint(obj: Mapping[str, Any]) -> tuple[object, ...] | None:
     """What injection depends on. None where there is no generation to tell one spec from the next (sets from files)."""
-    metadata = obj.get("metadata") or {}
+    metadata, status = obj.get("metadata"), obj.get("status") or {}
+    annotations = (metadata.get("annotations") or {}) if isinstance(metadata, Mapping) else None
+    if not isinstance(metadata, Mapping) or not isinstance(annotations, Mapping) or not isinstance(status, Mapping):
+        return None
     generation = metadata.get("generation")
     if not generation:
         return None
-    annotations = metadata.get("annotations") or {}
-    latest = (obj.get("status") or {}).get("latestRevision")
+    latest = status.get("latestRevision")
     return metadata.get("uid"), generation, dict(annotations), metadata.get("deletionTimestamp"), latest

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Final
 
 from app.api import names
-from app.api.sidecarset import SIDECAR_SET, SidecarSet
+from app.api.sidecarset import SIDECAR_SET, SidecarSet, read_sidecar_set
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
 from app.kube.objects import decode_config_map, decode_controller_revision
@@ -13,9 +14,9 @@ from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
 from app.sidecars.sidecarset import admission
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups, InjectionLookups, StandaloneLookups
 from app.sidecars.sidecarset.bypass_report import BypassReport, bypassed_counter
-from app.sidecars.sidecarset.reconcile import INJECTED_BY, Caches, SidecarSetReconciler, by_injecting_set
+from app.sidecars.sidecarset.reconcile import INJECTED_BY, Caches, SetAside, SidecarSetReconciler, by_injecting_set
 from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
-from app.sidecars.sidecarset.refusal_events import refusal_events
+from app.sidecars.sidecarset.refusal_events import malformed_events, refusal_events, set_aside_gauge
 from app.sidecars.sidecarset.selection import RecentSets, indexed
 from app.sidecars.sidecarset.step import SidecarSetStep
 from app.slices import (
@@ -38,7 +39,7 @@ WORKERS: Final = 3
 _DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
 _SORT: Final = "EnableSortSidecarContainerByName"
 
-SIDECAR_SETS: Final = Watched.kind(SIDECAR_SET, SidecarSet)
+SIDECAR_SETS: Final = dataclasses.replace(Watched.kind(SIDECAR_SET, SidecarSet), decode=read_sidecar_set)
 #: The revisions of SidecarSets, which are kept in the manager's namespace.
 RECORDED_REVISIONS: Final = Watched(
     "ControllerRevisions",
@@ -57,7 +58,8 @@ def sidecarset_controller(context: ControllerContext) -> Reconciling:
     """The controller."""
     stores = context.stores
     caches = Caches(stores(SIDECAR_SETS), stores(_PODS), stores(NAMESPACES), stores(RECORDED_REVISIONS))
-    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace)
+    aside = SetAside(malformed_events(context.events), context.counters(set_aside_gauge).set)
+    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, aside)
     return Reconciling(
         reconciler,
         [
@@ -125,7 +127,9 @@ SLICE: Final = Slice(
                     ("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",), own_namespace=True
                 ),
                 PolicyRule(("get",), ("",), ("namespaces", "pods")),
+                _MAY_RECORD_EVENTS,
             ),
+            counters=(set_aside_gauge,),
             workers=WORKERS,
             workers_flag="sidecarset-workers",
         ),

@@ -10,9 +10,10 @@ from typing import Any
 import orjson
 
 from app.api import names
-from app.api.sidecarset import SidecarSet
+from app.api.sidecarset import SidecarSet, read_sidecar_set
 from app.api.sidecarset.defaults import with_defaults
 from app.kube.client import Client
+from app.kube.events import ObjectReference
 from app.kube.objects import (
     ControllerRevision,
     Namespace,
@@ -37,6 +38,16 @@ SETS = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 REVISIONS = "/apis/apps/v1/namespaces/kruise-system/controllerrevisions"
 
 
+class Told:
+    """What a recorder of events was told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, str, str, str]] = []
+
+    def event(self, regarding: ObjectReference, type_: str, reason: str, message: str) -> None:
+        self.events.append((regarding.name, type_, reason, message))
+
+
 @dataclass
 class World:
     """An API server that keeps the caches current, unless ``lagging``: then ``catch_up`` has to be called.
@@ -51,6 +62,8 @@ class World:
     latency: float = 0.0
     version: int = 0
     behind: list[Callable[[], None]] = field(default_factory=list)
+
+    events: Told = field(default_factory=Told)
 
     def __post_init__(self) -> None:
         self.sets: Store[SidecarSet] = Store()
@@ -143,7 +156,7 @@ class World:
 
     def _cache_of(self, path: str) -> tuple[Store[Any], Callable[[bytes], Any]]:
         if path.startswith(SETS):
-            return self.sets, SidecarSet.model_validate_json
+            return self.sets, read_sidecar_set
         if path.startswith(REVISIONS):
             return self.revisions, decode_controller_revision
         return (self.pods, decode_pod) if "/pods/" in path else (self.namespaces, decode_namespace)
@@ -220,7 +233,7 @@ class World:
     async def controlled(self) -> AsyncIterator[None]:
         """The controller at work on this world."""
         client = Client(self, VirtualClock())
-        controller = controller_of(SLICE, client, self.stores)
+        controller = controller_of(SLICE, client, self.stores, events=self.events)
         task = asyncio.create_task(controller.run())
         try:
             yield

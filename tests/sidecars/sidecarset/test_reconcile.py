@@ -417,3 +417,40 @@ async def test_status_patches_carry_only_what_differs() -> None:
     written = orjson.loads(body)
     assert written["status"] == {"matchedPods": 1, "updatedPods": 1}
     assert list(written["metadata"]) == ["resourceVersion"], "the only thing an API server minds on /status"
+
+
+@pytest.mark.behaviour("SS-130")
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (
+            {"containers": [{"name": "a", "env": [{"name": "A", "valueFrom": "x"}]}]},
+            "spec.containers[0].env[0].valueFrom",
+        ),
+        ({"containers": "x"}, "spec.containers"),
+        ({"containers": [{"name": "a"}], "updateStrategy": []}, "spec.updateStrategy"),
+    ],
+)
+def test_a_set_that_cannot_be_read_is_told_on_it_and_left_alone_until_it_is_repaired(
+    spec: dict[str, Any], field: str
+) -> None:
+    @virtual
+    async def told() -> None:
+        world = World()
+        path = f"{SETS}/broken"
+        async with world.controlled():
+            metadata = {"name": "broken", "uid": "u", "generation": 1}
+            world.store(path, {"metadata": metadata, "spec": {"selector": {"matchLabels": {"app": "web"}}} | spec})
+            world.apply("s")
+            await until(counts(world, 0, 0, 0, 0), 1)
+            await until(lambda: bool(world.events.events), 1)
+            [(name, type_, reason, message)] = world.events.events
+            assert (name, type_, reason) == ("broken", "Warning", "Malformed")
+            assert message.startswith(f"set aside, no Pod gets its containers: {field}")
+            assert world.status("broken") == {}
+            del world.objects[path]["spec"]
+            world.apply("broken")
+            await until(counts(world, 0, 0, 0, 0, name="broken"), 1)
+            assert len(world.events.events) == 1
+
+    told()

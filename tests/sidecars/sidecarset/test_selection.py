@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.sidecars.sidecarset.selection import SidecarSetIndex, in_scope, need_namespace_labels
+from tests.fuzz.objects import nested
 from tests.sidecars.admitting import Json, World, pod, sidecarset
 
 NAME = "kubernetes.io/metadata.name"
@@ -169,15 +170,16 @@ def test_a_set_that_cannot_be_read_matches_nothing_and_says_why() -> None:
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
-        ({"containers": "x"}, "spec.containers: expected a list"),
-        ({"containers": ["x"]}, "spec.containers[0]: expected an object"),
-        ({"containers": [{"image": "x"}]}, "spec.containers[0].name: expected a string"),
         ({"initContainers": [{"name": "x"}, {"name": "x"}]}, "spec: container name x is used twice; rename one"),
-        ({"containers": [{"name": "x", "shareVolumePolicy": "yes"}]}, "spec.containers[x].shareVolumePolicy: expected"),
-        ({"volumes": {"name": "v"}}, "spec.volumes: expected a list"),
-        ({"patchPodMetadata": [{"annotations": {"k": 1}}]}, "spec.patchPodMetadata.annotations[k]: expected a string"),
         (
-            {"containers": [{"name": "x", "resourcesPolicy": {"targetContainersMode": "avg"}}]},
+            {
+                "containers": [
+                    {
+                        "name": "x",
+                        "resourcesPolicy": {"targetContainersMode": "avg", "resourcesExpr": {"limits": {"cpu": "1"}}},
+                    }
+                ]
+            },
             "container x: resourcesPolicy.targetContainersMode: ",
         ),
     ],
@@ -192,6 +194,34 @@ def test_pods_of_a_set_that_cannot_be_injected_do_not_start_without_their_sideca
     assert answer.denied.message.endswith("cannot be created until it is repaired or injectionStrategy.paused")
     assert [name for name, _ in world.reported] == ["s"]
     assert world.create(pod(labels={"app": "db"})).denied is None
+
+
+@pytest.mark.behaviour("SS-130")
+@pytest.mark.parametrize(
+    ("spec", "reason"),
+    [
+        ({"containers": "x"}, "spec.containers: expected array, found string"),
+        ({"containers": ["x"]}, "spec.containers[0]: expected object, found string"),
+        ({"containers": [None]}, "spec.containers[0]: expected an object"),
+        ({"containers": [{"image": "x"}]}, "spec.containers[0].name: expected a string"),
+        (
+            {"containers": [{"name": "x", "env": [{"name": "A", "valueFrom": "x"}]}]},
+            "spec.containers[0].env[0].valueFrom",
+        ),
+        ({"containers": [{"name": "x", "shareVolumePolicy": "yes"}]}, "spec.containers[0].shareVolumePolicy: expected"),
+        ({"containers": [{"name": "x", "deep": nested(300)}]}, "spec.containers[0].deep.x.x"),
+        ({"volumes": {"name": "v"}}, "spec.volumes: expected array, found object"),
+        ({"patchPodMetadata": [{"annotations": {"k": 1}}]}, "spec.patchPodMetadata[0].annotations[k]: expected string"),
+    ],
+)
+def test_a_set_with_a_field_of_a_wrong_type_is_set_aside_and_the_others_inject(spec: Json, reason: str) -> None:
+    malformed = one("malformed")
+    malformed["spec"].update(spec)
+    world = World().apply(sidecarset("s", {"name": "shipper", "image": "x"}), malformed)
+    assert world.create(pod()).containers == ["shipper", "main"]
+    assert world.index.unusable["malformed"].startswith(f"SidecarSet malformed: {reason}")
+    world.apply(one("malformed"))
+    assert world.index.unusable == {}
 
 
 def test_a_change_of_status_counts_alone_prepares_nothing_anew() -> None:
