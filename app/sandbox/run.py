@@ -43,7 +43,7 @@ HOST: Final = "127.0.0.1"
 #: How long the manager may take to be ready, and to stop, in seconds.
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 12.0
-_MAIN: Final = "import os, sys; from app.manager.run import main; sys.exit(main(sys.argv[1:], os.environ))"
+PROGRAM: Final = "import os, sys; from app.manager.run import main; sys.exit(main(sys.argv[1:], os.environ))"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,8 @@ class Options:
     #: Flags for the manager beside those it needs here.
     manager_flags: tuple[str, ...] = ()
     pace: Pace = PACE
+    #: The Python program that the manager is.
+    program: str = PROGRAM
     #: Objects to begin with.
     samples: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
 
@@ -183,9 +185,13 @@ async def prepare(client: Client) -> None:
 
 
 @asynccontextmanager
-async def with_manager(running: Sandbox) -> AsyncIterator[None]:
-    """The manager beside a sandbox, ready. Raises StartError if it does not come up."""
-    await prepare(running.client)
+async def with_manager(running: Sandbox, *, install: bool = True) -> AsyncIterator[None]:
+    """The manager beside a sandbox, ready. Raises StartError if it does not come up.
+
+    ``install`` is False where one ran before.
+    """
+    if install:
+        await prepare(running.client)
     options = running.options
     webhook, health = _free_port(), _free_port()
     flags = [
@@ -201,7 +207,14 @@ async def with_manager(running: Sandbox) -> AsyncIterator[None]:
     environment = os.environ | {"POD_NAMESPACE": names.MANAGER_NAMESPACE}
     with options.log.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", _MAIN, *flags, stdout=log, stderr=log, env=environment, start_new_session=True
+            sys.executable,
+            "-c",
+            options.program,
+            *flags,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
         )
     try:
         await _until_ready(process, f"http://{HOST}:{health}/readyz", options.log)

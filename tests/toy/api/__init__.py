@@ -1,0 +1,1 @@
+"""Widget: so many Pods of one colour. Fields, defaults, validation."""

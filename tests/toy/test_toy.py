@@ -1,0 +1,165 @@
+"""The toy kind is known everywhere, by its folder and one line in the list of slices."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.kube.errors import Invalid
+from app.kube.resources import EVENTS, NAMESPACES, PODS
+from app.manager import slices
+from app.sandbox.kubelet import Pace
+from app.sandbox.run import PROGRAM, Options, Sandbox, sandbox, with_manager
+from tests.toy.api.definition import WIDGET
+
+ROOT = Path(__file__).parents[2]
+FOLDER = "tests.toy.widget"
+#: The one line.
+LINE = f"from app.manager import slices; slices.FOLDERS.append({FOLDER!r}); "
+WIDGETS = WIDGET.resource()
+
+
+@pytest.fixture
+def listed() -> Iterator[None]:
+    """The line stands in the list of this process."""
+    slices.FOLDERS.append(FOLDER)
+    slices.slices.cache_clear()
+    yield
+    slices.FOLDERS.remove(FOLDER)
+    slices.slices.cache_clear()
+
+
+def ran(program: str) -> Any:
+    """What a Python program prints as JSON, with the line in its list."""
+    found = subprocess.run(
+        [sys.executable, "-c", LINE + program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr
+    return json.loads(found.stdout)
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    """The generated files."""
+    made: dict[str, str] = ran("import json; from app.manager.generate import files; print(json.dumps(files()))")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        ("deploy/crds/toys.kruise.io_widgets.yaml", ["name: widgets.toys.kruise.io", "How many Pods there shall be."]),
+        ("deploy/rbac.yaml", ["toys.kruise.io", "- widgets/status"]),
+        ("deploy/chart/templates/generated/roles.yaml", ["- widgets/status"]),
+        ("deploy/chart/templates/generated/uninstall-roles.yaml", ["- widgets"]),
+        ("deploy/chart/templates/generated/crd-widgets.toys.kruise.io.yaml", ["kind: Widget"]),
+        ("docs/reference/flags.md", ["| `--widget-workers` | `3` | keys the widget controller works on at once |"]),
+        ("docs/reference/feature-gates.md", ["| Widgets | false | Ours | there are Widgets |"]),
+        ("docs/reference/webhooks.md", ["## mwidget.kb.io", "## vwidget.kb.io"]),
+        ("policies/protected-kinds.yaml", ["kind: Widget", "resource: widgets"]),
+    ],
+)
+def test_generated_files_know_it(files: dict[str, str], file: str, words: list[str]) -> None:
+    for word in words:
+        assert word in files[file]
+
+
+class Toys:
+    """A sandbox with Widgets, in whose loop everything is asked."""
+
+    def __init__(self, running: Sandbox, metrics: int) -> None:
+        self.client = running.client
+        self._metrics = metrics
+
+    async def pods(self) -> list[str]:
+        """The Pods of Widgets, with the names of their owners."""
+        found = (await self.client.list(PODS, "default")).items
+        return sorted(pod["metadata"]["name"] for pod in found if pod["metadata"].get("ownerReferences"))
+
+    async def metric(self, name: str) -> float:
+        """A sample of /metrics."""
+        url = f"http://127.0.0.1:{self._metrics}/metrics"
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=5).read().decode())
+        return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
+
+    async def until(self, wanted: Any, look: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """Wait for an answer."""
+        last: Any = None
+        try:
+            async with asyncio.timeout(30):
+                while (last := await look()) != wanted:
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise AssertionError(f"wanted {wanted}, last seen {last}") from None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_on_the_sandbox_it_is_served_judged_reconciled_and_counted(
+    tmp_path: Path, listed: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
+    port = free_port()
+    flags = ("--feature-gates=Widgets=true", f"--metrics-addr=127.0.0.1:{port}", "--widget-workers=2")
+    pace = Pace(pull=0, start=0, restart=0, stop=0)
+    options = Options(tmp_path / "kubeconfig", manager_flags=flags, program=LINE + PROGRAM, pace=pace)
+    async with sandbox(options) as running:
+        toys, client = Toys(running, port), running.client
+        async with with_manager(running):
+            made = await client.create(WIDGETS, widget("a", colour="blue"), "default")
+            assert made["spec"] == {"colour": "blue", "replicas": 1}
+            with pytest.raises(
+                Invalid, match=r'spec\.colour: Unsupported value: "green": supported values: "blue", "red"'
+            ):
+                await client.create(WIDGETS, widget("b", colour="green"), "default")
+            await client.patch(WIDGETS, "a", {"spec": {"replicas": 3}}, "default")
+            await toys.until(["a-0", "a-1", "a-2"], toys.pods)
+            await toys.until(3, lambda: _status(client))
+            assert await toys.metric('controller_runtime_reconcile_total{controller="widget-controller"') > 0
+            assert (
+                await toys.metric('controller_runtime_max_concurrent_reconciles{controller="widget-controller"}') == 2
+            )
+            assert await toys.metric("toy_pods_created_total") == 3
+            await toys.until(3, lambda: _events(client))
+        uids = await _uids(client)
+        async with with_manager(running, install=False):
+            await client.patch(WIDGETS, "a", {"spec": {"replicas": 2}}, "default")
+            await toys.until(["a-0", "a-1"], toys.pods)
+            await toys.until(2, lambda: _status(client))
+            assert await toys.metric("toy_pods_created_total") == 0
+        assert (await _uids(client)).items() <= uids.items()
+        namespaces = (await client.list(NAMESPACES)).items
+        assert len(namespaces) == len({one["metadata"]["name"] for one in namespaces})
+
+
+def widget(name: str, **spec: Any) -> dict[str, Any]:
+    """A manifest."""
+    return {"apiVersion": WIDGETS.api_version, "kind": WIDGETS.kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def _status(client: Any) -> int:
+    return int(((await client.get(WIDGETS, "a", "default")).get("status") or {}).get("pods", -1))
+
+
+async def _events(client: Any) -> int:
+    found = (await client.list(EVENTS, "default")).items
+    return sum(one["reason"] == "PodCreated" and one["involvedObject"]["kind"] == "Widget" for one in found)
+
+
+async def _uids(client: Any) -> dict[str, str]:
+    found = (await client.list(PODS, "default")).items
+    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}

@@ -1,0 +1,68 @@
+"""The slice of Widget."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.kube.admission import PolicyRule
+from app.kube.controller import Watch, to_self
+from app.slices import (
+    PODS,
+    AdmissionContext,
+    AdmissionPart,
+    ControllerContext,
+    ControllerPart,
+    Decisions,
+    Gate,
+    Protected,
+    Reconciling,
+    Slice,
+    Watched,
+)
+from tests.toy.api.definition import WIDGET
+from tests.toy.api.types import Widget
+from tests.toy.widget import admission
+from tests.toy.widget.reconcile import WidgetReconciler, pods_created
+
+NAME: Final = "widget-controller"
+WIDGETS: Final = Watched.kind(WIDGET, Widget)
+
+
+def widget_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    widgets, pods = context.stores(WIDGETS), context.stores(PODS)
+    counter = context.counters(pods_created)
+    reconciler = WidgetReconciler(context.client, widgets, pods, context.events, counter)
+    return Reconciling(reconciler, [Watch(widgets, to_self), Watch(pods, reconciler.keys_for_pod)])
+
+
+def decisions(_context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    return Decisions(admission.handlers())
+
+
+SLICE: Final = Slice(
+    name="widget",
+    kinds=(WIDGET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=(WIDGETS, PODS),
+            make=widget_controller,
+            permissions=(
+                PolicyRule(("get",), (WIDGET.group,), ("widgets",)),
+                PolicyRule(("patch",), (WIDGET.group,), ("widgets/status",)),
+                PolicyRule(("update",), (WIDGET.group,), ("widgets/finalizers",)),
+                PolicyRule(("create", "delete"), ("",), ("pods",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            gates=("Widgets", "KruiseDaemon"),
+            workers_flag="widget-workers",
+            counters=(pods_created,),
+        ),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
+    gates=(Gate("Widgets", "there are Widgets"),),
+    protected=(Protected(WIDGET, "replicas"),),
+    workloads=(WIDGET,),
+)
