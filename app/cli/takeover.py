@@ -64,13 +64,15 @@ async def run(
 ) -> None:
     """Look, say what there is and what would be done, and with ``yes`` do it. Raises CommandError or KubeError."""
     from app.manager.permissions import all_rules
-    from app.manager.slices import kinds
+    from app.manager.slices import reconciled_kinds
     from app.manager.takeover import TakeoverError, back_plan, takeover_plan
 
     seen = await observed(client, namespace)
     try:
         plan = (
-            back_plan(seen) if back else takeover_plan(seen, image, kinds(), all_rules(), leave_unserved=leave_unserved)
+            back_plan(seen)
+            if back
+            else takeover_plan(seen, image, reconciled_kinds(), all_rules(), leave_unserved=leave_unserved)
         )
     except TakeoverError as error:
         raise CommandError(str(error)) from None

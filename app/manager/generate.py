@@ -19,7 +19,7 @@ from app.api import crd, names
 from app.manager import chart, reference
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import all_rules
-from app.manager.slices import kinds, slices, workloads
+from app.manager.slices import kinds, reconciled_kinds, slices, workloads
 from app.protection.deletion.policies import admission_policies
 from app.protection.deletion.table import FILE_NAME as PROTECTED_KINDS
 from app.protection.deletion.table import SHIPPED, load_table
@@ -49,6 +49,7 @@ def files() -> dict[str, str]:
     made[f"policies/{PROTECTED_KINDS}"] = _protected_kinds()
     made["docs/reference/webhooks.md"] = docs.page(WEBHOOKS)
     made["docs/reference/flags.md"] = reference.flags_page()
+    made["docs/reference/kinds.md"] = reference.kinds_page(kinds(), reconciled_kinds())
     made["docs/reference/feature-gates.md"] = reference.gates_page()
     return made
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from app.api.kind import KindDefinition
 from app.manager.flags import FLAGS, shown
 from app.manager.gates import GATES
 
@@ -42,4 +45,29 @@ def gates_page() -> str:
     for name, gate in GATES.items():
         note = "" if gate.acts else " *(no effect)*"
         lines.append(f"| {name} | {shown(gate.default)} | {gate.stage} | {gate.effect}{note} |")
+    return "\n".join(lines) + "\n"
+
+
+def kinds_page(kinds: Iterable[KindDefinition], reconciled: Iterable[KindDefinition]) -> str:
+    """docs/reference/kinds.md."""
+    acted_on = {kind.crd_name for kind in reconciled}
+    lines = [
+        "# Kinds that are served",
+        "",
+        _GENERATED,
+        "Names, groups and versions are OpenKruise's. The version in bold is stored; where there are two,",
+        "the manager converts.",
+        "",
+        "| Kind | Group | Versions | Scope | What is done | Definition |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in sorted(kinds, key=lambda kind: kind.crd_name):
+        versions = [f"**{one.name}**" if one is kind.hub else one.name for one in kind.versions]
+        scope = "namespaced" if kind.namespaced else "cluster"
+        done = "served" if kind.crd_name in acted_on else "defined and judged only"
+        file = f"{kind.group}_{kind.plural}.yaml"
+        lines.append(
+            f"| {kind.kind} | {kind.group} | {', '.join(sorted(versions))} | {scope} | {done} | "
+            f"[{file}](../../deploy/crds/{file}) |"
+        )
     return "\n".join(lines) + "\n"

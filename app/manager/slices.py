@@ -45,6 +45,12 @@ def kinds() -> tuple[KindDefinition, ...]:
     return tuple(sorted((kind for one in slices() for kind in one.kinds), key=lambda kind: kind.crd_name))
 
 
+def reconciled_kinds() -> tuple[KindDefinition, ...]:
+    """The kinds whose objects somebody here acts on; the others of this build are only read and judged."""
+    acting = (one for one in slices() if one.controllers or one.background)
+    return tuple(sorted((kind for one in acting for kind in one.kinds), key=lambda kind: kind.crd_name))
+
+
 def workloads() -> tuple[KindDefinition, ...]:
     """The kinds whose objects own Pods."""
     return tuple(kind for one in slices() for kind in one.workloads)

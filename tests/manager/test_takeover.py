@@ -30,7 +30,7 @@ from app.kube.resources import (
 )
 from app.kube.transport import AiohttpTransport
 from app.manager.permissions import all_rules
-from app.manager.slices import kinds
+from app.manager.slices import reconciled_kinds
 from app.manager.takeover import (
     BACKUP,
     CLUSTER_ROLE_BINDINGS,
@@ -53,7 +53,7 @@ from tests.sandbox.cluster import simulated
 
 NAMESPACE = "kruise-system"
 IMAGE = "registry.example/kruise-manager:v0.1.0"
-SERVED = {kind.crd_name for kind in kinds()}
+SERVED = {kind.crd_name for kind in reconciled_kinds()}
 RESOURCES: dict[str, Resource] = {
     resource.kind: resource
     for resource in (
@@ -80,7 +80,7 @@ def seen(**changes: Any) -> Installed:
 
 
 def planned(installed: Installed, image: str = IMAGE, **options: Any) -> Plan:
-    return takeover_plan(installed, image, kinds(), all_rules(), **options)
+    return takeover_plan(installed, image, reconciled_kinds(), all_rules(), **options)
 
 
 def given(*arguments: str) -> dict[str, Any]:
