@@ -20,9 +20,9 @@ from app.kube.selectors import SelectorError, to_query
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Create, Revision, in_order, of_owner, plan_revision, revision_of
-from app.workloads.cloneset.orders import topology_keys
-from app.workloads.cloneset.resolved import KIND, ResolvedSpec, resolve_spec
-from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.plan.orders import topology_keys
+from app.workloads.cloneset.plan.resolved import KIND, ResolvedSpec, resolve_spec
+from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.pods import PodFacts, pod_facts
 
 RESOURCE = CLONE_SET.resource()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from app.cli.clonesets import Situation
     from app.kube.client import Client
     from app.manager.gates import FeatureGates
-    from app.workloads.cloneset.preview import Preview
+    from app.workloads.cloneset.plan.preview import Preview
 
 _Gates = Annotated[str, typer.Option("--feature-gates", help="A=true,B=false, as the manager has them")]
 
@@ -113,7 +113,7 @@ def _unusable(manifest: Mapping[str, Any]) -> str:
 async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: FeatureGates) -> str:
     """The table of what would happen. Raises CommandError, or KubeError with what the API server refuses."""
     from app.cli.clonesets import parsed, situation, surroundings
-    from app.workloads.cloneset.settings import Gates
+    from app.workloads.cloneset.plan.settings import Gates
 
     name = str(manifest["metadata"]["name"])
     wanted = parsed(await _as_it_would_be(client, namespace, name, manifest))
@@ -156,7 +156,7 @@ async def _as_it_would_be(client: Client, namespace: str, name: str, manifest: d
 
 
 def _preview(client: Client, found: Situation) -> Preview:
-    from app.workloads.cloneset.preview import preview
+    from app.workloads.cloneset.plan.preview import preview
 
     now = client.clock.now().timestamp()
     return preview(found.resolved, found.pods, (found.current, found.update), found.ordered, now, found.node_labels)
@@ -169,10 +169,10 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
     from app.pods.revisions import short_hash
-    from app.workloads.cloneset.explain import explain as explained
-    from app.workloads.cloneset.plan import rollout_state
-    from app.workloads.cloneset.resolved import KIND
-    from app.workloads.cloneset.settings import Gates
+    from app.workloads.cloneset.plan.explain import explain as explained
+    from app.workloads.cloneset.plan.resolved import KIND
+    from app.workloads.cloneset.plan.rollout import rollout_state
+    from app.workloads.cloneset.plan.settings import Gates
 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)

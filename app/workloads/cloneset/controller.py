@@ -13,9 +13,9 @@ from app.pods.counters import WorkloadCounters
 from app.pods.lifecycle import Lifecycle
 from app.pods.readiness.reconcile import InitialMetadata
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
+from app.workloads.cloneset.plan.resolved import KIND
+from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reconcile import CloneSetCaches, CloneSetReconciler
-from app.workloads.cloneset.resolved import KIND
-from app.workloads.cloneset.settings import Gates
 from app.workloads.engine.initial_conditions import initial_metadata as engine_initial_metadata
 
 NAME: Final = "cloneset-controller"

@@ -9,13 +9,13 @@ from app.api.cloneset import CloneSet
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.events import EventRecorder
-from app.workloads.cloneset.creation import pod_name
-from app.workloads.cloneset.orders import deletion_order, topology_keys
-from app.workloads.cloneset.plan import rollout_state, scale, uses_in_place_surge
+from app.workloads.cloneset.plan.creation import pod_name
+from app.workloads.cloneset.plan.orders import deletion_order, topology_keys
+from app.workloads.cloneset.plan.resolved import KIND, ResolvedSpec, resolve_spec
+from app.workloads.cloneset.plan.rollout import rollout_state, scale, uses_in_place_surge
+from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reporting import Reporter
-from app.workloads.cloneset.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.cloneset.scaling import Scaler
-from app.workloads.cloneset.settings import Gates
 from app.workloads.cloneset.snapshot import CloneSetSnapshot, Observed, PodsAndClaims
 from app.workloads.cloneset.state import CloneSetState
 from app.workloads.cloneset.updating import CloneSetUpdater

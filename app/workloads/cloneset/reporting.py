@@ -11,9 +11,9 @@ from app.kube.client import Client, PatchType
 from app.kube.errors import Conflict, KubeError
 from app.kube.objects import decode_metadata
 from app.pods.revisions import Revision
-from app.workloads.cloneset.progress import progress
+from app.workloads.cloneset.plan.progress import progress
+from app.workloads.cloneset.plan.status import REQUIRED, base_status
 from app.workloads.cloneset.snapshot import CloneSetSnapshot
-from app.workloads.cloneset.status import REQUIRED, base_status
 from app.workloads.engine.conditions import FAILED_SCALE, FAILED_UPDATE, status_patch, with_failures
 from app.workloads.engine.history import History
 from app.workloads.engine.outcome import Outcome

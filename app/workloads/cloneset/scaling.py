@@ -13,9 +13,9 @@ from app.pods.claims import cleanup, free_instance_ids, instance_id, instance_id
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision
 from app.pods.templates import recorded_template
-from app.workloads.cloneset.creation import PodMaker, pod_name
-from app.workloads.cloneset.resolved import ResolvedSpec
-from app.workloads.cloneset.scale import ScalePlan
+from app.workloads.cloneset.plan.creation import PodMaker, pod_name
+from app.workloads.cloneset.plan.resolved import ResolvedSpec
+from app.workloads.cloneset.plan.scale import ScalePlan
 from app.workloads.cloneset.snapshot import CloneSetSnapshot, PodsAndClaims
 from app.workloads.engine.outcome import Outcome, gather_results, outcome_of
 from app.workloads.engine.writer import Writer

@@ -9,8 +9,8 @@ from typing import TypeAlias
 from app.api.cloneset import CloneSet
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.pods.claims import instance_id
-from app.workloads.cloneset.plan import RolloutState
-from app.workloads.cloneset.resolved import ResolvedSpec
+from app.workloads.cloneset.plan.resolved import ResolvedSpec
+from app.workloads.cloneset.plan.rollout import RolloutState
 from app.workloads.cloneset.state import CloneSetState
 from app.workloads.engine.snapshot import Snapshot
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from app.workloads.cloneset.resolved import ResolvedSpec
+from app.workloads.cloneset.plan.resolved import ResolvedSpec
 from app.workloads.engine.state import WorkloadState
 
 

@@ -6,8 +6,8 @@ import logging
 
 from app.kube.errors import KubeError, message_of
 from app.pods.revisions import Revision
-from app.workloads.cloneset.orders import update_order
-from app.workloads.cloneset.plan import released, update
+from app.workloads.cloneset.plan.orders import update_order
+from app.workloads.cloneset.plan.rollout import released, update
 from app.workloads.cloneset.snapshot import CloneSetSnapshot
 from app.workloads.engine.outcome import Outcome
 from app.workloads.engine.pods import PodFacts

@@ -19,8 +19,8 @@ from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from app.slices import Stores
 from app.workloads.cloneset import controller as cloneset
+from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reconcile import CloneSetReconciler
-from app.workloads.cloneset.settings import Gates
 from tests.kube.fakes import json_response, status_body
 
 DECODERS = {

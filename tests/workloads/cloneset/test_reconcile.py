@@ -9,7 +9,7 @@ import pytest
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
 from app.sandbox.kubelet import Pace
-from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.plan.settings import Gates
 from tests.kube.fakes import json_response, status_body, virtual
 from tests.workloads.cloneset.world import CLONESETS, NAMESPACE, rolling, small_cluster, template
 

@@ -17,9 +17,9 @@ from app.kube.store import Change
 from app.pods.inplace import Blocked, UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, revision_of, short_hash
-from app.workloads.cloneset.plan import rollout_state
-from app.workloads.cloneset.resolved import resolve_spec
-from app.workloads.cloneset.settings import Gates, Settings
+from app.workloads.cloneset.plan.resolved import resolve_spec
+from app.workloads.cloneset.plan.rollout import rollout_state
+from app.workloads.cloneset.plan.settings import Gates, Settings
 from app.workloads.cloneset.snapshot import CloneSetSnapshot, PodsAndClaims
 from app.workloads.cloneset.state import CloneSetState
 from app.workloads.engine.history import Revisions

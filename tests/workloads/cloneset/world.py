@@ -22,8 +22,8 @@ from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
 from app.workloads.cloneset import controller as cloneset
+from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reconcile import CloneSetReconciler
-from app.workloads.cloneset.settings import Gates
 from app.workloads.cloneset.slice import SLICE
 from app.workloads.newpods import slice as newpods
 from tests.kube.fakes import running, until

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS
-from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.image_pulls import IMAGE_PULL_JOBS
 from tests.kube.fakes import json_response, status_body, virtual
 from tests.workloads.cloneset.world import NAMESPACE, SmallCluster, rolling, small_cluster, template

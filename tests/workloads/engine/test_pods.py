@@ -10,7 +10,7 @@ import pytest
 
 from app.kube.objects import Pod, decode_pod
 from app.pods.lifecycle import Hook, Lifecycle
-from app.workloads.cloneset.settings import Settings
+from app.workloads.cloneset.plan.settings import Settings
 from app.workloads.engine.pods import pod_facts
 from app.workloads.engine.refresh import refresh_pod
 

@@ -20,10 +20,10 @@ from app.pods.inplace import UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision, short_hash
-from app.workloads.cloneset.orders import deletion_order, update_order
-from app.workloads.cloneset.plan import RolloutState, rollout_state, scale, update
-from app.workloads.cloneset.resolved import ResolvedSpec
-from app.workloads.cloneset.scale import ScalePlan
+from app.workloads.cloneset.plan.orders import deletion_order, update_order
+from app.workloads.cloneset.plan.resolved import ResolvedSpec
+from app.workloads.cloneset.plan.rollout import RolloutState, rollout_state, scale, update
+from app.workloads.cloneset.plan.scale import ScalePlan
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts
 from app.workloads.engine.steps import Step, StepKind, UpdatePlan

@@ -6,8 +6,8 @@ import pytest
 
 from app.manager.gates import GATES
 from app.pods.fieldtracking import UNTRACKED
-from app.workloads.cloneset.creation import Owner, PodMaker
-from app.workloads.cloneset.settings import Gates
+from app.workloads.cloneset.plan.creation import Owner, PodMaker
+from app.workloads.cloneset.plan.settings import Gates
 
 OWNER = Owner("apps.kruise.io/v1beta1", "CloneSet", "web", "shop", "uid-web")
 TEMPLATE = {

@@ -3,11 +3,11 @@
 import pytest
 
 from app.pods.lifecycle import Hook, Lifecycle
-from app.workloads.cloneset.diff import Diff
-from app.workloads.cloneset.orders import update_order
-from app.workloads.cloneset.plan import rollout_state, update
-from app.workloads.cloneset.settings import RollingUpdate, Settings, UpdatePolicy
-from app.workloads.cloneset.update import Step, StepKind, UpdatePlan, chosen_pods, plan_update
+from app.workloads.cloneset.plan.diff import Diff
+from app.workloads.cloneset.plan.orders import update_order
+from app.workloads.cloneset.plan.rollout import rollout_state, update
+from app.workloads.cloneset.plan.settings import RollingUpdate, Settings, UpdatePolicy
+from app.workloads.cloneset.plan.update import Step, StepKind, UpdatePlan, chosen_pods, plan_update
 from app.workloads.engine.pods import PodFacts
 from tests.workloads.cloneset.samples import HOLD, NEW, OLD, pod
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.pods.revisions import Revision
-from app.workloads.cloneset.plan import rollout_state
-from app.workloads.cloneset.progress import progress
-from app.workloads.cloneset.settings import Settings
-from app.workloads.cloneset.status import REQUIRED, Counts, base_status
+from app.workloads.cloneset.plan.progress import progress
+from app.workloads.cloneset.plan.rollout import rollout_state
+from app.workloads.cloneset.plan.settings import Settings
+from app.workloads.cloneset.plan.status import REQUIRED, Counts, base_status
 from app.workloads.engine.conditions import status_patch, with_failures
 from app.workloads.engine.history import Revisions
 from tests.workloads.cloneset.samples import NEW, OLD, pod

@@ -12,7 +12,7 @@ from app.kube.selectors import compile_selector, selector_text
 from app.pods.claims import claim_templates_hash
 from app.pods.lifecycle import Lifecycle
 from app.pods.templates import template_data
-from app.workloads.cloneset.settings import Gates, RollingUpdate, Settings
+from app.workloads.cloneset.plan.settings import Gates, RollingUpdate, Settings
 from app.workloads.engine import settings as engine
 from app.workloads.engine.history import Content
 from app.workloads.engine.kind import WorkloadKind

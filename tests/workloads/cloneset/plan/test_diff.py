@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from app.workloads.cloneset.diff import Diff, PodCounts, diff
-from app.workloads.cloneset.limits import limits, partition_count
-from app.workloads.cloneset.settings import RollingUpdate, Settings
+from app.workloads.cloneset.plan.diff import Diff, PodCounts, diff
+from app.workloads.cloneset.plan.limits import limits, partition_count
+from app.workloads.cloneset.plan.settings import RollingUpdate, Settings
 
 pytestmark = pytest.mark.behaviour("CS-84", "CS-85", "CS-86", "CS-87", "CS-88", "CS-89", "CS-90", "CS-91", "CS-92")
 

@@ -17,12 +17,12 @@ from app.api import names
 from app.pods.inplace import Blocked
 from app.pods.lifecycle import LifecycleState, may_cancel_deletion
 from app.pods.revisions import short_hash
-from app.workloads.cloneset.diff import Diff, PodCounts, diff
-from app.workloads.cloneset.limits import Limits, limits
-from app.workloads.cloneset.scale import DeletionOrder, ScalePlan, plan_scale
-from app.workloads.cloneset.settings import Settings
-from app.workloads.cloneset.status import Counts
-from app.workloads.cloneset.update import UpdateOrder, plan_update, released_pods
+from app.workloads.cloneset.plan.diff import Diff, PodCounts, diff
+from app.workloads.cloneset.plan.limits import Limits, limits
+from app.workloads.cloneset.plan.scale import DeletionOrder, ScalePlan, plan_scale
+from app.workloads.cloneset.plan.settings import Settings
+from app.workloads.cloneset.plan.status import Counts
+from app.workloads.cloneset.plan.update import UpdateOrder, plan_update, released_pods
 from app.workloads.engine.history import Revisions
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
-from app.workloads.cloneset.diff import Diff, PodCounts
-from app.workloads.cloneset.limits import Limits
+from app.workloads.cloneset.plan.diff import Diff, PodCounts
+from app.workloads.cloneset.plan.limits import Limits
 from app.workloads.engine.pods import PodFacts
 
 #: Pods of one group in the order in which they are deleted (CS-112).

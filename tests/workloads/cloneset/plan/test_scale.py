@@ -2,10 +2,10 @@
 
 import pytest
 
-from app.workloads.cloneset.diff import PodCounts, diff
-from app.workloads.cloneset.limits import limits
-from app.workloads.cloneset.scale import Removal, ScalePlan, Shortfall, plan_scale
-from app.workloads.cloneset.settings import RollingUpdate, Settings
+from app.workloads.cloneset.plan.diff import PodCounts, diff
+from app.workloads.cloneset.plan.limits import limits
+from app.workloads.cloneset.plan.scale import Removal, ScalePlan, Shortfall, plan_scale
+from app.workloads.cloneset.plan.settings import RollingUpdate, Settings
 from app.workloads.engine.pods import PodFacts
 from tests.workloads.cloneset.samples import NEW, OLD, pod
 

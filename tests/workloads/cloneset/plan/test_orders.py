@@ -7,8 +7,8 @@ import pytest
 
 from app.api.cloneset import RollingUpdate
 from app.kube.objects import decode_pod
-from app.workloads.cloneset.orders import deletion_order, update_order
-from app.workloads.cloneset.settings import Settings
+from app.workloads.cloneset.plan.orders import deletion_order, update_order
+from app.workloads.cloneset.plan.settings import Settings
 from app.workloads.engine.pods import PodFacts, pod_facts
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.workloads.cloneset.settings import Settings
+from app.workloads.cloneset.plan.settings import Settings
 from app.workloads.engine.shares import DEFAULT_MAX_UNAVAILABLE, share
 
 #: An unset scaleStrategy.maxUnavailable: no limit (CS-86).

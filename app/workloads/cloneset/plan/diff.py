@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from app.workloads.cloneset.limits import Limits
+from app.workloads.cloneset.plan.limits import Limits
 
 
 @dataclass(slots=True)

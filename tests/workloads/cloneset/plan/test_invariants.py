@@ -14,10 +14,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from app.pods.lifecycle import Hook, Lifecycle
-from app.workloads.cloneset.orders import deletion_order, update_order
-from app.workloads.cloneset.plan import RolloutState, released, rollout_state, scale, update
-from app.workloads.cloneset.settings import Gates, RollingUpdate, Settings, UpdatePolicy
-from app.workloads.cloneset.update import StepKind
+from app.workloads.cloneset.plan.orders import deletion_order, update_order
+from app.workloads.cloneset.plan.rollout import RolloutState, released, rollout_state, scale, update
+from app.workloads.cloneset.plan.settings import Gates, RollingUpdate, Settings, UpdatePolicy
+from app.workloads.cloneset.plan.update import StepKind
 from app.workloads.engine.pods import PodFacts
 from tests.workloads.cloneset.samples import HOLD, NEW, OLD, pod
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from app.pods.lifecycle import LifecycleState
-from app.workloads.cloneset.diff import Diff
-from app.workloads.cloneset.settings import Settings
+from app.workloads.cloneset.plan.diff import Diff
+from app.workloads.cloneset.plan.settings import Settings
 from app.workloads.engine.pods import PodFacts
 from app.workloads.engine.settings import UpdatePolicy
 from app.workloads.engine.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
