@@ -19,11 +19,12 @@ from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
 from app.kube.selectors import SelectorError, to_query
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
-from app.pods.revisions import Create, Revision, in_order, of_owner, plan_revision, revision_of
+from app.pods.revisions import Create, Revision, current_revision, in_order, of_owner, plan_revision, revision_of
 from app.workloads.cloneset.plan.orders import topology_keys
 from app.workloads.cloneset.plan.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.pods import PodFacts, pod_facts
+from app.workloads.engine.revisions import Revisions
 
 RESOURCE = CLONE_SET.resource()
 _WORDS = frozenset({"cloneset", "clonesets", "clone", "clonesets.apps.kruise.io", "cloneset.apps.kruise.io"})
@@ -90,13 +91,11 @@ async def surroundings(client: Client, owner: CloneSet) -> Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A CloneSet as the plan sees it: its view, active Pods, current and update revision, and all revisions."""
+    """A CloneSet as the plan sees it: its resolved spec, active Pods, and revisions."""
 
     resolved: ResolvedSpec
     pods: Sequence[PodFacts]
-    current: Revision
-    update: Revision
-    ordered: Sequence[Revision]
+    revisions: Revisions
     node_labels: NodeLabels
 
 
@@ -112,10 +111,10 @@ def situation(owner: CloneSet, around: Surroundings, gates: Gates) -> Situation:
     update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
     ordered = [*(one for one in around.revisions if one.name != update.name), update]
     recorded = status.current_revision if status is not None else ""
-    current = next((one for one in ordered if one.name == recorded), update)
+    revisions = Revisions(current_revision(recorded, ordered, update), update, ordered, collisions)
     pods = [
         pod_facts(pod, resolved.settings)
         for pod in around.pods
         if is_active(pod) and resolved.selector.matches(pod.metadata.labels)
     ]
-    return Situation(resolved, sorted(pods, key=lambda one: one.name), current, update, ordered, around.node_labels)
+    return Situation(resolved, sorted(pods, key=lambda one: one.name), revisions, around.node_labels)

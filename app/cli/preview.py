@@ -120,8 +120,9 @@ async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], fe
     found = situation(wanted, await surroundings(client, wanted), Gates.of(features.enabled))
     coming = _preview(client, found)
     before = wanted.status.update_revision if wanted.status is not None else ""
-    template = "the template stays" if found.update.uid and found.update.name == before else "the template changes"
-    head = f"CloneSet {namespace}/{name}: {template}, update revision {found.update.name}"
+    update = found.revisions.update
+    template = "the template stays" if update.uid and update.name == before else "the template changes"
+    head = f"CloneSet {namespace}/{name}: {template}, update revision {update.name}"
     if not coming.steps:
         return f"{head}\nnothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
     rows = [("STEP", "POD", "ACTION", "BECAUSE")]
@@ -159,7 +160,7 @@ def _preview(client: Client, found: Situation) -> Preview:
     from app.workloads.cloneset.plan.preview import preview
 
     now = client.clock.now().timestamp()
-    return preview(found.resolved, found.pods, (found.current, found.update), found.ordered, now, found.node_labels)
+    return preview(found.resolved, found.pods, found.revisions, now, found.node_labels)
 
 
 async def explanation(client: Client, namespace: str, name: str, features: FeatureGates) -> str:
@@ -168,11 +169,11 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
     from app.kube.errors import NotFound
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
-    from app.pods.revisions import short_hash
     from app.workloads.cloneset.plan.explain import explain as explained
     from app.workloads.cloneset.plan.resolved import KIND
-    from app.workloads.cloneset.plan.rollout import rollout_state
+    from app.workloads.cloneset.plan.rollout import Inputs, counted
     from app.workloads.cloneset.plan.settings import Gates
+    from app.workloads.engine.in_place import InPlaceUpdates
 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)
@@ -184,9 +185,7 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
     owner = parsed(await read_cloneset(client, namespace, reference.name))
     found = situation(owner, await surroundings(client, owner), Gates.of(features.enabled))
     now = client.clock.now().timestamp()
-    rollout = rollout_state(
-        found.pods, found.resolved.settings, short_hash(found.current.name), short_hash(found.update.name), now
-    )
+    rollout = counted(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
     coming = _preview(client, found)
-    lines = explained(pod, found.resolved, rollout, coming, found.update, found.node_labels)
+    lines = explained(pod, found.resolved, rollout, coming, found.revisions.update, found.node_labels)
     return "\n".join([f"Pod {namespace}/{name} of CloneSet {owner.name}", *lines])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,14 @@ StatusPatch: TypeAlias = Mapping[str, Any]
 READY: Final = "Ready"
 CONTAINERS_READY: Final = "ContainersReady"
 GATES_NOT_READY: Final = "ReadinessGatesNotReady"
+
+
+class InitialMetadata(Protocol):
+    """What a workload writes on a new Pod's metadata together with its first conditions; any number may have a say."""
+
+    def __call__(self, pod: Pod, now: datetime, /) -> Mapping[str, Any] | None:
+        """The members of ``metadata``; nothing for a Pod of somebody else. None: the write is to wait."""
+        ...
 
 
 class NotReadyKey(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, PatchType
@@ -14,20 +14,20 @@ from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.pods.readiness.plan import NotReadyKey, StatusPatch, initial_condition, needs_condition, with_key, without_key
+from app.pods.readiness.plan import (
+    InitialMetadata,
+    NotReadyKey,
+    StatusPatch,
+    initial_condition,
+    needs_condition,
+    with_key,
+    without_key,
+)
 
 #: Seconds after which a Pod is looked at again whose newer version should have come by the watch.
 RECHECK_DELAY = 1.0
 #: Seconds the kubelet is given to report a Pod that it has just been given.
 KUBELET_FIRST = 0.5
-
-
-class InitialMetadata(Protocol):
-    """What a workload writes on a new Pod's metadata together with its first conditions; any number may have a say."""
-
-    def __call__(self, pod: Pod, now: datetime, /) -> Mapping[str, Any] | None:
-        """The members of ``metadata``; nothing for a Pod of somebody else. None: the write is to wait."""
-        ...
 
 
 class PodReadinessReconciler:

@@ -11,7 +11,7 @@ from app.kube.store import Store
 from app.pods.budget import DisruptionBudget
 from app.pods.counters import WorkloadCounters
 from app.pods.lifecycle import Lifecycle
-from app.pods.readiness.reconcile import InitialMetadata
+from app.pods.readiness.plan import InitialMetadata
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
 from app.workloads.cloneset.plan.resolved import KIND
 from app.workloads.cloneset.plan.settings import Gates

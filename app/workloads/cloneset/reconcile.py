@@ -10,9 +10,8 @@ from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.events import EventRecorder
 from app.workloads.cloneset.plan.creation import pod_name
-from app.workloads.cloneset.plan.orders import deletion_order, topology_keys
 from app.workloads.cloneset.plan.resolved import KIND, ResolvedSpec, resolve_spec
-from app.workloads.cloneset.plan.rollout import rollout_state, scale, uses_in_place_surge
+from app.workloads.cloneset.plan.rollout import Inputs, asks_for_nodes, counted, planned_scaling
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reporting import Reporter
 from app.workloads.cloneset.scaling import Scaler
@@ -77,13 +76,8 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return self._result(current, again, scaling, updating)
 
     def _counted(self, snapshot: Observed) -> CloneSetSnapshot:
-        rollout = rollout_state(
-            snapshot.pods,
-            snapshot.resolved.settings,
-            snapshot.current_hash,
-            snapshot.update_hash,
-            snapshot.now.timestamp(),
-            in_place_surge=uses_in_place_surge(snapshot.resolved.settings, snapshot.revisions, snapshot.state.in_place),
+        inputs = Inputs(
+            snapshot.resolved, snapshot.pods, snapshot.revisions, snapshot.state.in_place, snapshot.now.timestamp()
         )
         name, namespace, pods = snapshot.owner.name, snapshot.owner.namespace, self.caches.pods
         pods_and_claims = PodsAndClaims(
@@ -92,7 +86,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
             snapshot.claims,
             lambda instance: pods.get(pod_name(name, instance), namespace) is not None,
         )
-        return CloneSetSnapshot.of(snapshot, rollout, pods_and_claims)
+        return CloneSetSnapshot.of(snapshot, inputs, counted(inputs), pods_and_claims)
 
     async def _prepare(self, snapshot: CloneSetSnapshot) -> CloneSetSnapshot:
         """What is due before any Pod is created, deleted or updated."""
@@ -106,10 +100,9 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return snapshot
 
     async def _scale(self, snapshot: CloneSetSnapshot) -> Outcome:
-        rollout, template, nodes = snapshot.rollout, snapshot.resolved.template, {}
-        if rollout.to_scale.delete and topology_keys(template):
-            nodes = await self.node_labels()
-        plan = scale(rollout, deletion_order(template, nodes.get, rollout.now))
+        inputs, rollout = snapshot.inputs, snapshot.rollout
+        nodes = await self.node_labels() if asks_for_nodes(inputs, rollout) else {}
+        plan = planned_scaling(inputs, rollout, nodes.get)
         return await self._scaler.carry_out(snapshot, plan, self.clock.monotonic())
 
     def _result(self, snapshot: CloneSetSnapshot, again: float, scaling: Outcome, updating: Outcome) -> Result | None:

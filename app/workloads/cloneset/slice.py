@@ -9,7 +9,7 @@ from app.api.cloneset import CLONE_SET
 from app.kube.admission import PolicyRule
 from app.pods.counters import WorkloadCounters
 from app.pods.fieldtracking import GATE as MANAGED_FIELDS
-from app.pods.readiness.reconcile import InitialMetadata
+from app.pods.readiness.plan import InitialMetadata
 from app.slices import (
     AdmissionContext,
     AdmissionPart,

@@ -10,7 +10,7 @@ from app.api.cloneset import CloneSet
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.pods.claims import instance_id
 from app.workloads.cloneset.plan.resolved import ResolvedSpec
-from app.workloads.cloneset.plan.rollout import RolloutState
+from app.workloads.cloneset.plan.rollout import Inputs, RolloutState
 from app.workloads.cloneset.state import CloneSetState
 from app.workloads.engine.snapshot import Snapshot
 
@@ -44,11 +44,14 @@ class PodsAndClaims:
 class CloneSetSnapshot(Snapshot[CloneSet, CloneSetState, ResolvedSpec]):
     """One CloneSet as it is."""
 
+    inputs: Inputs
     rollout: RolloutState
     pods_and_claims: PodsAndClaims
 
     @classmethod
-    def of(cls, observed: Observed, rollout: RolloutState, pods_and_claims: PodsAndClaims) -> CloneSetSnapshot:
+    def of(
+        cls, observed: Observed, inputs: Inputs, rollout: RolloutState, pods_and_claims: PodsAndClaims
+    ) -> CloneSetSnapshot:
         """Add the plan's counts to what was observed."""
         return cls(
             workload=observed.workload,
@@ -59,6 +62,7 @@ class CloneSetSnapshot(Snapshot[CloneSet, CloneSetState, ResolvedSpec]):
             claims=observed.claims,
             revisions=observed.revisions,
             now=observed.now,
+            inputs=inputs,
             rollout=rollout,
             pods_and_claims=pods_and_claims,
         )

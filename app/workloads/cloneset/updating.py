@@ -6,11 +6,9 @@ import logging
 
 from app.kube.errors import KubeError, message_of
 from app.pods.revisions import Revision
-from app.workloads.cloneset.plan.orders import update_order
-from app.workloads.cloneset.plan.rollout import released, update
+from app.workloads.cloneset.plan.rollout import planned_update, released
 from app.workloads.cloneset.snapshot import CloneSetSnapshot
 from app.workloads.engine.outcome import Outcome
-from app.workloads.engine.pods import PodFacts
 from app.workloads.engine.settings import UpdatePolicy
 from app.workloads.engine.snapshot import AnySnapshot
 from app.workloads.engine.steps import Step
@@ -24,17 +22,10 @@ class CloneSetUpdater(Updater):
 
     async def update(self, snapshot: CloneSetSnapshot) -> Outcome:
         """CS-122 … CS-132."""
-        rollout, revisions = snapshot.rollout, snapshot.revisions
-        outcome, moved = await self.refresh(snapshot, released(rollout))
+        outcome, moved = await self.refresh(snapshot, released(snapshot.rollout))
         if outcome.error is not None:
             return outcome
-        target = revisions.update if rollout.to_update.update > 0 else revisions.current
-
-        def obstacle(pod: PodFacts) -> str | None:
-            return snapshot.state.in_place.obstacle(pod, target, revisions.ordered, snapshot.resolved.settings)
-
-        plan = update(rollout, update_order(rollout.pods, snapshot.resolved.strategy), obstacle)
-        return await self.carry_out(snapshot, plan, outcome, moved)
+        return await self.carry_out(snapshot, planned_update(snapshot.inputs, snapshot.rollout), outcome, moved)
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:
         """CS-132."""

@@ -6,96 +6,16 @@ The rules are in :mod:`app.pods.revisions`, the writes in :mod:`app.pods.history
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
 
-from app.api import names
 from app.kube.client import Client
 from app.kube.objects import ControllerRevision
 from app.kube.selectors import Selector
 from app.kube.store import Change, Store
 from app.pods.history import RevisionHistory
 from app.pods.owners import ownerless
-from app.pods.revisions import Create, Revision, current_revision, revision_of, surplus_of_workload
-from app.pods.templates import controller_revision
-from app.workloads.engine.kind import OWNER, Owner, WorkloadKind
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """What is to be recorded of a workload. ``labels``: those of its revisions; ``claims_hash``: that of its claim
-    templates, None for a kind without."""
-
-    owner: Owner
-    data: bytes
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    claims_hash: str | None = None
-
-    # ---- app.pods.history.Recorded
-
-    @property
-    def name(self) -> str:
-        """What names of revisions begin with."""
-        return self.owner.name
-
-    @property
-    def known_as(self) -> str:
-        """Own writes are kept by the workload's uid."""
-        return self.owner.uid
-
-    @property
-    def namespace(self) -> str:
-        """Where the revisions are."""
-        return self.owner.namespace
-
-    def __str__(self) -> str:
-        return str(self.owner)
-
-    def revision_object(self, create: Create) -> dict[str, Any]:
-        """CS-71: the ControllerRevision to create."""
-        annotations = {key: text for key, text in self.annotations.items() if key != names.CONVERSION_DATA}
-        if self.claims_hash is not None:
-            annotations[names.CLAIM_TEMPLATES_HASH] = self.claims_hash
-        return controller_revision(
-            create, self.namespace, self.owner.reference, labels=self.labels, annotations=annotations
-        )
-
-    def revision_patch(self, revision: Revision, number: int) -> dict[str, Any] | None:
-        """What to change on a revision that is used again: its number, then also its hash of the claims (CS-72), and
-        its owner where nobody owns it, or it would outlive us or go before us."""
-        metadata: dict[str, Any] = {}
-        if revision.controller_uid != self.owner.uid:
-            metadata["ownerReferences"] = [self.owner.reference]
-        hashed = self.claims_hash is None or revision.annotations.get(names.CLAIM_TEMPLATES_HASH) == self.claims_hash
-        if number != revision.number and not hashed:
-            metadata["annotations"] = {names.CLAIM_TEMPLATES_HASH: self.claims_hash}
-        patch: dict[str, Any] = {"revision": number} if number != revision.number else {}
-        if metadata or patch:
-            # The uid is a precondition: never another revision of the same name.
-            patch["metadata"] = {**metadata, "uid": revision.uid}
-        return patch or None
-
-    def reading(self, stored: ControllerRevision) -> Revision:
-        """A revision that has our name: nobody's, or one left behind by a workload of this kind and name, may be used.
-
-        Another kind of the same name keeps the like under the like name. Its history is never taken: the next name is.
-        """
-        controller, found = stored.metadata.controller, revision_of(stored)
-        left_behind = (self.owner.kind, self.owner.api_version.rpartition("/")[0], self.owner.name)
-        if controller is None or (controller.kind, controller.group, controller.name) == left_behind:
-            return found
-        return replace(found, data=b"")
-
-
-@dataclass(frozen=True, slots=True)
-class Revisions:
-    """The revisions of a workload: the one its Pods were at, the one they are to be at, and all, oldest first."""
-
-    current: Revision
-    update: Revision
-    ordered: Sequence[Revision]
-    collision_count: int = 0
+from app.pods.revisions import Revision, current_revision, surplus_of_workload
+from app.workloads.engine.kind import OWNER, WorkloadKind
+from app.workloads.engine.revisions import Content, Revisions
 
 
 class History:

@@ -8,8 +8,7 @@ from typing import Any
 
 from app.kube.objects import OwnerReference, Pod
 from app.pods.lifecycle import Lifecycle, LifecycleState, state_members, state_of
-from app.pods.readiness.plan import initial_conditions
-from app.pods.readiness.reconcile import InitialMetadata
+from app.pods.readiness.plan import InitialMetadata, initial_conditions
 from app.workloads.engine.kind import WorkloadKind
 
 

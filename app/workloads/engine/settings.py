@@ -9,8 +9,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from app.kube.selectors import Selector
 from app.pods.lifecycle import Lifecycle
-from app.workloads.engine.history import Content
 from app.workloads.engine.kind import Owner
+from app.workloads.engine.revisions import Content
 
 
 class UpdatePolicy(StrEnum):

@@ -11,9 +11,9 @@ from app.api.model import KubeObject
 from app.kube.objects import ControllerRevision, PersistentVolumeClaim, Pod
 from app.kube.store import Store
 from app.pods.revisions import Revision, short_hash
-from app.workloads.engine.history import Revisions
 from app.workloads.engine.kind import Owner
 from app.workloads.engine.pods import ObservedPods, PodFacts
+from app.workloads.engine.revisions import Revisions
 from app.workloads.engine.settings import ResolvedSpec
 from app.workloads.engine.state import WorkloadState
 

@@ -110,7 +110,6 @@ class Updater:
         # Whoever has just moved is not what it was when it was chosen; for all others what was counted errs on the
         # safe side, for a Pod that moved is rather more available than before.
         steps = [step for step in plan.steps if step.pod not in moved]
-        steps = [step for step in steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
         refused = [step for step in steps if step.kind is StepKind.REFUSE]
         steps = [step for step in steps if step not in refused]
         if len(steps) > MAX_UPDATES_AT_A_TIME:

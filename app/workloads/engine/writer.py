@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from app.api import names
@@ -23,10 +21,12 @@ from app.kube.events import EventRecorder, reference
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.claims import pod_reference
+from app.pods.fieldtracking import UNTRACKED
 from app.pods.inplace import UpdateSpec, start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
 from app.pods.owners import adoption_patch, release_patch, transfer_patch
 from app.pods.predicates import is_active
+from app.workloads.engine.creation import NewPod
 from app.workloads.engine.expectations import Expectations, claim_expectation
 from app.workloads.engine.initial_conditions import awaits_initial_conditions
 from app.workloads.engine.kind import Owner, WorkloadKind
@@ -41,17 +41,6 @@ MAX_SHOWN_JSON: Final = 200
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", bound=Object)
-
-
-@dataclass(frozen=True, slots=True)
-class NewPod:
-    """A Pod to create. ``body`` makes its JSON form at the moment it is sent; ``claims``: those to create before it;
-    ``field_manager``: as whom it is created, empty: as whoever asks."""
-
-    name: str
-    body: Callable[[datetime], Mapping[str, Any]]
-    claims: Sequence[Mapping[str, Any]] = ()
-    field_manager: str = ""
 
 
 class Writer:
@@ -100,7 +89,8 @@ class Writer:
         try:
             for claim in pod.claims:
                 await self.create_claim(workload, claim)
-            body, by = pod.body(self._clock.now()), pod.field_manager
+            body = pod.body(self._clock.now())
+            by = "" if pod.managed_fields else UNTRACKED
             try:
                 await self._client.create(PODS, body, metadata.namespace, field_manager=by, decode=decode_metadata)
             except KubeError as error:

@@ -8,7 +8,8 @@ from app.kube.admission import PolicyRule
 from app.kube.controller import Watch
 from app.pods.fieldtracking import FieldTrackingStep
 from app.pods.readiness import ReadinessGateStep
-from app.pods.readiness.reconcile import InitialMetadata, PodReadinessReconciler
+from app.pods.readiness.plan import InitialMetadata
+from app.pods.readiness.reconcile import PodReadinessReconciler
 from app.slices import (
     PODS,
     AdmissionContext,

@@ -18,13 +18,13 @@ from app.pods.inplace import Blocked, UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, revision_of, short_hash
 from app.workloads.cloneset.plan.resolved import resolve_spec
-from app.workloads.cloneset.plan.rollout import rollout_state
-from app.workloads.cloneset.plan.settings import Gates, Settings
+from app.workloads.cloneset.plan.rollout import Inputs, counted
+from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.snapshot import CloneSetSnapshot, PodsAndClaims
 from app.workloads.cloneset.state import CloneSetState
-from app.workloads.engine.history import Revisions
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import ObservedPods
+from app.workloads.engine.revisions import Revisions
 from tests.kube.fakes import virtual
 from tests.workloads.cloneset.shell import DECODERS, Shell
 from tests.workloads.cloneset.test_takeover import recorded
@@ -440,16 +440,19 @@ async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_told() -> None:
 def snapshot_of(owner: CloneSet, pods_and_claims: PodsAndClaims) -> CloneSetSnapshot:
     """A CloneSet of which only Pods and claims matter."""
     nothing = Revision("", 0, b"")
+    resolved, revisions = resolve_spec(owner, Gates()), Revisions(nothing, nothing, ())
+    inputs = Inputs(resolved, [], revisions, InPlaceUpdates(), 0.0)
     return CloneSetSnapshot(
         workload=owner,
         state=CloneSetState(owner.metadata.uid, KEY),
-        resolved=resolve_spec(owner, Gates()),
+        resolved=resolved,
         status={},
         observed=ObservedPods([], [], []),
         claims=pods_and_claims.claims,
-        revisions=Revisions(nothing, nothing, ()),
+        revisions=revisions,
         now=datetime(2026, 1, 1, tzinfo=UTC),
-        rollout=rollout_state([], Settings(), "", "", 0.0),
+        inputs=inputs,
+        rollout=counted(inputs),
         pods_and_claims=pods_and_claims,
     )
 

@@ -17,7 +17,7 @@ from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, E
 from app.kube.transport import Request, Response, Transport
 from app.kube.virtualtime import VirtualClock
 from app.manager.caches import Caches
-from app.pods.readiness.reconcile import InitialMetadata
+from app.pods.readiness.plan import InitialMetadata
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes

@@ -10,12 +10,11 @@ from typing import Any, TypeAlias
 
 from app.api import names
 from app.pods.claims import claims_of_pod, with_claim_volumes
-from app.pods.fieldtracking import UNTRACKED
 from app.pods.lifecycle import LifecycleState, state_members
 from app.pods.revisions import short_hash
 from app.pods.templates import pod_of_template, revision_labels
+from app.workloads.engine.creation import NewPod
 from app.workloads.engine.kind import Owner
-from app.workloads.engine.writer import NewPod
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -38,7 +37,7 @@ class PodMaker:
     def new_pod(self, instance: str, existing: Collection[str]) -> NewPod:
         """The Pod of that instance id with its claims, without those that exist."""
         name = pod_name(self.owner.name, instance)
-        return NewPod(name, partial(self.pod, instance), self.claims(instance, existing), self.field_manager)
+        return NewPod(name, partial(self.pod, instance), self.claims(instance, existing), self.managed_fields)
 
     def pod(self, instance: str, now: datetime) -> Json:
         """The Pod of that instance id."""
@@ -68,11 +67,6 @@ class PodMaker:
         """PM-4, whatever the update policy; and the one that admission would append (PM-176), so that it has less to
         change."""
         return (names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if self.ready_gate else ()))
-
-    @property
-    def field_manager(self) -> str:
-        """As whom the Pod is created; empty: as whoever asks."""
-        return "" if self.managed_fields else UNTRACKED
 
     def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
         """CS-118: the claims of that instance id, without those that exist."""

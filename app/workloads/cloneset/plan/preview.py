@@ -19,13 +19,13 @@ from app.kube.objects import ObjectMeta, Pod
 from app.pods.inplace import UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.ranking import NodeLabels
-from app.pods.revisions import Revision, short_hash
-from app.workloads.cloneset.plan.orders import deletion_order, update_order
+from app.pods.revisions import short_hash
 from app.workloads.cloneset.plan.resolved import ResolvedSpec
-from app.workloads.cloneset.plan.rollout import RolloutState, rollout_state, scale, update
-from app.workloads.cloneset.plan.scale import ScalePlan
+from app.workloads.cloneset.plan.rollout import Inputs, RolloutState, counted, planned_scaling, planned_update, released
+from app.workloads.cloneset.plan.scale import Removal, ScalePlan
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.revisions import Revisions
 from app.workloads.engine.steps import Step, StepKind, UpdatePlan
 
 _UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
@@ -77,9 +77,7 @@ class _PreviewRun:
     """The Pods as they would be by now."""
 
     resolved: ResolvedSpec
-    current: Revision
-    update: Revision
-    ordered: Sequence[Revision]
+    revisions: Revisions
     pods: list[PodFacts]
     node_labels: NodeLabels
     now: float
@@ -94,8 +92,7 @@ class _PreviewRun:
     refused: dict[str, str] = field(default_factory=dict)
     steps: list[PreviewStep] = field(default_factory=list)
     updates: InPlaceUpdates = field(default_factory=InPlaceUpdates)
-
-    #: Whether something was told of this pass already.
+    #: Whether a step was noted since the decision was made.
     counted: bool = False
 
     def note(self, action: Action, pod: str, revision: str, reason: str = "") -> None:
@@ -106,36 +103,40 @@ class _PreviewRun:
     def change(self, facts: PodFacts, /, **changes: object) -> None:
         self.pods[self.pods.index(facts)] = replace(facts, **changes)  # type: ignore[arg-type]
 
+    def inputs(self) -> Inputs:
+        return Inputs(self.resolved, self.pods, self.revisions, self.updates, self.now)
+
 
 def preview(
-    resolved: ResolvedSpec,
-    pods: Sequence[PodFacts],
-    revisions: tuple[Revision, Revision],
-    ordered: Sequence[Revision],
-    now: float,
-    node_labels: NodeLabels,
+    resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisions, now: float, node_labels: NodeLabels
 ) -> Preview:
-    """Play the plan to its end. ``revisions``: current and update; ``ordered``: all there are, the update among them;
-    ``now``: POSIX seconds."""
-    run = _PreviewRun(resolved, *revisions, ordered, list(pods), node_labels, now)
+    """Play the plan to its end. ``revisions``: the update revision may be one that is not recorded yet; ``now``: POSIX
+    seconds."""
+    run = _PreviewRun(resolved, revisions, list(pods), node_labels, now)
     for pod in pods:
         _let_finish(run, pod)
     ends = ""
-    for _ in range(4 * (len(pods) + resolved.settings.replicas) + 20):
-        rollout, run.counted = _survey(run), False
-        scaling = scale(rollout, deletion_order(resolved.template, node_labels, now))
+    for _ in range(6 * (len(pods) + resolved.settings.replicas) + 20):
+        inputs, run.counted = run.inputs(), False
+        rollout = counted(inputs)
+        scaling = planned_scaling(inputs, rollout, node_labels)
         if scaling.create or scaling.remove or scaling.cancel_deletion:
             _scale(run, rollout, scaling)
             continue
-        updating = _update(run, rollout)
-        if not updating.steps:
-            ends = _failure(updating) or _refusals(run) or _why_it_ends(rollout)
-            break
-        _carry_out(run, updating)
+        if _go_back_into_service(run, rollout):
+            continue
+        updating = planned_update(inputs, rollout)
+        run.refused |= {step.pod.name: step.obstacle for step in updating.steps if step.kind is StepKind.REFUSE}
+        steps = [step for step in updating.steps if step.kind is not StepKind.REFUSE]
+        for step in steps:
+            _carry_out_step(run, updating.target, step)
         if updating.failure:
             ends = _failure(updating)
             break
-    rest = tuple(pod.name for pod in run.pods if pod.revision != short_hash(run.update.name))
+        if not steps and not _let_go(run):
+            ends = _refusals(run) or _why_it_ends(rollout)
+            break
+    rest = tuple(pod.name for pod in run.pods if pod.revision != short_hash(revisions.update.name))
     return Preview(tuple(run.steps), rest, ends)
 
 
@@ -147,10 +148,33 @@ def _let_finish(run: _PreviewRun, pod: PodFacts) -> None:
         run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
 
 
+def _go_back_into_service(run: _PreviewRun, rollout: RolloutState) -> bool:
+    """Whether there were Pods in PreparingUpdate that need not be updated any more."""
+    back = released(rollout)
+    for pod in back:
+        run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+    return bool(back)
+
+
+def _let_go(run: _PreviewRun) -> bool:
+    """Whether there were Pods whose preDelete hook was waited for: it is taken to let them go."""
+    held = [pod for pod in run.pods if pod.preparing_delete and pod.delete_hooked]
+    for pod in held:
+        run.waiting.add(pod.name)
+        run.change(pod, delete_hooked=False)
+    return bool(held)
+
+
 def _release(run: _PreviewRun, pod: PodFacts) -> None:
     run.waiting.add(pod.name)
     state = LifecycleState.PREPARING_UPDATE
-    run.change(pod, update_hooked=False, lifecycle=state.value, pod=_without_hook(_in_state(pod, state), run.resolved))
+    run.change(
+        pod,
+        update_hooked=False,
+        lifecycle=state.value,
+        available_after=inf,
+        pod=_without_hook(_in_state(pod, state), run.resolved),
+    )
 
 
 def _in_state(facts: PodFacts, state: LifecycleState) -> Pod:
@@ -172,35 +196,11 @@ def _without_hook(pod: Pod, resolved: ResolvedSpec) -> Pod:
     )
 
 
-def _survey(run: _PreviewRun) -> RolloutState:
-    current, update_hash = short_hash(run.current.name), short_hash(run.update.name)
-    return rollout_state(run.pods, run.resolved.settings, current, update_hash, run.now)
-
-
-def _update(run: _PreviewRun, rollout: RolloutState) -> UpdatePlan:
-    target = run.update if rollout.to_update.update > 0 else run.current
-
-    def obstacle(pod: PodFacts) -> str | None:
-        return run.updates.obstacle(pod, target, run.ordered, run.resolved.settings)
-
-    plan = update(rollout, update_order(rollout.pods, run.resolved.strategy), obstacle)
-    run.refused |= {step.pod.name: step.obstacle for step in plan.steps if step.kind is StepKind.REFUSE}
-    fresh = [step for step in plan.steps if not (step.kind is StepKind.RECREATE and step.pod.marked)]
-    return replace(plan, steps=tuple(step for step in fresh if step.kind is not StepKind.REFUSE))
-
-
 def _scale(run: _PreviewRun, rollout: RolloutState, plan: ScalePlan) -> None:
     for pod in plan.cancel_deletion:
-        run.change(pod, preparing_delete=False, lifecycle=LifecycleState.NORMAL.value, available_after=-inf)
+        run.change(pod, preparing_delete=False, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
     for removal in plan.remove:
-        pod = removal.pod
-        run.pods.remove(pod)
-        if pod.name in run.recreated:
-            run.recreated.discard(pod.name)
-            run.to_replace += 1
-        else:
-            waits = "after its preDelete hook" if removal.prepare else ""
-            run.note(Action.DELETE, pod.name, pod.revision, waits or _why_deleted(pod, rollout))
+        _remove(run, rollout, removal)
     for index in range(plan.create):
         revision = rollout.current if index < plan.create_current else rollout.update
         run.created += 1
@@ -212,15 +212,25 @@ def _scale(run: _PreviewRun, rollout: RolloutState, plan: ScalePlan) -> None:
             run.note(Action.CREATE, run.pods[-1].name, revision, "maxSurge" if surplus else "")
 
 
+def _remove(run: _PreviewRun, rollout: RolloutState, removal: Removal) -> None:
+    pod = removal.pod
+    if removal.prepare:
+        state = LifecycleState.PREPARING_DELETE
+        run.change(pod, preparing_delete=True, lifecycle=state.value, available_after=inf, pod=_in_state(pod, state))
+        return
+    run.pods.remove(pod)
+    if pod.name in run.recreated:
+        run.recreated.discard(pod.name)
+        run.to_replace += 1
+    else:
+        waited = "after its preDelete hook" if pod.name in run.waiting and pod.preparing_delete else ""
+        run.note(Action.DELETE, pod.name, pod.revision, waited or _why_deleted(pod, rollout))
+
+
 def _why_deleted(pod: PodFacts, rollout: RolloutState) -> str:
     if pod.marked or pod.name in rollout.settings.pods_to_delete:
         return "asked for by its label or podsToDelete"
     return "more Pods than replicas"
-
-
-def _carry_out(run: _PreviewRun, plan: UpdatePlan) -> None:
-    for step in plan.steps:
-        _carry_out_step(run, plan.target, step)
 
 
 def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
@@ -229,8 +239,9 @@ def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
         case StepKind.PREPARE | StepKind.REARM:
             _release(run, pod)
         case StepKind.IN_PLACE:
-            revision = run.update if target == short_hash(run.update.name) else run.current
-            found = run.updates.spec_of(pod, revision, run.ordered, run.resolved.settings)
+            revisions = run.revisions
+            goal = revisions.update if target == short_hash(revisions.update.name) else revisions.current
+            found = run.updates.spec_of(pod, goal, revisions.ordered, run.resolved.settings)
             what = changes(found) if isinstance(found, UpdateSpec) else ""
             hook = ", after its inPlaceUpdate hook" if pod.name in run.waiting else ""
             run.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")
@@ -238,7 +249,7 @@ def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
         case StepKind.RECREATE:
             run.note(Action.RECREATE, pod.name, target, step.obstacle)
             run.recreated.add(pod.name)
-            run.change(pod, marked=True, delete_hooked=False)
+            run.change(pod, marked=True)
 
 
 def changes(spec: UpdateSpec) -> str:

@@ -14,8 +14,8 @@ from app.pods.lifecycle import Lifecycle
 from app.pods.templates import template_data
 from app.workloads.cloneset.plan.settings import Gates, RollingUpdate, Settings
 from app.workloads.engine import settings as engine
-from app.workloads.engine.history import Content
 from app.workloads.engine.kind import WorkloadKind
+from app.workloads.engine.revisions import Content
 from app.workloads.engine.settings import ImagePullSettings, UpdatePolicy
 
 KIND: Final = WorkloadKind(CLONE_SET.resource())

@@ -1,33 +1,40 @@
 """What to do about the Pods of a CloneSet now: everything that is decided comes together here. Pure.
 
-    seen = survey(pods, settings, current, update, now)
-    scaling = scale(seen)           # first; if that changes nothing:
-    updating = update(seen, ...)
+    inputs = Inputs(resolved, pods, revisions, updates, now)
+    rollout = counted(inputs)
+    scaling = planned_scaling(inputs, rollout, node_labels)   # first; if that changes nothing:
+    updating = planned_update(inputs, rollout)
 
-The shell carries it out; `pykruise plan` and `pykruise explain` show it.
+The controller carries it out; `pykruise plan` and `pykruise explain` play the same functions to their end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
+from typing import Final
 
 from app.api import names
 from app.pods.inplace import Blocked
 from app.pods.lifecycle import LifecycleState, may_cancel_deletion
+from app.pods.ranking import NodeLabels
 from app.pods.revisions import short_hash
 from app.workloads.cloneset.plan.diff import Diff, PodCounts, diff
 from app.workloads.cloneset.plan.limits import Limits, limits
+from app.workloads.cloneset.plan.orders import deletion_order, topology_keys, update_order
+from app.workloads.cloneset.plan.resolved import ResolvedSpec
 from app.workloads.cloneset.plan.scale import DeletionOrder, ScalePlan, plan_scale
 from app.workloads.cloneset.plan.settings import Settings
 from app.workloads.cloneset.plan.status import Counts
 from app.workloads.cloneset.plan.update import UpdateOrder, plan_update, released_pods
-from app.workloads.engine.history import Revisions
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.revisions import Revisions
 from app.workloads.engine.settings import UpdatePolicy
-from app.workloads.engine.steps import Obstacle, UpdatePlan
+from app.workloads.engine.steps import Obstacle, StepKind, UpdatePlan
+
+RECREATE: Final = StepKind.RECREATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +115,54 @@ def rollout_state(
     )
 
 
-def uses_in_place_surge(settings: Settings, revisions: Revisions, updates: InPlaceUpdates) -> bool:
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """All that the decisions about one CloneSet go by. ``now``: POSIX seconds; ``updates``: what is known of in-place
+    updates between its revisions, and is added to."""
+
+    resolved: ResolvedSpec
+    pods: Sequence[PodFacts]
+    revisions: Revisions
+    updates: InPlaceUpdates
+    now: float
+
+
+def counted(inputs: Inputs) -> RolloutState:
+    """The Pods counted, and compared with what is wanted."""
+    settings, revisions = inputs.resolved.settings, inputs.revisions
+    return rollout_state(
+        inputs.pods,
+        settings,
+        short_hash(revisions.current.name),
+        short_hash(revisions.update.name),
+        inputs.now,
+        in_place_surge=_uses_in_place_surge(settings, revisions, inputs.updates),
+    )
+
+
+def planned_scaling(inputs: Inputs, rollout: RolloutState, node_labels: NodeLabels) -> ScalePlan:
+    """CS-96 … CS-111. ``node_labels``: needed where :func:`asks_for_nodes` says so."""
+    return scale(rollout, deletion_order(inputs.resolved.template, node_labels, rollout.now))
+
+
+def asks_for_nodes(inputs: Inputs, rollout: RolloutState) -> bool:
+    """Whether the labels of nodes decide who is deleted (CS-114)."""
+    return rollout.to_scale.delete > 0 and topology_keys(inputs.resolved.template)
+
+
+def planned_update(inputs: Inputs, rollout: RolloutState) -> UpdatePlan:
+    """CS-123 … CS-132: the steps in order; without those of Pods that are marked for their replacement already."""
+    target = inputs.revisions.update if rollout.to_update.update > 0 else inputs.revisions.current
+    settings, ordered = inputs.resolved.settings, inputs.revisions.ordered
+    plan = update(
+        rollout,
+        update_order(rollout.pods, inputs.resolved.strategy),
+        lambda pod: inputs.updates.obstacle(pod, target, ordered, settings),
+    )
+    return replace(plan, steps=tuple(step for step in plan.steps if step.kind is not RECREATE or not step.pod.marked))
+
+
+def _uses_in_place_surge(settings: Settings, revisions: Revisions, updates: InPlaceUpdates) -> bool:
     """Whether gate CloneSetInPlaceSurge is on and the way to the update revision can be gone in place."""
     if not settings.gates.in_place_surge or settings.update_policy != UpdatePolicy.IN_PLACE_IF_POSSIBLE:
         return False

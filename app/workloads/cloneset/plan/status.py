@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.workloads.engine.history import Revisions
+from app.workloads.engine.revisions import Revisions
 
 REQUIRED: Final = (
     "replicas",

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 import pytest
 
 from app.manager.gates import GATES
-from app.pods.fieldtracking import UNTRACKED
 from app.workloads.cloneset.plan.creation import Owner, PodMaker
 from app.workloads.cloneset.plan.settings import Gates
 
@@ -25,15 +24,15 @@ def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
 
 
 @pytest.mark.parametrize(
-    ("switched", "manager"),
-    [({}, UNTRACKED), ({"CloneSetPodManagedFields": True}, ""), ({"PodWebhook": False}, "")],
+    ("switched", "tracked"),
+    [({}, False), ({"CloneSetPodManagedFields": True}, True), ({"PodWebhook": False}, True)],
 )
 def test_pods_are_tracked_where_asked_for_or_where_nobody_could_take_it_away(
-    switched: dict[str, bool], manager: str
+    switched: dict[str, bool], tracked: bool
 ) -> None:
     gates = Gates.of(lambda name: switched.get(name, GATES[name].default))
     made = PodMaker(OWNER, TEMPLATE, [], "web-1", {}, managed_fields=gates.managed_fields)
-    assert made.field_manager == manager
+    assert made.new_pod("7f4x2", ()).managed_fields is tracked
 
 
 @pytest.mark.behaviour("CS-118")

@@ -18,6 +18,7 @@ from app.workloads.cloneset.plan.resolved import ResolvedSpec, resolve_spec
 from app.workloads.cloneset.plan.rollout import rollout_state
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.revisions import Revisions
 from tests.workloads.cloneset.samples import HOLD, pod
 from tests.workloads.cloneset.writing import clone_set, rolling
 
@@ -47,7 +48,7 @@ OLD_HASH = short_hash(OLD.name)
 
 def told(wanted: ResolvedSpec, pods: list[PodFacts]) -> Preview:
     update = revision(wanted, 2)
-    return preview(wanted, pods, (OLD, update), [OLD, update], NOW, lambda _: None)
+    return preview(wanted, pods, Revisions(OLD, update, [OLD, update]), NOW, lambda _: None)
 
 
 def old_pods(count: int, **fields: Any) -> list[PodFacts]:
@@ -129,7 +130,7 @@ def test_pods_whose_env_nobody_would_refresh_are_told_to_be_replaced() -> None:
     status = PodStatus(container_statuses=(ContainerStatus(name="main", container_id="containerd://1"),))
     runs.pod = msgspec.structs.replace(runs.pod, status=status)
     after = revision(wanted, 2)
-    found = preview(wanted, [runs], (before, after), [before, after], NOW, lambda _: None)
+    found = preview(wanted, [runs], Revisions(before, after, [before, after]), NOW, lambda _: None)
     assert turns(found) == [(1, "recreate", "web-0")]
     assert found.steps[0].reason.startswith("no node agent reports the Pod's containers")
 
@@ -141,6 +142,20 @@ def test_surge_comes_first_and_is_given_back() -> None:
     assert actions[:2] == [Action.CREATE, Action.CREATE]
     assert found.steps[0].reason == "maxSurge"
     assert found.rest == ()
+
+
+@pytest.mark.behaviour("CS-90")
+def test_with_the_gate_a_surge_stands_in_while_all_pods_go_in_place_and_stay() -> None:
+    wanted = resolved(replicas=3, strategy=rolling(policy="InPlaceIfPossible", maxSurge=1, maxUnavailable=0))
+    wanted = replace(wanted, settings=replace(wanted.settings, gates=Gates(in_place_surge=True)))
+    found = told(wanted, old_pods(3))
+    assert turns(found) == [
+        (1, "create", "web-(new 1)"),
+        (2, "update in place", "web-0"),
+        (3, "update in place", "web-1"),
+        (4, "update in place", "web-2"),
+        (5, "delete", "web-(new 1)"),
+    ]
 
 
 @pytest.mark.behaviour("CS-124")

@@ -10,7 +10,7 @@ from app.workloads.cloneset.plan.rollout import rollout_state
 from app.workloads.cloneset.plan.settings import Settings
 from app.workloads.cloneset.plan.status import REQUIRED, Counts, base_status
 from app.workloads.engine.conditions import status_patch, with_failures
-from app.workloads.engine.history import Revisions
+from app.workloads.engine.revisions import Revisions
 from tests.workloads.cloneset.samples import NEW, OLD, pod
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
