@@ -177,25 +177,34 @@ class Controller:
     async def _reconcile_one(self, key: ObjectKey) -> None:
         started = self._clock.monotonic()
         try:
-            result = await self._reconcile(key) or DONE
+            outcome = self._requeue(key, await self._reconcile(key) or DONE)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Something that the reconcile awaited was cancelled, not this worker: the key failed, and no more.
+            outcome = self._failed(key, error)
         except Exception as error:  # noqa: BLE001 - the loop outlives the key; _log says what happened
-            outcome = "error"
-            delay = self.queue.add_rate_limited(key)
-            self._log(key, error, delay)
-        else:
-            if result.requeue_after > 0:
-                outcome = "requeue_after"
-                self.queue.forget(key)
-                self.queue.add_after(key, result.requeue_after)
-            elif result.requeue:
-                outcome = "requeue"
-                self.queue.add_rate_limited(key)
-            else:
-                outcome = "success"
-                self.queue.forget(key)
+            outcome = self._failed(key, error)
         self._metrics.reconciled(self.name, outcome, self._clock.monotonic() - started)
 
-    def _log(self, key: ObjectKey, error: Exception, delay: float) -> None:
+    def _requeue(self, key: ObjectKey, result: Result) -> str:
+        """Do what a reconcile asked for; what that is called in metrics."""
+        if result.requeue_after > 0:
+            self.queue.forget(key)
+            self.queue.add_after(key, result.requeue_after)
+            return "requeue_after"
+        if result.requeue:
+            self.queue.add_rate_limited(key)
+            return "requeue"
+        self.queue.forget(key)
+        return "success"
+
+    def _failed(self, key: ObjectKey, error: BaseException) -> str:
+        self._log(key, error, self.queue.add_rate_limited(key))
+        return "error"
+
+    def _log(self, key: ObjectKey, error: BaseException, delay: float) -> None:
         """Conflicts are everyday; refusals need their message; only what is our mistake needs a stack trace."""
         if isinstance(error, Conflict):
             logger.info("%s: %s changed meanwhile, again in %.3f s: %s", self.name, key, delay, error)

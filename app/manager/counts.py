@@ -93,4 +93,10 @@ def of_supervisor(replica: Replica) -> list[Family]:
             "counter",
             [("kruise_process_hangs_total", labels, life.hangs) for labels, life in lives],
         ),
+        Family(
+            "kruise_process_failing_seconds",
+            "For how long a process has been ending again and again without getting going; 0 while it is well.",
+            "gauge",
+            [("kruise_process_failing_seconds", labels, life.failing_seconds(time.time())) for labels, life in lives],
+        ),
     ]

@@ -8,15 +8,19 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.manager.shared import Replica
+from app.manager.shared import Life, Replica
 
 #: MGR-121: the self-check has a limit.
 SELF_CHECK_SECONDS: Final = 2.0
+
+#: A reconciler that cannot get going for this long makes its replica not ready.
+FAILING_SECONDS: Final = 900.0
 
 #: OpenSSL's numbers: X509_V_ERR_CERT_NOT_YET_VALID, X509_V_FLAG_NO_CHECK_TIME.
 _NOT_YET_VALID: Final = 9
@@ -53,6 +57,10 @@ class Readiness:
         reconciler = self._replica.state(self._reconciler)
         if not reconciler.registered:
             return "webhooks: not registered yet"
+        life = self._replica.lives[self._reconciler].read() or Life()
+        if (seconds := life.failing_seconds(time.time())) > FAILING_SECONDS:
+            # Reviews could still be answered. But nobody repairs what only a reconciler repairs.
+            return f"{self._reconciler}: ends again and again for {seconds / 60:.0f} minutes; its log says why"
         self._replica.latch_ready()
         return await self.self_check() if self.self_check is not None else ""
 

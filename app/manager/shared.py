@@ -67,13 +67,24 @@ class Details(msgspec.Struct, frozen=True, array_like=True):
     debug: dict[str, list[str]] = {}
 
 
+#: A process that lived this long got going.
+STABLE_SECONDS: Final = 60.0
+
+
 class Life(msgspec.Struct, frozen=True, array_like=True):
     """What the supervisor knows of one process."""
 
     pid: int = 0
     restarts: int = 0
     hangs: int = 0
+    #: When it was started, or ended where it is not running now.
     started: float = 0.0
+    #: Since when it has never lived for STABLE_SECONDS; 0: it never ended.
+    failing_since: float = 0.0
+
+    def failing_seconds(self, now: float) -> float:
+        """For how long it has been ending again and again; 0 while it is well."""
+        return max(0.0, now - self.failing_since) if self.failing_since and now - self.started < STABLE_SECONDS else 0.0
 
 
 class SharedValue(Generic[T]):

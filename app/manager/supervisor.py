@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from app.manager.shared import Life, Replica
+from app.manager.shared import STABLE_SECONDS, Life, Replica
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +50,7 @@ class _Child:
         self.kill_at: float | None = None
         self.starts = 0
         self.hangs = 0
+        self.failing_since = 0.0
 
 
 class Supervisor:
@@ -117,7 +118,7 @@ class Supervisor:
         self._note(child)
 
     def _note(self, child: _Child) -> None:
-        life = Life(child.pid, max(0, child.starts - 1), child.hangs, time.time())
+        life = Life(child.pid, max(0, child.starts - 1), child.hangs, time.time(), child.failing_since)
         self._replica.lives[child.name].write(life)
 
     # ---- watching
@@ -150,6 +151,9 @@ class Supervisor:
         well = now - child.started >= HEALTHY_SECONDS
         child.delay = 0.0 if well else min(LONGEST_DELAY, max(FIRST_DELAY, child.delay * 2))
         child.due = now + child.delay
+        if not child.failing_since or now - child.started >= STABLE_SECONDS:
+            child.failing_since = time.time()
+        self._note(child)
         logger.error("%s (process %d) %s: starting it again in %.1f s", child.name, pid, _end(code), child.delay)
 
     def _end_hanging(self, now: float, away: float) -> None:

@@ -134,6 +134,30 @@ async def test_errors_are_logged_with_their_key_and_tried_again(caplog, error, l
 
 
 @virtual
+async def test_no_key_ends_a_worker(caplog):
+    """Neither by what it raises, a cancellation of something it awaited included, nor by what it returns."""
+    tries: Counter[str] = Counter()
+
+    async def reconcile(key: ObjectKey) -> Result | None:
+        tries[key.name] += 1
+        if tries[key.name] > 1 or key.name == "good":
+            return None
+        if key.name == "cancelled":
+            inner = asyncio.get_running_loop().create_future()
+            inner.cancel()
+            await inner
+        if key.name == "deep":
+            raise RecursionError
+        return "nonsense"  # type: ignore[return-value]
+
+    setup = Setup(reconcile, workers=1)
+    async with running(setup.controller.run()):
+        setup.store.replace([pod(name) for name in ("cancelled", "deep", "wrong", "good")])
+        await until(lambda: tries == {"cancelled": 2, "deep": 2, "wrong": 2, "good": 1})
+    assert setup.metrics.results == {"error": 3, "success": 4}
+
+
+@virtual
 async def test_several_keys_are_worked_on_at_once_but_never_one_key_twice():
     busy: Counter[ObjectKey] = Counter()
     most = 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -11,12 +12,12 @@ import pytest
 
 from app.certs.context import ServingContext
 from app.certs.issue import issue
-from app.manager.counts import CONTENT_TYPE
+from app.manager.counts import CONTENT_TYPE, of_supervisor
 from app.manager.exposition import families, text
 from app.manager.health import Readiness, health_app, loopback_only, metrics_app, self_check
 from app.manager.metrics import ManagerMetrics
 from app.manager.serving import Server, StartError, bind, bind_address
-from app.manager.shared import Replica, State
+from app.manager.shared import Life, Replica, State
 from app.manager.tasks import Tasks
 
 CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
@@ -88,6 +89,32 @@ async def test_a_process_that_is_started_again_does_not_take_its_replica_out_of_
     assert await readiness.fault() == ""
     replica.states["webhook-0"].write(State(pid=6, missing={"caches": "not filled yet"}))
     assert await readiness.fault() == "webhook-0: caches: not filled yet"
+
+
+@pytest.mark.behaviour("MGR-20")
+async def test_a_reconciler_that_never_gets_going_is_told_of_in_the_end() -> None:
+    replica, readiness = a_replica()
+    for name in replica.processes:
+        replica.states[name].write(State(pid=1, registered=True))
+    now = time.time()
+    for failing_for, started_ago, fault in (
+        (600, 5, ""),
+        (1_000, 5, "reconciler: ends again and again for 17 minutes; its log says why"),
+        (1_000, 61, ""),  # it runs
+        (0, 5, ""),
+    ):
+        since = now - failing_for if failing_for else 0.0
+        life = Life(pid=7, restarts=40, started=now - started_ago, failing_since=since)
+        replica.lives["reconciler"].write(life)
+        assert await readiness.fault() == fault
+        shown = {
+            labels["process"]: value
+            for family in of_supervisor(replica)
+            if family.name == "kruise_process_failing_seconds"
+            for _, labels, value in family.samples
+        }
+        assert shown["webhook-0"] == 0
+        assert (shown["reconciler"] > 0) is (started_ago < 60 and failing_for > 0)
 
 
 async def test_debug_pages_are_for_loopback_only() -> None:

@@ -156,6 +156,18 @@ def test_restarts_of_what_fails_again_and_again_come_later_and_later(tmp_path: P
     assert "ended with 7: starting it again in 1.0 s" in output
 
 
+def test_since_when_a_process_fails_again_and_again_is_known(tmp_path: Path) -> None:
+    began = time.time()
+    body = "if name == 'one': print('since', replica.lives['one'].read().failing_since, flush=True); os._exit(7)"
+    with supervised(tmp_path, body) as supervisor:
+        until(lambda: len(pids(tmp_path, "one")) == 3, "it was started twice again")
+        supervisor.terminate()
+        output, _ = supervisor.communicate(timeout=10)
+    told = [float(line.split()[1]) for line in output.splitlines() if line.startswith("since")]
+    assert len(told) == 3
+    assert began <= told[1] == told[2]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stop_at_any_moment_of_the_start_leaves_nobody_behind(tmp_path: Path, number: signal.Signals) -> None:
     with supervised(tmp_path) as supervisor:
