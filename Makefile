@@ -6,6 +6,9 @@ STAMP  := $(VENV)/.installed
 POLICIES ?= policies/samples
 PORT   ?= 9443
 SEEDS  ?= 1-300
+# About a minute of fuzzing; the seed names the cases.
+CASES  ?= 12000
+FUZZ_SEED ?= 1
 # How many processes run the tests; each starts for itself what its tests need.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
@@ -16,7 +19,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
 
 .DEFAULT_GOAL := help
 .PHONY: help venv sandbox serve test lint format types contracts generate check-generated behaviours cluster cluster-down \
-        test-controlplane test-cluster simulate mutants property bench lock clean
+        test-controlplane test-cluster fuzz simulate mutants property bench lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -89,6 +92,9 @@ mutants: venv ## Break the code in small ways: a seed must find each
 
 property: venv ## 100,000 random Pods and SidecarSets; resumable
 	$(BIN)/python -m tests.property --cases 100000
+
+fuzz: venv ## Hostile input for webhooks, conversion, decoders and the HTTP port: make fuzz CASES=1000000 (goes on where it stopped)
+	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(FUZZ_SEED) --resume
 
 bench: venv ## Measure; the figures are kept in bench/RESULTS.md
 	$(BIN)/python -m bench

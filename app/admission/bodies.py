@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import MutableMapping
 from typing import Any, Final
 
@@ -9,6 +10,36 @@ from starlette.types import Receive, Scope
 
 #: In a request's scope: the server kept only the beginning of a body that is over the limit.
 TOO_LARGE: Final = "pykruise.too_large"
+
+
+#: Values in one review: an empty list takes 64 bytes where its text has 3. The densest objects an API server stores
+#: hold half of this, and a review holds two.
+MAX_VALUES: Final = 400_000
+#: Smaller bodies cannot hold enough values to matter.
+_FEW: Final = 256 * 1024
+_TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+
+
+def too_many_values(body: bytes) -> bool:
+    """Whether a JSON text holds more values than anybody should have to make objects of."""
+    if len(body) <= _FEW or _punctuation(body, 0, len(body)) <= MAX_VALUES:
+        return False
+    # Of two texts at most one is a key.
+    if (body.count(b'"') - body.count(b'\\"')) // 4 > MAX_VALUES:
+        return True
+    # Only what stands between texts counts.
+    found = position = 0
+    for text in _TEXT.finditer(body):
+        start, end = text.span()
+        found += _punctuation(body, position, start)
+        if found > MAX_VALUES:
+            return True
+        position = end
+    return found + _punctuation(body, position, len(body)) > MAX_VALUES
+
+
+def _punctuation(text: bytes, start: int, end: int) -> int:
+    return text.count(b",", start, end) + text.count(b"[", start, end) + text.count(b"{", start, end)
 
 
 class DisconnectedError(Exception):

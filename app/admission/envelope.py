@@ -12,12 +12,14 @@ import gc
 import json
 import re
 from binascii import b2a_base64
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import orjson
 
+from app.admission.bodies import MAX_VALUES, too_many_values
 from app.api.jsonvalue import MAX_DEPTH, nested_deeper
 from app.kube.admission import (
     Allowed,
@@ -31,6 +33,7 @@ from app.kube.admission import (
 )
 from app.kube.depth import shallow_json
 from app.kube.gotext import shortened
+from app.kube.text import quoted
 
 V1: Final = "admission.k8s.io/v1"
 V1BETA1: Final = "admission.k8s.io/v1beta1"
@@ -49,6 +52,10 @@ LARGE_BODY_BYTES: Final = 64 * 1024
 _HEAD_BYTES: Final = 64 * 1024
 _UID_IN_HEAD: Final = re.compile(rb'"request"\s*:\s*\{[^{}]{0,4096}?"uid"\s*:\s*"([^"\\\x00-\x1f]{1,128})"')
 _OPERATIONS: Final = {operation.value: operation for operation in Operation}
+#: What surrogateescape makes of a byte that is not UTF-8.
+_HALF: Final = re.compile("[\ud800-\udfff]")
+#: A value's place in a document: the place of what holds it, and its key or index there.
+_Place: TypeAlias = "tuple[_Place | None, str | int]"
 _NAMES: Final = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
 
 
@@ -69,6 +76,9 @@ class _WrongFieldError(ValueError):
 
 def read_review(body: bytes) -> Review | Refusal:
     """The review in a request body; otherwise what is wrong with it and where."""
+    if too_many_values(body):
+        message = f"request body holds more than {MAX_VALUES} values"
+        return Refusal("too_many_values", message, code=413, uid=_uid_in_head(body))
     try:
         document = orjson.loads(body) if len(body) < LARGE_BODY_BYTES else _large(body)
     except orjson.JSONDecodeError as error:
@@ -360,24 +370,39 @@ def _uid_in_head(body: bytes) -> str:
 
 
 def _first_undecodable(document: Any) -> str:
-    """The path of the first string with bytes that are not UTF-8 (kept by surrogateescape), or nothing."""
-    pending: list[tuple[str, Any]] = [("", document)]
+    """The path of the first string with bytes that are not UTF-8 (kept by surrogateescape), or nothing.
+
+    A path is made of keys only once it is asked for: a long key before a long list would be copied for every item.
+    """
+    root: _Place = (None, "")
+    pending: list[Iterator[tuple[_Place, Any]]] = [iter([(root, document)])]
     while pending:
-        path, value = pending.pop()
-        if isinstance(value, str) and _undecodable_text(value):
-            return path
-        if isinstance(value, dict):
-            bad_key = next((key for key in value if _undecodable_text(key)), None)
-            if bad_key is not None:
-                return path or "request body"
-            pending.extend((f"{path}.{key}" if path else key, item) for key, item in reversed(value.items()))
+        place, value = next(pending[-1], (None, None))
+        if place is None:
+            pending.pop()
+        elif isinstance(value, str):
+            if _HALF.search(value):
+                return _path(place)
+        elif isinstance(value, dict):
+            if any(map(_HALF.search, value)):
+                return _path(place) or "request body"
+            pending.append(_items(place, value.items()))
         elif isinstance(value, list):
-            pending.extend((f"{path}[{index}]", item) for index, item in reversed(list(enumerate(value))))
+            pending.append(_items(place, enumerate(value)))
     return ""
 
 
-def _undecodable_text(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)
+def _items(place: _Place, items: Iterable[tuple[str | int, Any]]) -> Iterator[tuple[_Place, Any]]:
+    return (((place, key), value) for key, value in items)
+
+
+def _path(place: _Place) -> str:
+    keys: list[str] = []
+    above, key = place
+    while above is not None:
+        keys.append(f"[{key}]" if isinstance(key, int) else f".{quoted(key)}")
+        above, key = above
+    return "".join(reversed(keys)).removeprefix(".")
 
 
 def _name(value: object) -> str:

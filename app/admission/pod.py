@@ -98,8 +98,7 @@ def pod_handler(steps: Iterable[PodStep], webhook: Webhook = MUTATE_POD) -> Hand
 
 def _finished(draft: PodDraft) -> Decision:
     decision = draft.decision()
-    # PW-29: one line per changed Pod.
-    if type(decision) is Patched and logger.isEnabledFor(logging.INFO):
+    if type(decision) is Patched and logger.isEnabledFor(logging.DEBUG):
         rules = dict.fromkeys(operation.rule for operation in decision.operations)
-        logger.info("%s changed by %s", draft.display, ", ".join(rules))
+        logger.debug("%s changed by %s", draft.display, ", ".join(rules))
     return decision

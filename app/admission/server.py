@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -22,13 +22,16 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 from app.admission import conversion, envelope
+from app.admission.asking import AskingLimit
 from app.admission.bodies import DisconnectedError, read_body
 from app.admission.conversion import Convert
 from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
 from app.admission.metrics import AdmissionMetrics, PathStats
 from app.admission.registry import Registry, Route
+from app.admission.summary import Summary
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Review
 from app.kube.errors import KubeError
+from app.kube.text import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -85,10 +88,20 @@ class AdmissionApp(FastAPI):
         self.draining = False
         #: The last decisions, for the debug page.
         self.decisions: deque[Decided] = deque(maxlen=KEPT_DECISIONS)
+        self.asking = AskingLimit()
+        #: What the log says of all reviews.
+        self.review_log = Summary((), self._last_decision)
         #: How large a body may be, where a path has a limit of its own.
         self.body_limits = {"/convert": conversion.MAX_BODY_BYTES}
         self._endpoints: dict[str, _Endpoint] = {}
         self._unknown: _Endpoint | None = None
+
+    def _last_decision(self) -> str:
+        return self.decisions[-1].line() if self.decisions else "none"
+
+    def count(self, paths: Iterable[PathStats]) -> None:
+        """Sum up these paths in the log."""
+        self.review_log = Summary(paths, self._last_decision)
 
     def serve(self, path: str, endpoint: _Endpoint) -> None:
         """Serve a path by an ASGI callable, past the middleware."""
@@ -129,6 +142,7 @@ def create_app(
         app.serve(path, ReviewEndpoint(app, Route(path, {}, frozenset(), unknown_passes=True), metrics.path(path)))
     app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert"), worker))
     app.serve_unknown(UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown")))
+    app.count(metrics.path(path) for path in (*registry.routes, *registry.switched_off, "/convert", "unknown"))
     return app
 
 
@@ -158,8 +172,11 @@ class _PostEndpoint:
     def refuse(self, refusal: envelope.Refusal) -> _Answer:
         """The answer to a request that is no review, counted."""
         self._stats.bad_request(refusal.reason)
-        logger.warning(
-            "bad request: %s", refusal.message, extra={"webhook": self._stats.path, "reason": refusal.reason}
+        logger.log(
+            logging.WARNING if self._app.review_log.one_more_line() else logging.DEBUG,
+            "bad request: %s",
+            refusal.message,
+            extra={"webhook": self._stats.path, "reason": refusal.reason},
         )
         return envelope.refusal_answer(refusal)
 
@@ -168,6 +185,7 @@ class _PostEndpoint:
         stats = self._stats
         started = time.perf_counter()
         stats.in_flight += 1
+        self._app.review_log.begin()
         try:
             status, payload = await self._respond(scope, receive)
         except DisconnectedError:
@@ -251,22 +269,28 @@ class ReviewEndpoint(_PostEndpoint):
         try:
             decision = handler.decide(review)
             if not isinstance(decision, _DECISIONS):
-                async with asyncio.timeout(handler.webhook.timeout_seconds * _PART_OF_TIMEOUT):
-                    decision = await decision
+                seconds = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
+                decision = await self._app.asking.decide(decision, seconds)
         except TimeoutError:
             limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
             message = f"{handler.webhook.name} could not decide about {_named(review)} within {limit:g} s"
-            logger.error(message)  # noqa: TRY400 - where it waited says nothing
+            if self._app.review_log.one_more_line():
+                logger.error("%s", message)  # noqa: TRY400 - where it waited says nothing
             return Denied(message, code=504), "error"
         except KubeError as error:
             # MGR-45: an internal failure is 500. What the API server said is enough to know.
             message = f"{handler.webhook.name} could not decide about {_named(review)}: {error}"
-            logger.error(message)  # noqa: TRY400
+            if self._app.review_log.one_more_line():
+                logger.error("%s", message)  # noqa: TRY400
             return Denied(message, code=500), "error"
+        except RecursionError:
+            # Decisions recurse only where the object does.
+            return Denied(f"{_named(review)} is nested too deep", code=400), "denied"
         except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
             return self._failed(handler, review, error), "error"
         if isinstance(decision, Denied):
-            logger.info(
+            logger.log(
+                logging.INFO if self._app.review_log.one_more_line() else logging.DEBUG,
                 "denied %s %s: %s",
                 review.operation,
                 _named(review),
@@ -279,8 +303,10 @@ class ReviewEndpoint(_PostEndpoint):
 
     def _failed(self, handler: Handler, review: Review, error: Exception) -> Denied:
         self._stats.panics += 1
-        logger.error("%s failed on %s", handler.webhook.name, _named(review), exc_info=error)
-        return Denied(f"{handler.webhook.name} failed on {_named(review)}: {type(error).__name__}: {error}", code=500)
+        if self._app.review_log.one_more_line():
+            logger.error("%s failed on %s", handler.webhook.name, _named(review), exc_info=error)
+        text = f"{handler.webhook.name} failed on {_named(review)}: {type(error).__name__}: {quoted(error)}"
+        return Denied(text, code=500)
 
     def _log_decision(self, handler: Handler, review: Review, decision: Decision) -> None:
         operations = decision.operations if isinstance(decision, Patched) else ()
@@ -342,7 +368,8 @@ class ConvertEndpoint(_PostEndpoint):
             answer = await self._converted(request.body)
         except Exception as error:  # one review must not end the service
             self._stats.panics += 1
-            logger.exception("/convert failed")
+            if self._app.review_log.one_more_line():
+                logger.exception("/convert failed")
             self._stats.decided("convert", "error")
             return conversion.failed_review(request.body, f"conversion failed: {type(error).__name__}: {error}")
         if answer.status == 200:
@@ -373,6 +400,7 @@ def _named(review: Review) -> str:
     if not name and review.object is not None:
         metadata = review.object.get("metadata")
         if isinstance(metadata, dict):
-            name = str(metadata.get("name") or metadata.get("generateName") or "")
+            named = metadata.get("name") or metadata.get("generateName")
+            name = named if isinstance(named, str) else ""
     kind = f"{review.kind.kind}/{review.subresource}" if review.subresource else review.kind.kind
     return f"{kind} {review.namespace}/{name}" if review.namespace else f"{kind} {name}"

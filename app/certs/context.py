@@ -18,18 +18,22 @@ from app.certs.issue import CertificateError, check_pair
 class ServingContext:
     """A listener's TLS context and the certificate it serves now."""
 
-    def __init__(self, cert: bytes, key: bytes) -> None:
-        self._current = _server_context(cert, key)
+    def __init__(self, cert: bytes, key: bytes, client_ca: bytes = b"") -> None:
+        """With ``client_ca`` clients are asked for a certificate, and a wrong one ends the handshake. None at all does
+        not: what may be asked without one is not decided here."""
+        self._client_ca = client_ca
+        self._current = _server_context(cert, key, client_ca)
         self._pair = (cert, key)
         self.reloads = 0
         self.listener = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.listener.minimum_version = ssl.TLSVersion.TLSv1_2
+        _ask_clients(self.listener, client_ca)
         # OpenSSL asks during every handshake, also when the client names no server.
         self.listener.sni_callback = self._choose
 
     def replace(self, cert: bytes, key: bytes) -> None:
         """Serve another certificate from the next handshake on. Raises CertificateError and keeps the old one."""
-        self._current = _server_context(cert, key)
+        self._current = _server_context(cert, key, self._client_ca)
         self._pair = (cert, key)
         self.reloads += 1
 
@@ -41,7 +45,7 @@ class ServingContext:
         connection.context = self._current
 
 
-def _server_context(cert: bytes, key: bytes) -> ssl.SSLContext:
+def _server_context(cert: bytes, key: bytes, client_ca: bytes) -> ssl.SSLContext:
     check_pair(cert, key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -50,7 +54,19 @@ def _server_context(cert: bytes, key: bytes) -> ssl.SSLContext:
             context.load_cert_chain(cert_path, key_path)
         except ssl.SSLError as error:
             raise CertificateError(f"serving certificate: OpenSSL refuses it: {error.reason or error}") from None
+    _ask_clients(context, client_ca)
     return context
+
+
+def _ask_clients(context: ssl.SSLContext, client_ca: bytes) -> None:
+    """On both contexts of a handshake: one says whether, the other by whom."""
+    if not client_ca:
+        return
+    try:
+        context.load_verify_locations(cadata=client_ca.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise CertificateError(f"client CA: no certificates in PEM: {error}") from None
+    context.verify_mode = ssl.CERT_OPTIONAL
 
 
 @contextlib.contextmanager

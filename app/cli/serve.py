@@ -53,6 +53,8 @@ class ServeOptions:
     workers: int
     certificates: Path
     gates: FeatureGates
+    #: CA certificates in PEM; empty: anybody may post reviews.
+    client_ca: bytes = b""
 
 
 def serve(options: ServeOptions) -> int:

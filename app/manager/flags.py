@@ -81,6 +81,13 @@ def _flags() -> tuple[Flag, ...]:
         Flag("webhook-host", "", str, "register webhooks by URL at this host, for a manager outside the cluster"),
         Flag("webhook-port", 9876, _port, "port of the admission service"),
         Flag("webhook-bind-address", "", str, "address the admission service listens on; empty: all"),
+        Flag(
+            "client-ca-file",
+            "",
+            str,
+            "CA certificates in PEM; reviews are taken from clients with a certificate of these",
+        ),
+        Flag("client-allowed-names", "", str, "common names of such certificates, with commas; empty: any"),
         Flag("policies", "", str, "folder with webhooks.yaml, the operator's overrides per webhook"),
         Flag("metrics-addr", ":8080", _address, "address of /metrics; 0 turns it off"),
         Flag("health-probe-addr", ":8000", _address, "address of /healthz and /readyz; 0 turns them off"),

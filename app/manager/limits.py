@@ -49,6 +49,12 @@ class Limits:
     #: After an early refusal: until the client has read it, and seen that nobody listens to the rest.
     linger_seconds: float = 2.0
 
+    #: None: anybody may ask. Otherwise only clients with a certificate that the handshake has verified; with names,
+    #: only these common names.
+    client_names: frozenset[str] | None = None
+    #: What anybody may ask all the same: our own check, and conversion, for which API servers have no certificate.
+    open_paths: frozenset[str] = frozenset(("/healthz", "/convert"))
+
 
 #: Ports that are asked for a page now and then, by few.
 PAGES: Final = Limits(body_bytes=64 * 1024, held_bytes=16 * 1024 * 1024, connections=64)

@@ -2,6 +2,9 @@
 
 A line is formatted at once but written together with others: after a few milliseconds, or at once from WARNING on. What
 a caller passes as ``extra`` becomes fields of the line.
+
+Any value may be a tenant's: each argument and field of a line is escaped and cut to 256 bytes here, whoever logs it,
+and so are the lines of a stack. Messages themselves are constant texts of ours.
 """
 
 from __future__ import annotations
@@ -12,12 +15,19 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
 import orjson
 
+from app.kube.text import one_line, quoted
+
 _FLUSH_SECONDS: Final = 0.05
+#: A message with all its arguments.
+_MESSAGE_BYTES: Final = 4096
+#: A number of more digits is not printed.
+_LARGE: Final = 1 << 63
+_STACK_LINES: Final = 100
 #: The attributes every record has; all others came as ``extra``.
 _STANDARD: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
 
@@ -49,7 +59,7 @@ def fatal(message: str) -> None:
     if any(isinstance(handler, LineHandler) for handler in logging.getLogger().handlers):
         logging.getLogger("pykruise").critical(message)
     else:
-        sys.stderr.write(f"pykruise: {_one_line(message)}\n")
+        sys.stderr.write(f"pykruise: {one_line(message)}\n")
 
 
 class LineHandler(logging.Handler):
@@ -115,7 +125,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line, followed by the stack where an exception was passed."""
-        line = f"{self._clock.text(record.created)} {record.levelname} {record.name}: {_one_line(record.getMessage())}"
+        line = f"{self._clock.text(record.created)} {record.levelname} {record.name}: {_message(record)}"
         fields = " ".join(f"{key}={_quoted(value)}" for key, value in _extra(record))
         if fields:
             line = f"{line} {fields}"
@@ -135,13 +145,11 @@ class JsonFormatter(logging.Formatter):
             "ts": self._clock.text(record.created),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "msg": _printable(record.getMessage()),
+            "msg": _message(record),
         }
-        line.update(
-            (key, value if isinstance(value, int | float) else _printable(str(value))) for key, value in _extra(record)
-        )
+        line.update((key, _argument(value)) for key, value in _extra(record))
         if record.exc_info:
-            line["stack"] = _printable(_stack(record))
+            line["stack"] = _stack(record)
         return orjson.dumps(line).decode()
 
 
@@ -152,20 +160,31 @@ def _extra(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:
 
 
 def _stack(record: logging.LogRecord) -> str:
-    return "".join(traceback.format_exception(*record.exc_info)).rstrip() if record.exc_info else ""
+    """The last lines say what happened, the first ones where it began."""
+    if not record.exc_info:
+        return ""
+    lines = [part for text in traceback.format_exception(*record.exc_info) for part in text.rstrip().split("\n")]
+    if len(lines) > _STACK_LINES:
+        half = _STACK_LINES // 2
+        lines = [*lines[:half], f"… ({len(lines) - 2 * half} lines)", *lines[-half:]]
+    return "\n".join(quoted(line) for line in lines)
 
 
-def _one_line(text: str) -> str:
-    """A message may quote what a user sent: no line breaks, nothing a terminal would obey."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+def _message(record: logging.LogRecord) -> str:
+    args = record.args
+    if not args:
+        text = str(record.msg)
+    elif isinstance(args, Mapping):
+        text = record.msg % {key: _argument(value) for key, value in args.items()}
+    else:
+        text = record.msg % tuple(_argument(value) for value in args)
+    return quoted(text, _MESSAGE_BYTES)
+
+
+def _argument(value: object) -> object:
+    return value if isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGE) else quoted(value)
 
 
 def _quoted(value: object) -> str:
-    text = _one_line(str(value))
+    text = quoted(value)
     return f'"{text}"' if " " in text or not text else text
-
-
-def _printable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")

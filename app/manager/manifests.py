@@ -21,6 +21,10 @@ class ManifestError(ValueError):
     """A file that cannot be used; the message begins with file and line."""
 
 
+class UnreadableError(ManifestError):
+    """The system does not let a file be read now; it may later, without a change of the file."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One object of a file."""
@@ -62,7 +66,7 @@ def read_manifests(path: Path) -> list[Manifest]:
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
-        raise ManifestError(f"{path}: cannot be read: {error.strerror}") from None
+        raise UnreadableError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise ManifestError(
             f"{path}: is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {error.start}"

@@ -65,6 +65,7 @@ class BoundedProtocol(HttpToolsProtocol):
         #: Nothing more is wanted from this client than to read its answer.
         self._deaf = False
         self._stopping = False
+        self._may_post = True
         self._refusal: tuple[int, str, str] | None = None
 
     # ---- the connection
@@ -77,6 +78,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.server = get_local_addr(transport)
         self.client = get_remote_addr(transport)
         self.scheme = "https" if is_ssl(transport) else "http"
+        self._may_post = self._limits.client_names is None or _is_client(transport, self._limits.client_names)
         self._ledger.open.add(self)
         self._ledger.start(self.loop)
 
@@ -205,8 +207,11 @@ class BoundedProtocol(HttpToolsProtocol):
             raise self._stop(431, "head_bytes", f"request head is larger than {limits.head_bytes} bytes")
         if self.parser.should_upgrade():
             raise self._stop(400, "upgrade", "Upgrade: only HTTP/1.1 is spoken here")
+        method = self.parser.get_method()
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
+        if not self._may_post and path not in self._limits.open_paths:
+            raise self._stop(403, "client_certificate", "a client certificate of the API server is needed here")
         version = self.parser.get_http_version()
         self._keep_alive = version != "1.0" and self.parser.should_keep_alive()
         if "%" in path:
@@ -218,7 +223,7 @@ class BoundedProtocol(HttpToolsProtocol):
             "server": self.server,
             "client": self.client,
             "scheme": self.scheme,  # type: ignore[typeddict-item]
-            "method": self.parser.get_method().decode("ascii"),
+            "method": method.decode("ascii"),
             "root_path": "",
             "path": path,
             "raw_path": url.path,
@@ -362,6 +367,15 @@ class BoundedProtocol(HttpToolsProtocol):
                 b"%bcontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
                 % (STATUS_LINE[status], len(text), text)
             )
+
+
+def _is_client(transport: asyncio.Transport, names: frozenset[str]) -> bool:
+    """Whether the handshake has verified a certificate, of one of these names if there are any."""
+    certificate = transport.get_extra_info("peercert")
+    if not certificate:
+        return False
+    found = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+    return not names or not names.isdisjoint(found)
 
 
 class _Cycle(RequestResponseCycle):

@@ -9,6 +9,7 @@ import ipaddress
 import socket
 import ssl
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -50,6 +51,25 @@ def bind_address(address: str, flag: str) -> socket.socket | None:
         return None
     host, _, port = address.rpartition(":")
     return bind(host.strip("[]"), int(port), flag)
+
+
+def read_client_ca(path: str, flag: str) -> bytes:
+    """The certificates in a file, or nothing for no file. Raises StartError."""
+    if not path:
+        return b""
+    try:
+        found = Path(path).read_bytes()
+        ssl.create_default_context(cadata=found.decode("ascii"))
+    except OSError as error:
+        raise StartError(f"{flag}: {path}: {error.strerror}") from None
+    except (ssl.SSLError, ValueError):
+        raise StartError(f"{flag}: {path}: holds no certificates in PEM") from None
+    return found
+
+
+def client_names(client_ca: bytes, names: str) -> frozenset[str] | None:
+    """Whose certificates are needed (see Limits): a list with commas, where there is an authority at all."""
+    return frozenset(filter(None, map(str.strip, names.split(",")))) if client_ca else None
 
 
 def _family(host: str) -> socket.AddressFamily:

@@ -45,7 +45,7 @@ from app.kube.store import key_of
 from app.manager.flags import parse_flags
 from app.manager.gates import FeatureGates
 from app.manager.handlers import build_handlers
-from app.manager.manifests import Manifest, ManifestError, read_manifests
+from app.manager.manifests import Manifest, ManifestError, UnreadableError, read_manifests
 from app.manager.metrics import ManagerMetrics
 from app.manager.slices import slices
 from app.protection.deletion.table import FILE_NAME as PROTECTED_KINDS
@@ -55,6 +55,8 @@ from app.slices.watched import CacheKey, merged
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
+#: The stamp of a file that could not be read: the next look tries again.
+_NOT_READ: Final = (-1, -1)
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 _FIELD: Final = re.compile(r"\b(?:spec|metadata)(?:\.[\w-]+|\[[^\]]*\])+")
 _DECISIONS: Final = (Allowed, Patched, Denied)
@@ -135,10 +137,17 @@ class Standalone:
 
     async def watch(self) -> None:
         """Look for changes for ever."""
+        failed = False
         while True:
             await self._clock.sleep(POLL_SECONDS)
-            if await self.reload():
-                logger.info("loaded %s", self.summary)
+            try:
+                if await self.reload():
+                    logger.info("loaded %s", self.summary)
+                failed = False
+            except OSError as error:  # no descriptors left, or a file system that is away: what is loaded stays
+                if not failed:
+                    logger.error("files cannot be looked at, what is loaded stays in force: %s", error)  # noqa: TRY400
+                failed = True
 
     async def reload(self) -> bool:
         """Read what changed since the last look. Returns whether anything did; problems are logged."""
@@ -186,6 +195,8 @@ class Standalone:
         except ManifestError as error:
             self._exchange(self._draft, content, good)
             content, problem = good, str(error)
+            if isinstance(error, UnreadableError):
+                stamp = _NOT_READ
         self._files[path] = _File(stamp, content, problem)
         self._exchange(self.stores, good, content)
         if problem and (before is None or before.problem != problem or before.stamp != stamp):

@@ -26,7 +26,7 @@ from app.manager.handlers import build_handlers
 from app.manager.health import Readiness, health_app, loopback_only, metrics_app, self_check
 from app.manager.limits import PAGES, Limits
 from app.manager.process import CHECK_SECONDS, GRACE_SECONDS, Process
-from app.manager.serving import Server, StartError
+from app.manager.serving import Server, StartError, client_names, read_client_ca
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Admission:
         self._server: Server | None = None
         self._context: ServingContext | None = None
         self._certificate_seen = 0
+        self._client_ca = read_client_ca(process.settings.flags.text("client-ca-file"), "--client-ca-file")
         self._last_shown: Decided | None = None
         self._decision_lines: list[str] = []
         process.need("certificate", "there is none yet")
@@ -127,9 +128,9 @@ class Admission:
 
     def listen(self, context: ServingContext) -> None:
         """Answer what comes to the webhook port."""
-        self._server = Server(
-            self.app, tls=context.listener, grace_seconds=GRACE_SECONDS, limits=Limits(bodies=self.app.body_limits)
-        )
+        names = client_names(self._client_ca, self._process.settings.flags.text("client-allowed-names"))
+        limits = Limits(bodies=self.app.body_limits, client_names=names)
+        self._server = Server(self.app, tls=context.listener, grace_seconds=GRACE_SECONDS, limits=limits)
         self._process.metrics.registry.register(self._server.ledger)
         server = self._server.serve([self._listeners.webhook])
         self._process.tasks.start(server, "admission server", finish=self._server.stop)
@@ -153,12 +154,17 @@ class Admission:
             return
         try:
             if self._context is None:
-                self._context = ServingContext(certificate.cert, certificate.key)
+                self._context = ServingContext(certificate.cert, certificate.key, self._client_ca)
             elif not self._context.serves(certificate.cert, certificate.key):
                 self._context.replace(certificate.cert, certificate.key)
                 logger.info("%s: a new certificate is served", self._process.name)
             else:
                 return
+        except OSError as error:  # no descriptors left: the next look tries again
+            self._certificate_seen = -1
+            metrics.certificate_errors.inc()
+            logger.error("%s: the new certificate is not used yet: %s", self._process.name, error)  # noqa: TRY400
+            return
         except CertificateError as error:
             metrics.certificate_errors.inc()
             logger.error("%s: the new certificate is not used: %s", self._process.name, error)  # noqa: TRY400

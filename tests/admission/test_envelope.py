@@ -2,12 +2,14 @@
 
 import base64
 import json
+import tracemalloc
 
 import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.admission.bodies import too_many_values
 from app.admission.envelope import Refusal, answer, read_review, refusal_answer, too_large, wrong_content_type
 from app.kube.admission import (
     Allowed,
@@ -348,3 +350,29 @@ def test_a_review_damaged_anywhere_is_answered(position: int, damage: bytes) -> 
     body = review_of()
     position %= len(body)
     assert_answered(body[:position] + damage + body[position + len(damage) :])
+
+
+def test_no_path_is_made_for_what_is_not_wrong() -> None:
+    """A long key before a long list: a path for every item was gigabytes."""
+    body = b'{"' + b"k" * 100_000 + b'":[' + b"0," * 50_000 + b'"\xff"]}'
+    tracemalloc.start()
+    refusal = read_review(body)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert isinstance(refusal, Refusal)
+    assert refusal.message.endswith("[50000]: byte 0xff at offset 200006 is not UTF-8")
+    assert len(refusal.message) < 500
+    assert most < 8 * 1024 * 1024
+
+
+@pytest.mark.parametrize("item", [b"[0],", b"{},", b'{"a":0},', b"[[[[[[[[0]]]]]]]],"])
+def test_a_body_of_more_values_than_any_object_has_is_refused_under_its_uid(item: bytes) -> None:
+    head = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","object":{"x":['
+    refusal = read_review(head + item * (6 * 1024 * 1024 // len(item)) + b"0]}}}")
+    assert isinstance(refusal, Refusal)
+    assert (refusal.reason, refusal.code, refusal.uid) == ("too_many_values", 413, "u")
+
+
+@pytest.mark.parametrize("text", [b",[{" * 600_000, b'\\",' * 600_000, b"\\\\" * 900_000])
+def test_punctuation_in_texts_is_no_value(text: bytes) -> None:
+    assert not too_many_values(b'["' + text + b'",1,2]')

@@ -160,7 +160,7 @@ def test_two_steps_in_one_place_are_a_mistake() -> None:
 
 @pytest.mark.behaviour("PW-29")
 async def test_one_line_per_changed_pod_says_the_rules(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="app.admission.pod"):
+    with caplog.at_level("DEBUG", logger="app.admission.pod"):
         await PodPipeline([Step(1), Step(2)])(review_of(pod()))
         await PodPipeline([])(review_of(pod()))
     assert [record.getMessage() for record in caplog.records] == ["Pod shop/web-0 changed by r"]

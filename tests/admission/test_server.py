@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from app.admission import envelope
+from app.admission import envelope, summary
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import AdmissionApp, create_app
@@ -374,3 +374,27 @@ async def test_requests_are_counted_under_the_names_dashboards_expect() -> None:
     assert 'controller_runtime_webhook_latency_seconds_bucket{le="+Inf",webhook="/mutate-pod"} 3.0' in text
     assert 'controller_runtime_webhook_requests_in_flight{webhook="/mutate-pod"} 0.0' in text
     assert 'kruise_admission_decisions_total{outcome="allowed",webhook="mpod.kb.io"} 3.0' in text
+
+
+async def test_many_reviews_make_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "SINGLE_LINES", 3)
+    caplog.set_level(logging.INFO)
+    metrics = AdmissionMetrics()
+    app = service(lambda review: Denied("no") if review.dry_run else Allowed(), metrics)
+    refused = json.loads(review_of())
+    refused["request"]["dryRun"] = True
+    async with client(app) as http:
+        for _ in range(50):
+            await http.post("/mutate-pod", content=review_of(), headers=JSON)
+            await http.post("/mutate-pod", content=json.dumps(refused).encode(), headers=JSON)
+            await http.post("/mutate-pod", content=b"nonsense", headers=JSON)
+    lines = [record.getMessage() for record in caplog.records if record.name.startswith("app.")]
+    assert len(lines) == 3
+    caplog.clear()
+    app.review_log.end()
+    first, second = [record.getMessage() for record in caplog.records]
+    assert first.startswith("reviews of the last 60 s: allowed 50, denied 50, not_json 50; the last: ")
+    assert second == "97 more refusals and failures had no line of their own"
+    caplog.clear()
+    app.review_log.end()
+    assert not caplog.records

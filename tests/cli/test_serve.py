@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -168,3 +169,30 @@ def started(arguments: list[str]) -> tuple[int, str]:
     command = [sys.executable, "-m", "app.cli.main", "serve", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stderr
+
+
+def test_running_out_of_descriptors_ends_nothing(serving: Callable[..., Serving], tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    sample = (SAMPLES / "log-shipper.yaml").read_text("utf-8")
+    (policies / "set.yaml").write_text(sample)
+    service = serving("--policies", str(policies), "--workers", "1")
+    with service.client() as http:
+        assert containers(http.post("/mutate-pod", content=review_of(), headers=JSON)) == ["log-shipper", "main"]
+    limits = resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    waiting = socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])))
+    service.wait_for_log("files cannot be looked at")
+    service.wait_for_log("EMFILE")
+    (policies / "set.yaml").write_text(sample.replace("name: log-shipper", "name: log-sender"))
+    resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, limits)
+    waiting.close()
+    with service.client() as http:
+        deadline = time.monotonic() + 30
+        while containers(answer := http.post("/mutate-pod", content=review_of(), headers=JSON)) != [
+            "log-sender",
+            "main",
+        ]:
+            assert time.monotonic() < deadline, answer.text
+            time.sleep(0.1)
+    assert service.end() == 0

@@ -326,6 +326,16 @@ def test_a_changed_policy_is_a_new_roll_out_and_nothing_else_is() -> None:
 
 
 @pytest.mark.controlplane
+def test_who_may_reach_the_webhook_port_can_be_named(tmp_path: Path) -> None:
+    servers = [{"ipBlock": {"cidr": "10.0.0.10/32"}}]
+    policy = render(values={"networkPolicy": {"webhookFrom": servers}}, tmp_path=tmp_path)
+    webhook, health, metrics = find(policy, "NetworkPolicy", "kruise-controller-manager")["spec"]["ingress"]
+    assert webhook == {"ports": [{"port": 9876}], "from": servers}
+    assert health == {"ports": [{"port": 8000}]}
+    assert metrics["from"] == [{"namespaceSelector": {}}]
+
+
+@pytest.mark.controlplane
 def test_metrics_are_scraped_on_request() -> None:
     documents = render("serviceMonitor.enabled=true", "serviceMonitor.labels.release=prometheus")
     monitor = find(documents, "ServiceMonitor", "kruise-controller-manager")

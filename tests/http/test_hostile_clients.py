@@ -9,12 +9,18 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from app.admission import envelope
+from app.admission import asking, envelope
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import create_app
@@ -65,6 +71,13 @@ class Port:
     async def connect(self) -> "Caller":
         return Caller(*await asyncio.open_connection(*self.address, ssl=self._ssl))
 
+    def present(self, folder: Path, certificate: Any) -> None:
+        """Connect with this client certificate."""
+        if certificate is not None and self._ssl is not None:
+            path = folder / "client.pem"
+            path.write_bytes(certificate.pem)
+            self._ssl.load_cert_chain(path)
+
     def ask_and_not_read(self, request: bytes) -> socket.socket:
         connection = socket.create_connection(self.address)
         if self._ssl is not None:
@@ -104,14 +117,19 @@ class Caller:
 
 
 @asynccontextmanager
-async def port(app: Any = echo, tls: bool = True, **changes: Any) -> AsyncIterator[Port]:
+async def port(app: Any = echo, tls: bool | ServingContext = True, **changes: Any) -> AsyncIterator[Port]:
     listener = bind("127.0.0.1", 0, "--test")
     address = listener.getsockname()
-    context = ServingContext(CERTIFICATES.cert, CERTIFICATES.key).listener if tls else None
-    server = Server(app, tls=context, grace_seconds=1, limits=replace(Limits(linger_seconds=0.2), **changes))
+    given = ServingContext(CERTIFICATES.cert, CERTIFICATES.key) if tls is True else tls or None
+    server = Server(
+        app,
+        tls=given.listener if given else None,
+        grace_seconds=1,
+        limits=replace(Limits(linger_seconds=0.2), **changes),
+    )
     task = asyncio.create_task(server.serve([listener]))
     try:
-        yield Port(server, address, tls)
+        yield Port(server, address, bool(tls))
     finally:
         server.stop()
         await task
@@ -385,3 +403,106 @@ async def test_stopping_answers_what_has_begun() -> None:
         await caller.send(body[-1:])
         assert await caller.answer() == (200, b"100")
         assert await caller.closed()
+
+
+class ClientCertificate:
+    """Of an authority of its own."""
+
+    def __init__(self, name: str) -> None:
+        now = datetime.now(UTC)
+        authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+        authority = _named("clients", authority_key, "clients", authority_key, now, ca=True)
+        self.ca = authority.public_bytes(Encoding.PEM)
+        certificate = _named(name, key, "clients", authority_key, now, ca=False).public_bytes(Encoding.PEM)
+        self.pem = certificate + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _named(name: str, key: Any, issuer: str, signer: Any, now: datetime, *, ca: bool) -> x509.Certificate:
+    subject, by = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (name, issuer))
+    builder = x509.CertificateBuilder(by, subject, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    builder = builder.add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+    if not ca:
+        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    return builder.sign(signer, SHA256())
+
+
+CLIENT = ClientCertificate("kube-apiserver")
+STRANGER = ClientCertificate("kube-apiserver")
+
+
+@pytest.mark.parametrize(
+    ("certificate", "names", "status"),
+    [
+        (CLIENT, frozenset(), 200),
+        (CLIENT, frozenset({"other", "kube-apiserver"}), 200),
+        (CLIENT, frozenset({"other"}), 403),
+        (None, frozenset(), 403),
+        (None, None, 200),
+    ],
+)
+@pytest.mark.parametrize("renewed", [False, True])
+async def test_only_clients_with_a_certificate_may_post_where_there_is_an_authority(
+    tmp_path: Path, certificate: Any, names: frozenset[str] | None, status: int, renewed: bool
+) -> None:
+    authority = CLIENT.ca if names is not None else b""
+    context = ServingContext(CERTIFICATES.cert, CERTIFICATES.key, authority)
+    if renewed:
+        context.replace(CERTIFICATES.cert, CERTIFICATES.key)
+    async with port(tls=context, client_names=names) as one:
+        one.present(tmp_path, certificate)
+        caller = await one.connect()
+        await caller.send(b"GET /healthz HTTP/1.1\r\n\r\n")  # the self-check has none
+        assert (await caller.answer())[0] == 200
+        await caller.send(post(b"{}", "/convert"))  # API servers have none for it
+        assert (await caller.answer())[0] == 200
+        await caller.send(post(b"{}", "/mutate-pod"))
+        assert (await caller.answer())[0] == status
+
+
+async def test_a_certificate_of_another_authority_ends_the_handshake(tmp_path: Path) -> None:
+    context = ServingContext(CERTIFICATES.cert, CERTIFICATES.key, CLIENT.ca)
+    async with port(tls=context, client_names=frozenset()) as one:
+        one.present(tmp_path, STRANGER)
+        try:
+            caller = await one.connect()
+            await caller.send(post(b"{}"))
+            assert await caller.closed()
+        except OSError:
+            pass
+        await one.until(lambda: one.ledger.refused.get("handshake"))
+
+
+async def test_reviews_that_ask_the_api_server_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "AT_ONCE", 3)
+    limit, running, most, go = asking.AskingLimit(), 0, 0, asyncio.Event()
+
+    async def ask() -> int:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await go.wait()
+        running -= 1
+        return 7
+
+    waiting = [asyncio.create_task(limit.decide(ask(), PATIENCE)) for _ in range(20)]
+    while running < 3:
+        await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        await limit.decide(ask(), 0.01)
+    go.set()
+    assert await asyncio.gather(*waiting) == [7] * 20
+    assert most == 3
+
+
+async def test_reviews_that_ask_are_bounded_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "BURST", 5)
+    monkeypatch.setattr(asking, "PER_SECOND", 0.001)
+
+    async def ask() -> int:
+        return 7
+
+    limit = asking.AskingLimit()
+    assert [await limit.decide(ask(), PATIENCE) for _ in range(5)] == [7] * 5
+    with pytest.raises(TimeoutError):
+        await limit.decide(ask(), 0.01)

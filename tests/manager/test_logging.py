@@ -1,14 +1,21 @@
 """Log lines: one per record, text or JSON, with their fields."""
 
+import ast
 import asyncio
 import io
 import json
 import logging
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+import app
+from app.kube.text import quoted
 from app.manager import logging as manager_logging
+
+LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
+LOGGERS = ("logger", "log", "self._logger", "self._log", "logging")
 
 
 @pytest.fixture
@@ -45,7 +52,7 @@ def test_json_lines_hold_the_same_as_fields(lines: Callable[[str], io.StringIO])
     logging.getLogger("app.x").warning("did \ud800 %s", "it", extra={"code": 7, "user": "jane"})
     line = json.loads(stream.getvalue())
     assert line.pop("ts").endswith("Z")
-    assert line == {"level": "warning", "logger": "app.x", "msg": "did ? it", "code": 7, "user": "jane"}
+    assert line == {"level": "warning", "logger": "app.x", "msg": "did \\ud800 it", "code": 7, "user": "jane"}
 
 
 @pytest.mark.parametrize("style", ["text", "json"])
@@ -98,3 +105,53 @@ def test_from_verbosity_five_on_every_decision_is_shown() -> None:
     assert manager_logging.level_for(0) == logging.INFO
     assert manager_logging.level_for(4) == logging.INFO
     assert manager_logging.level_for(5) == logging.DEBUG
+
+
+HOSTILE = "\x1b[2J\n\r\x00\ud800\u202e" + "a" * 2_500_000
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+def test_a_line_quotes_little_of_any_value_and_nothing_a_terminal_obeys(
+    lines: Callable[[str], io.StringIO], style: str
+) -> None:
+    stream = lines(style)
+    log = logging.getLogger("app.x")
+    log.info("said %s of %s and %d", HOSTILE, ValueError(HOSTILE), 3, extra={"user": HOSTILE})
+    log.info("said %(what)s", {"what": HOSTILE})
+    log.info("said %s", int("9" * 4000) ** 2)
+    try:
+        raise KeyError(HOSTILE)
+    except KeyError:
+        log.exception("failed on %r", HOSTILE)
+    text = stream.getvalue()
+    assert len(text) < 6 * 1024
+    assert f"({len(HOSTILE)} characters)" in text
+    assert text.count("\n") == len(text.splitlines())
+    assert all(character.isprintable() for line in text.split("\n") for character in line)
+
+
+@pytest.mark.parametrize("text", ["", "plain", "a" * 256, "ü" * 128])
+def test_short_text_is_quoted_as_it_is(text: str) -> None:
+    assert quoted(text) == text
+
+
+@pytest.mark.parametrize("text", ["a" * 257, "ü" * 129, "\x00" * 100, "\U0001f600" * 65, "\ud800" * 300])
+def test_long_text_is_cut_to_whole_characters(text: str) -> None:
+    head, _, rest = quoted(text).partition("…")
+    assert len(head.encode()) <= 256
+    assert rest == f" ({len(text)} characters)"
+
+
+def test_messages_of_log_lines_are_constants() -> None:
+    """What varies is an argument: only those are cut one by one."""
+    wrong = []
+    for path in sorted(Path(app.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+                continue
+            level, first = node.func.attr, 1 if node.func.attr == "log" else 0
+            if level not in LEVELS or ast.unparse(node.func.value) not in LOGGERS or len(node.args) <= first:
+                continue
+            if not isinstance(node.args[first], ast.Constant):
+                wrong.append(f"{path}:{node.lineno}")
+    assert not wrong

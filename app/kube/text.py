@@ -1,0 +1,34 @@
+"""Text that may come from anybody, made fit for a log line: short, on one line, nothing a terminal obeys."""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: What a log line quotes of any one value.
+QUOTED_BYTES: Final = 256
+
+
+def quoted(value: object, limit: int = QUOTED_BYTES) -> str:
+    """The value as text of at most ``limit`` bytes, escaped; what is cut off is counted behind it."""
+    text = value if type(value) is str else _text(value)
+    if len(text) <= limit and text.isascii() and text.isprintable():
+        return text
+    # A character becomes at least one byte, so no more than these can matter.
+    head = one_line(text[: limit + 1]).encode("utf-8")
+    if len(text) <= limit and len(head) <= limit:
+        return head.decode("utf-8")
+    return f"{head[:limit].decode('utf-8', 'ignore')}… ({len(text)} characters)"
+
+
+def one_line(text: str) -> str:
+    """The text without line breaks or anything else that is not printed as it is."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - an integer of 5,000 digits, or an object whose __str__ fails
+        return f"a {type(value).__name__} that has no text"

@@ -1,0 +1,143 @@
+"""A case by its number: the same seed and number give the same case, on any machine, in any order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import islice
+from random import Random
+from typing import Final
+
+from app.admission.registry import Registry
+from tests.fuzz import heads, objects, targets
+
+#: One case in so many holds a body of megabytes.
+LARGE_EVERY: Final = 500
+LARGE_BYTES: Final = 3_000_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is sent where; for HTTP heads ``pieces`` is what arrives on a new connection."""
+
+    number: int
+    what: str
+    path: str = ""
+    body: bytes = b""
+    decoder: str = ""
+    pieces: list[bytes] = field(default_factory=list)
+
+
+class Cases:
+    """All cases of a seed."""
+
+    def __init__(self, registry: Registry, seed: int) -> None:
+        self._seed = seed
+        self._questions = targets.questions(registry)
+        self._paths = sorted({asked.path for asked in self._questions} | set(registry.aliases) | {"/convert", "/other"})
+        self._conversions = targets.conversions()
+        self._decoders = sorted(targets.decoders())
+
+    def case(self, number: int) -> Case:
+        """The case of that number."""
+        random = Random(f"{self._seed}:{number}")
+        if number % LARGE_EVERY == 0:
+            return self._large(random, number)
+        kind = random.random()
+        if kind < 0.35:
+            asked = next(objects.reviews(random.getrandbits(48)))
+            return Case(number, asked.what, asked.path, asked.body)
+        if kind < 0.70:
+            return self._question(random, number)
+        if kind < 0.82:
+            return self._conversion(random, number)
+        if kind < 0.92:
+            return Case(number, "HTTP", pieces=heads.stream(random))
+        return self._decoding(random, number)
+
+    def _question(self, random: Random, number: int) -> Case:
+        asked = random.choice(self._questions)
+        right = targets.good(random, asked)
+        made = objects.hostile(random, right) if random.random() < 0.9 else objects.Hostile("right", right)
+        old = None
+        if asked.operation.value in ("UPDATE", "DELETE"):
+            old = objects.hostile(random, targets.good(random, asked), changes=2).object
+        document = {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "fuzz",
+                "kind": {"group": asked.group, "version": asked.version, "kind": right.get("kind", "")},
+                "resource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
+                "subResource": asked.subresource,
+                "operation": asked.operation.value,
+                "namespace": random.choice(("default", "", "kube-system")),
+                "name": random.choice(("sample", "")),
+                "userInfo": {"username": "tenant"},
+                "object": None if asked.operation.value == "DELETE" else made.object,
+                "oldObject": old,
+                "dryRun": random.random() < 0.5,
+                "options": {},
+            },
+        }
+        what = f"{asked.operation.value} {asked.group}/{asked.version} {asked.plural}: {made.what}"
+        if random.random() < 0.1:
+            broken = objects.hostile(random, document, changes=2)
+            document, what = broken.object, f"review: {broken.what}"
+        path = asked.path if random.random() < 0.97 else random.choice(self._paths)
+        return Case(number, what, path, objects.encode(document))
+
+    def _conversion(self, random: Random, number: int) -> Case:
+        one = random.choice(self._conversions)
+        said, converted = [], []
+        for _ in range(random.choice((1, 1, 2, 5))):
+            right = targets.filled(random, one.schema, one.api_version, one.kind)
+            made = objects.hostile(random, right, changes=2) if random.random() < 0.8 else objects.Hostile("", right)
+            said.append(made.what)
+            converted.append(made.object)
+        request = {"uid": "fuzz", "desiredAPIVersion": one.desired, "objects": converted}
+        document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
+        what = f"{one.kind} {one.api_version} to {one.desired}: {' | '.join(said)}"
+        if random.random() < 0.1:
+            broken = objects.hostile(random, document, changes=2)
+            document, what = broken.object, f"review: {broken.what}"
+        return Case(number, what, "/convert", objects.encode(document))
+
+    def _decoding(self, random: Random, number: int) -> Case:
+        asked = random.choice(self._questions)
+        made = objects.hostile(random, targets.good(random, asked))
+        body = objects.encode(made.object)
+        if random.random() < 0.1:
+            at = random.randrange(len(body))
+            body = body[:at] + random.randbytes(2) + body[at + 1 :]
+        decoder = random.choice(self._decoders)
+        return Case(number, f"{decoder}: {made.what}", body=body, decoder=decoder)
+
+    def _large(self, random: Random, number: int) -> Case:
+        index = number // LARGE_EVERY
+        plain = _LARGE_BODIES[index % len(_LARGE_BODIES)] if index % 4 == 0 else None
+        if plain is not None:
+            what, opening, item, closing = plain
+            count = (6 * 1024 * 1024) // len(item)
+            start = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"fuzz","object":'
+            return Case(number, what, random.choice(self._paths), start + opening + item * count + closing)
+        shapes = sum(1 for _ in objects.large_pods(10))
+        made = next(islice(objects.large_pods(LARGE_BYTES), index % shapes, None))
+        document = objects.review(objects.TARGETS[0], made.object)
+        return Case(number, f"3 MB Pod: {made.what}", "/mutate-pod", json.dumps(document).encode())
+
+
+#: What, how it begins, one item, how it ends: bodies whose values take many times their bytes.
+_LARGE_BODIES: Final = (
+    ("a list of empty objects", b"[", b"{},", b"{}]}}"),
+    ("a list of lists", b"[", b"[0],", b"0]}}"),
+    ("a list of numbers and no UTF-8", b"[", b"0,", b'"\xff"]}}'),
+    ("a long key before a list and no UTF-8", b'{"%b":[' % (b"k" * 100_000), b"0,", b'"\xff"]}}}'),
+    ("opened lists", b"", b"[", b""),
+    ("opened objects", b"", b'{"a":', b""),
+    ("an object of many keys", b"{", b'"aaaa":{},', b'"":0}}}'),
+    ("a text without an end", b'"', b"aaaaaaaaaa", b""),
+    ("commas in a text", b'"', b",[{,", b'"}}'),
+    ("half surrogates", b"[", b'"\\ud800",', b"0]}}"),
+    ("spaces", b"", b" ", b"1}}"),
+)

@@ -1,0 +1,202 @@
+"""What must hold for a case: no 5xx and no handler that fails, little processor time, little memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import time
+from pathlib import Path
+from typing import Any, Final, cast
+
+import msgspec
+
+from app.admission.metrics import AdmissionMetrics
+from app.admission.server import create_app
+from app.api.conversion import convert
+from app.kube import depth
+from app.manager.limits import Ledger, Limits
+from app.manager.protocol import BoundedProtocol
+from app.manager.serving import Server
+from app.manager.standalone import Standalone
+from tests.fuzz import targets
+from tests.fuzz.cases import Case
+
+#: Processor time of this process: a machine that is busy with others fails nothing.
+SECONDS: Final = 0.3
+#: Above what the process held before.
+MEMORY_BYTES: Final = 64 * 1024 * 1024
+#: Bodies from this size on are measured one by one.
+LARGE: Final = 200_000
+_HEADERS: Final = [(b"content-type", b"application/json")]
+
+
+class Judge:
+    """Answers cases in this process and says what is wrong with the answers."""
+
+    def __init__(self, standalone: Standalone) -> None:
+        self._metrics = AdmissionMetrics()
+        self._app = create_app(standalone.registry, convert, self._metrics)
+        self._decoders = targets.decoders()
+        self._server = Server(self._app)
+        self._server.config.load()
+        self.ledger = Ledger("fuzz", Limits(bodies=self._app.body_limits))
+        self._panics = 0
+
+    async def judge(self, case: Case) -> list[str]:
+        """What is wrong; nothing if all is well."""
+        large = len(case.body) >= LARGE
+        if large:
+            gc.collect()
+            rest = reset_peak()
+        started = time.process_time()
+        try:
+            problems = await self._answered(case)
+        except Exception as error:  # noqa: BLE001 - that is what is looked for
+            problems = [f"raised {type(error).__name__}: {str(error)[:200]}"]
+        seconds = time.process_time() - started
+        if seconds > SECONDS:
+            problems.append(f"took {seconds * 1000:.0f} ms of processor time")
+        if large and (more := peak() - rest) > MEMORY_BYTES:
+            problems.append(f"held {more / 1024 / 1024:.0f} MiB more")
+        return problems
+
+    async def _answered(self, case: Case) -> list[str]:
+        if case.decoder:
+            return self._decoded(case)
+        if case.pieces:
+            return await self._connection(case.pieces)
+        status, body = await self._post(case.path, case.body)
+        problems = [f"HTTP {status}"] if status >= 500 else []
+        panics = sum(stats.panics for stats in self._app.review_log.paths)
+        if panics != self._panics:
+            self._panics = panics
+            problems.append(f"a handler failed: {body[:300].decode('utf-8', 'replace')}")
+        if case.path != "/convert":
+            response = json.loads(body).get("response", {})
+            code = response.get("status", {}).get("code", 200)
+            if code >= 500:
+                problems.append(f"review answered with {code}: {response['status'].get('message', '')[:300]}")
+        return problems
+
+    async def _post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        answer: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: Any) -> None:
+            answer.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": path, "headers": _HEADERS, "query_string": b""}
+        await self._app(scope, receive, send)
+        return answer[0]["status"], b"".join(message.get("body", b"") for message in answer[1:])
+
+    def _decoded(self, case: Case) -> list[str]:
+        decode = self._decoders[case.decoder]
+        depth.split_list(case.body)
+        with contextlib.suppress(ValueError, msgspec.MsgspecError):
+            depth.read(decode, case.body)
+        return []
+
+    async def _connection(self, pieces: list[bytes]) -> list[str]:
+        """One connection of a client that sends this and waits."""
+        loop = asyncio.get_running_loop()
+        protocol = BoundedProtocol(self._server.config, self._server.server_state, loop, self.ledger)
+        transport = _Transport(protocol)
+        protocol.connection_made(cast("asyncio.Transport", transport))
+        problems = []
+        for piece in pieces:
+            protocol.data_received(piece)
+            while self._server.server_state.tasks:
+                await asyncio.sleep(0)
+        bodies = self.ledger.limits.bodies
+        if self.ledger.held > max(self.ledger.limits.body_bytes, *bodies.values()):
+            problems.append(f"{self.ledger.held} bytes held")
+        if not transport.closed:
+            protocol.check(loop.time() + 1000)
+        if not transport.lost:
+            protocol.check(loop.time() + 2000)
+        if not transport.lost:
+            problems.append("the connection is not given up")
+        if self.ledger.held or self.ledger.open:
+            problems.append("the ledger still holds it")
+        return [*problems, *_wrong_answers(bytes(transport.written))]
+
+
+def _wrong_answers(written: bytes) -> list[str]:
+    """What is no right sequence of answers."""
+    while written:
+        head, found, rest = written.partition(b"\r\n\r\n")
+        if not found or not head.startswith(b"HTTP/1.1 "):
+            return [f"no answer: {written[:100]!r}"]
+        status = int(head[9:12])
+        if status >= 500:
+            return [f"HTTP {status}"]
+        if status == 100:
+            written = rest
+            continue
+        length = next(
+            (int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), None
+        )
+        if length is None:
+            return [] if b"transfer-encoding: chunked" in head else [f"an answer without length: {head!r}"]
+        if rest.startswith(b"HTTP/1.1 ") and length:  # the answer to HEAD
+            length = 0
+        written = rest[length:]
+    return []
+
+
+class _Transport:
+    """A connection without a network."""
+
+    def __init__(self, protocol: BoundedProtocol) -> None:
+        self._protocol = protocol
+        self.written = bytearray()
+        self.closed = self.lost = False
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return ("127.0.0.1", 1) if name in ("peername", "sockname") else default
+
+    def write(self, data: bytes) -> None:
+        if not self.lost:
+            self.written += data
+
+    def close(self) -> None:
+        self.closed = True
+        self.abort()
+
+    def abort(self) -> None:
+        if not self.lost:
+            self.closed = self.lost = True
+            self._protocol.connection_lost(None)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def pause_reading(self) -> None:
+        """Nothing more comes anyway."""
+
+    def resume_reading(self) -> None:
+        """Nothing more comes anyway."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def reset_peak() -> int:
+    """What the process holds now, from where its peak is measured."""
+    Path("/proc/self/clear_refs").write_text("5", "ascii")
+    return _status("VmRSS")
+
+
+def peak() -> int:
+    """The most the process has held since."""
+    return _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    text = Path("/proc/self/status").read_text("ascii")
+    line = next(line for line in text.splitlines() if line.startswith(name))
+    return int(line.split()[1]) * 1024

@@ -1,0 +1,144 @@
+"""What there is to ask, found in the registries: a new kind, webhook or decoder is asked without a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from app.admission.registry import Registry
+from app.kube import objects as kube_objects
+from app.kube.admission import Operation
+from app.manager.slices import kinds
+from tests.fuzz import objects
+
+#: How deep an object is filled in where its schema does not end.
+_DEPTH: Final = 12
+_NAMES: Final = ("sample", "web", "a", "x-1")
+
+
+class Question(NamedTuple):
+    """One thing a webhook is registered for."""
+
+    path: str
+    operation: Operation
+    group: str
+    version: str
+    plural: str
+    subresource: str
+
+
+class Conversion(NamedTuple):
+    """From one version of a kind to another."""
+
+    api_version: str
+    desired: str
+    schema: Mapping[str, Any]
+    kind: str
+
+
+def questions(registry: Registry) -> tuple[Question, ...]:
+    """All that the webhooks of a registry are registered for; wildcards stand for Pods."""
+    found = []
+    for webhook in registry.webhooks:
+        for rule in webhook.rules:
+            for operation in rule.operations:
+                for group in rule.groups:
+                    for version in rule.versions:
+                        for resource in rule.resources:
+                            plural, _, subresource = resource.partition("/")
+                            found.append(Question(webhook.path, operation, group, version, plural, subresource))
+    return tuple(dict.fromkeys(found))
+
+
+def conversions() -> tuple[Conversion, ...]:
+    """Every pair of versions of every kind, the same twice included."""
+    return tuple(
+        Conversion(f"{kind.group}/{one.name}", f"{kind.group}/{other.name}", one.schema, kind.kind)
+        for kind in kinds()
+        for one in kind.versions
+        for other in kind.versions
+    )
+
+
+def decoders() -> dict[str, Callable[[bytes], Any]]:
+    """Every decoder of API server objects."""
+    return {name: value for name, value in vars(kube_objects).items() if name.startswith("decode_") and callable(value)}
+
+
+_GOOD: Final = {
+    ("", "v1", "pods"): objects.pod,
+    ("apps.kruise.io", "v1beta1", "sidecarsets"): objects.sidecar_set,
+    ("apps.kruise.io", "v1alpha1", "sidecarsets"): lambda: objects.sidecar_set("v1alpha1"),
+    ("apps.kruise.io", "v1beta1", "clonesets"): objects.clone_set,
+    ("apps.kruise.io", "v1alpha1", "clonesets"): lambda: objects.clone_set("v1alpha1"),
+}
+
+
+def good(random: Random, asked: Question) -> objects.Json:
+    """A right object of what is asked about, as far as its schema says what is right."""
+    make = _GOOD.get((asked.group, asked.version, asked.plural))
+    if make is not None and random.random() < 0.7:
+        return make()
+    for kind in kinds():
+        version = kind.version(f"{asked.group}/{asked.version}") if kind.plural == asked.plural else None
+        if version is not None:
+            return filled(random, version.schema, f"{asked.group}/{asked.version}", kind.kind)
+    if make is not None:
+        return make()
+    api_version = f"{asked.group}/{asked.version}".lstrip("/")
+    labels = {"policy.kruise.io/delete-protection": random.choice(("Always", "Cascading", "x"))}
+    meta = {"name": "sample", "namespace": "default", "labels": labels}
+    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "group": "apps.example.com", "names": {}}
+    return {"apiVersion": api_version, "kind": asked.plural, "metadata": meta, "spec": spec, "status": {}}
+
+
+def filled(random: Random, schema: Mapping[str, Any], api_version: str, kind: str) -> objects.Json:
+    """An object of a structural schema with most of its fields set."""
+    obj = _value(random, schema, 0)
+    meta = {"name": random.choice(_NAMES), "namespace": "default", "labels": {"app": "web"}, "annotations": {}}
+    return {**(obj if isinstance(obj, dict) else {}), "apiVersion": api_version, "kind": kind, "metadata": meta}
+
+
+def _value(random: Random, schema: Mapping[str, Any], depth: int) -> Any:
+    if "enum" in schema:
+        return random.choice(schema["enum"])
+    if schema.get("x-kubernetes-int-or-string") or "anyOf" in schema:
+        return random.choice((0, 1, 3, "1", "20%", "100%", "-5%"))
+    kind = schema.get("type")
+    if kind == "object":
+        properties = schema.get("properties", {})
+        part = 0.9 if depth < 3 else 0.4
+        required = schema.get("required", ())
+        obj = {
+            name: _value(random, inner, depth + 1)
+            for name, inner in properties.items()
+            if depth < _DEPTH and (name in required or random.random() < part)
+        }
+        more = schema.get("additionalProperties")
+        if isinstance(more, Mapping) and depth < _DEPTH:
+            obj |= {name: _value(random, more, depth + 1) for name in random.sample(_NAMES, random.randint(0, 2))}
+        elif not properties:
+            obj = random.choice(({}, {"app": "web"}, {"metadata": {"name": "x"}}))
+        return obj
+    if kind == "array":
+        inner = schema.get("items", {})
+        return [_value(random, inner, depth + 1) for _ in range(random.randint(0, 2))] if depth < _DEPTH else []
+    if kind == "integer":
+        return random.choice((0, 1, 2, 10, schema.get("minimum", -1), schema.get("maximum", 2**31)))
+    if kind == "number":
+        return random.choice((0, 0.5, -1e9))
+    if kind == "boolean":
+        return random.random() < 0.5
+    if kind == "string":
+        return random.choice((*_NAMES, "2026-11-22T10:00:00Z", "", "app=web", "100m", "30s"))
+    return random.choice((None, 1, "x", {}, []))
+
+
+def all_of(registry: Registry) -> Iterator[str]:
+    """What is asked, in words."""
+    for asked in questions(registry):
+        sub = f"/{asked.subresource}" if asked.subresource else ""
+        yield f"{asked.path}: {asked.operation.value} {asked.plural}{sub} of {asked.group or 'core'}/{asked.version}"
+    yield from (f"/convert: {one.kind} {one.api_version} to {one.desired}" for one in conversions())
+    yield from decoders()
