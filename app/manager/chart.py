@@ -40,6 +40,8 @@ _INJECTOR: Final = {"@injector@": ""}
 
 #: What the hook that runs before an uninstall may do, by role name; gone again when the hook has succeeded.
 _HOOK_ROLE: Final = "kruise-uninstall"
+#: MGR-146: who answers reviews where controllers have a Deployment of their own.
+_WEBHOOKS: Final = "kruise-webhooks"
 _HOOK_ANNOTATIONS: Final = {
     "helm.sh/hook": "pre-delete",
     "helm.sh/hook-weight": "-5",
@@ -56,10 +58,12 @@ def templates(
     rules: Iterable[PolicyRule],
     policies: Iterable[Mapping[str, Any]],
     webhooks: Iterable[Webhook],
+    webhook_rules: Iterable[PolicyRule],
 ) -> dict[str, str]:
     """Path below the repository → content. ``policies``: the opt-in ValidatingAdmissionPolicies and their bindings."""
     found = {f"crd-{kind.crd_name}.yaml": _crd_template(kind) for kind in kinds}
     found["roles.yaml"] = _HEAD + _documents([*_manager_roles(rules), *aggregated_roles(kinds)])
+    found["webhooks-roles.yaml"] = _if("manager.separateControllers", _webhooks_roles(webhook_rules))
     found["uninstall-roles.yaml"] = _HEAD + _documents(_hook_roles(workloads))
     found["deletion-protection-policies.yaml"] = _if(
         "deletionProtection.admissionPolicies", [_labelled(policy) for policy in policies]
@@ -107,6 +111,12 @@ def _crd(kind: KindDefinition) -> dict[str, Any]:
 def _manager_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
     made = rbac.manifests(rules, _NAMESPACE)
     return [_labelled(role) for role in made if role["apiVersion"].startswith("rbac.")]
+
+
+def _webhooks_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
+    made = rbac.roles(rules, _NAMESPACE, _WEBHOOKS, f"{_WEBHOOKS}-role", f"{_WEBHOOKS}-namespaced-role")
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _WEBHOOKS, "namespace": _NAMESPACE}}
+    return [_labelled(one) for one in (account, *made)]
 
 
 def _hook_roles(workloads: Iterable[KindDefinition]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from app.admission import docs, rbac
 from app.api import crd, names
 from app.manager import chart, reference
 from app.manager.handlers import WEBHOOKS
-from app.manager.permissions import all_rules
+from app.manager.permissions import all_rules, webhook_rules
 from app.manager.slices import kinds, reconciled_kinds, slices, workloads
 from app.protection.deletion.policies import admission_policies
 from app.protection.deletion.table import FILE_NAME as PROTECTED_KINDS
@@ -45,7 +45,7 @@ def files() -> dict[str, str]:
     made["deploy/rbac.yaml"] = _yaml(roles)
     policies = admission_policies(load_table())
     made["deploy/deletion-protection-policies.yaml"] = _yaml(policies)
-    made |= chart.templates(kinds(), workloads(), all_rules(), policies, WEBHOOKS)
+    made |= chart.templates(kinds(), workloads(), all_rules(), policies, WEBHOOKS, webhook_rules())
     made[f"policies/{PROTECTED_KINDS}"] = _protected_kinds()
     made["docs/reference/webhooks.md"] = docs.page(WEBHOOKS)
     made["docs/reference/flags.md"] = reference.flags_page()

@@ -56,6 +56,15 @@ def all_rules() -> tuple[PolicyRule, ...]:
     return (*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_of_webhooks(WEBHOOKS), *_of_slices(lambda _gate: True))
 
 
+def webhook_rules() -> tuple[PolicyRule, ...]:
+    """What a replica of this build needs that only answers reviews."""
+    return (*_CERTIFICATE, *_registration(), *_of_webhooks(WEBHOOKS), *_of_admission(lambda _gate: True))
+
+
+def _of_admission(enabled: Enabled) -> tuple[PolicyRule, ...]:
+    return tuple(watched.permission for one in slices() for watched in one.watched_for_admission(enabled))
+
+
 def _of_slices(enabled: Enabled) -> tuple[PolicyRule, ...]:
     return tuple(rule for one in slices() for rule in one.permissions(enabled))
 
@@ -63,14 +72,16 @@ def _of_slices(enabled: Enabled) -> tuple[PolicyRule, ...]:
 def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
     """What one replica needs that serves these webhooks."""
     flags = settings.flags
-    found = [*_registration(), *_of_webhooks(webhooks), *_of_slices(settings.gates.enabled)]
+    reconciles = flags.boolean("controllers")
+    of_slices = _of_slices if reconciles else _of_admission
+    found = [*_registration(), *_of_webhooks(webhooks), *of_slices(settings.gates.enabled)]
     if settings.certificate_folder is None:
         verbs = ("get", "list", "watch") if settings.external_certificates else ("get", "list", "watch", "update")
         if not settings.external_certificates:
             found.append(_CERTIFICATE[0])
         found.append(PolicyRule(verbs, ("",), ("secrets",), names=(settings.secret_name,), own_namespace=True))
     elsewhere = flags.text("leader-election-namespace") != settings.own_namespace
-    if settings.election is not None and not ("leader-election-namespace" in flags.given and elsewhere):
+    if reconciles and settings.election is not None and not ("leader-election-namespace" in flags.given and elsewhere):
         found += _LEADERSHIP
     if flags.text("namespace"):
         # These are watched and written in one namespace only, where a Role may be all that is granted.

@@ -63,7 +63,9 @@ class Reconciler:
         self._recorders = Recorders(process)
         reviewed = reviewed_namespaces(webhooks)
         self._maker = ControllerMaker(process, self._recorders, reviewed, lambda: bool(self._controllers))
-        self._background = self._maker.background()
+        #: MGR-146: off, this replica is one of those that only answer reviews, with no right to do more.
+        self._reconciles = settings.flags.boolean("controllers")
+        self._background = self._maker.background() if self._reconciles else {}
         self._registration = Registration(
             client.named("registration"),
             certificate_source(process),
@@ -80,7 +82,7 @@ class Reconciler:
             client.named("rights"), settings.own_namespace, rules_of(settings, webhooks), process.metrics
         )
         self._controllers: Sequence[Controller] = ()
-        times = settings.election
+        times = settings.election if self._reconciles else None
         self._elector = self._candidate(times) if times is not None else None
         self._lease_events = self._recorders.of(identity_of(self._elector))
         self._reconciling = Reconciling(self._make_term, self._elector, self._took_over, one_term=not single)
@@ -111,6 +113,8 @@ class Reconciler:
         await registration.registered.wait()
         process.update_state(registered=True)
         logger.info("webhooks registered")
+        if not self._reconciles:
+            return
         # MGR-2: only now, so that what controllers write passes admission.
         self._maker.register_metrics()
         if self._elector is not None:

@@ -28,8 +28,10 @@ from app.kube.resources import (
 logger = logging.getLogger(__name__)
 
 DEPLOYMENT: Final = "kruise-controller-manager"
-#: What the Deployment selects its Pods by.
-MANAGER_PODS: Final = "control-plane=controller-manager"
+#: There only where reviews and controllers are apart.
+CONTROLLERS: Final = "kruise-controllers"
+#: What the Deployments select their Pods by.
+MANAGER_PODS: Final = "control-plane in (controller-manager,controllers)"
 LEASE: Final = "kruise-manager"
 #: How long the manager may take to stop.
 STOP_SECONDS: Final = 120.0
@@ -60,7 +62,7 @@ def permissions(workloads: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
             tuple(resource.plural for resource, _ in _CONFIGURATIONS),
             names=tuple(name for _, name in _CONFIGURATIONS),
         ),
-        PolicyRule(("patch",), ("apps",), ("deployments/scale",), names=(DEPLOYMENT,), own_namespace=True),
+        PolicyRule(("patch",), ("apps",), ("deployments/scale",), names=(DEPLOYMENT, CONTROLLERS), own_namespace=True),
         PolicyRule(("list",), ("",), ("pods",), own_namespace=True),
         PolicyRule(("delete",), (LEASES.group,), (LEASES.plural,), names=(LEASE,), own_namespace=True),
     )
@@ -96,10 +98,11 @@ async def _in_use(client: Client, kinds: Sequence[KindDefinition]) -> str:
 
 
 async def _stop(client: Client, namespace: str) -> None:
-    try:
-        await client.patch(DEPLOYMENTS, DEPLOYMENT, {"spec": {"replicas": 0}}, namespace, subresource="scale")
-    except NotFound:
-        logger.info("Deployment %s/%s is gone already", namespace, DEPLOYMENT)
+    for name in (CONTROLLERS, DEPLOYMENT):
+        try:
+            await client.patch(DEPLOYMENTS, name, {"spec": {"replicas": 0}}, namespace, subresource="scale")
+        except NotFound:
+            logger.info("Deployment %s/%s is not there", namespace, name)
     deadline = client.clock.monotonic() + STOP_SECONDS
     while left := (await client.list(PODS, namespace, label_selector=MANAGER_PODS)).items:
         if client.clock.monotonic() > deadline:

@@ -102,7 +102,7 @@ def test_every_value_with_a_default_is_in_the_schema() -> None:
 
 def test_braces_of_a_description_are_no_action_of_helms() -> None:
     policy = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"text": "{{ .Values }}"}}
-    text = chart.templates((), (), (), [policy], ())[f"{chart.FOLDER}/deletion-protection-policies.yaml"]
+    text = chart.templates((), (), (), [policy], (), ())[f"{chart.FOLDER}/deletion-protection-policies.yaml"]
     assert '{{ "{{" }} .Values }}' in text
 
 
@@ -200,7 +200,7 @@ def test_the_hook_before_an_uninstall_has_a_role_of_its_own(defaults: list[dict[
 @pytest.mark.controlplane
 def test_definitions_are_those_of_the_code_and_lead_to_this_installation(defaults: list[dict[str, Any]]) -> None:
     elsewhere = render("installation.namespace=kruise-elsewhere", "externalCerts.annotations.injector=me")
-    for name, declared in manifests().items():
+    for name, declared in manifests(kinds()).items():
         assert find(defaults, "CustomResourceDefinition", name)["spec"] == declared["spec"]
         moved = find(elsewhere, "CustomResourceDefinition", name)
         assert moved["metadata"]["annotations"] == {"injector": "me"}
@@ -358,3 +358,24 @@ def test_external_certificates_are_mounted_and_leave_no_secret_to_the_chart() ->
     (mount,) = (one for one in container["volumeMounts"] if one["name"] == "certs")
     assert (environment["WEBHOOK_CERT_WRITER"], environment["WEBHOOK_CERT_DIR"]) == ("fs", mount["mountPath"])
     assert len(kinds()) == len([one for one in documents if one["kind"] == "CustomResourceDefinition"])
+
+
+@pytest.mark.behaviour("MGR-146")
+@pytest.mark.controlplane
+def test_controllers_and_reviews_apart_are_two_deployments_and_no_review_reaches_controllers() -> None:
+    documents = render("manager.separateControllers=true", "installation.roleListGroups={apps}")
+    service = find(documents, "Service", "kruise-webhook-service")["spec"]["selector"]
+    labels, arguments = {}, {}
+    for name, account in (("kruise-controller-manager", "kruise-webhooks"), ("kruise-controllers", "kruise-manager")):
+        spec = find(documents, "Deployment", name)["spec"]
+        template = spec["template"]
+        assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+        assert template["spec"]["serviceAccountName"] == account
+        labels[name], arguments[name] = template["metadata"]["labels"], template["spec"]["containers"][0]["args"]
+    assert service.items() <= labels["kruise-controller-manager"].items()
+    assert not service.items() <= labels["kruise-controllers"].items()
+    assert "--controllers=false" in arguments["kruise-controller-manager"]
+    assert "--controllers=false" not in arguments["kruise-controllers"]
+    # Deletions of definitions are judged where reviews are.
+    (subject,) = find(documents, "ClusterRoleBinding", "kruise-manager-list-rolebinding")["subjects"]
+    assert subject["name"] == "kruise-webhooks"

@@ -8,6 +8,7 @@ import pytest
 
 from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint, conversion_patch
 from app.api.crd import manifests
+from app.manager.slices import kinds
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
 from tests.deploy.release import Release
@@ -16,6 +17,7 @@ from tests.scenarios.world import eventually
 
 pytestmark = pytest.mark.controlplane
 
+DECLARED = manifests(kinds())
 CRDS = str(CHART.parent / "crds")
 SERVICE = ServiceEndpoint("kruise-webhook-service", "kruise-system")
 URL = UrlEndpoint("127.0.0.1", 9876)
@@ -40,7 +42,7 @@ def fresh(empty: ControlPlane) -> ControlPlane:
     """Without a definition of ours or of OpenKruise."""
     release = Release(empty.kubectl, empty.kubeconfig)
     release.helm("uninstall", "kruise", "--no-hooks", "--wait", check=False)
-    names = {item["metadata"]["name"] for item in openkruise.installed()} & set(found(empty)) | set(manifests())
+    names = {item["metadata"]["name"] for item in openkruise.installed()} & set(found(empty)) | set(DECLARED)
     empty.kubectl("delete", "crd", "--ignore-not-found", "--wait", *sorted(names))
     return empty
 
@@ -58,14 +60,14 @@ def looked_after(control_plane: ControlPlane, endpoint: Endpoint) -> None:
         left = [
             control_plane.kubectl("patch", "crd", name, *_PATCH, "-p", json.dumps(patch), check=False)
             for name, live in found(control_plane).items()
-            if name in manifests() and (patch := conversion_patch(live, endpoint, BUNDLE)) is not None
+            if name in DECLARED and (patch := conversion_patch(live, endpoint, BUNDLE)) is not None
         ]
         assert not [one.stderr for one in left if one.returncode and "the object has been modified" not in one.stderr]
         return not left
 
     eventually(patched, "definitions convert through the manager")
     for name, live in found(control_plane).items():
-        if name in manifests() and len(live["spec"]["versions"]) > 1:
+        if name in DECLARED and len(live["spec"]["versions"]) > 1:
             wanted = endpoint.client_config("/convert", BUNDLE)
             assert live["spec"]["conversion"]["webhook"]["clientConfig"] == wanted
 
@@ -105,7 +107,7 @@ def by_helm(control_plane: ControlPlane) -> None:
 @pytest.mark.behaviour("MGR-142")
 @pytest.mark.parametrize("install", [client_side, server_side, by_helm])
 @pytest.mark.parametrize(
-    ("before", "endpoint"), [(openkruises, URL), (openkruises, SERVICE), (ours_by_service, SERVICE), (ours_by_url, URL)]
+    ("before", "endpoint"), [(openkruises, SERVICE), (ours_by_service, SERVICE), (ours_by_url, URL)]
 )
 def test_definitions_are_installed_over_what_is_there_and_again(
     fresh: ControlPlane, before: Any, install: Any, endpoint: Endpoint
@@ -115,7 +117,7 @@ def test_definitions_are_installed_over_what_is_there_and_again(
         install(fresh)
         looked_after(fresh, endpoint)
     live = found(fresh)
-    for name, declared in manifests().items():
+    for name, declared in DECLARED.items():
         conditions = {one["type"]: one["status"] for one in live[name]["status"]["conditions"]}
         assert conditions["Established"] == "True"
         for wanted, version in zip(declared["spec"]["versions"], live[name]["spec"]["versions"], strict=True):

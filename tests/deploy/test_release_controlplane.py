@@ -3,15 +3,17 @@
 import base64
 from collections.abc import Iterable, Iterator
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from app.kube.admission import PolicyRule
-from app.manager.permissions import all_rules
+from app.manager.permissions import all_rules, webhook_rules
 from app.manager.slices import kinds
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.deploy.release import NAME, NAMESPACE, Release
+from tests.scenarios.world import eventually, running
 
 pytestmark = pytest.mark.controlplane
 
@@ -164,3 +166,80 @@ def test_a_namespace_that_somebody_made_is_used_and_left(empty: ControlPlane) ->
     assert release.get("deployment", "-n", other, "kruise-controller-manager")
     release.helm("uninstall", NAME, "-n", other, "--no-hooks")
     assert "deletionTimestamp" not in release.get("namespace", other)["metadata"]
+
+
+# ---- reviews and controllers under identities of their own
+
+WEBHOOKS = f"system:serviceaccount:{NAMESPACE}:kruise-webhooks"
+_SET = """
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: web}}
+  containers: [{name: agent, image: "agent:1"}]
+"""
+
+
+@pytest.fixture(scope="module")
+def apart() -> Iterator[tuple[ControlPlane, Release]]:
+    """A release whose controllers have a Deployment of their own."""
+    with ControlPlane() as started:
+        made = Release(started.kubectl, started.kubeconfig)
+        made.install("--set=manager.separateControllers=true")
+        yield started, made
+
+
+@pytest.mark.behaviour("MGR-146")
+@pytest.mark.parametrize("verb", ["create", "update", "patch", "delete", "deletecollection"])
+@pytest.mark.parametrize("resource", ["pods", "pods --subresource=status", "configmaps", "clonesets.apps.kruise.io"])
+def test_who_answers_reviews_may_not_write(apart: tuple[ControlPlane, Release], verb: str, resource: str) -> None:
+    for namespace in ("", "default", NAMESPACE):
+        assert not apart[1].may(verb, resource, namespace, user=WEBHOOKS)
+
+
+@pytest.mark.behaviour("MGR-146")
+def test_who_answers_reviews_may_what_that_takes_and_controllers_all(apart: tuple[ControlPlane, Release]) -> None:
+    for user, rules in ((WEBHOOKS, webhook_rules()), (SERVICE_ACCOUNT, all_rules())):
+        for attributes in _asked(rules):
+            review = {
+                "apiVersion": "authorization.k8s.io/v1",
+                "kind": "SubjectAccessReview",
+                "spec": {"user": user, "resourceAttributes": attributes},
+            }
+            _, answer = apart[0].request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+            assert answer["status"]["allowed"] is True, f"{user}: {attributes}"
+
+
+@pytest.mark.behaviour("MGR-146")
+def test_a_replica_with_these_rights_answers_reviews(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
+    control_plane, release = apart
+    deployment = release.get("deployment", "-n", NAMESPACE, "kruise-controller-manager")["spec"]["template"]["spec"]
+    assert deployment["serviceAccountName"] == "kruise-webhooks"
+    flag = "--controllers=false"
+    assert flag in deployment["containers"][0]["args"]
+    health = free_port("127.0.0.1")
+    arguments = [
+        "app.cli.main",
+        "manager",
+        f"--kubeconfig={control_plane.kubeconfig_for_service_account(NAMESPACE, 'kruise-webhooks')}",
+        "--webhook-host=127.0.0.1",
+        f"--webhook-port={free_port('127.0.0.1')}",
+        f"--health-probe-addr=127.0.0.1:{health}",
+        "--metrics-addr=0",
+        flag,
+    ]
+    log = tmp_path / "manager.log"
+    with running(arguments, log):
+        eventually(lambda: "webhooks registered" in log.read_text(), "webhooks are registered", 90)
+        release.kubectl("apply", "-f", "-", stdin=_SET)
+        release.kubectl("wait", "--for=create", "-n", "default", "serviceaccount/default", "--timeout=30s")
+
+        def containers() -> bool:
+            run = ("run", "web", "--image=nginx", "--labels=app=web", "--dry-run=server", "-o", "json")
+            return "agent:1" in release.kubectl(*run, check=False).stdout
+
+        eventually(containers, "a Pod gets its sidecar", 30)
+        assert "a right is missing" not in log.read_text()
+        leases = release.kubectl("get", "lease", "-n", NAMESPACE, "-o", "name").stdout
+        assert "kruise-manager" not in leases
