@@ -9,6 +9,8 @@ SEEDS  ?= 1-300
 # About a minute of fuzzing; the seed names the cases.
 CASES  ?= 12000
 FUZZ_SEED ?= 1
+# Which random examples `make property` tries: others each time, unless one is given.
+SEED   := $(if $(SEED),$(SEED),$(shell $(PYTHON) -c 'import random; print(random.getrandbits(32))'))
 # How many processes run the tests; each starts for itself what its tests need.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
@@ -90,8 +92,10 @@ simulate: venv ## Managers against faults on virtual time, by seed: make simulat
 mutants: venv ## Break the code in small ways: a seed must find each
 	$(BIN)/python -m tests.simulation.mutants
 
-property: venv ## 100,000 random Pods and SidecarSets; resumable
+property: venv ## 100,000 random Pods and SidecarSets (resumable), and other random examples than those of the commit
 	$(BIN)/python -m tests.property --cases 100000
+	@echo "with the seed $(SEED); the same again: make property SEED=$(SEED)"
+	$(BIN)/pytest -q $(PARALLEL) --hypothesis-seed=$(SEED)
 
 fuzz: venv ## Hostile input for webhooks, conversion, decoders and the HTTP port: make fuzz CASES=1000000 (goes on where it stopped)
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(FUZZ_SEED) --resume

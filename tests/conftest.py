@@ -4,7 +4,13 @@ from hypothesis import settings
 
 from app.manager.slices import slices
 
-pytest_plugins = ["tests.cluster.fixtures", "tests.cluster.sharing", "tests.cluster.shared", "tests.times"]
+pytest_plugins = [
+    "tests.cluster.fixtures",
+    "tests.cluster.sharing",
+    "tests.cluster.shared",
+    "tests.times",
+    "tests.seeds",
+]
 
 # Conversion knows the kinds of a build once its slices are loaded, as in every process of ours.
 slices()
