@@ -1,6 +1,6 @@
 """Event correlation: which events become new objects, which raise a count, and which are too many to be told at all.
 
-The rules every Kubernetes component follows (CS-168), as data in and data out:
+The rules every Kubernetes component follows, as data in and data out:
 
 * the same event again (object, type, reason, message) raises the count of the first;
 * from the tenth different message of one object, type and reason within ten minutes on, they share one event, whose

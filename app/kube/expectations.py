@@ -1,7 +1,7 @@
 """Expectations: what our own writes will make the cache show, so that nobody decides on a cache that lags behind.
 
 A controller that has just created a Pod must not count its Pods again before the cache has that one, or it would create
-one too many. Three kinds (PM-95 to PM-100), in memory only: after a restart the first list is complete anyway.
+one too many. Three kinds (PM-95 to PM-98), in memory only: after a restart the first list is complete anyway.
 """
 
 from __future__ import annotations

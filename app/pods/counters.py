@@ -1,4 +1,4 @@
-"""What the controllers of workloads count (CS-171, PM-188). Kinds share the series; a label tells them apart."""
+"""What the controllers of workloads count (CS-171). Kinds share the series; a label tells them apart."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A hook names labels and finalizers. While a Pod has one of them, what the hook guards waits (PM-70). Where a Pod stands
 is shown by a label; what comes out of this module are its next state and the body of a strategic merge patch that
-writes it. Rules PM-55, PM-59, PM-67 … PM-77.
+writes it. Rules PM-55, PM-67 … PM-77.
 """
 
 from __future__ import annotations

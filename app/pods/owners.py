@@ -1,7 +1,7 @@
 """Whose a Pod, a claim or a revision is, and what becoming or ceasing to be its owner takes (§ 4.7). Pure.
 
 Owners are told by uid. Patches are strategic merge patches: they change one owner reference and leave the others.
-Rules PM-105 … PM-112, PM-186.
+Rules PM-105 … PM-112.
 """
 
 from __future__ import annotations

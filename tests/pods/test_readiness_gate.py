@@ -15,7 +15,7 @@ def owner(api_version: str, controller: bool | None = True) -> dict[str, Any]:
     return {"apiVersion": api_version, "kind": "X", "name": "x", "uid": "u", "controller": controller}
 
 
-@pytest.mark.behaviour("PM-176", "PM-115", "PW-6", "PW-9", "EX-19")
+@pytest.mark.behaviour("PM-176", "PM-115", "PW-6", "PW-9")
 @pytest.mark.parametrize(
     ("owners", "every_pod", "gated"),
     [

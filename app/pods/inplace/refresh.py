@@ -1,7 +1,7 @@
 """What goes on with an in-place update each time its Pod is looked at (§ 4.2, "Refresh"). Pure.
 
 The end of a grace period, the next batch, and at last the condition that lets the Pod take traffic again. Rules PM-42 …
-PM-47.
+PM-46.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RefreshAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """One step. A conflict on ``patch`` means to look again at the Pod; one on ``status`` ends the pass (PM-47)."""
+    """One step. A conflict on ``patch`` means to look again at the Pod; one on ``status`` ends the pass."""
 
     action: RefreshAction
     patch: dict[str, Any] | None = None

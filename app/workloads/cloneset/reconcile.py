@@ -58,7 +58,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return resolve_spec(workload, self._gates, exclude_preparing_delete=self._exclude)
 
     async def reconcile(self, snapshot: Observed) -> Result | None:
-        """CS-53 … CS-65."""
+        """CS-53 … CS-64."""
         current = self._counted(snapshot)
         scaling, updating = Outcome(message=None), Outcome(message=None)
         deleting = snapshot.workload.deleting
@@ -106,7 +106,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return await self._scaler.carry_out(snapshot, plan, self.clock.monotonic())
 
     def _result(self, snapshot: CloneSetSnapshot, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
-        """CS-64, CS-65, B-12."""
+        """CS-64, B-12."""
         times = [again]
         if snapshot.rollout.next_available < _NEVER:
             times.append(max(0.001, snapshot.rollout.next_available - self.clock.now().timestamp() + 0.001))

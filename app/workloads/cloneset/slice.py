@@ -50,7 +50,6 @@ SLICE: Final = Slice(
             watched=WATCHED,
             make=cloneset_controller,
             permissions=(
-                # CS-174
                 PolicyRule(("get", "patch"), (names.APPS_GROUP,), ("clonesets",)),
                 PolicyRule(("patch",), (names.APPS_GROUP,), ("clonesets/status",)),
                 # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.

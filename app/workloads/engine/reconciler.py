@@ -234,7 +234,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
 
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:
-    """CS-64, CS-65, B-12: the earliest time at which something may have changed by itself.
+    """CS-64, B-12: the earliest time at which something may have changed by itself.
 
     ``seconds``: times that are not the outcomes' own, those that are not positive do not count. ``retry``: something
     failed that no watch will announce the end of. Raises an outcome's error, but for conflicts.

@@ -90,7 +90,7 @@ def refresh_pod(
         conditions += keys["status"]["conditions"]
     if not metadata and not conditions:
         return NOTHING
-    # PM-47: that the containers have changed is true of this version of the Pod alone; and a step to Normal that was
+    # That the containers have changed is true of this version of the Pod alone; and a step to Normal that was
     # under way for a minute must not undo what was decided since, by another leader even.
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     body = {"metadata": {**seen, **metadata}}

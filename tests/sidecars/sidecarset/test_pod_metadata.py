@@ -36,7 +36,7 @@ def test_policies(policy: str, present: dict[str, str], expected: dict[str, str]
     assert patched_annotations(present, [patch(policy, k="new")]) == expected
 
 
-@pytest.mark.behaviour("SS-53", "SS-55")
+@pytest.mark.behaviour("SS-53")
 def test_patches_of_several_sets_apply_in_order() -> None:
     patches = [
         patch("MergePatchJson", "a", k='{"a":1}'),
@@ -92,7 +92,7 @@ def test_what_is_not_json_is_refused(current: str, patch_text: str, who: str) ->
         merged(current, patch_text)
 
 
-@pytest.mark.behaviour("D-21", "SS-55")
+@pytest.mark.behaviour("D-21")
 @pytest.mark.parametrize("text", ['{"x":null}', "plain", '{"b":1, "a":2}', "{"])
 def test_a_text_taken_as_it_is_stays_when_the_patch_comes_again(text: str) -> None:
     first = patched_annotations({}, [patch("MergePatchJson", k=text)])
@@ -118,7 +118,7 @@ def test_a_merge_is_that_of_rfc_7386(current: Any, change: Any) -> None:
     assert json.loads(merged(json.dumps(current), json.dumps(change))) == merge_patch(current, change)
 
 
-@pytest.mark.behaviour("D-21", "SS-53", "SS-55")
+@pytest.mark.behaviour("D-21", "SS-53")
 @given(present=st.none() | OBJECT, changes=st.lists(OBJECT, max_size=3, unique_by=lambda change: tuple(sorted(change))))
 def test_patches_of_sets_that_do_not_contradict_change_nothing_a_second_time(
     present: Any, changes: list[dict[str, Any]]

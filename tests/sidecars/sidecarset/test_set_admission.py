@@ -466,7 +466,7 @@ def test_a_rolling_update_has_sound_numbers(strategy: dict[str, Any], message: s
     assert accepted(sidecar_set(updateStrategy={**strategy, "type": "NotUpdate"}))
 
 
-@pytest.mark.behaviour("SS-24", "SS-95")
+@pytest.mark.behaviour("SS-24")
 @pytest.mark.parametrize(
     "strategy",
     [
