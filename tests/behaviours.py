@@ -1,7 +1,7 @@
 """Which rules of docs/behaviours have a test: ``python -m tests.behaviours`` prints it, ``--check`` fails on a gap.
 
 A rule stands in a page as "- `SS-42` sentence"; one that is not built yet starts its sentence with "*(waits: why)*",
-one that only stands behind others with "*(reason)*". Each id is defined once; what tests mark and code cites is defined.
+one that only stands behind others with "*(reason)*". Each id is defined once, and so is what tests mark and code cites.
 A test names what it proves with ``@pytest.mark.behaviour("SS-42")``. The marks are read from the source: nothing runs.
 """
 
