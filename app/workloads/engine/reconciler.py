@@ -42,7 +42,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     """Keeps the Pods of all workloads of a kind.
 
     ``expectation_timeout``: seconds the cache may take to show our writes (CS-52); ``force_expectations``: gate
-    ForceDeleteTimeoutExpectationGate; ``resize_subresource``: whether the API server has it (PM-37).
+    ForceDeleteTimeoutExpectationGate.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         metrics: Metrics | None = None,
         expectation_timeout: float = 300.0,
         force_expectations: bool = False,
-        resize_subresource: bool = True,
     ) -> None:
         self.client = client
         self.clock = client.clock
@@ -65,7 +64,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.caches = caches
         self.budget = budget if budget is not None else NoBudget()
         self.metrics = metrics if metrics is not None else NoMetrics()
-        self.writer = Writer(client, events, kind, resize_subresource=resize_subresource)
+        self.writer = Writer(client, events, kind)
         self.history = History(client, caches.revisions, kind)
         self.states: States[S] = States(make_state)
         expectations = self.writer.expectations

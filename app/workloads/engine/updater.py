@@ -60,16 +60,17 @@ class Updater:
         due = [pod for pod in snapshot.pods if not pod.settled]
         if not due:
             return outcome, frozenset()
-        now = self._clock.now()
+        settings, now = snapshot.resolved.settings, self._clock.now()
+        by_subresource = not settings.gates.vertical_scaling or await self.writer.server.has_resize_subresource()
         steps: list[tuple[PodFacts, PodRefresh]] = []
         errors: list[str] = []
         for pod in due:
             step = refresh_pod(
                 pod.pod,
-                snapshot.resolved.settings,
+                settings,
                 now,
                 returns=pod in released,
-                resize_subresource=self.writer.resize_subresource,
+                resize_subresource=by_subresource,
             )
             if step.error:
                 errors.append(step.error)

@@ -32,6 +32,7 @@ from app.workloads.engine.initial_conditions import awaits_initial_conditions
 from app.workloads.engine.kind import Owner, WorkloadKind
 from app.workloads.engine.outcome import PodGoneError, concurrently
 from app.workloads.engine.refresh import PodRefresh
+from app.workloads.engine.server_version import ServerVersion
 
 #: Creations of Pods that are under way at once. API servers keep 25 connections to a webhook; each request beyond makes
 #: it open another for its review and close that again, and TLS handshakes cost more than reviews.
@@ -44,18 +45,15 @@ Answer = TypeVar("Answer", bound=Object)
 
 
 class Writer:
-    """Writes for all workloads of a kind. ``resize_subresource``: whether the API server resizes Pods by a subresource
-    (PM-37)."""
+    """Writes for all workloads of a kind."""
 
-    def __init__(
-        self, client: Client, events: EventRecorder, kind: WorkloadKind, *, resize_subresource: bool = True
-    ) -> None:
+    def __init__(self, client: Client, events: EventRecorder, kind: WorkloadKind) -> None:
         self._client = client
         self._clock = client.clock
         self._events = events
         self._kind = kind
         self.expectations = Expectations(client.clock)
-        self.resize_subresource = resize_subresource
+        self.server = ServerVersion(client)
 
     def event(self, workload: KubeObject, reason: str, message: str, *, warning: bool = False) -> None:
         """Tell people; CS-156 … CS-167."""
@@ -308,6 +306,7 @@ class Writer:
         ``revision``: the one the Pod is at; whoever finds it at another, or in another state, has been overtaken: None.
         """
         was = state_of(pod)
+        by_subresource = not spec.container_resources or await self.server.has_resize_subresource()
 
         async def write(found: Pod) -> float | None:
             at = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
@@ -325,7 +324,7 @@ class Writer:
                 now,
                 labels={**labels, **state_labels},
                 annotations=annotations,
-                resize_subresource=self.resize_subresource,
+                resize_subresource=by_subresource,
             )
             await self.patch_pod(owner_uid, found, begun.patch)
             if begun.resize is not None:

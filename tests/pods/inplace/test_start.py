@@ -154,7 +154,6 @@ def test_resources_go_to_the_subresource_after_the_pod_or_into_its_patch_on_olde
     assert resize_patch(pod(done), {"main": ResourceRequirements({}, {"cpu": "2000m"})}) is None
 
 
-@pytest.mark.behaviour("PM-37")
 @pytest.mark.parametrize(
     ("version", "has"),
     [("v1.34.1", True), ("v1.32.0-rc.1", True), ("1.32", True), ("v1.31.9", False), ("v2.0", True), ("?", False)],
