@@ -3,6 +3,9 @@
 Both servers run with the same number of processes, the same TLS settings and the same load, one after the other, in
 alternating pairs; the medians are printed. The empty route only parses the review and allows. One SidecarSet with two
 containers, a volume and env matches a one-container Pod; a third server has 1,000 sets of which that one matches.
+
+With one connection, p50 and p99 are at most 1.3 times those of the empty route, from the first request on: there is no
+run before to warm up. Time that a hypervisor took away stands beside the figures; above 2 % nothing is judged.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Final
 
 import orjson
 import yaml
@@ -184,33 +188,85 @@ def row(name: str, loads: list[Load]) -> str:
     )
 
 
+#: How much slower than the empty route one connection may be.
+ALLOWED: Final = 1.3
+#: Part of the processors' time that others may have had: more, and the figures are theirs.
+MAX_STOLEN: Final = 0.02
+_EMPTY_ONE: Final = "empty route, 1 connection"
+_ONE: Final = "injection, 1 connection"
+
+
+class Stolen:
+    """The part of this machine's time that its hypervisor gave to others, since it was made."""
+
+    def __init__(self) -> None:
+        self._before = _ticks()
+
+    def part(self) -> float:
+        """Between 0 and 1."""
+        stolen, all_of_it = (now - then for now, then in zip(_ticks(), self._before, strict=True))
+        return stolen / all_of_it if all_of_it else 0.0
+
+
+def _ticks() -> tuple[int, int]:
+    """Stolen time and all time of all processors: user, nice, system, idle, iowait, irq, softirq, steal."""
+    fields = Path("/proc/stat").read_text("ascii").partition("\n")[0].split()[1:9]
+    times = [int(field) for field in fields]
+    return times[7], sum(times)
+
+
+def verdict(empty_route: list[Load], ours: list[Load], stolen: float) -> tuple[str, int]:
+    """What one connection's figures say, and the exit code: 0 within the limit, 1 above, 2 not to be judged."""
+    shown = []
+    worst = 0.0
+    for name in ("p50", "p99"):
+        ratio = median(getattr(load, name) for load in ours) / median(getattr(load, name) for load in empty_route)
+        worst = max(worst, ratio)
+        shown.append(f"{name} {ratio:.2f}")
+    text = f"one connection / empty route: {', '.join(shown)} (at most {ALLOWED}); stolen {stolen:.1%}"
+    if stolen > MAX_STOLEN:
+        return f"{text}: not judged, the machine was not ours", 2
+    return (text, 0) if worst <= ALLOWED else (f"{text}: TOO SLOW", 1)
+
+
 def main() -> None:
     """Run the alternating pairs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=8)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--one", action="store_true", help="one connection only")
     options = parser.parse_args()
     body = review()
     results: dict[str, list[Load]] = {}
+    stolen = Stolen()
 
     def measure(name: str, command: list[str], port: int, path: str, connections: int) -> None:
         with server(command, port) as url:
-            run(url + path, body, connections=connections, seconds=1)
+            if connections > 1:
+                run(url + path, body, connections=connections, seconds=1)
             results.setdefault(name, []).append(run(url + path, body, connections=connections, seconds=options.seconds))
 
     with tempfile.TemporaryDirectory() as folder_name:
         folder = Path(folder_name)
         make_certificate(folder)
         for _ in range(options.pairs):
+            if options.one:
+                measure(_EMPTY_ONE, *empty(options.workers, folder), "/mutate-pod", 1)
+                measure(_ONE, *serve(1, options.workers, folder), "/mutate-pod", 1)
+                continue
             measure("empty route, 16 connections", *empty(options.workers, folder), "/mutate-pod", 16)
             measure("injection, 16 connections", *serve(1, options.workers, folder), "/mutate-pod", 16)
             measure("injection, 1,000 sets, 16 connections", *serve(1000, options.workers, folder), "/mutate-pod", 16)
-            measure("injection, 1 connection", *serve(1, options.workers, folder), "/mutate-pod", 1)
+            measure(_EMPTY_ONE, *empty(options.workers, folder), "/mutate-pod", 1)
+            measure(_ONE, *serve(1, options.workers, folder), "/mutate-pod", 1)
     print(f"medians of {options.pairs} alternating pairs, {options.workers} processes, {options.seconds} s each\n")
     print("| what | requests/s | p50 ms | p99 ms | failures |\n|---|---|---|---|---|")
     for name, loads in results.items():
         print(row(name, loads))
+    text, code = verdict(results[_EMPTY_ONE], results[_ONE], stolen.part())
+    print(f"\n{text}")
+    sys.exit(code)
 
 
 if __name__ == "__main__":

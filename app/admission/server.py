@@ -22,7 +22,6 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 from app.admission import conversion, envelope
-from app.admission.asking import AskingLimit
 from app.admission.bodies import DisconnectedError, read_body
 from app.admission.conversion import Convert
 from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
@@ -88,7 +87,6 @@ class AdmissionApp(FastAPI):
         self.draining = False
         #: The last decisions, for the debug page.
         self.decisions: deque[Decided] = deque(maxlen=KEPT_DECISIONS)
-        self.asking = AskingLimit()
         #: What the log says of all reviews.
         self.review_log = Summary((), self._last_decision)
         #: How large a body may be, where a path has a limit of its own.
@@ -269,8 +267,8 @@ class ReviewEndpoint(_PostEndpoint):
         try:
             decision = handler.decide(review)
             if not isinstance(decision, _DECISIONS):
-                seconds = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
-                decision = await self._app.asking.decide(decision, seconds)
+                async with asyncio.timeout(handler.webhook.timeout_seconds * _PART_OF_TIMEOUT):
+                    decision = await decision
         except TimeoutError:
             limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
             message = f"{handler.webhook.name} could not decide about {_named(review)} within {limit:g} s"

@@ -114,9 +114,10 @@ class Client:
         self._limit = limit
         self._warned: set[str] = set()
 
-    def named(self, name: str, *, limited: bool = True) -> Client:
+    def named(self, name: str, *, limited: bool = True, limiter: TokenBucket | None = None) -> Client:
         """The same connections under the user agent ``kruise-manager/<name>`` and a rate limit of its own (MGR-11)."""
-        limiter = self._limit() if limited else None
+        if limited and limiter is None:
+            limiter = self._limit()
         return Client(self.transport, self.clock, user_agent=f"{USER_AGENT}/{name}", limiter=limiter)
 
     # ---- reading

@@ -41,3 +41,19 @@ class TokenBucket:
         """Take a token and wait until it may be used."""
         if delay := self.reserve():
             await self._clock.sleep(delay)
+
+
+class ImpatientBucket(TokenBucket):
+    """A bucket for callers nobody knows: who would have to wait for long is turned away and takes no token, so that a
+    flood does not run into a debt that others pay."""
+
+    def __init__(self, clock: Clock, *, qps: float, burst: int, longest: float) -> None:
+        super().__init__(clock, qps=qps, burst=burst)
+        self._longest = longest
+
+    async def take(self) -> None:
+        """Take a token and wait until it may be used. Raises TimeoutError where that would take too long."""
+        self._fill()
+        if -self._tokens / self._qps > self._longest:
+            raise TimeoutError("too many requests to the API server: try again")
+        await super().take()

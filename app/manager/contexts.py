@@ -9,6 +9,7 @@ from typing import Any, Final
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
 from app.kube.queue import RateLimits
+from app.kube.ratelimit import ImpatientBucket
 from app.kube.selectors import Selector
 from app.manager.process import Process
 from app.manager.slices import slices
@@ -24,6 +25,11 @@ from app.slices import (
 
 #: How long events may take to be sent when a process ends.
 FLUSH_SECONDS: Final = 1.0
+#: Requests that reviews of one process may make of the API server per second, and how many without a pause. Nearly all
+#: reviews are decided from caches.
+ASKED_PER_SECOND: Final = 100.0
+ASKED_AT_ONCE: Final = 500
+LONGEST_WAIT_SECONDS: Final = 3.0
 
 
 class Recorders:
@@ -154,7 +160,9 @@ class _Provided:
 def admission_context(process: Process, recorders: Recorders) -> Callable[[AdmissionPart], AdmissionContext]:
     """What the handlers of each part are made from."""
     settings = process.settings
-    asking = process.client.named("admission", limited=False)  # a review is being waited for
+    # A review is being waited for; but a forged one costs whoever sends it nothing.
+    limit = ImpatientBucket(process.clock, qps=ASKED_PER_SECOND, burst=ASKED_AT_ONCE, longest=LONGEST_WAIT_SECONDS)
+    asking = process.client.named("admission", limiter=limit)
 
     def context(part: AdmissionPart) -> AdmissionContext:
         return AdmissionContext(

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from app.admission import asking, envelope
+from app.admission import envelope
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import create_app
@@ -471,38 +471,3 @@ async def test_a_certificate_of_another_authority_ends_the_handshake(tmp_path: P
         except OSError:
             pass
         await one.until(lambda: one.ledger.refused.get("handshake"))
-
-
-async def test_reviews_that_ask_the_api_server_have_their_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "AT_ONCE", 3)
-    limit, running, most, go = asking.AskingLimit(), 0, 0, asyncio.Event()
-
-    async def ask() -> int:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        await go.wait()
-        running -= 1
-        return 7
-
-    waiting = [asyncio.create_task(limit.decide(ask(), PATIENCE)) for _ in range(20)]
-    while running < 3:
-        await asyncio.sleep(0)
-    with pytest.raises(TimeoutError):
-        await limit.decide(ask(), 0.01)
-    go.set()
-    assert await asyncio.gather(*waiting) == [7] * 20
-    assert most == 3
-
-
-async def test_reviews_that_ask_are_bounded_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "BURST", 5)
-    monkeypatch.setattr(asking, "PER_SECOND", 0.001)
-
-    async def ask() -> int:
-        return 7
-
-    limit = asking.AskingLimit()
-    assert [await limit.decide(ask(), PATIENCE) for _ in range(5)] == [7] * 5
-    with pytest.raises(TimeoutError):
-        await limit.decide(ask(), 0.01)

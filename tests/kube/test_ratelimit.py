@@ -1,9 +1,10 @@
+import asyncio
 from random import Random
 
 import pytest
 
 from app.kube.backoff import Backoff
-from app.kube.ratelimit import TokenBucket
+from app.kube.ratelimit import ImpatientBucket, TokenBucket
 from app.kube.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
@@ -24,6 +25,22 @@ async def test_reserved_tokens_are_paid_for_by_waiting():
     assert [round(bucket.reserve(), 3) for _ in range(4)] == [0, 0.1, 0.2, 0.3]
     await clock.sleep(3600)
     assert [bucket.reserve(), round(bucket.reserve(), 3)] == [0, 0.1]  # a full bucket holds no more than its burst
+
+
+@virtual
+async def test_an_impatient_bucket_turns_a_flood_away_and_keeps_no_debt():
+    clock = VirtualClock()
+    bucket = ImpatientBucket(clock, qps=10, burst=5, longest=2)
+    waiting, turned_away = [asyncio.create_task(bucket.take()) for _ in range(1000)], 0
+    for one in waiting:
+        try:
+            await one
+        except TimeoutError:
+            turned_away += 1
+    assert turned_away == 1000 - 5 - 21
+    before = clock.monotonic()
+    await bucket.take()
+    assert clock.monotonic() - before <= 0.2
 
 
 @pytest.mark.parametrize(("qps", "burst"), [(0, 1), (1, 0), (-1, 1)])
