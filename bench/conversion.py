@@ -20,6 +20,7 @@ import orjson
 
 from app.admission.conversion import convert_review
 from app.api.conversion import convert
+from app.manager.slices import slices
 from bench.admission import review, serve, server
 
 _JSON: Final = {"Content-Type": "application/json"}
@@ -123,10 +124,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=10_000)
     options = parser.parse_args()
+    slices()  # what they declare can be converted
     large = wish(options.objects)
     started = time.process_time()
     answer = convert_review(large, convert)
     spent = time.process_time() - started
+    if answer.outcome != "converted" or answer.unconverted:
+        raise SystemExit(f"bench: the conversion {answer.outcome}")
     print(f"{options.objects} objects, {len(large) / 2**20:.1f} MiB: {spent:.2f} s of CPU, {answer.outcome}\n")
     print("| reviews | how many | p50 ms | p99 ms | longest ms |\n|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder, server(*serve(1, 1, Path(folder))) as url:
