@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 from math import inf
 from typing import Final
@@ -16,7 +17,7 @@ import msgspec
 
 from app.api import names
 from app.kube.objects import ObjectMeta, Pod
-from app.pods.inplace import UpdateSpec
+from app.pods.inplace import Blocked, UpdateSpec
 from app.pods.lifecycle import LifecycleState
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import short_hash
@@ -183,6 +184,27 @@ def _in_state(facts: PodFacts, state: LifecycleState) -> Pod:
     return msgspec.structs.replace(facts.pod, metadata=msgspec.structs.replace(metadata, labels=labels))
 
 
+def _updated(run: _PreviewRun, facts: PodFacts, found: UpdateSpec | Blocked) -> Pod:
+    """The Pod after its update in place: what decides whom a scale-in takes has changed too."""
+    pod = _in_state(facts, LifecycleState.NORMAL)
+    changed = found.containers if isinstance(found, UpdateSpec) else ()
+    annotations = {**pod.metadata.annotations, names.IN_PLACE_UPDATE_STATE: "{}"}
+    since = datetime.fromtimestamp(run.now + run.step, UTC)
+    replaced = msgspec.structs.replace
+    status = replaced(
+        pod.status,
+        conditions=tuple(
+            replaced(one, last_transition_time=since) if changed and one.type == "Ready" else one
+            for one in pod.status.conditions
+        ),
+        container_statuses=tuple(
+            replaced(one, restart_count=one.restart_count + 1) if one.name in changed else one
+            for one in pod.status.container_statuses
+        ),
+    )
+    return replaced(pod, metadata=replaced(pod.metadata, annotations=annotations), status=status)
+
+
 def _without_hook(pod: Pod, resolved: ResolvedSpec) -> Pod:
     lifecycle = resolved.settings.lifecycle
     hook = lifecycle.in_place_update if lifecycle is not None else None
@@ -245,7 +267,7 @@ def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
             what = changes(found) if isinstance(found, UpdateSpec) else ""
             hook = ", after its inPlaceUpdate hook" if pod.name in run.waiting else ""
             run.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")
-            run.change(pod, revision=target, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+            run.change(pod, revision=target, **_IN_SERVICE, pod=_updated(run, pod, found))
         case StepKind.RECREATE:
             run.note(Action.RECREATE, pod.name, target, step.obstacle)
             run.recreated.add(pod.name)
