@@ -22,6 +22,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 from app.admission import conversion, envelope
+from app.admission.awaiting import in_time
 from app.admission.bodies import DisconnectedError, read_body
 from app.admission.conversion import Convert
 from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
@@ -267,8 +268,7 @@ class ReviewEndpoint(_PostEndpoint):
         try:
             decision = handler.decide(review)
             if not isinstance(decision, _DECISIONS):
-                async with asyncio.timeout(handler.webhook.timeout_seconds * _PART_OF_TIMEOUT):
-                    decision = await decision
+                decision = await in_time(decision, handler.webhook.timeout_seconds * _PART_OF_TIMEOUT)
         except TimeoutError:
             limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
             message = f"{handler.webhook.name} could not decide about {_named(review)} within {limit:g} s"

@@ -1,0 +1,62 @@
+"""Decisions are awaited with a limit, whether they wait or not."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.admission.awaiting import in_time
+
+
+async def at_once() -> int:
+    return 7
+
+
+async def later() -> int:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        return await asyncio.to_thread(lambda: 7)
+
+
+async def fails() -> int:
+    raise ValueError("no")
+
+
+async def fails_later() -> int:
+    await asyncio.sleep(0)
+    raise ValueError("no")
+
+
+async def gives_up() -> int:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        await asyncio.sleep(0)
+        raise
+    return 0
+
+
+@pytest.mark.parametrize("decide", [at_once, later])
+async def test_a_decision_comes(decide: Any) -> None:
+    assert await in_time(decide(), 20) == 7
+    assert await in_time(asyncio.create_task(decide()), 20) == 7
+
+
+@pytest.mark.parametrize("decide", [fails, fails_later])
+async def test_a_failure_is_its_own(decide: Any) -> None:
+    with pytest.raises(ValueError, match="no"):
+        await in_time(decide(), 20)
+
+
+async def test_one_that_waits_too_long_is_given_up() -> None:
+    with pytest.raises(TimeoutError):
+        await in_time(gives_up(), 0.01)
+
+
+async def test_it_is_cancelled_with_whoever_awaits_it() -> None:
+    task = asyncio.create_task(in_time(gives_up(), 20))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
