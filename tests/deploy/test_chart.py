@@ -150,6 +150,8 @@ def test_names_and_shape_are_openkruises(defaults: list[dict[str, Any]]) -> None
     service = find(defaults, "Service", "kruise-webhook-service")["spec"]
     assert service["selector"] == deployment["selector"]["matchLabels"] == {"control-plane": "controller-manager"}
     assert [(port["port"], port["targetPort"]) for port in service["ports"]] == [(443, 9876)]
+    assert not service.get("publishNotReadyAddresses")
+    assert deployment["template"]["spec"]["containers"][0]["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert find(defaults, "Secret", SECRET_NAME).get("data") is None
 
 

@@ -335,14 +335,14 @@ async def test_a_released_pod_keeps_its_name_and_is_replaced_under_another() -> 
 
 
 @virtual
-@pytest.mark.behaviour("CS-149", "CS-157")
+@pytest.mark.behaviour("CS-149", "CS-151", "CS-157")
 async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> None:
     async with small_cluster() as cluster:
-        refuse = True
+        refuse, why = True, "exceeded quota"
 
         def intercept(request: Any) -> Any:
             if refuse and request.method == "POST" and request.path.endswith("/pods"):
-                return json_response(403, status_body(403, "Forbidden", "exceeded quota"))
+                return json_response(403, status_body(403, "Forbidden", why))
             return None
 
         cluster.sent.intercept = intercept
@@ -368,6 +368,14 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> No
             '","generateName":"web-","namespace":"default","creationTimestamp":null,"labels":{"app":"web",'
             '"apps.kruise.io/cloneset-instance-id":'
         )
+        why = "exceeded the other quota"
+
+        async def told_anew() -> Any:
+            found = await told()
+            return found if why in found["message"] else None
+
+        anew = await cluster.until(told_anew, "the message is kept true", 1_000)
+        assert anew["lastTransitionTime"] == condition["lastTransitionTime"]
         refuse = False
         status = await cluster.settled(availableReplicas=3)
         assert not status.get("conditions")
@@ -416,7 +424,7 @@ async def test_scale_out_is_throttled_until_pods_are_available() -> None:
 
 
 @virtual
-@pytest.mark.behaviour("CS-62", "CS-193", "CS-111", "CS-110")
+@pytest.mark.behaviour("CS-62", "CS-82", "CS-193", "CS-111", "CS-110")
 async def test_pods_to_delete() -> None:
     """U-12, U-13."""
     async with small_cluster() as cluster:
@@ -432,7 +440,7 @@ async def test_pods_to_delete() -> None:
         await cluster.until(gone, "the name leaves the list")
         assert sorted(pod["metadata"]["name"] for pod in await cluster.pods()) == [names[0], names[2]]
         await cluster.user.patch(
-            PODS, names[0], {"metadata": {"labels": {"apps.kruise.io/specified-delete": "true"}}}, NAMESPACE
+            PODS, names[0], {"metadata": {"labels": {"apps.kruise.io/specified-delete": "false"}}}, NAMESPACE
         )
 
         async def replaced() -> bool:
@@ -497,6 +505,11 @@ async def test_revisions_made_by_hand_and_garbage_on_pods_crash_nothing() -> Non
             return conditions.get("FailedUpdate")
 
         assert name in (await cluster.until(told, "the condition"))["message"]
+        status = await cluster.status()
+        assert "web-hand" not in (status["updateRevision"], status["currentRevision"])
+        assert {pod["metadata"]["labels"]["controller-revision-hash"] for pod in await cluster.pods()} == {
+            status["updateRevision"]
+        }
         cluster.sent.requests.clear()
         await cluster.clock.sleep(60)
         assert len(cluster.sent.requests) < 10, "no loop at full speed"

@@ -20,6 +20,7 @@ from app.pods.revisions import Revision, revision_of, short_hash
 from app.workloads.cloneset.plan.resolved import resolve_spec
 from app.workloads.cloneset.plan.rollout import Inputs, counted
 from app.workloads.cloneset.plan.settings import Gates
+from app.workloads.cloneset.slice import SLICE
 from app.workloads.cloneset.snapshot import CloneSetSnapshot, PodsAndClaims
 from app.workloads.cloneset.state import CloneSetState
 from app.workloads.engine.in_place import InPlaceUpdates
@@ -218,7 +219,7 @@ async def test_the_short_hash_gate() -> None:
 
 @pytest.mark.behaviour("CS-49")
 @virtual
-async def test_a_claim_concerns_its_cloneset_when_it_comes_and_goes() -> None:
+async def test_a_claim_concerns_its_cloneset_when_it_comes_goes_or_is_given_away() -> None:
     shell = Shell()
     claim = next(one for one in recorded("01-created-v1beta1.json") if one["kind"] == "PersistentVolumeClaim")
     shell.show(claim)
@@ -227,6 +228,15 @@ async def test_a_claim_concerns_its_cloneset_when_it_comes_and_goes() -> None:
     assert list(reconciler.mappers.keys_for_claim(Change(None, found))) == [ObjectKey("moving", "web")]
     assert list(reconciler.mappers.keys_for_claim(Change(found, found))) == []
     assert list(reconciler.mappers.keys_for_claim(Change(found, None))) == [ObjectKey("moving", "web")]
+    claim["metadata"] = claim["metadata"] | {"ownerReferences": [], "resourceVersion": "999999"}
+    given_away = decode_persistent_volume_claim(orjson.dumps(claim))
+    assert list(reconciler.mappers.keys_for_claim(Change(found, given_away))) == [ObjectKey("moving", "web")]
+    assert list(reconciler.mappers.keys_for_claim(Change(given_away, found))) == [ObjectKey("moving", "web")]
+    revision = decode_controller_revision(
+        orjson.dumps(next(one for one in recorded("01-created-v1beta1.json") if one["kind"] == "ControllerRevision"))
+    )
+    assert list(reconciler.mappers.keys_for_revision(Change(None, revision))) == []
+    assert "Nodes" not in {watched.name for watched in SLICE.controllers[0].watched}
 
 
 @pytest.mark.behaviour("CS-159", "CS-163", "CS-165")
@@ -379,7 +389,7 @@ async def test_an_update_that_somebody_was_quicker_than_is_not_told_to_have_begu
     assert len(await shell.events("SuccessfulUpdatePodInPlace")) == told
 
 
-@pytest.mark.behaviour("PM-10", "CS-73", "CS-190")
+@pytest.mark.behaviour("PM-10", "CS-73")
 @pytest.mark.parametrize("recorded_still", [True, False])
 @virtual
 async def test_a_revision_that_the_cache_lacks_is_looked_up_before_a_pod_is_replaced_for_it(

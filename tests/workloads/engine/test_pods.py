@@ -37,7 +37,7 @@ def made(*, state: str = "Normal", ready: bool = True, in_place: str = "True", *
     )
 
 
-@pytest.mark.behaviour("CS-78", "CS-79", "CS-80", "CS-81", "CS-82", "CS-75")
+@pytest.mark.behaviour("CS-78", "CS-79", "CS-80", "CS-81", "CS-75")
 @pytest.mark.parametrize(
     ("pod", "seconds", "available", "update_ready", "delete_ready"),
     [
@@ -61,7 +61,7 @@ def test_facts(pod: Pod, seconds: int, available: bool, update_ready: bool, dele
         assert facts.available(NOW.timestamp() + 0.1)
 
 
-@pytest.mark.behaviour("CS-82", "CS-83")
+@pytest.mark.behaviour("CS-83")
 def test_marked_for_deletion_by_a_label_with_any_value() -> None:
     labels = {"apps.kruise.io/specified-delete": "false"}
     assert pod_facts(made(labels=labels), Settings()).marked

@@ -58,7 +58,7 @@ def test_only_what_differs_is_written() -> None:
     assert status_patch({}, wanted, required=REQUIRED)["replicas"] == 3
 
 
-@pytest.mark.behaviour("CS-149", "CS-150", "CS-151")
+@pytest.mark.behaviour("CS-149", "CS-150")
 def test_failures_come_and_go() -> None:
     kept = {"type": "Other", "status": "True"}
     first = with_failures([kept], {"FailedScale": "no quota"}, NOW)
