@@ -143,7 +143,7 @@ class Reflector(Generic[T]):
         #: Objects that could not be read, with why: told once.
         self._aside: dict[ObjectKey, str] = {}
         #: Where a watch brought something that is no event.
-        self._unread_after = ""
+        self._unread_after: str | None = None
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -197,11 +197,15 @@ class Reflector(Generic[T]):
         self._metrics.error(self.resource.kind, ReflectorError.LIST_FAILED if listing else ReflectorError.WATCH_FAILED)
         text = str(error) or f"{self._info}: silent for too long"
         logger.warning("%s: %s failed: %s", self.resource.kind, "list" if listing else "watch", text)
-        if isinstance(error, DecodeError) and not listing:
-            # Once it may be the connection. The second time only a new list leads past it.
+        if isinstance(error, DecodeError):
+            # Once it may be the connection. The second time only a new list leads past it, and where it is in the list
+            # one that is no stream.
             if self._unread_after == self._version:
+                self._streaming_list = self._streaming_list and not listing
                 self._version = ""
-            self._unread_after = self._version
+                self._unread_after = None
+            else:
+                self._unread_after = self._version
 
     async def _list_and_watch(self) -> None:
         """One round: list if needed, then watch until the stream ends."""

@@ -323,6 +323,18 @@ async def test_what_is_no_event_is_passed_by_with_a_new_list_where_it_comes_agai
     assert setup.resumed_from() == ["-", "2", "2", "-"]
 
 
+@virtual
+async def test_what_is_no_event_in_a_streaming_list_is_passed_by_with_pages_where_it_comes_again():
+    setup = Setup()
+    junk = b'{"type":"ADDED"}' + b"\n"
+    full = pieces(event("ADDED", obj("a", 1)), junk, bookmark(2, end_of_list=True))
+    setup.streams(full, full)
+    setup.connections.answers.append(listing(9, obj("a", 1), obj("b", 2)))
+    async with running(setup.reflector.run()):
+        await until(lambda: setup.versions() == {"a": "1", "b": "2"})
+    assert setup.metrics.errors == {ReflectorError.LIST_FAILED: 2}
+
+
 def line(type_: str, raw: bytes) -> bytes:
     return b'{"type":"' + type_.encode() + b'","object":' + raw + b"}\n"
 

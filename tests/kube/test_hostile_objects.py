@@ -1,0 +1,59 @@
+"""Whatever an object holds, its decoder gives an object or an error that says why: nothing else comes out."""
+
+import contextlib
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.kube import objects
+from app.kube.depth import read
+from app.kube.watch import metadata_of, read_watch_event
+from tests.kube.hostile import chain
+
+DECODERS = {name: decode for name, decode in vars(objects).items() if name.startswith("decode_")}
+FIELDS = ["metadata", "spec", "status", "data", "name", "namespace", "uid", "resourceVersion", "labels", "annotations",
+          "ownerReferences", "managedFields", "creationTimestamp", "generation", "containers", "env", "valueFrom",
+          "conditions", "state", "terminated", "exitCode", "limits", "x"]  # fmt: skip
+HOSTILE = st.sampled_from(
+    [
+        *(b"9" * 5_000, b"-" + b"9" * 30, b"1e999", b"-0.0", b"nul"),
+        *(b'"\xff\xfe"', b'"\\ud800"', b'"' + b"x" * 100_000 + b'"', b'"0000-01-01T00:00:00Z"'),
+        *(chain(1_200), chain(20_000, "lists"), chain(3_000, "mixed")),
+    ]
+)
+VALUES = st.recursive(
+    HOSTILE | st.sampled_from([b"null", b"true", b"0", b'""', b'"a"', b"{}", b"[]"]),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: b"[" + b",".join(items) + b"]")
+        | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=4).map(
+            lambda fields: b"{" + b",".join(b'"%s":%s' % (key.encode(), value) for key, value in fields.items()) + b"}"
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@given(raw=VALUES)
+def test_an_object_is_read_or_refused(name, raw):
+    with contextlib.suppress(ValueError, msgspec.MsgspecError):
+        read(DECODERS[name], raw)
+    metadata_of(raw)
+
+
+@given(VALUES | st.binary(max_size=50))
+def test_an_event_is_read_or_refused(raw):
+    for line in (raw, b'{"type":"ADDED","object":' + raw + b"}"):
+        try:
+            event = read_watch_event(line)
+        except (ValueError, msgspec.MsgspecError):
+            continue
+        metadata_of(event.object)
+
+
+def test_all_decoders_are_tried():
+    assert len(DECODERS) >= 10
+    assert orjson.loads(b'{"a":1}') == read(orjson.loads, b'{"a":1}')
