@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from app.kube.errors import CommandError as CommandError
 from app.manager import logging as manager_logging
 
 if TYPE_CHECKING:
@@ -19,10 +20,6 @@ T = TypeVar("T")
 Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Default: the namespace of the context")]
 Kubeconfig = Annotated[str, typer.Option("--kubeconfig", help="kubeconfig file")]
 Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig")]
-
-
-class CommandError(Exception):
-    """The command cannot do what it was asked; the message says what to do instead."""
 
 
 @asynccontextmanager

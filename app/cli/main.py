@@ -13,10 +13,12 @@ import typer
 from typer.core import TyperCommand
 
 from app.cli import preview, protect, rollout, sandbox, takeover, uninstall
+from app.cli.verbs import WithVerbs
 from app.manager import logging as manager_logging
 
 app = typer.Typer(
     name="pykruise",
+    cls=WithVerbs,
     help="OpenKruise's workloads, sidecars and protection for Kubernetes.",
     no_args_is_help=True,
     add_completion=False,

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from app.cli.cluster import CommandError, Context, Kubeconfig, Namespace, with_cluster
-from app.cli.rollout import table
 from app.manager import logging as manager_logging
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from app.cli.clonesets import Situation
     from app.kube.client import Client
     from app.manager.gates import FeatureGates
-    from app.workloads.cloneset.plan.preview import Preview
+    from app.slices.commands import Commands
 
 _Gates = Annotated[str, typer.Option("--feature-gates", help="A=true,B=false, as the manager has them")]
 
@@ -29,18 +27,18 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    file: Annotated[str, typer.Option("--filename", "-f", help="The CloneSet as it shall be; - for standard input")],
+    file: Annotated[str, typer.Option("--filename", "-f", help="The object as it shall be; - for standard input")],
     namespace: Namespace = "",
     feature_gates: _Gates = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show what a changed CloneSet would do to each Pod: in which order, in place or not, and why. Changes nothing."""
+    """Show what a changed workload would do to each Pod: in which order, in place or not, and why. Changes nothing."""
     gates = _gates(feature_gates)
     manifest = _manifest(file)
     given = str(manifest["metadata"].get("namespace") or "")
     if namespace and given not in ("", namespace):
-        manager_logging.fatal(f"{file}: the CloneSet is of namespace {given}, not {namespace}")
+        manager_logging.fatal(f"{file}: the {manifest['kind']} is of namespace {given}, not {namespace}")
         raise typer.Exit(2)
 
     async def work(client: Client, where: str) -> str:
@@ -56,7 +54,7 @@ def explain(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Tell why a Pod of a CloneSet is as it is, and what comes next for it."""
+    """Tell why a Pod of a workload is as it is, and what comes next for it."""
     gates = _gates(feature_gates)
     parts = [part for word in what for part in word.split("/")]
     if len(parts) != 2 or parts[0].lower() not in ("pod", "pods", "po") or not parts[1]:
@@ -82,7 +80,7 @@ def _gates(text: str) -> FeatureGates:
 def _manifest(file: str) -> dict[str, Any]:
     import sys
 
-    from app.api.cloneset import CLONE_SET
+    from app.cli.workloads import commands_for, known
     from app.manager.manifests import ManifestError, parse_manifests, read_manifests
 
     try:
@@ -90,10 +88,12 @@ def _manifest(file: str) -> dict[str, Any]:
     except ManifestError as error:
         manager_logging.fatal(str(error))
         raise typer.Exit(2) from None
-    ours = [one.object for one in found if CLONE_SET.version(str(one.object.get("apiVersion"))) is not None]
-    ours = [one for one in ours if one.get("kind") == CLONE_SET.kind]
+    ours = [
+        one.object for one in found if _is_planned(commands_for(one.object.get("apiVersion"), one.kind), one.object)
+    ]
     if len(ours) != 1:
-        manager_logging.fatal(f"{file}: expected one CloneSet, found {len(ours)}")
+        kinds = " or ".join(one.kind.kind for one in known() if one.plan is not None)
+        manager_logging.fatal(f"{file}: expected one {kinds}, found {len(ours)}")
         raise typer.Exit(2)
     if problem := _unusable(ours[0]):
         manager_logging.fatal(f"{file}: {problem}")
@@ -101,49 +101,44 @@ def _manifest(file: str) -> dict[str, Any]:
     return dict(ours[0])
 
 
+def _is_planned(commands: Commands | None, manifest: Mapping[str, Any]) -> bool:
+    """Whether there are plans for objects of this kind, and its version is served."""
+    return (
+        commands is not None and commands.plan is not None and commands.kind.version(manifest["apiVersion"]) is not None
+    )
+
+
 def _unusable(manifest: Mapping[str, Any]) -> str:
     """What keeps a manifest from being looked up at all; '' if nothing."""
-    metadata = manifest.get("metadata")
+    kind, metadata = manifest["kind"], manifest.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:
-        return "the CloneSet has no metadata.name"
-    return "" if isinstance(manifest.get("spec"), dict) else f"CloneSet {name} has no spec"
+        return f"the {kind} has no metadata.name"
+    return "" if isinstance(manifest.get("spec"), dict) else f"{kind} {name} has no spec"
 
 
 async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: FeatureGates) -> str:
     """The table of what would happen. Raises CommandError, or KubeError with what the API server refuses."""
-    from app.cli.clonesets import parsed, situation, surroundings
-    from app.workloads.cloneset.plan.settings import Gates
+    from app.cli.workloads import commands_for
 
-    name = str(manifest["metadata"]["name"])
-    wanted = parsed(await _as_it_would_be(client, namespace, name, manifest))
-    found = situation(wanted, await surroundings(client, wanted), Gates.of(features.enabled))
-    coming = _preview(client, found)
-    before = wanted.status.update_revision if wanted.status is not None else ""
-    update = found.revisions.update
-    template = "the template stays" if update.uid and update.name == before else "the template changes"
-    head = f"CloneSet {namespace}/{name}: {template}, update revision {update.name}"
-    if not coming.steps:
-        return f"{head}\nnothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
-    rows = [("STEP", "POD", "ACTION", "BECAUSE")]
-    rows += [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
-    lines = [head, table(rows)]
-    if coming.rest:
-        lines.append(f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}")
-    if coming.ends:
-        lines.append(coming.ends)
-    return "\n".join(lines)
+    commands = commands_for(manifest.get("apiVersion"), manifest.get("kind"))
+    if commands is None or commands.plan is None:
+        raise CommandError(f"{manifest.get('kind')}: there is no plan for objects of this kind")
+    stored = await _as_it_would_be(client, commands, namespace, manifest)
+    return await commands.plan(client, stored, features.enabled)
 
 
-async def _as_it_would_be(client: Client, namespace: str, name: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    """The object (v1beta1) as the API server would store it: it and the webhooks are asked, and nothing is stored."""
-    from app.api.cloneset import CLONE_SET
+async def _as_it_would_be(
+    client: Client, commands: Commands, namespace: str, manifest: dict[str, Any]
+) -> dict[str, Any]:
+    """The object (in its stored version) as the API server would store it: it and the webhooks are asked, and nothing
+    is stored."""
     from app.api.conversion import convert
-    from app.cli.clonesets import RESOURCE
     from app.kube.errors import NotFound
 
+    kind, name = commands.kind, str(manifest["metadata"]["name"])
     version = str(manifest["apiVersion"]).rpartition("/")[2]
-    resource = CLONE_SET.resource(version)
+    resource = kind.resource(version)
     try:
         live: dict[str, Any] = await client.get(resource, name, namespace)
     except NotFound:
@@ -153,39 +148,25 @@ async def _as_it_would_be(client: Client, namespace: str, name: str, manifest: d
         # Somebody else, such as an autoscaler, may see to what the manifest leaves out.
         spec.setdefault("replicas", live["spec"].get("replicas"))
         answer = await client.replace(resource, name, {**live, "spec": spec}, namespace, dry_run=True)
-    return answer if version == CLONE_SET.hub.name else convert(answer, RESOURCE.api_version)
-
-
-def _preview(client: Client, found: Situation) -> Preview:
-    from app.workloads.cloneset.plan.preview import preview
-
-    now = client.clock.now().timestamp()
-    return preview(found.resolved, found.pods, found.revisions, now, found.node_labels)
+    return answer if version == kind.hub.name else convert(answer, kind.resource().api_version)
 
 
 async def explanation(client: Client, namespace: str, name: str, features: FeatureGates) -> str:
     """Everything about one Pod. Raises CommandError."""
-    from app.cli.clonesets import parsed, read_cloneset, situation, surroundings
+    from app.cli.workloads import commands_for, known, read
     from app.kube.errors import NotFound
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
-    from app.workloads.cloneset.plan.explain import explain as explained
-    from app.workloads.cloneset.plan.resolved import KIND
-    from app.workloads.cloneset.plan.rollout import Inputs, counted
-    from app.workloads.cloneset.plan.settings import Gates
-    from app.workloads.engine.in_place import InPlaceUpdates
 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)
     except NotFound:
         raise CommandError(f"Pod {namespace}/{name}: not found; name another namespace with -n") from None
-    reference = KIND.managing_reference(pod.metadata)
-    if reference is None:
-        raise CommandError(f"Pod {namespace}/{name}: no CloneSet controls it")
-    owner = parsed(await read_cloneset(client, namespace, reference.name))
-    found = situation(owner, await surroundings(client, owner), Gates.of(features.enabled))
-    now = client.clock.now().timestamp()
-    rollout = counted(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
-    coming = _preview(client, found)
-    lines = explained(pod, found.resolved, rollout, coming, found.revisions.update, found.node_labels)
-    return "\n".join([f"Pod {namespace}/{name} of CloneSet {owner.name}", *lines])
+    reference = pod.metadata.controller
+    commands = commands_for(reference.api_version, reference.kind) if reference is not None else None
+    if reference is None or commands is None or commands.explain is None:
+        kinds = " or ".join(one.kind.kind for one in known() if one.explain is not None)
+        raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it")
+    stored = await read(client, commands, namespace, reference.name)
+    lines = await commands.explain(client, pod, stored, features.enabled)
+    return "\n".join([f"Pod {namespace}/{name} of {commands.kind.kind} {reference.name}", *lines])

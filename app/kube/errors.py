@@ -222,3 +222,7 @@ def read_status(body: Any) -> Status:
         return _decode_status(body)
     except _UNREADABLE as error:
         return Status(kind="Status", status="Failure", message=f"unreadable Status: {error}")
+
+
+class CommandError(Exception):
+    """What a person asked for on the command line cannot be done; the message says what to do instead."""

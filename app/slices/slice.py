@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule
 from app.slices.admission import AdmissionPart
+from app.slices.commands import Commands, Verb
 from app.slices.controllers import BackgroundPart, ControllerPart, Counters, Enabled, Provides
 from app.slices.options import Flag, Gate
 from app.slices.protected import Protected
@@ -31,6 +32,10 @@ class Slice:
     flags: tuple[str | Flag, ...] = ()
     #: Kinds that deletion protection knows.
     protected: tuple[Protected, ...] = ()
+    #: What ``pykruise rollout``, ``plan`` and ``explain`` know of its kinds; imported when a command is given.
+    commands: Callable[[], tuple[Commands, ...]] = tuple
+    #: Commands of its own; imported when one is given.
+    verbs: Callable[[], tuple[Verb, ...]] = tuple
     #: Kinds whose objects own Pods: while there are any, an uninstall is refused.
     workloads: tuple[KindDefinition, ...] = ()
 

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from app.api.cloneset import CloneSet
 from app.api.cloneset.defaults import with_defaults
-from app.cli.clonesets import wanted_name
 from app.cli.cluster import CommandError
 from app.cli.main import app
 from app.cli.preview import explanation, plan_text
-from app.cli.rollout import history_text, progress_of, restarted, set_paused, show_status, undone
+from app.cli.rollout import history_text, restarted, set_paused, show_status, undone
+from app.cli.workloads import wanted
 from app.kube.client import Client
 from app.kube.patches import apply, merge_patch
 from app.kube.transport import Request, Response
@@ -26,6 +26,7 @@ from app.kube.virtualtime import VirtualClock
 from app.manager.gates import parse_gates
 from app.pods.revisions import Create, plan_revision
 from app.pods.templates import controller_revision, template_data
+from app.workloads.cloneset.commands import progress_of
 from tests.kube.fakes import json_response, virtual
 from tests.pods.apiserver import ApiServer
 from tests.workloads.cloneset.writing import UID, clone_set, rolling
@@ -98,13 +99,14 @@ def world(*images: str, status: Mapping[str, Any] | None = None, pods: int = 3, 
     "words", [["cloneset", "web"], ["clone/web"], ["CloneSet/web"], ["clonesets.apps.kruise.io", "web"]]
 )
 def test_a_cloneset_is_named_as_for_kubectl(words: list[str]) -> None:
-    assert wanted_name(words) == "web"
+    commands, name = wanted(words)
+    assert (commands.kind.kind, name) == ("CloneSet", "web")
 
 
 @pytest.mark.parametrize("words", [["web"], ["deploy", "web"], ["cloneset/"], ["cloneset", "a", "b"]])
 def test_what_names_no_cloneset_is_told(words: list[str]) -> None:
     with pytest.raises(CommandError, match="cloneset"):
-        wanted_name(words)
+        wanted(words)
 
 
 # --- status

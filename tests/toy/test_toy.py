@@ -74,6 +74,15 @@ def test_generated_files_know_it(files: dict[str, str], file: str, words: list[s
         assert word in files[file]
 
 
+def test_its_verb_is_a_command() -> None:
+    program = "from app.cli.main import main; import sys; sys.argv = ['pykruise', {!r}]; main()"
+    for word, said in (("--help", "Give a Widget another colour."), ("paint", "Missing argument 'NAME COLOUR")):
+        found = subprocess.run(
+            [sys.executable, "-c", LINE + program.format(word)], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        assert said in found.stdout + found.stderr
+
+
 class Toys:
     """A sandbox with Widgets, in whose loop everything is asked."""
 

@@ -20,6 +20,7 @@ from app.slices import (
     Provides,
     Slice,
 )
+from app.slices.commands import Commands
 from app.workloads.cloneset import admission
 from app.workloads.cloneset.admission_lookups import ClusterLookups, StandaloneLookups
 from app.workloads.cloneset.controller import (
@@ -39,6 +40,13 @@ def decisions(context: AdmissionContext) -> Decisions:
         return Decisions(admission.handlers(StandaloneLookups(context.enabled)))
     lookups = ClusterLookups(context.client, context.own_namespace, context.enabled)
     return Decisions(admission.handlers(lookups))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of CloneSets."""
+    from app.workloads.cloneset.commands import COMMANDS
+
+    return (COMMANDS,)
 
 
 SLICE: Final = Slice(
@@ -95,4 +103,5 @@ SLICE: Final = Slice(
     flags=("expectation-timeout", "cloneset-scaling-exclude-preparing-delete"),
     protected=(Protected(CLONE_SET, cascading="replicas"),),
     workloads=(CLONE_SET,),
+    commands=commands,
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from app.kube.admission import PolicyRule
+from app.kube.client import Client
 from app.kube.controller import Watch, to_self
 from app.slices import (
     PODS,
@@ -19,6 +21,7 @@ from app.slices import (
     Slice,
     Watched,
 )
+from app.slices.commands import CommandError, Verb
 from tests.toy.api.definition import WIDGET
 from tests.toy.api.types import Widget
 from tests.toy.widget import admission
@@ -39,6 +42,15 @@ def widget_controller(context: ControllerContext) -> Reconciling:
 def decisions(_context: AdmissionContext) -> Decisions:
     """The handlers of both webhooks."""
     return Decisions(admission.handlers())
+
+
+async def paint(client: Client, namespace: str, arguments: Sequence[str]) -> str:
+    """The verb ``paint NAME COLOUR``."""
+    if len(arguments) != 2:
+        raise CommandError(f"paint {' '.join(arguments)}: expected NAME COLOUR")
+    name, colour = arguments
+    await client.patch(WIDGET.resource(), name, {"spec": {"colour": colour}}, namespace)
+    return f"widget.{WIDGET.group}/{name} painted"
 
 
 SLICE: Final = Slice(
@@ -65,4 +77,5 @@ SLICE: Final = Slice(
     gates=(Gate("Widgets", "there are Widgets"),),
     protected=(Protected(WIDGET, "replicas"),),
     workloads=(WIDGET,),
+    verbs=lambda: (Verb("paint", "Give a Widget another colour.", "NAME COLOUR", paint),),
 )

@@ -1,0 +1,202 @@
+"""The commands about CloneSets: how far a roll-out is, how it is started anew, what comes next and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from app.api import names
+from app.api.cloneset import CLONE_SET, CloneSet
+from app.api.cloneset.defaults import with_defaults
+from app.api.cloneset.types import ON_DELETE, RECREATE, ROLLING_UPDATE
+from app.api.requested import unreadable
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.objects import Node, Pod, decode_controller_revision, decode_node, decode_pod
+from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
+from app.kube.selectors import SelectorError, to_query
+from app.pods.predicates import is_active
+from app.pods.ranking import NodeLabels
+from app.pods.revisions import Create, Revision, current_revision, in_order, of_owner, plan_revision, revision_of
+from app.slices.commands import CommandError, Commands, Progress, Stored, table
+from app.slices.controllers import Enabled
+from app.workloads.cloneset.plan.explain import explain as explained
+from app.workloads.cloneset.plan.orders import topology_keys
+from app.workloads.cloneset.plan.preview import Preview, preview
+from app.workloads.cloneset.plan.resolved import KIND, ResolvedSpec, resolve_spec
+from app.workloads.cloneset.plan.rollout import Inputs, counted
+from app.workloads.cloneset.plan.settings import Gates
+from app.workloads.engine.in_place import InPlaceUpdates
+from app.workloads.engine.pods import PodFacts, pod_facts
+from app.workloads.engine.revisions import Revisions
+
+RESOURCE: Final = CLONE_SET.resource()
+RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
+
+
+def parsed(obj: Mapping[str, Any]) -> CloneSet:
+    """The model of a stored (v1beta1) object. Raises CommandError."""
+    try:
+        return CloneSet.model_validate(with_defaults(obj))
+    except ValidationError as error:
+        raise CommandError(f"CloneSet {obj['metadata']['name']}: {unreadable(error)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What belongs to one CloneSet: Pods it controls, and its revisions, oldest first."""
+
+    pods: Sequence[Pod]
+    revisions: Sequence[Revision]
+    nodes: Mapping[str, Node]
+
+    def node_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a node; None where it is not known."""
+        node = self.nodes.get(name)
+        return node.metadata.labels if node is not None else None
+
+
+async def surroundings(client: Client, owner: CloneSet) -> Surroundings:
+    """Read them from the cluster."""
+    namespace, uid = owner.metadata.namespace, owner.metadata.uid
+    query = to_query(owner.spec.selector)
+    pods = await client.list(PODS, namespace, label_selector=query, decode=decode_pod)
+    revisions = await client.list(
+        CONTROLLERREVISIONS, namespace, label_selector=query, decode=decode_controller_revision
+    )
+    nodes: dict[str, Node] = {}
+    if topology_keys(owner.spec.template):
+        nodes = {node.metadata.name: node for node in (await client.list(NODES, decode=decode_node)).items}
+    return Surroundings(
+        [pod for pod in pods.items if (ref := KIND.managing_reference(pod.metadata)) is not None and ref.uid == uid],
+        in_order(of_owner(map(revision_of, revisions.items), uid)),
+        nodes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A CloneSet as the plan sees it: its resolved spec, active Pods, and revisions."""
+
+    resolved: ResolvedSpec
+    pods: Sequence[PodFacts]
+    revisions: Revisions
+    node_labels: NodeLabels
+
+
+def situation(owner: CloneSet, around: Surroundings, gates: Gates) -> Situation:
+    """Bring together what was read; the update revision may be one that is not recorded yet. Raises CommandError."""
+    try:
+        resolved = resolve_spec(owner, gates)
+    except SelectorError as error:
+        raise CommandError(f"CloneSet {owner.name}: spec.selector: {error}") from None
+    status = owner.status
+    collisions = (status.collision_count or 0) if status is not None else 0
+    plan = plan_revision(owner.name, resolved.content.data, list(around.revisions), collisions)
+    update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
+    ordered = [*(one for one in around.revisions if one.name != update.name), update]
+    recorded = status.current_revision if status is not None else ""
+    revisions = Revisions(current_revision(recorded, ordered, update), update, ordered, collisions)
+    pods = [
+        pod_facts(pod, resolved.settings)
+        for pod in around.pods
+        if is_active(pod) and resolved.selector.matches(pod.metadata.labels)
+    ]
+    return Situation(resolved, sorted(pods, key=lambda one: one.name), revisions, around.node_labels)
+
+
+def progress_of(cloneset: CloneSet) -> Progress:
+    """What the status says about the roll-out. Pure."""
+    status, spec = cloneset.status, cloneset.spec
+    replicas = 1 if spec.replicas is None else spec.replicas
+    if status is None or status.observed_generation < cloneset.metadata.generation:
+        return Progress(0, 0, replicas, False, "", "waiting for the change to be seen")
+    expected = status.expected_updated_replicas
+    updated, available = status.updated_replicas, status.updated_available_replicas
+    counts = f"{updated} of {expected} Pods updated, {available} available"
+    rolling = spec.update_strategy.rolling_update
+    late = next((one for one in status.conditions or () if one.type == "Progressing" and one.status == "False"), None)
+    complete = updated >= expected and available >= expected and status.replicas == replicas
+    failed = ""
+    if complete:
+        kept = replicas - expected
+        counts += f"; the partition keeps {kept} at the old revision" if kept > 0 else ""
+    elif late is not None:
+        failed = late.message or late.reason
+    elif spec.update_strategy.type == ON_DELETE:
+        counts += "; OnDelete: Pods are updated when somebody deletes them"
+    elif rolling is not None and rolling.paused and updated < expected:
+        counts += f"; paused: pykruise rollout resume cloneset {cloneset.name}"
+    elif status.replicas != replicas:
+        counts += f"; {status.replicas} Pods for {replicas} replicas"
+    failures = [
+        one.message for one in status.conditions or () if one.type.startswith("Failed") and one.status == "True"
+    ]
+    if failures and not complete:
+        counts += f"; {failures[0]}"
+    return Progress(updated, available, expected, complete, failed, counts)
+
+
+async def restart(client: Client, stored: Stored) -> str:
+    """Replace all Pods by new ones, step by step."""
+    owner = parsed(stored)
+    name, namespace = owner.name, owner.metadata.namespace
+    strategy = owner.spec.update_strategy
+    rolling = strategy.rolling_update
+    if rolling is not None and rolling.paused:
+        raise CommandError(f"CloneSet {name}: is paused; pykruise rollout resume cloneset {name}")
+    if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
+        annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
+        patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+        await client.patch(RESOURCE, name, patch, namespace, field_manager="pykruise")
+        return "restarted"
+    # An annotation alone would be updated in place, and nothing would restart: each Pod is asked to be replaced (U-13).
+    pods = [pod for pod in (await surroundings(client, owner)).pods if is_active(pod)]
+    for pod in pods:
+        body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
+        await client.patch(PODS, pod.metadata.name, body, namespace, field_manager="pykruise")
+    return f"restarted: {len(pods)} Pods will be replaced as maxUnavailable allows"
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:
+    """What the CloneSet as it would be stored does to its Pods."""
+    wanted = parsed(stored)
+    found = situation(wanted, await surroundings(client, wanted), Gates.of(enabled))
+    coming = _preview(client, found)
+    before = wanted.status.update_revision if wanted.status is not None else ""
+    update = found.revisions.update
+    template = "the template stays" if update.uid and update.name == before else "the template changes"
+    head = f"CloneSet {wanted.metadata.namespace}/{wanted.name}: {template}, update revision {update.name}"
+    if not coming.steps:
+        return f"{head}\nnothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
+    rows = [("STEP", "POD", "ACTION", "BECAUSE")]
+    rows += [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
+    lines = [head, table(rows)]
+    if coming.rest:
+        lines.append(f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}")
+    if coming.ends:
+        lines.append(coming.ends)
+    return "\n".join(lines)
+
+
+def _preview(client: Client, found: Situation) -> Preview:
+    now = client.clock.now().timestamp()
+    return preview(found.resolved, found.pods, found.revisions, now, found.node_labels)
+
+
+async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
+    """Why the Pod is as it is, and what comes next for it."""
+    owner = parsed(stored)
+    found = situation(owner, await surroundings(client, owner), Gates.of(enabled))
+    now = client.clock.now().timestamp()
+    rollout = counted(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
+    coming = _preview(client, found)
+    return explained(pod, found.resolved, rollout, coming, found.revisions.update, found.node_labels)
+
+
+COMMANDS: Final = Commands(
+    CLONE_SET, progress=lambda stored: progress_of(parsed(stored)), restart=restart, plan=plan, explain=explain
+)
