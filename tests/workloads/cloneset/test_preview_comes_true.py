@@ -14,8 +14,8 @@ import orjson
 import pytest
 
 from app.api import names
-from app.cli.clonesets import parsed, situation, surroundings
 from app.kube.transport import Request
+from app.workloads.cloneset.commands import parsed, situation, surroundings
 from app.workloads.cloneset.plan.preview import Action, Preview, PreviewStep, preview
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.mappers import EventMappers
