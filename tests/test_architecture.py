@@ -1,0 +1,74 @@
+"""What the architecture page and docstrings promise of modules, beside what `make contracts` checks."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from app.manager.slices import FOLDERS, slices
+
+ROOT = Path(__file__).parent.parent
+MODULES = sorted((ROOT / "app").rglob("*.py"))
+#: What no module imports that calls itself pure, and no module of a plan.
+IMPURE = ("app.kube.client", "app.kube.clock", "app.kube.transport", "asyncio", "random", "secrets", "time")
+#: What of these is a pure function all the same.
+FORMATS = ("app.kube.clock.rfc3339", "app.kube.clock.rfc3339_micro")
+
+
+def name_of(path: Path) -> str:
+    """``app.kube.store``."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def is_pure(path: Path, tree: ast.Module) -> bool:
+    """Whether it says so, or is part of a plan."""
+    docstring = ast.get_docstring(tree) or ""
+    plan = path.stem == "plan" or "plan" in path.parent.parts
+    return plan or re.search(r"(^|\s)Pure\.(\s|$)", docstring) is not None
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """What it imports when it is imported itself, not for types alone."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            node.body = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def is_impure(module: str) -> bool:
+    """Whether a plan must not import this."""
+    return module not in FORMATS and any(module == one or module.startswith(f"{one}.") for one in IMPURE)
+
+
+def test_modules_that_call_themselves_pure_import_no_client_clock_or_chance() -> None:
+    pure, found = 0, []
+    for path in MODULES:
+        tree = ast.parse(path.read_text("utf-8"))
+        if not is_pure(path, tree):
+            continue
+        pure += 1
+        if wrong := sorted(filter(is_impure, imported(tree))):
+            found.append(f"{name_of(path)}: {', '.join(wrong)}")
+    assert pure > 50
+    assert found == []
+
+
+def test_the_page_names_every_package() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    packages = [path.name for path in (ROOT / "app").iterdir() if (path / "__init__.py").exists()]
+    assert [name for name in packages if f"`app/{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("folder", sorted(path.parent for path in (ROOT / "app").glob("*/*/slice.py")), ids=str)
+def test_every_slice_is_in_the_list_under_the_name_of_its_folder(folder: Path) -> None:
+    assert name_of(folder / "__init__.py") in FOLDERS
+    assert folder.name in {one.name for one in slices()}
