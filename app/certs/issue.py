@@ -9,7 +9,7 @@ import base64
 import binascii
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -39,7 +39,7 @@ CA_REUSE: Final = timedelta(days=365)
 BACKDATED: Final = timedelta(hours=1)
 
 #: MGR-32: Secret key → field; two names each for the pair, as older and newer readers look for them.
-_SECRET_KEYS: Final = {
+SECRET_KEYS: Final = {
     "ca-key.pem": "ca_key",
     "ca-cert.pem": "ca_cert",
     "key.pem": "key",
@@ -64,7 +64,13 @@ class CertificateSet:
 
     def secret_data(self) -> dict[str, str]:
         """The ``data`` of the Secret, base64 (MGR-32)."""
-        return {name: base64.b64encode(getattr(self, field)).decode() for name, field in _SECRET_KEYS.items()}
+        kept = {name: getattr(self, field) for name, field in SECRET_KEYS.items()}
+        return {name: base64.b64encode(content).decode() for name, content in kept.items() if content}
+
+    @property
+    def without_ca_key(self) -> CertificateSet:
+        """What a server needs, and nobody can sign with."""
+        return replace(self, ca_key=b"")
 
     @property
     def ca_bundle(self) -> str:
@@ -75,7 +81,7 @@ class CertificateSet:
 def from_secret_data(data: Mapping[str, str] | None) -> CertificateSet:
     """The set in a Secret's ``data``. Raises CertificateError naming the key that is missing or no base64."""
     fields: dict[str, bytes] = {}
-    for name, field in _SECRET_KEYS.items():
+    for name, field in SECRET_KEYS.items():
         encoded = (data or {}).get(name)
         if not encoded:
             continue
@@ -83,7 +89,7 @@ def from_secret_data(data: Mapping[str, str] | None) -> CertificateSet:
             fields.setdefault(field, base64.b64decode(encoded, validate=True))
         except (binascii.Error, ValueError) as error:
             raise CertificateError(f"{name}: is not base64: {error}") from None
-    for name, field in (("ca-cert.pem", "ca_cert"), ("ca-key.pem", "ca_key"), ("tls.crt", "cert"), ("tls.key", "key")):
+    for name, field in (("ca-cert.pem", "ca_cert"), ("tls.crt", "cert"), ("tls.key", "key")):
         if field not in fields:
             raise CertificateError(f"{name}: is missing")
     return CertificateSet(**fields)

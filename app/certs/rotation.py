@@ -70,12 +70,19 @@ class Rotation:
         announced = self.next.ca_cert if self.next is not None else b""
         return joined(self.current.ca_cert, announced, self.previous_ca)
 
+    @property
+    def without_ca_keys(self) -> Rotation:
+        """What listeners need, and nobody can sign with."""
+        following = self.next.without_ca_key if self.next is not None else None
+        return replace(self, current=self.current.without_ca_key, next=following)
+
     def secret_data(self) -> dict[str, str]:
         """The ``data`` of the Secret, base64."""
         data = self.current.secret_data()
         if self.next is not None:
             for name, field in _NEXT_KEYS.items():
-                data[name] = base64.b64encode(getattr(self.next, field)).decode()
+                if content := getattr(self.next, field):
+                    data[name] = base64.b64encode(content).decode()
         if self.previous_ca:
             data[_PREVIOUS_KEY] = base64.b64encode(self.previous_ca).decode()
         if self.retired:
@@ -112,9 +119,10 @@ def read_rotation(data: Mapping[str, str] | None) -> Rotation:
     """
     current = from_secret_data(data)
     announced = {field: _decoded(data, name) for name, field in _NEXT_KEYS.items()}
-    following = CertificateSet(**announced) if all(announced.values()) else None
+    following = CertificateSet(**announced)
+    complete = following.ca_cert and following.cert and following.key
     retired = _decoded(data, _RETIRED_KEY).decode("ascii", "replace").split()
-    return Rotation(current, following, _decoded(data, _PREVIOUS_KEY), tuple(retired))
+    return Rotation(current, following if complete else None, _decoded(data, _PREVIOUS_KEY), tuple(retired))
 
 
 def _decoded(data: Mapping[str, str] | None, name: str) -> bytes:

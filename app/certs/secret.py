@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from app.certs.bundle import STEP_SECONDS
-from app.certs.issue import CertificateError, CertificateSet, unexpired
+from app.certs.issue import SECRET_KEYS, CertificateError, CertificateSet, unexpired
 from app.certs.rotation import EXTRA_KEYS, Action, Observed, Rotation, carried_out, judge_for, maker_for, plan
 from app.certs.rotation import read_rotation as read
 from app.kube.client import Client
@@ -111,7 +111,8 @@ class SecretCertificates:
             if self._held is None:
                 raise KubeError(f"Secret {self._namespace}/{self._name}: somebody undoes what we write: {step.why}")
             return self._held
-        made = carried_out(step.action, observed, maker_for(self._hosts, now))
+        # MGR-147: a key that signs is used once and kept nowhere. The next certificate comes with a CA of its own.
+        made = carried_out(step.action, observed, maker_for(self._hosts, now)).without_ca_keys
         await self._write(live, made)
         level = logging.INFO if live is None and observed.held is None else logging.WARNING
         why = f" ({step.why})" if step.why else ""
@@ -137,7 +138,11 @@ class SecretCertificates:
         data = made.secret_data()
         if live is not None:
             # The resourceVersion of what was read goes along: of two replicas, one wins.
-            foreign = {key: value for key, value in (live.get("data") or {}).items() if key not in EXTRA_KEYS}
+            foreign = {
+                key: value
+                for key, value in (live.get("data") or {}).items()
+                if key not in EXTRA_KEYS | SECRET_KEYS.keys()
+            }
             body = {**live, "data": {**foreign, **data}}
             await self._client.replace(SECRETS, self._name, body, self._namespace)
             return

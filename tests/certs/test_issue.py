@@ -108,7 +108,6 @@ def test_a_secret_holds_each_part_under_both_names() -> None:
     [
         (None, "ca-cert.pem: is missing"),
         ({}, "ca-cert.pem: is missing"),
-        ({**MADE.secret_data(), "ca-key.pem": ""}, "ca-key.pem: is missing"),
         ({**MADE.secret_data(), "tls.key": "", "key.pem": ""}, "tls.key: is missing"),
         ({**MADE.secret_data(), "ca-cert.pem": "%%%"}, "ca-cert.pem: is not base64"),
     ],

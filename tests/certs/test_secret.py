@@ -51,6 +51,37 @@ async def test_a_missing_secret_is_created() -> None:
     assert fault_of(made, (HOST,), VirtualClock().now(), RENEW) == ""
 
 
+@pytest.mark.behaviour("MGR-147")
+@virtual
+async def test_who_reads_the_secret_can_serve_and_never_sign() -> None:
+    api = MemoryApi()
+    made = await source(api).ensure()
+    assert made.ca_key == b""
+    assert not [name for name in api.objects[PATH]["data"] if "ca-key" in name]
+    # Renewed by a rotation, in which each step trusts whatever is served; still no key that signs.
+    clock = VirtualClock(VirtualClock().now() + timedelta(days=3650) - RENEW)
+    ours = source(api, clock)
+    authorities = {made.ca_cert}
+    for _ in range(6):
+        authorities.add((await ours.ensure()).ca_cert)
+        assert not [name for name in api.objects[PATH]["data"] if "ca-key" in name]
+        ours.published(complete=True)
+        await clock.sleep(STEP_SECONDS)
+    assert len(authorities) == 2
+    assert fault_of(await ours.ensure(), (HOST,), clock.now(), RENEW) == ""
+
+
+@pytest.mark.behaviour("MGR-147", "MGR-34")
+@virtual
+async def test_a_key_that_openkruise_left_signs_once_more_and_goes() -> None:
+    old = issue((HOST,), VirtualClock().now())
+    short = issue(("elsewhere",), VirtualClock().now(), reuse_ca_of=old)
+    api = MemoryApi(objects={PATH: secret(short.secret_data())})
+    made = await source(api).ensure()
+    assert made.ca_cert == old.ca_cert
+    assert "ca-key.pem" not in api.objects[PATH]["data"]
+
+
 @pytest.mark.behaviour("MGR-32")
 @virtual
 async def test_of_two_replicas_the_second_takes_what_the_first_made() -> None:
