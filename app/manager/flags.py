@@ -94,7 +94,7 @@ def _flags() -> tuple[Flag, ...]:
         Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= switch groups"),
         Flag("logging-format", "text", _logging_format, "text or json"),
         Flag("v", 0, parse_integer, "log verbosity; 5 and more show every decision", shorthand="v"),
-        Flag("namespace", "", str, "watch Pods and CloneSets of this namespace only"),
+        Flag("namespace", "", str, "watch Pods and workloads of this namespace only"),
         Flag("webhook-initialize-timeout", 60.0, parse_duration, "give up without a certificate after this time"),
         Flag("controller-cache-sync-timeout", 120.0, parse_duration, "give up if caches are not filled in this time"),
         Flag("rest-config-qps", 0.0, _number, "requests per second to the API server; 0 or less: as many as it takes"),

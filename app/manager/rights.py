@@ -81,7 +81,7 @@ class Rights:
         self._own_namespace = own_namespace
         self._declared = declared
         self._metrics = metrics
-        self._told: list[str] = []
+        self._reported: list[str] = []
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -100,11 +100,11 @@ class Rights:
         missing = [] if everywhere is None or here is None else missing_rights(self._declared, everywhere, here)
         self._metrics.missing_rights.set(len(missing))
         for line in missing:
-            if line not in self._told:
+            if line not in self._reported:
                 logger.error("a right is missing, everything else goes on (deploy/rbac.yaml grants it): %s", line)
-        if self._told and not missing:
+        if self._reported and not missing:
             logger.info("all rights are granted now")
-        self._told = missing
+        self._reported = missing
 
     async def _granted(self, namespace: str) -> list[Granted] | None:
         review = {

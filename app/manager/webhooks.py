@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 #: How long reviews are still taken after a replica said that it is not ready: until everybody has heard it.
 DRAIN_SECONDS: Final = 3.0
 #: Who waits for another process gives it this much longer, so that the one that knows the cause tells it.
-_PATIENCE_SECONDS: Final = 5.0
+_MARGIN_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Admission:
 
     async def _first_certificate(self) -> None:
         process = self._process
-        seconds = process.settings.flags.seconds("webhook-initialize-timeout") + _PATIENCE_SECONDS
+        seconds = process.settings.flags.seconds("webhook-initialize-timeout") + _MARGIN_SECONDS
         try:
             await process.clock.wait_for(process.until(lambda: process.replica.certificate.version), seconds)
         except TimeoutError:

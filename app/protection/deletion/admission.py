@@ -148,7 +148,7 @@ class DeletionJudge:
         verdict = judge(self._kind, review, self._gates)
         if isinstance(verdict, NamespaceContents | CustomResources):
             return await self._look_up(verdict, review)
-        return self._told(verdict, review)
+        return self._recorded(verdict, review)
 
     async def _look_up(self, question: NamespaceContents | CustomResources, review: Review) -> Decision:
         try:
@@ -158,7 +158,7 @@ class DeletionJudge:
                 denied = await self._custom_resources(question)
         except NotKnownError as unknown:
             return Allowed((f"not known without a cluster: {unknown}",))
-        return self._told(denied or Allowed(), review)
+        return self._recorded(denied or Allowed(), review)
 
     async def _contents(self, namespace: str) -> Denied | None:
         try:
@@ -180,7 +180,7 @@ class DeletionJudge:
             return custom_resources_not_listed(question, _text(error), forbidden=isinstance(error, Forbidden))
         return judge_custom_resources(found)
 
-    def _told(self, decision: Allowed | Denied, review: Review) -> Decision:
+    def _recorded(self, decision: Allowed | Denied, review: Review) -> Decision:
         """The decision, counted and recorded if it is a refusal (what cannot be decoded is none)."""
         if isinstance(decision, Denied) and decision.code == 403:
             # In a deletion of a collection only the object itself has its name.

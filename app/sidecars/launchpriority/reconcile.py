@@ -35,8 +35,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds a Pod waits for the same containers before that is told and its ConfigMap is looked at again; then twice as
 #: long each time, up to the second figure.
-PATIENCE: Final = 30.0
-MAX_PATIENCE: Final = 600.0
+STALL_SECONDS: Final = 30.0
+MAX_STALL_SECONDS: Final = 600.0
 WAITING_REASON: Final = "LaunchPriorityWaiting"
 
 
@@ -49,7 +49,7 @@ class _Barrier:
     completed: bool = False
     #: The priority the Pod waits for now, how long that is accepted, and until when.
     awaited: int | None = None
-    patience: float = PATIENCE
+    stall_seconds: float = STALL_SECONDS
     until: float = 0.0
 
 
@@ -63,7 +63,7 @@ class LaunchBarrierReconciler:
         self._events = events
         self._barriers: dict[str, _Barrier] = {}
 
-    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """PM-146: the Pod, if it has containers that are not ready and have an order."""
         if change.new is not None and is_held(change.new):
             return (key_of(change.new),)
@@ -151,10 +151,10 @@ class LaunchBarrierReconciler:
         waiting = step.waiting
         assert waiting is not None  # noqa: S101  # a step that does not complete waits
         if barrier.awaited != waiting.priority:
-            barrier.awaited, barrier.patience, barrier.until = waiting.priority, PATIENCE, now + PATIENCE
+            barrier.awaited, barrier.stall_seconds, barrier.until = waiting.priority, STALL_SECONDS, now + STALL_SECONDS
         elif now >= barrier.until:
             barrier.added = await self._add(pod, waiting.priority)
             self._events.event(reference(PODS, pod), "Warning", WAITING_REASON, str(waiting))
-            barrier.patience = min(barrier.patience * 2, MAX_PATIENCE)
-            barrier.until = now + barrier.patience
+            barrier.stall_seconds = min(barrier.stall_seconds * 2, MAX_STALL_SECONDS)
+            barrier.until = now + barrier.stall_seconds
         return Result(requeue_after=max(0.001, barrier.until - now))

@@ -29,7 +29,7 @@ def launch_barrier(context: ControllerContext) -> Reconciling:
     """The controller."""
     pods = context.stores(PODS)
     reconciler = LaunchBarrierReconciler(context.client, pods, context.events)
-    return Reconciling(reconciler, [Watch(pods, reconciler.of_pod)])
+    return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod)])
 
 
 def step(context: AdmissionContext) -> Decisions:

@@ -64,7 +64,7 @@ class BypassReport:
         self._since: datetime | None = None
         self._wake = asyncio.Event()
         #: Pods (by uid) of the last look, which the next may see again.
-        self._told: frozenset[str] = frozenset()
+        self._reported: frozenset[str] = frozenset()
 
     def webhooks_registered(self, since: datetime) -> None:
         """The webhook is registered, and may not have been since then. Does not wait."""
@@ -91,8 +91,8 @@ class BypassReport:
         return bypassed_pods(self._pods.list(), since, self._index, created, namespaces, reviewed)
 
     def _report(self, found: Sequence[Bypassed]) -> None:
-        new = [one for one in found if one.pod.metadata.uid not in self._told]
-        self._told = frozenset(one.pod.metadata.uid for one in found)
+        new = [one for one in found if one.pod.metadata.uid not in self._reported]
+        self._reported = frozenset(one.pod.metadata.uid for one in found)
         for one in new:
             self._events.event(reference(PODS, one.pod), "Warning", REASON, one.message)
         if new:

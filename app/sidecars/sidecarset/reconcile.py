@@ -30,9 +30,9 @@ logger = logging.getLogger(__name__)
 
 INJECTED_BY = "sidecarset"
 """The index of Pods by the sets they were injected by."""
-SPACING = 0.1
+COALESCE_SECONDS = 0.1
 """Seconds between two passes that only Pods ask for: what comes meanwhile is counted together."""
-EARLY = 0.005
+TIMER_TOLERANCE = 0.005
 """Seconds that a timer may fire early."""
 RECOUNT = 600.0
 """SS-88: every so many seconds all Pods of a set are judged anew, should an event ever have been missed."""
@@ -111,7 +111,7 @@ class SidecarSetReconciler:
 
     # ---- what changes concern
 
-    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """SS-86, SS-88: the sets that injected the Pod, before or after the change; notes the Pod as to be judged."""
         concerned: dict[str, None] = {}
         for pod in (change.old, change.new):
@@ -123,7 +123,7 @@ class SidecarSetReconciler:
                 state.dirty.add(key_of(change.object))
         return [ObjectKey("", name) for name in concerned if self._caches.sets.get(name) is not None]
 
-    def of_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:
+    def keys_for_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:
         """SS-88: the sets that choose namespaces by label and have Pods in this one, when its labels change."""
         old, new = change.old, change.new
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
@@ -138,12 +138,12 @@ class SidecarSetReconciler:
                     concerned.append(ObjectKey("", name))
         return concerned
 
-    def of_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
+    def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
         """The set a revision records: one that is deleted or changed by hand is put right."""
         self._recorder.observe(change)
         return [ObjectKey("", name) for name in by_recorded_set(change.object)]
 
-    def spacing(self, change: Change[Any], key: ObjectKey) -> float:
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:
         """How long a pass that a Pod or a status asks for is put off: a burst of events, and our own writes that come
         back in its midst, cost few passes."""
         if isinstance(change.new, SidecarSet) and not _status_only(change):
@@ -152,7 +152,7 @@ class SidecarSetReconciler:
         if state is None:
             return 0.0
         if state.next_pass is None:
-            state.next_pass = state.last_pass + SPACING
+            state.next_pass = state.last_pass + COALESCE_SECONDS
         return state.next_pass - self._clock.monotonic()
 
     # ---- one pass
@@ -172,7 +172,7 @@ class SidecarSetReconciler:
         if state is None or state.uid != owner.metadata.uid:
             state = self._states[key.name] = _State(owner.metadata.uid)
         state.last_pass = self._clock.monotonic()
-        if state.next_pass is not None and state.next_pass <= state.last_pass + EARLY:
+        if state.next_pass is not None and state.next_pass <= state.last_pass + TIMER_TOLERANCE:
             state.next_pass = None
         if self._is_malformed(owner, state):
             return None

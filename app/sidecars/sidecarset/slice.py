@@ -63,10 +63,10 @@ def sidecarset_controller(context: ControllerContext) -> Reconciling:
     return Reconciling(
         reconciler,
         [
-            Watch(caches.sets, to_self, reconciler.spacing),
-            Watch(caches.pods, reconciler.of_pod, reconciler.spacing),
-            Watch(caches.namespaces, reconciler.of_namespace),
-            Watch(caches.revisions, reconciler.of_revision),
+            Watch(caches.sets, to_self, reconciler.coalesce_delay),
+            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
+            Watch(caches.namespaces, reconciler.keys_for_namespace),
+            Watch(caches.revisions, reconciler.keys_for_revision),
         ],
     )
 

@@ -18,7 +18,7 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
-from app.sidecars.launchpriority.reconcile import PATIENCE, LaunchBarrierReconciler
+from app.sidecars.launchpriority.reconcile import STALL_SECONDS, LaunchBarrierReconciler
 from app.sidecars.launchpriority.slice import GATE, NAME, SLICE, WORKERS
 from tests.kube.fakes import json_response, running, status_body, until, virtual
 from tests.pods.apiserver import ApiServer, config_map_path, pod_path
@@ -182,7 +182,7 @@ async def test_long_waiting_is_told_on_the_pod_ever_more_rarely_and_never_given_
         times.append(result.requeue_after)
         await setting.client.clock.sleep(result.requeue_after)
         result = await setting.reconcile(KEY)
-    assert times == [PATIENCE, 2 * PATIENCE, 4 * PATIENCE]
+    assert times == [STALL_SECONDS, 2 * STALL_SECONDS, 4 * STALL_SECONDS]
     async with running(setting.events.run()):
         assert await setting.events.flush(60)
     (event,) = [obj for path, obj in setting.server.objects.items() if "/events/" in path]
