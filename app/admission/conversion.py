@@ -20,7 +20,7 @@ from app.kube.depth import hide_depth
 Convert: TypeAlias = Callable[[dict[str, Any], str], dict[str, Any]]
 
 #: The API server puts a whole page of a list into one review, so the bound is wider than for an AdmissionReview.
-MAX_BODY_BYTES: Final = 128 * 1024 * 1024
+MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 #: How many of the objects that could not be converted are named.
 NAMED_AT_MOST: Final = 10
 

@@ -38,7 +38,7 @@ class Limits:
     body_bytes: int = 7 * 1024 * 1024
     bodies: Mapping[str, int] = field(default_factory=dict)
     #: Of all bodies that are here and all answers that are not read yet.
-    held_bytes: int = 64 * 1024 * 1024
+    held_bytes: int = 96 * 1024 * 1024
     connections: int = 1024
     #: From the first byte of a request to its last, and from the connection to its first request.
     complete_seconds: float = 10.0

@@ -237,6 +237,19 @@ async def test_a_body_over_the_limit_is_refused_under_its_uid_and_the_rest_is_no
         sending.cancel()
 
 
+async def test_a_hundred_mebibytes_to_convert_are_refused_and_not_kept() -> None:
+    app = reviews()
+    async with port(app, bodies=app.body_limits) as one:
+        caller = await one.connect()
+        head = b"POST /convert HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n"
+        sending = asyncio.create_task(
+            caller.send(head + b"content-length: %d\r\n\r\n" % (100 * MIB), *[b" " * MIB] * 100)
+        )
+        assert (await caller.answer())[0] == 413
+        assert one.ledger.held == 0
+        sending.cancel()
+
+
 async def test_bodies_of_all_connections_share_one_room() -> None:
     async with port(held_bytes=3 * MIB) as one:
         callers = [await one.connect() for _ in range(8)]
