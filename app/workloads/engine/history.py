@@ -36,7 +36,11 @@ class History:
         ``selector``: that of the workload.
         """
         uid = content.owner.uid
-        own = [found for found in self._store.by_index(OWNER, uid) if self._kind.manages(found.metadata, uid)]
+        own = [
+            found
+            for found in self._store.by_index(OWNER, uid)
+            if found.metadata.namespace == content.namespace and self._kind.manages(found.metadata, uid)
+        ]
         nobodys = self._store.by_index(OWNER, ownerless(content.namespace))
         matching = [found for found in nobodys if selector.matches(found.metadata.labels)]
         return self._revisions.of(uid, uid, [*own, *matching])

@@ -16,7 +16,7 @@ from app.kube.client import Client
 from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, Forbidden, NotFound
 from app.kube.events import EventRecorder
-from app.kube.objects import decode_metadata
+from app.kube.objects import ObjectMeta, decode_metadata
 from app.kube.resources import NODES, ObjectKey
 from app.kube.selectors import SelectorError
 from app.pods.budget import DisruptionBudget, NoBudget
@@ -178,13 +178,13 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             self.caches.pods.by_index(OWNER, uid),
             state.facts,
             resolved.settings,
-            manages=lambda pod: self.kind.manages(pod.metadata, uid),
+            manages=lambda pod: self._manages(workload, pod.metadata),
             matches=lambda pod: resolved.selector.matches(pod.metadata.labels),
         )
         claims = [
             claim
             for claim in (self.caches.claims.by_index(OWNER, uid) if self.caches.claims is not None else ())
-            if claim.metadata.deletion_timestamp is None and self.kind.manages(claim.metadata, uid)
+            if claim.metadata.deletion_timestamp is None and self._manages(workload, claim.metadata)
         ]
         status = dict(state.present_status(workload).status)
         current, collisions = self.recorded_revision(status)
@@ -230,6 +230,11 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                     break
             self._nodes, self._nodes_until = nodes, now + NODE_LABELS_TTL
         return self._nodes
+
+    def _manages(self, workload: W, metadata: ObjectMeta) -> bool:
+        """Whether the workload controls an object. A reference from another namespace means nothing."""
+        own = workload.metadata
+        return metadata.namespace == own.namespace and self.kind.manages(metadata, own.uid)
 
 
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:

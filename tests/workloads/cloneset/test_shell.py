@@ -158,6 +158,20 @@ async def test_who_is_gone_terminating_or_unreadable_is_left_alone() -> None:
     assert {path.rsplit("/", 1)[-1] for _, path in shell.writes} == {"status"}
 
 
+@virtual
+async def test_a_pod_of_another_namespace_belongs_to_nobody_here_whatever_it_claims() -> None:
+    writes: list[list[Any]] = []
+    for forged in (False, True):
+        shell, found = filled()
+        if forged:
+            pod = copy.deepcopy(found["Pod"][0])
+            pod["metadata"] |= {"namespace": "theirs", "name": "forged", "uid": "forged"}
+            shell.show(pod)
+        await shell.reconcile("hooked", "moving")
+        writes.append(list(shell.writes))
+    assert writes[0] == writes[1]
+
+
 @pytest.mark.behaviour("CS-44")
 @virtual
 async def test_a_status_of_ours_wakes_nobody_unless_the_cache_missed_what_came_before_it() -> None:
