@@ -203,3 +203,9 @@ PUB_PROTECT_OPERATIONS: Final = "kruise.io/pub-protect-operations"
 """Annotation on a v1alpha1 budget: what spec.protectOperations is in v1beta1, joined by commas (PUB-1)."""
 PUB_PROTECT_TOTAL_REPLICAS: Final = "pub.kruise.io/protect-total-replicas"
 """Annotation on a v1alpha1 budget: what spec.protectTotalReplicas is in v1beta1 (PUB-1)."""
+
+# --- ResourceDistribution ---
+RESOURCE_DISTRIBUTION_SOURCE: Final = "kruise.io/resourcedistribution.resource.from"
+"""Annotation on a copy: the ResourceDistribution it comes from (RD-36)."""
+RESOURCE_DISTRIBUTION_HASH: Final = "kruise.io/resourcedistribution.resource.hashcode"
+"""Annotation on a copy: the SHA-256 of the resource as it was when the copy was written (RD-36)."""

@@ -10,7 +10,7 @@ as it was known, and read again when it changes or is listed again. It does not 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from random import Random
@@ -116,8 +116,10 @@ class Reflector(Generic[T]):
         streaming_list: bool = True,
         page_size: int = PAGE_SIZE,
         idle_seconds: float = IDLE_SECONDS,
+        keep: Callable[[T], bool] | None = None,
         metrics: ReflectorMetrics | None = None,
     ) -> None:
+        """``keep``: which objects the store shall hold; all by default."""
         self.resource = resource
         self.store = store
         self._client = client
@@ -131,6 +133,7 @@ class Reflector(Generic[T]):
         self._streaming_list = streaming_list
         self._page_size = page_size
         self._idle_seconds = idle_seconds
+        self._keep = keep
         self._metrics = metrics if metrics is not None else NoMetrics()
         self._info = RequestInfo("WATCH", resource.path(namespace))
         self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS, cap=LONGEST_RETRY_SECONDS)
@@ -394,6 +397,10 @@ class Reflector(Generic[T]):
         """Show an object; one over which an index fails is set aside, and noted. Whether it is in the store."""
         key = key_of(obj)
         try:
+            if self._keep is not None and not self._keep(obj):
+                self._take_back(key)
+                self.store.remove(key)
+                return False
             self.store.put(obj)
         except Exception as error:  # noqa: BLE001 - a mistake over one object must not keep the others away
             if unreadable is not None:

@@ -77,5 +77,6 @@ class Caches:
             namespace=places[watched.scope],
             label_selector=watched.label_selector,
             field_selector=watched.field_selector,
+            keep=watched.keep,
             metrics=metrics,
         )

@@ -24,6 +24,7 @@ FOLDERS: Final[list[str]] = [
     "app.operations.imagepull",
     "app.operations.containerrecreate",
     "app.operations.podprobe",
+    "app.operations.resourcedistribution",
 ]
 
 

@@ -1,1 +1,1 @@
-"""Operations on nodes and running Pods: images, restarts, probes."""
+"""Operations on nodes, running Pods and namespaces: images, restarts, probes, distributed resources."""

@@ -67,6 +67,8 @@ class Watched(Generic[T]):
     label_selector: str = ""
     field_selector: str = ""
     indexes: Mapping[str, IndexFunction[T]] = field(default_factory=dict)
+    #: Which of them are kept, where no selector can say it; all by default. Slices that share a cache must agree.
+    keep: Callable[[T], bool] | None = None
 
     @property
     def key(self) -> CacheKey:
@@ -106,8 +108,8 @@ def merged(declared: Iterable[Watched[Any]]) -> Mapping[CacheKey, Watched[Any]]:
     found: dict[CacheKey, Watched[Any]] = {}
     for one in declared:
         known = found.setdefault(one.key, one)
-        if known.decode != one.decode:
-            raise ValueError(f"{one.name}: two slices decode them differently")
+        if known.decode != one.decode or known.keep != one.keep:
+            raise ValueError(f"{one.name}: two slices decode or keep them differently")
         for name, function in one.indexes.items():
             if known.indexes.get(name, function) != function:
                 raise ValueError(f"{one.name}: two indexes are called {name}")

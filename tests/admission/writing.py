@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import inspect
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from app.api import structural
 from app.api.conversion import convert
 from app.api.kind import KindDefinition
 from app.kube.admission import (
+    Decision,
     Denied,
     GroupVersionKind,
     GroupVersionResource,
@@ -34,6 +36,15 @@ class Written:
     message: str = ""
     code: int = 0
     warnings: tuple[str, ...] = ()
+    #: Who refused; empty: the schema.
+    webhook: str = ""
+
+    @property
+    def shown(self) -> str:
+        """The refusal as kubectl prints it."""
+        return (
+            f'admission webhook "{self.webhook}" denied the request: {self.message}' if self.webhook else self.message
+        )
 
     def stored(self) -> Json:
         """As it is kept: in v1beta1."""
@@ -63,19 +74,24 @@ def review_of(kind: KindDefinition, obj: Json, old: Json | None = None) -> Revie
 
 
 def written(kind: KindDefinition, handlers: Sequence[Handler], obj: Json, old: Json | None = None) -> Written:
-    """Create ``obj``, or update ``old`` to it, in the version it is written in. ``handlers``: mutating, validating."""
+    """Create ``obj``, or update ``old`` to it, in the version it is written in. ``handlers``: of this kind."""
     version = kind.version(obj["apiVersion"])
     assert version is not None
     obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))
-    mutating, validating = handlers
-    mutated = mutating.decide(review_of(kind, obj, old))
-    if isinstance(mutated, Denied):
-        return Written(None, mutated.message, mutated.code)
-    if isinstance(mutated, Patched):
-        obj = apply(mutated.operations, obj)
-    if message := structural.invalid_message(kind, version, obj):
-        return Written(None, message, 422)
-    decision = asyncio.run(validating.decide(review_of(kind, obj, old)))  # type: ignore[arg-type]
-    if isinstance(decision, Denied):
-        return Written(None, decision.message, decision.code)
-    return Written(obj, warnings=decision.warnings)
+    warnings: tuple[str, ...] = ()
+    for mutating in (True, False):
+        for handler in (one for one in handlers if one.webhook.mutating is mutating):
+            decided = handler.decide(review_of(kind, obj, old))
+            decision = asyncio.run(_result(decided)) if inspect.isawaitable(decided) else decided
+            if isinstance(decision, Denied):
+                return Written(None, decision.message, decision.code, webhook=handler.webhook.name)
+            warnings += decision.warnings
+            if isinstance(decision, Patched):
+                obj = apply(decision.operations, obj)
+        if mutating and (message := structural.invalid_message(kind, version, obj)):
+            return Written(None, message, 422)
+    return Written(obj, warnings=warnings)
+
+
+async def _result(decided: Awaitable[Decision]) -> Decision:
+    return await decided

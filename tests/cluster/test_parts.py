@@ -191,7 +191,10 @@ def test_a_large_folder_is_away_at_once_and_gone_in_the_end(cache: Path, killed:
     wait_until(lambda: not list(runs.iterdir()), "nothing is left", deadline=20)
 
 
-def test_modules_are_not_divided_nor_are_the_scenarios() -> None:
+def test_modules_are_not_divided_but_scenarios_on_something_shared_are() -> None:
     assert group("tests/kube/test_a.py::test_a[x::y]") == group("tests/kube/test_a.py::test_b")
     assert group("tests/kube/test_a.py::test_a") != group("tests/kube/test_b.py::test_a")
-    assert group("tests/scenarios/test_a.py::test_a") == group("tests/scenarios/test_b.py::test_b")
+    own = "tests/scenarios/test_a.py::test_a"
+    assert group(own) == group("tests/scenarios/test_a.py::test_b")
+    shared = "tests/scenarios/test_a.py::test_a[simulated-nodes-x]"
+    assert group(shared) != group("tests/scenarios/test_a.py::test_b[simulated-nodes-x]")

@@ -21,7 +21,10 @@ from tests.scenarios.world import ROOT, manager, running
 
 SIMULATED_NODES: Final = "simulated-nodes"
 REAL_CONTAINERS: Final = "real-containers"
-GATES: Final = "--feature-gates=SidecarSetPatchPodMetadataDefaultsAllowed=false"
+#: What the scenarios need beside the defaults.
+GATES: Final = "--feature-gates=" + ",".join(
+    ("SidecarSetPatchPodMetadataDefaultsAllowed=false", "ResourceDistributionGate=true")
+)
 #: Where the API servers' records of the manager's requests are kept for the tests that judge them.
 RECORDED: Final = ROOT / "build" / "recorded"
 

@@ -1,0 +1,1 @@
+"""The pure half: what should be where, and how what happened is reported."""

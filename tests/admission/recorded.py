@@ -1,0 +1,64 @@
+"""Holds our webhooks against what OpenKruise was seen to answer: one case of tests/data/openkruise/samples-KIND.json.
+
+A case has a manifest, whether it was accepted and else the message, the object as created and as read in each version,
+and an update of its spec with its outcome. The recorder left out uids and times.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from app.api.conversion import convert
+from app.api.kind import KindDefinition
+from app.kube.admission import Handler
+from tests.admission.writing import written
+from tests.workloads.cloneset.recorded import comparable
+
+Json = dict[str, Any]
+DATA: Final = Path(__file__).parents[1] / "data" / "openkruise"
+#: Recorded messages were cut to this many characters.
+RECORDED_LENGTH: Final = 400
+
+
+def cases(name: str) -> list[Json]:
+    """The cases of ``samples-NAME.json``."""
+    found: list[Json] = json.loads((DATA / f"samples-{name}.json").read_text("utf-8"))
+    return found
+
+
+def names_of(found: Sequence[Json]) -> list[str]:
+    """The cases' names, as ids of tests."""
+    return [case["manifest"]["metadata"]["name"] for case in found]
+
+
+def as_read(kind: KindDefinition, obj: Json, api_version: str) -> Json:
+    """The object as it is read in a version once it was stored, without what the recorder left out."""
+    hub = f"{kind.group}/{kind.hub.name}"
+    stored = obj if obj["apiVersion"] == hub else convert(obj, hub)
+    found: Json = comparable(stored if api_version == hub else convert(stored, api_version))
+    return found
+
+
+def hold_against(kind: KindDefinition, handlers: Sequence[Handler], case: Json) -> None:
+    """Create and update as the case did; AssertionError where an answer or an object differs."""
+    manifest = case["manifest"]
+    created = written(kind, handlers, manifest)
+    assert created.shown[:RECORDED_LENGTH] == case["message"][:RECORDED_LENGTH]
+    assert (created.obj is not None) is case["ok"]
+    if created.obj is None:
+        return
+    assert as_read(kind, created.obj, manifest["apiVersion"]) == case["created"]
+    for version in kind.versions:
+        if version.name in case:
+            assert as_read(kind, created.obj, f"{kind.group}/{version.name}") == case[version.name]
+    update = case.get("update")
+    if not update:
+        return
+    updated = written(kind, handlers, {**manifest, "spec": update["manifest"]}, created.obj)
+    assert updated.shown[:RECORDED_LENGTH] == update["message"][:RECORDED_LENGTH]
+    assert (updated.obj is not None) is update["ok"]
+    if updated.obj is not None:
+        assert as_read(kind, updated.obj, manifest["apiVersion"]) == update["result"]
