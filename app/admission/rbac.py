@@ -67,6 +67,13 @@ def roles(
     ]
 
 
+def gate_roles(gate: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
+    """The roles that grant the manager what it needs beside its other roles where a gate is on."""
+    name = f"kruise-manager-{gate.lower()}"
+    found = roles(rules, namespace, SERVICE_ACCOUNT, f"{name}-role", f"{name}-namespaced-role")
+    return [found[index] for index in range(len(found)) if found[index - index % 2]["rules"]]
+
+
 def _role(kind: str, name: str, namespace: str, rules: Iterable[PolicyRule]) -> dict[str, Any]:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",

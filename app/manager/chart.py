@@ -59,10 +59,13 @@ def templates(
     policies: Iterable[Mapping[str, Any]],
     webhooks: Iterable[Webhook],
     webhook_rules: Iterable[PolicyRule],
+    gate_rules: Mapping[str, Iterable[PolicyRule]],
 ) -> dict[str, str]:
     """Path below the repository → content. ``policies``: the opt-in ValidatingAdmissionPolicies and their bindings."""
     found = {f"crd-{kind.crd_name}.yaml": _crd_template(kind) for kind in kinds}
     found["roles.yaml"] = _HEAD + _documents([*_manager_roles(rules), *aggregated_roles(kinds)])
+    for gate, more in gate_rules.items():
+        found[f"roles-{gate.lower()}.yaml"] = _gate_roles(gate, more)
     found["webhooks-roles.yaml"] = _if("manager.separateControllers", _webhooks_roles(webhook_rules))
     found["uninstall-roles.yaml"] = _HEAD + _documents(_hook_roles(workloads))
     found["deletion-protection-policies.yaml"] = _if(
@@ -111,6 +114,13 @@ def _crd(kind: KindDefinition) -> dict[str, Any]:
 def _manager_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
     made = rbac.manifests(rules, _NAMESPACE)
     return [_labelled(role) for role in made if role["apiVersion"].startswith("rbac.")]
+
+
+def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
+    group = next((name for name, stage in GROUPS.items() if GATES[gate].stage is stage), "")
+    on = f'eq (include "kruise.gateIsOn" (list . "{gate}" "{group}")) "true"'
+    documents = [_labelled(role) for role in rbac.gate_roles(gate, rules, _NAMESPACE)]
+    return f"{_HEAD}{{{{- if {on} }}}}\n{_documents(documents)}{{{{- end }}}}\n"
 
 
 def _webhooks_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from app.kube.admission import PolicyRule, Webhook
 from app.kube.resources import LEASES, SELFSUBJECTRULESREVIEWS
+from app.manager.gates import GATES
 from app.manager.handlers import WEBHOOKS
 from app.manager.settings import SECRET_NAME, Settings
 from app.manager.slices import kinds, slices
@@ -52,8 +53,30 @@ def _registration() -> tuple[PolicyRule, ...]:
 
 
 def all_rules() -> tuple[PolicyRule, ...]:
-    """Everything a manager of this build needs."""
+    """Everything a manager of this build needs with every gate on."""
     return (*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_of_webhooks(WEBHOOKS), *_of_slices(lambda _gate: True))
+
+
+def default_rules() -> tuple[PolicyRule, ...]:
+    """What a manager of this build needs with every gate at its default."""
+    return (*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_of_webhooks(WEBHOOKS), *_of_slices(_by_default))
+
+
+def rules_of_gates() -> Mapping[str, tuple[PolicyRule, ...]]:
+    """Gate that is off by default → what a manager needs beside ``default_rules`` where it is on."""
+    found: dict[str, tuple[PolicyRule, ...]] = {}
+    given = set(default_rules())
+    for name, gate in GATES.items():
+        if gate.default:
+            continue
+        of_gate = _of_slices(lambda asked, name=name: asked == name or _by_default(asked))  # type: ignore[misc]
+        if more := tuple(dict.fromkeys(rule for rule in of_gate if rule not in given)):
+            found[name] = more
+    return found
+
+
+def _by_default(gate: str) -> bool:
+    return GATES[gate].default
 
 
 def webhook_rules() -> tuple[PolicyRule, ...]:

@@ -15,7 +15,7 @@ from app.certs.files import CA_FILE, CERT_FILE, KEY_FILE
 from app.manager import chart, uninstall
 from app.manager.gates import GATES
 from app.manager.handlers import WEBHOOKS
-from app.manager.permissions import all_rules
+from app.manager.permissions import default_rules, rules_of_gates
 from app.manager.settings import SECRET_NAME
 from app.manager.slices import kinds, workloads
 from app.protection.deletion.policies import admission_policies
@@ -176,7 +176,7 @@ def test_the_manager_has_no_rights_on_its_node(defaults: list[dict[str, Any]]) -
 
 @pytest.mark.controlplane
 def test_roles_are_what_the_code_declares_and_nothing_else(defaults: list[dict[str, Any]]) -> None:
-    for declared in rbac.manifests(all_rules(), "kruise-system"):
+    for declared in rbac.manifests(default_rules(), "kruise-system"):
         if declared["kind"] in ("ClusterRole", "Role"):
             assert find(defaults, declared["kind"], declared["metadata"]["name"])["rules"] == declared["rules"]
         if declared["kind"].endswith("Binding"):
@@ -184,6 +184,18 @@ def test_roles_are_what_the_code_declares_and_nothing_else(defaults: list[dict[s
     for role in defaults:
         for rule in role.get("rules") or ():
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]], role["metadata"]["name"]
+
+
+@pytest.mark.controlplane
+@pytest.mark.parametrize("group", ["AllBeta", "ResourceDistributionGate"])
+def test_what_a_gate_needs_is_granted_where_it_is_on(defaults: list[dict[str, Any]], group: str) -> None:
+    rules = rules_of_gates()["ResourceDistributionGate"]
+    name = "kruise-manager-resourcedistributiongate-role"
+    assert not [one for one in defaults if one["metadata"]["name"] == name]
+    granted = find(render(f"featureGates={group}=true"), "ClusterRole", name)["rules"]
+    assert granted == rbac.merged(rules)
+    off = render("featureGates=AllBeta=true\\,ResourceDistributionGate=false")
+    assert not [one for one in off if one["metadata"]["name"] == name]
 
 
 @pytest.mark.controlplane

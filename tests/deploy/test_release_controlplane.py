@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.kube.admission import PolicyRule
-from app.manager.permissions import all_rules, webhook_rules
+from app.manager.permissions import default_rules, webhook_rules
 from app.manager.slices import kinds
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.recording import SERVICE_ACCOUNT
@@ -104,7 +104,7 @@ def test_the_manager_may_not(release: Release, verb: str, resource: str, namespa
 
 
 def test_the_manager_may_what_it_declares(empty: ControlPlane, release: Release) -> None:
-    for attributes in _asked(all_rules()):
+    for attributes in _asked(default_rules()):
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -200,7 +200,7 @@ def test_who_answers_reviews_may_not_write(apart: tuple[ControlPlane, Release], 
 
 @pytest.mark.behaviour("MGR-146")
 def test_who_answers_reviews_may_what_that_takes_and_controllers_all(apart: tuple[ControlPlane, Release]) -> None:
-    for user, rules in ((WEBHOOKS, webhook_rules()), (SERVICE_ACCOUNT, all_rules())):
+    for user, rules in ((WEBHOOKS, webhook_rules()), (SERVICE_ACCOUNT, default_rules())):
         for attributes in _asked(rules):
             review = {
                 "apiVersion": "authorization.k8s.io/v1",

@@ -11,7 +11,7 @@ from app.kube.virtualtime import VirtualClock
 from app.manager.flags import parse_flags
 from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
-from app.manager.permissions import all_rules, rules_of
+from app.manager.permissions import default_rules, rules_of
 from app.manager.rights import Granted, Rights, missing_rights
 from app.manager.settings import read_settings
 from tests.kube.fakes import Connections, json_response, status_body, virtual
@@ -67,7 +67,7 @@ def rules(*flags: str, **environ: str) -> tuple[PolicyRule, ...]:
 def test_a_replica_with_every_default_needs_what_is_generated() -> None:
     both = [
         missing_rights(one, [as_granted(rule) for rule in other], [as_granted(rule) for rule in other])
-        for one, other in ((all_rules(), rules()), (rules(), all_rules()))
+        for one, other in ((default_rules(), rules()), (rules(), default_rules()))
     ]
     assert both == [[], []]
 
@@ -126,7 +126,7 @@ async def test_a_missing_right_is_said_once_and_counted_until_it_is_granted(capl
         await rights.check()
         assert metrics.registry.get_sample_value("kruise_manager_missing_rights") == expected
     assert caplog.messages == [
-        "a right is missing, everything else goes on (deploy/rbac.yaml grants it): watch pods",
+        "a right is missing, everything else goes on (deploy/rbac.yaml, deploy/rbac-gates): watch pods",
         "all rights are granted now",
     ]
 

@@ -121,7 +121,7 @@ def running(arguments: Sequence[str], log: Path, **environment: str) -> Iterator
 def install(started: ControlPlane) -> Path:
     """CRDs, namespace and rights as generated; returns the kubeconfig of the manager's own service account."""
     deploy = ROOT / "deploy"
-    started.kubectl("apply", "-f", str(deploy / "rbac.yaml"))
+    started.kubectl("apply", "-f", str(deploy / "rbac.yaml"), "-f", str(deploy / "rbac-gates"))
     started.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(deploy / "crds"))
     # Right after creation a CRD has no conditions, which kubectl wait takes for an error.
     established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(deploy / "crds")]

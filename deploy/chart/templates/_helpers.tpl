@@ -40,6 +40,12 @@ control-plane: controller-manager
 {{- $found | toJson }}
 {{- end }}
 
+{{- /* "true" if a gate that is off by default is on: (list $ gate group). */ -}}
+{{- define "kruise.gateIsOn" -}}
+{{- $given := include "kruise.gates" (index . 0) | fromJson }}
+{{- if hasKey $given (index . 1) }}{{ get $given (index . 1) }}{{ else }}{{ get $given (index . 2) | default false }}{{ end }}
+{{- end }}
+
 {{- /* The files of the manager's folder of policies. */ -}}
 {{- define "kruise.policies" -}}
 webhooks.yaml: |
