@@ -92,7 +92,9 @@ def test_what_a_setting_makes_superfluous_is_not_missed(
     flags: tuple[str, ...], environ: dict[str, str], unneeded: str
 ) -> None:
     def resources(found: tuple[PolicyRule, ...]) -> set[str]:
-        return {name for rule in found if rule.names != ("kruise-configuration",) for name in rule.resources}
+        # ConfigMaps and Secrets are created in dry runs, whatever the settings.
+        asked = (rule for rule in found if rule.names != ("kruise-configuration",) and rule.verbs != ("create",))
+        return {name for rule in asked for name in rule.resources}
 
     everything, left = resources(rules()), resources(rules(*flags, **environ))
     assert unneeded in everything - left
