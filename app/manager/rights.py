@@ -101,7 +101,9 @@ class Rights:
         self._metrics.missing_rights.set(len(missing))
         for line in missing:
             if line not in self._reported:
-                logger.error("a right is missing, everything else goes on (deploy/rbac.yaml, deploy/rbac-gates): %s", line)
+                logger.error(
+                    "a right is missing, everything else goes on (deploy/rbac.yaml, deploy/rbac-gates): %s", line
+                )
         if self._reported and not missing:
             logger.info("all rights are granted now")
         self._reported = missing
