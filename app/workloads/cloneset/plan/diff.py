@@ -131,6 +131,9 @@ def diff(
     # CS-94: what is available beyond replicas - maxUnavailable.
     spare = limits.max_unavailable + pods.total - replicas
     update = old_surplus if surging_in_place or abs(old_surplus) <= abs(new_surplus) else -new_surplus  # CS-95
+    if old_surplus < 0 and new_surplus < 0:
+        # Pods of both kinds are missing. They are created; moving one over would leave less than the partition keeps.
+        update = 0
     return Diff(
         create=create,
         create_old=max(want_old - total_old, 0) if create else 0,

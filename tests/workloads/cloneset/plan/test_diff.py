@@ -196,3 +196,10 @@ def test_partition(value: int | str | None, replicas: int, count: int) -> None:
 
 def test_a_partition_that_cannot_be_read_holds_all_pods_back() -> None:
     assert partition_count("half", 5) == 5
+
+
+@pytest.mark.behaviour("CS-95")
+def test_no_pod_is_moved_while_pods_of_both_revisions_are_missing() -> None:
+    settings = Settings(replicas=5, rolling_update=RollingUpdate(partition=4, max_unavailable=4))
+    found = diff(PodCounts(old=2), limits(settings), same_revision=False, rollback=True)
+    assert (found.create, found.create_old, found.update) == (3, 2, 0)
