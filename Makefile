@@ -60,9 +60,11 @@ contracts: venv ## Which package may import which
 
 generate: venv ## Write CRDs, RBAC and reference pages from the code
 	$(BIN)/python -m app.manager.generate
+	$(BIN)/python -m app.daemon.cri.generate
 
 check-generated: venv ## Fail when a generated file is out of date
 	$(BIN)/python -m app.manager.generate --check
+	$(BIN)/python -m app.daemon.cri.generate --check
 
 behaviours: venv ## Which rules of docs/behaviours have a test
 	$(BIN)/python -m tests.behaviours

@@ -44,6 +44,14 @@ def manager(ctx: typer.Context) -> None:
     raise typer.Exit(run_manager(ctx.args, os.environ))
 
 
+@app.command(cls=_Untouched, add_help_option=False)
+def daemon(ctx: typer.Context) -> None:
+    """Run the agent of a node (flags: pykruise daemon --help)."""
+    from app.daemon.main import main as run_daemon
+
+    raise typer.Exit(run_daemon(ctx.args, os.environ))
+
+
 _Gates = Annotated[str, typer.Option("--feature-gates", help="A=true,B=false")]
 _Level = Annotated[int, typer.Option("--verbosity", "-v", help="5 and more show every decision")]
 

@@ -28,7 +28,7 @@ from app.kube.errors import ApiError, DecodeError, Gone, RequestInfo, TooManyReq
 from app.kube.objects import decode_metadata
 from app.kube.ratelimit import TokenBucket
 from app.kube.resources import Resource
-from app.kube.transport import Request, Response, Stream, Transport
+from app.kube.wire import Request, Response, Stream, Transport
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from app.kube.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -124,6 +122,8 @@ async def load_in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
 
 def _check_readable(paths: str) -> None:
     """Say plainly what is wrong with a file before the package trips over it."""
+    import yaml  # who has a service account reads none
+
     found = False
     for path in filter(None, paths.split(os.pathsep)):
         file = Path(path).expanduser()

@@ -38,7 +38,7 @@ from app.kube.errors import (
 from app.kube.objects import Object
 from app.kube.resources import ObjectKey, Resource
 from app.kube.store import Store, key_of
-from app.kube.transport import Stream
+from app.kube.wire import Stream
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,6 @@
 """Transport: bytes to and from an API server, and nothing else.
 
-:class:`Transport` is what the client needs; :class:`AiohttpTransport` is the one that speaks HTTP. Tests and
-simulations give their own. No retries and no meaning here: those are the client's.
+:class:`AiohttpTransport` speaks HTTP. No retries and no meaning here: those are the client's.
 """
 
 from __future__ import annotations
@@ -9,74 +8,23 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
-from typing import Protocol
-from urllib.parse import urlencode
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import aiohttp
 from yarl import URL
 
 from app.kube.config import ClusterConfig
 from app.kube.errors import RequestInfo, TransportError
+from app.kube.wire import Request, Response, Stream, Transport
+
+__all__ = ["AiohttpTransport", "OnResponse", "Request", "Response", "Stream", "Transport"]
 
 #: Told once per answer: HTTP status (or ``<error>``), method and host. For ``rest_client_requests_total``.
 OnResponse = Callable[[str, str, str], None]
 #: Compressed lists would be unpacked in a thread, and cost more than they save inside a cluster.
 _HEADERS = {"Accept-Encoding": "identity"}
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One HTTP request. ``path`` is escaped already; ``query`` is not. ``timeout``: seconds for the whole answer."""
-
-    method: str
-    path: str
-    query: Mapping[str, str]
-    headers: Mapping[str, str]
-    body: bytes | None = None
-    timeout: float | None = None
-
-    @property
-    def target(self) -> str:
-        """Path and query as they stand in the request line."""
-        return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A whole answer. Header names are looked up without regard to case by the mapping given."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Stream:
-    """An answer whose body comes in pieces of any size; valid inside the ``async with`` that gave it."""
-
-    status: int
-    headers: Mapping[str, str]
-    chunks: AsyncIterator[bytes]
-
-
-class Transport(Protocol):
-    """How requests reach the server. Where no answer comes, both raise ``TransportError``."""
-
-    async def request(self, request: Request) -> Response:
-        """Send, and read the whole answer."""
-        ...
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        """Send, and give the answer as it comes. Leaving the context closes the connection."""
-        ...
-
-    async def close(self) -> None:
-        """Close all connections."""
-        ...
 
 
 def _ignore(_code: str, _method: str, _host: str) -> None:

@@ -78,6 +78,11 @@ def env_hash(container: Container, pod: Pod) -> int:
     return _env_hash(tuple(sorted(values)))
 
 
+def hash_of_env(values: Mapping[str, str]) -> int:
+    """PM-138: the same hash of what a process was started with, by name of the variable."""
+    return _env_hash(tuple(sorted(values.items())))
+
+
 @lru_cache(maxsize=4096)
 def _env_hash(values: tuple[tuple[str, str], ...]) -> int:
     entries = [{"name": name} | ({"value": value} if value else {}) for name, value in values]

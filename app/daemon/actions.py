@@ -1,0 +1,202 @@
+"""What probes and hooks do: run a command in a container, send a request, open a connection (KD-51, KD-64)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote, urlsplit
+
+from app.daemon.cri import CriError, DeadlineExceeded, Runtime
+from app.daemon.objects import ContainerPort, ExecAction, Handler, HttpGetAction, TcpSocketAction
+from app.kube.clock import Clock
+from app.kube.plainhttp import Connection, Head, HttpError
+
+#: How much is read of what a command prints or a server answers.
+MAX_OUTPUT: Final = 10 * 1024
+#: KD-65: how much of it is reported.
+MAX_MESSAGE: Final = 1024
+MAX_REDIRECTS: Final = 10
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+#: What a path may have as it stands.
+_PATH_SAFE: Final = "/?#[]@!$&'()*+,;=:%~"
+
+
+class HookError(Exception):
+    """The hook could not be run, or failed."""
+
+
+class ProbeError(Exception):
+    """The probe itself could not be made: nothing is known of the container."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a probe found out."""
+
+    succeeded: bool
+    message: str = ""
+
+
+def text_of(output: bytes) -> str:
+    """Output as a message: KD-65, cut at a character (KD-95), without what no status may contain."""
+    return output[:MAX_OUTPUT][:MAX_MESSAGE].decode("utf-8", "ignore").replace("\x00", "")
+
+
+def port_number(port: int | str, ports: Sequence[ContainerPort]) -> int:
+    """The number of a port that may have a name. Raises ``LookupError``."""
+    if isinstance(port, str):
+        if port.isascii() and port.isdigit() and len(port) < 6:
+            port = int(port)
+        else:
+            port = next((one.container_port for one in ports if one.name == port), 0) or _unknown(port)
+    if not 0 < port < 65536:
+        raise LookupError(f"{port} is no port")
+    return port
+
+
+def _unknown(port: str) -> int:
+    raise LookupError(f"the container has no port {port!r}")
+
+
+async def probe_command(runtime: Runtime, container_id: str, action: ExecAction, seconds: float) -> Outcome:
+    """KD-64: exit code 0 is success. Raises ``ProbeError`` where the runtime cannot say."""
+    try:
+        result = await runtime.execute(container_id, action.command, seconds)
+    except DeadlineExceeded as error:
+        return Outcome(succeeded=False, message=text_of(f"command timed out: {error}".encode()))
+    except CriError as error:
+        raise ProbeError(str(error)) from error
+    if result.code == 0:
+        return Outcome(succeeded=True, message=text_of(result.stdout))
+    return Outcome(succeeded=False, message=text_of(result.stderr))
+
+
+async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
+    """KD-64: that it can be opened is success."""
+    try:
+        port = port_number(action.port, ())
+    except LookupError as error:
+        raise ProbeError(str(error)) from None
+    host = action.host or pod_ip
+    try:
+        async with asyncio.timeout(seconds):
+            _, writer = await asyncio.open_connection(host, port)
+    except TimeoutError:
+        return Outcome(succeeded=False, message=f"dial tcp {host}:{port}: i/o timeout")
+    except OSError as error:
+        return Outcome(succeeded=False, message=f"dial tcp {host}:{port}: {_reason(error)}")
+    writer.close()
+    return Outcome(succeeded=True)
+
+
+async def probe_request(action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
+    """KD-64: 200 to 399 is success; redirects are followed on the same host, and count as success to others."""
+    try:
+        port = port_number(action.port, ())
+    except LookupError as error:
+        raise ProbeError(str(error)) from None
+    try:
+        async with asyncio.timeout(seconds):
+            status, body = await _get(action, action.host or pod_ip, port)
+    except TimeoutError:
+        return Outcome(succeeded=False, message="the request was not answered in time")
+    except (OSError, HttpError) as error:
+        return Outcome(succeeded=False, message=text_of(_reason(error).encode("utf-8", "replace")))
+    if 200 <= status < 400:
+        return Outcome(succeeded=True, message=text_of(body))
+    return Outcome(succeeded=False, message=f"HTTP probe failed with statuscode: {status}")
+
+
+async def _get(action: HttpGetAction, host: str, port: int) -> tuple[int, bytes]:
+    scheme, target = action.scheme.lower() or "http", quote(action.path or "/", safe=_PATH_SAFE)
+    if not target.startswith("/"):
+        target = f"/{target}"
+    for _ in range(MAX_REDIRECTS):
+        head, body = await _ask(action, scheme, host, port, target)
+        location = head.headers.get("location")
+        if head.status not in _REDIRECTS or not location:
+            return head.status, body
+        parts = urlsplit(location)
+        if parts.hostname and parts.hostname != host:
+            return 200, body
+        scheme = parts.scheme if parts.scheme in ("http", "https") else scheme
+        if parts.netloc:
+            port = parts.port or (443 if scheme == "https" else 80)
+        target = quote(parts.path or "/", safe=_PATH_SAFE) + (f"?{parts.query}" if parts.query else "")
+    raise HttpError(f"stopped after {MAX_REDIRECTS} redirects")
+
+
+async def _ask(action: HttpGetAction, scheme: str, host: str, port: int, target: str) -> tuple[Head, bytes]:
+    shown = f"[{host}]" if ":" in host else host
+    headers = {"Host": f"{shown}:{port}", "User-Agent": "kube-probe/pykruise", "Accept": "*/*", "Connection": "close"}
+    known = {name.lower(): name for name in headers}
+    for header in action.http_headers:
+        if "\n" not in header.name + header.value and "\r" not in header.name + header.value:
+            headers[known.get(header.name.lower(), header.name)] = header.value
+    connection = await Connection.open(host, port, _unverified() if scheme == "https" else None)
+    try:
+        head = await connection.send("GET", target, headers, None)
+        body = b""
+        with suppress(HttpError):
+            async for piece in connection.pieces("GET", head):
+                body += piece
+                if len(body) >= MAX_OUTPUT:
+                    break
+        return head, body[:MAX_OUTPUT]
+    finally:
+        connection.close()
+
+
+_context: ssl.SSLContext | None = None
+
+
+def _unverified() -> ssl.SSLContext:
+    """As the kubelet: a container's certificate is rarely one that anybody else trusts."""
+    global _context
+    if _context is None:
+        _context = ssl.create_default_context()
+        _context.check_hostname = False
+        _context.verify_mode = ssl.CERT_NONE
+    return _context
+
+
+async def run_hook(
+    runtime: Runtime,
+    container_id: str,
+    hook: Handler,
+    ports: Sequence[ContainerPort],
+    pod_ip: str,
+    clock: Clock,
+) -> None:
+    """KD-51, CRR-61: the preStop hook. Raises ``HookError`` or ``CriError``; whoever calls limits the time."""
+    if hook.exec is not None:
+        result = await runtime.execute(container_id, hook.exec.command, 0)
+        if result.code != 0:
+            raise HookError(
+                f"the command ended with exit code {result.code}: {text_of(result.stderr or result.stdout)}"
+            )
+    elif hook.http_get is not None:
+        host = hook.http_get.host or pod_ip
+        if not host:
+            raise HookError("the address of the Pod is not known")
+        try:
+            status, _ = await _get(hook.http_get, host, port_number(hook.http_get.port, ports))
+        except (OSError, HttpError, LookupError) as error:
+            raise HookError(_reason(error)) from error
+        if not 200 <= status < 400:
+            raise HookError(f"the request was answered with status code {status}")
+    elif hook.sleep is not None:
+        await clock.sleep(hook.sleep.seconds)
+    else:
+        raise HookError("invalid handler: it is neither exec nor httpGet nor sleep")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__

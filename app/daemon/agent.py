@@ -1,0 +1,171 @@
+"""The agent of one node, put together: what it watches and what it does about it (KD-3, KD-5)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from app.api import names
+from app.daemon.cri import Runtime
+from app.daemon.images.plugins import Plugins
+from app.daemon.images.puller import ImagePuller
+from app.daemon.meta.reporter import MetaReporter
+from app.daemon.metrics import Metrics
+from app.daemon.objects import (
+    NODE_IMAGES,
+    NODE_POD_PROBES,
+    RECREATE_REQUESTS,
+    NodeImage,
+    NodePodProbe,
+    RecreateRequest,
+    decode_node_image,
+    decode_node_pod_probe,
+    decode_recreate_request,
+)
+from app.daemon.probes.prober import Prober
+from app.daemon.recreate.worker import BY_POD, Recreator, pods_of
+from app.daemon.stopping import Stopper
+from app.kube.client import Client
+from app.kube.events import EventRecorder
+from app.kube.objects import Pod, decode_pod
+from app.kube.reflector import Reflector
+from app.kube.resources import PODS
+from app.kube.store import Store
+
+logger = logging.getLogger(__name__)
+
+#: After how long somebody should know that the node is not known.
+_UNKNOWN_NODE_SECONDS: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """KD-3: what the gates leave of the agent."""
+
+    probes: bool = True
+    pods: bool = True
+    env_from_metadata: bool = True
+
+
+class Agent:
+    """Everything that runs for one node. ``run`` it as a task and cancel that to stop."""
+
+    def __init__(
+        self,
+        node: str,
+        client: Client,
+        runtimes: Sequence[Runtime],
+        rng: Random,
+        *,
+        plugins: Plugins | None = None,
+        features: Features | None = None,
+        max_pulls: int = -1,
+        metrics: Metrics | None = None,
+    ) -> None:
+        """``runtimes``: the first is the one for images and probes (KD-12)."""
+        features = features if features is not None else Features()
+        self.node = node
+        self._clock = client.clock
+        self.node_images: Store[NodeImage] = Store()
+        self.requests: Store[RecreateRequest] = Store({BY_POD: pods_of})
+        self.node_pod_probes: Store[NodePodProbe] = Store()
+        self.pods: Store[Pod] | None = Store() if features.pods else None
+        own = f"metadata.name={node}"
+        # KD-5: the node's own objects, and nothing else.
+        self._reflectors: list[Reflector[Any]] = [
+            Reflector(client, NODE_IMAGES, self.node_images, decode=decode_node_image, rng=rng, field_selector=own),
+            Reflector(
+                client,
+                RECREATE_REQUESTS,
+                self.requests,
+                decode=decode_recreate_request,
+                rng=rng,
+                label_selector=f"{names.CRR_NODE_NAME}={node},{names.CRR_ACTIVE}=true",
+            ),
+        ]
+        recorder = {
+            part: EventRecorder(client, f"kruise-daemon-{part}", instance=node)
+            for part in ("imagepuller", "crr", "podprobe")
+        }
+        counting = {"metrics": metrics, "queue_metrics": metrics}
+        stopper = Stopper(client.clock, recorder["crr"])
+        self.puller = ImagePuller(
+            node,
+            self.node_images,
+            client,
+            runtimes[0],
+            recorder["imagepuller"],
+            plugins if plugins is not None else Plugins((), "", client.clock),
+            rng,
+            max_workers=max_pulls,
+            **counting,
+        )
+        self.recreator = Recreator(self.requests, client, runtimes, stopper, self.pods, **counting)
+        self.prober: Prober | None = None
+        self.reporter: MetaReporter | None = None
+        if features.probes:
+            self._reflectors.append(
+                Reflector(
+                    client,
+                    NODE_POD_PROBES,
+                    self.node_pod_probes,
+                    decode=decode_node_pod_probe,
+                    rng=rng,
+                    field_selector=own,
+                )
+            )
+            self.prober = Prober(
+                node,
+                self.node_pod_probes,
+                client,
+                runtimes[0],
+                recorder["podprobe"],
+                rng,
+                self.pods,
+                **counting,
+            )
+        if self.pods is not None:
+            on_node = f"spec.nodeName={node}"
+            self._reflectors.append(
+                Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, field_selector=on_node)
+            )
+            self.reporter = MetaReporter(
+                self.pods, client, runtimes, stopper, env_from_metadata=features.env_from_metadata, **counting
+            )
+        self._recorders = list(recorder.values())
+
+    def failing(self) -> str:
+        """KD-4: the first check that fails; '' if all is well."""
+        checks = {
+            "nodeImageInformerSynced": self.node_images.ready,
+            "crrInformerSynced": self.requests.ready,
+            "nodePodProbeInformerSynced": self.node_pod_probes.ready or self.prober is None,
+        }
+        return next((f"{name} has not synced yet" for name, ready in checks.items() if not ready), "")
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for reflector in self._reflectors:
+                tasks.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")
+            for recorder in self._recorders:
+                tasks.create_task(recorder.run(), name="events")
+            tasks.create_task(self.puller.run(), name="image puller")
+            tasks.create_task(self.recreator.run(), name="recreator")
+            if self.prober is not None:
+                tasks.create_task(self.prober.run(), name="prober")
+            if self.reporter is not None:
+                tasks.create_task(self.reporter.run(), name="container meta")
+            tasks.create_task(self._warn_of_unknown_node(), name="unknown node")
+
+    async def _warn_of_unknown_node(self) -> None:
+        await self.node_images.wait_until_ready()
+        await self._clock.sleep(_UNKNOWN_NODE_SECONDS)
+        if not len(self.node_images):
+            logger.warning(
+                "there is no NodeImage %s: if the manager runs, NODE_NAME is not the name of a Ready node", self.node
+            )

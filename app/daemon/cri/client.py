@@ -1,0 +1,195 @@
+"""A runtime behind a unix socket, by gRPC. Calls and time limits are those of section 7.3 (KD-11 … KD-16)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any, Final
+
+import grpc
+import grpc.aio
+
+from app.daemon.cri import runtime_pb2 as pb
+from app.daemon.cri.types import (
+    Auth,
+    Container,
+    ContainerDetails,
+    ContainerState,
+    CriError,
+    DeadlineExceeded,
+    ExecResult,
+    Image,
+    NoSuchContainer,
+    RuntimeUnavailable,
+)
+
+#: KD-16: as OpenKruise's client.
+_OPTIONS: Final = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+    ("grpc.enable_http_proxy", 0),
+    # A runtime that was restarted is found again at once; nothing else can have gone wrong with a socket.
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+)
+_CALL_SECONDS: Final = 5.0
+_FILE_SYSTEM_SECONDS: Final = 10.0
+_START_SECONDS: Final = 30.0
+#: What a runtime is given beyond the time it was asked to wait.
+_SLACK_SECONDS: Final = 5.0
+#: KD-64: nobody reads more of a command's output.
+_MAX_OUTPUT: Final = 64 * 1024
+_MAX_MESSAGE: Final = 2048
+
+
+class GrpcRuntime:
+    """One runtime. ``await connect(path)`` makes one that has shown that it speaks CRI v1."""
+
+    def __init__(self, path: str, channel: grpc.aio.Channel) -> None:
+        self.path = path
+        self.name = ""
+        self.version = ""
+        self._channel = channel
+        self._methods: dict[str, Any] = {}
+
+    @classmethod
+    async def connect(cls, path: str) -> GrpcRuntime:
+        """KD-11: a connection to the socket. Raises ``CriError`` unless all that must work at the start works."""
+        runtime = cls(path, grpc.aio.insecure_channel(f"unix://{path}", options=list(_OPTIONS)))
+        try:
+            await runtime._check()
+        except BaseException:
+            await runtime.close()
+            raise
+        return runtime
+
+    async def _check(self) -> None:
+        await self._image("ImageFsInfo", pb.ImageFsInfoRequest(), pb.ImageFsInfoResponse, _FILE_SYSTEM_SECONDS)
+        await self.images(_START_SECONDS)
+        for asked in ("", "0.1.0"):
+            said: pb.VersionResponse = await self._runtime(
+                "Version", pb.VersionRequest(version=asked), pb.VersionResponse, _CALL_SECONDS
+            )
+            if not (said.version and said.runtime_name and said.runtime_version and said.runtime_api_version):
+                raise CriError(f"{self.path}: the runtime does not say what it is")
+        self.name, self.version = said.runtime_name, said.runtime_version
+
+    async def images(self, seconds: float) -> Sequence[Image]:
+        """The images of the node."""
+        said: pb.ListImagesResponse = await self._image(
+            "ListImages", pb.ListImagesRequest(), pb.ListImagesResponse, seconds
+        )
+        return [Image(one.id, tuple(one.repo_tags), tuple(one.repo_digests), one.size) for one in said.images]
+
+    async def pull(
+        self,
+        reference: str,
+        auth: Auth | None,
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str],
+        seconds: float,
+    ) -> None:
+        """Pull an image; cancelling the call cancels the pull."""
+        request = pb.PullImageRequest(
+            image=pb.ImageSpec(image=reference),
+            sandbox_config=pb.PodSandboxConfig(labels=labels, annotations=annotations),
+        )
+        if auth is not None:
+            request.auth.CopyFrom(pb.AuthConfig(username=auth.username, password=auth.password))
+        await self._image("PullImage", request, pb.PullImageResponse, seconds)
+
+    async def containers(self, pod_uid: str) -> Sequence[Container]:
+        """The containers of a Pod."""
+        wanted = pb.ContainerFilter(label_selector={"io.kubernetes.pod.uid": pod_uid})
+        return await self._list(wanted)
+
+    async def container(self, container_id: str) -> Container | None:
+        """One container, if the runtime knows it."""
+        found = await self._list(pb.ContainerFilter(id=container_id))
+        return found[0] if found else None
+
+    async def _list(self, wanted: pb.ContainerFilter) -> list[Container]:
+        request = pb.ListContainersRequest(filter=wanted)
+        said: pb.ListContainersResponse = await self._runtime(
+            "ListContainers", request, pb.ListContainersResponse, _CALL_SECONDS
+        )
+        return [Container(one.id, one.metadata.name, _state(one.state), one.created_at) for one in said.containers]
+
+    async def details(self, container_id: str) -> ContainerDetails:
+        """One container with its times, labels and annotations."""
+        request = pb.ContainerStatusRequest(container_id=container_id)
+        said: pb.ContainerStatusResponse = await self._runtime(
+            "ContainerStatus", request, pb.ContainerStatusResponse, _CALL_SECONDS
+        )
+        status = said.status
+        if not (status.id and status.metadata.name and status.created_at and status.image.image and status.image_ref):
+            # KD-13
+            raise CriError(f"container {container_id}: the runtime says too little of it")
+        return ContainerDetails(
+            id=status.id,
+            name=status.metadata.name,
+            state=_state(status.state),
+            created_at=status.created_at,
+            started_at=status.started_at,
+            finished_at=status.finished_at,
+            exit_code=status.exit_code,
+            labels=dict(status.labels),
+            annotations=dict(status.annotations),
+        )
+
+    async def stop(self, container_id: str, grace: int) -> None:
+        """End a container."""
+        request = pb.StopContainerRequest(container_id=container_id, timeout=grace)
+        await self._runtime("StopContainer", request, pb.StopContainerResponse, grace + _SLACK_SECONDS)
+
+    async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
+        """Run a command in a container."""
+        # The interface knows whole seconds.
+        whole = ceil(seconds)
+        request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=whole)
+        limit = whole + _SLACK_SECONDS if whole else None
+        said: pb.ExecSyncResponse = await self._runtime("ExecSync", request, pb.ExecSyncResponse, limit)
+        return ExecResult(said.exit_code, said.stdout[:_MAX_OUTPUT], said.stderr[:_MAX_OUTPUT])
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._channel.close()
+
+    async def _runtime(self, method: str, request: Any, response: Any, seconds: float | None) -> Any:
+        return await self._call(f"/runtime.v1.RuntimeService/{method}", request, response, seconds)
+
+    async def _image(self, method: str, request: Any, response: Any, seconds: float | None) -> Any:
+        return await self._call(f"/runtime.v1.ImageService/{method}", request, response, seconds)
+
+    async def _call(self, method: str, request: Any, response: Any, seconds: float | None) -> Any:
+        call = self._methods.get(method)
+        if call is None:
+            call = self._methods[method] = self._channel.unary_unary(
+                method,
+                request_serializer=type(request).SerializeToString,
+                response_deserializer=response.FromString,
+            )
+        try:
+            return await call(request, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise _error(method.rpartition("/")[2], error) from None
+
+
+def _state(number: int) -> ContainerState:
+    return ContainerState(number) if 0 <= number <= 3 else ContainerState.UNKNOWN
+
+
+def _error(method: str, error: grpc.aio.AioRpcError) -> CriError:
+    """The error in our words. What a runtime says may be long, and is anybody's text."""
+    code, said = error.code(), (error.details() or "")[:_MAX_MESSAGE]
+    match code:
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DeadlineExceeded(said or f"{method}: no answer in time")
+        case grpc.StatusCode.UNAVAILABLE:
+            return RuntimeUnavailable(f"{method}: the container runtime cannot be reached: {said}")
+        case grpc.StatusCode.NOT_FOUND:
+            return NoSuchContainer(said or f"{method}: not found")
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return CriError(f"{method}: the runtime does not speak CRI v1: {said}")
+    return CriError(said or f"{method}: {code.name}")

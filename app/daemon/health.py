@@ -1,0 +1,74 @@
+"""``/healthz`` and ``/metrics`` of the agent (KD-4): a server for two questions, small enough for every node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+_SECONDS: Final = 5.0
+_MAX_HEAD: Final = 8192
+_MAX_CONNECTIONS: Final = 16
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+}
+_TEXT: Final = "text/plain; charset=utf-8"
+
+#: Status, content type and body by path.
+Answer = tuple[int, str, bytes]
+
+
+class HealthServer:
+    """Answers GET requests, one per connection."""
+
+    def __init__(self, failing: Callable[[], str], metrics: Callable[[], bytes], metrics_type: str) -> None:
+        """``failing``: the first check that fails, '' if none does."""
+        self._failing = failing
+        self._metrics = metrics
+        self._metrics_type = metrics_type
+        self._connections = 0
+
+    async def start(self, host: str, port: int) -> asyncio.Server:
+        """Listen. Raises ``OSError``."""
+        return await asyncio.start_server(self._serve, host or None, port, limit=_MAX_HEAD)
+
+    def answer(self, method: str, path: str) -> Answer:
+        """What a request gets."""
+        if method not in ("GET", "HEAD"):
+            return 405, _TEXT, b"only GET\n"
+        match path.partition("?")[0]:
+            case "/healthz" | "/readyz":
+                wrong = self._failing()
+                return (500, _TEXT, f"{wrong}\n".encode()) if wrong else (200, _TEXT, b"ok")
+            case "/metrics":
+                return 200, self._metrics_type, self._metrics()
+        return 404, _TEXT, b"not found; there are /healthz and /metrics\n"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if self._connections >= _MAX_CONNECTIONS:
+                return
+            self._connections += 1
+            try:
+                with suppress(TimeoutError, ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+                    async with asyncio.timeout(_SECONDS):
+                        await self._exchange(reader, writer)
+            finally:
+                self._connections -= 1
+        finally:
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0].decode("latin-1").split(" ")
+        status, kind, body = self.answer(first[0], first[1]) if len(first) == 3 else (400, _TEXT, b"no HTTP\n")
+        head = (
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        writer.write(head.encode() + (b"" if first[0] == "HEAD" else body))
+        await writer.drain()

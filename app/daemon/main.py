@@ -1,0 +1,156 @@
+"""The command ``pykruise daemon``: the agent of the node it runs on (KD-1 … KD-4)."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Final
+
+from app.daemon.agent import Agent, Features
+from app.daemon.config import cluster_config
+from app.daemon.cri.discovery import connect
+from app.daemon.health import HealthServer
+from app.daemon.images.plugins import PluginConfigError, Plugins
+from app.daemon.metrics import Metrics
+from app.kube.client import Client
+from app.kube.clock import SystemClock
+from app.kube.errors import KubeError
+from app.kube.plainhttp import PlainTransport
+from app.kube.ratelimit import TokenBucket
+
+logger = logging.getLogger(__name__)
+
+USER_AGENT: Final = "kruise-daemon"
+_STOP_SECONDS: Final = 5.0
+
+
+class UsageError(Exception):
+    """The command line or the environment cannot be used."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The flags of OpenKruise's agent, and --kubeconfig."""
+    found = argparse.ArgumentParser(prog="pykruise daemon", description=__doc__, allow_abbrev=False)
+    flag = found.add_argument
+    flag("--kubeconfig", default="", help="how to reach the API server; by default the service account of the Pod")
+    flag("--addr", default=":10221", help="address of /healthz and /metrics")
+    flag("--socket-file", default="", help="socket of the container runtime, below /hostvarrun; found by default")
+    flag(
+        "--max-workers-for-pull-image",
+        "--max-concurrency",
+        type=int,
+        default=-1,
+        help="how many images are pulled at once; no limit by default",
+    )
+    flag("--plugin-config-file", default="/kruise/CredentialProviderPlugin.yaml", help="credential providers")
+    flag("--plugin-bin-dir", default="/kruise/plugins", help="folder of their programs")
+    flag(
+        "--rest-config-qps", type=float, default=0.0, help="requests to the API server per second; no limit by default"
+    )
+    flag("--rest-config-burst", type=int, default=0, help="requests at once beyond that")
+    flag("--feature-gates", default="", help="A=true,B=false")
+    flag("--enable-pprof", nargs="?", const="true", default="true", help="accepted for OpenKruise's sake; does nothing")
+    flag("--pprof-addr", default=":10222", help="accepted for OpenKruise's sake; does nothing")
+    flag("--v", "-v", type=int, default=0, help="5 and more: everything is logged")
+    return found
+
+
+def gates(text: str) -> dict[str, bool]:
+    """The feature gates of the command line. Raises :class:`UsageError`."""
+    found = {}
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        name, _, value = part.partition("=")
+        if value.lower() not in ("true", "false") or not name:
+            raise UsageError(f"--feature-gates: {part!r} is not NAME=true or NAME=false")
+        found[name.strip()] = value.lower() == "true"
+    return found
+
+
+def features(given: Mapping[str, bool]) -> Features:
+    """KD-3: what the gates leave of the agent; all are on by default."""
+    watches_pods = given.get("DaemonWatchingPod", True)
+    return Features(
+        probes=given.get("PodProbeMarkerGate", True),
+        pods=watches_pods,
+        env_from_metadata=watches_pods and given.get("InPlaceUpdateEnvFromMetadata", True),
+    )
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of ``:10221`` or ``127.0.0.1:10221``. Raises :class:`UsageError`."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise UsageError(f"--addr: {text!r} is no address such as :10221")
+    return host.strip("[]"), int(port)
+
+
+def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run until told to stop. Exit code 1: it could not start."""
+    options = parser().parse_args(arguments)
+    level = logging.DEBUG if options.v >= 5 else logging.INFO
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        node = environ.get("NODE_NAME", "")
+        if not node:
+            raise UsageError("env NODE_NAME is not set: it names the node this runs on")  # noqa: TRY301
+        asyncio.run(_run(node, options, environ))
+    except (UsageError, KubeError, PluginConfigError, OSError) as error:
+        logger.error("%s", error)  # noqa: TRY400 - the message says what is wrong and what to do
+        return 1
+    return 0
+
+
+async def _run(node: str, options: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    host, port = address(options.addr)
+    clock, chosen = SystemClock(), features(gates(options.feature_gates))
+    plugins = Plugins.load(options.plugin_config_file, options.plugin_bin_dir, clock)
+    metrics = Metrics()
+    transport = PlainTransport(await cluster_config(options.kubeconfig, environ), on_response=metrics.on_response)
+    runtimes = await connect(options.socket_file)
+    limiter = None
+    if options.rest_config_qps > 0:
+        limiter = TokenBucket(clock, qps=options.rest_config_qps, burst=max(1, options.rest_config_burst))
+    client = Client(transport, clock, user_agent=USER_AGENT, limiter=limiter)
+    agent = Agent(
+        node,
+        client,
+        runtimes,
+        Random(),
+        plugins=plugins,
+        features=chosen,
+        max_pulls=options.max_workers_for_pull_image,
+        metrics=metrics,
+    )
+    server = await HealthServer(agent.failing, metrics.exposition, metrics.content_type).start(host, port)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # What the start has made stays: nobody has to look for garbage in it.
+    gc.collect()
+    gc.freeze()
+    logger.info("the agent of node %s runs", node)
+    working = asyncio.create_task(agent.run(), name="agent")
+    stopping = asyncio.create_task(stop.wait(), name="stop")
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if working.done():
+            working.result()  # raises what ended it
+        working.cancel()
+        await asyncio.wait((working,), timeout=_STOP_SECONDS)
+    finally:
+        server.close()
+        for runtime in runtimes:
+            await runtime.close()
+        await transport.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,257 @@
+"""Runs the probes of the node's Pods and reports what they found out (KD-60 … KD-68)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from app.daemon.actions import Outcome, ProbeError, probe_command, probe_connection, probe_request
+from app.daemon.cri import ContainerDetails, ContainerState, CriError, Runtime
+from app.daemon.objects import NODE_POD_PROBES, NodePodProbe
+from app.daemon.probes import plan
+from app.daemon.probes.plan import Key, Memory, Result, Wanted
+from app.daemon.recreate.plan import newest
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.controller import Controller, ControllerMetrics, Watch, to_self
+from app.kube.controller import Result as Requeue
+from app.kube.events import EventRecorder
+from app.kube.expectations import is_at_least
+from app.kube.objects import ObjectReference, Pod, decode_metadata
+from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import Store
+
+logger = logging.getLogger(__name__)
+
+LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
+#: Results that come within this time are written together.
+_TOGETHER_SECONDS: Final = 0.2
+#: How long what the runtime says about a running container is taken for true, at the longest.
+_TRUSTED_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One probe that runs."""
+
+    want: Wanted
+    memory: Memory = field(default_factory=Memory)
+    probed_at: str = ""
+    task: asyncio.Task[None] | None = None
+
+
+class Containers:
+    """The containers of Pods, asked of the runtime once for all probes of a Pod that are due together."""
+
+    def __init__(self, runtime: Runtime, client: Client) -> None:
+        self._runtime = runtime
+        self._clock = client.clock
+        self._lists: dict[str, tuple[float, asyncio.Task[dict[str, ContainerDetails]]]] = {}
+        #: A container's start does not change while it runs, so it is asked for once.
+        self._started: dict[str, ContainerDetails] = {}
+
+    async def newest(self, uid: str, name: str) -> ContainerDetails | None:
+        """The newest container of that name. Raises ``CriError``."""
+        at, task = self._lists.get(uid, (float("-inf"), None))
+        now = self._clock.monotonic()
+        if task is None or (task.done() and now - at > _TRUSTED_SECONDS / 2):
+            task = asyncio.get_running_loop().create_task(self._ask(uid), name=f"containers of {uid}")
+            self._lists[uid] = (now, task)
+        return (await asyncio.shield(task)).get(name)
+
+    async def _ask(self, uid: str) -> dict[str, ContainerDetails]:
+        found = {}
+        for name, container in newest(await self._runtime.containers(uid)).items():
+            known = self._started.get(container.id)
+            if known is None or container.state is not known.state:
+                known = await self._runtime.details(container.id)
+                if known.state is ContainerState.RUNNING:
+                    self._started[container.id] = known
+            found[name] = known
+        return found
+
+    def forget(self, uids: set[str]) -> None:
+        """Keep only what is known about these Pods."""
+        self._lists = {uid: entry for uid, entry in self._lists.items() if uid in uids}
+        kept = {
+            details.id
+            for _, task in self._lists.values()
+            if task.done() and not task.cancelled() and task.exception() is None
+            for details in task.result().values()
+        }
+        self._started = {key: value for key, value in self._started.items() if key in kept}
+
+
+class Prober:
+    """One per node. ``run`` it as a task. ``pods``: the node's Pods, if they are watched, for their addresses."""
+
+    def __init__(
+        self,
+        node: str,
+        store: Store[NodePodProbe],
+        client: Client,
+        runtime: Runtime,
+        recorder: EventRecorder,
+        rng: Random,
+        pods: Store[Pod] | None = None,
+        *,
+        metrics: ControllerMetrics | None = None,
+        queue_metrics: QueueMetrics | None = None,
+    ) -> None:
+        self._key = ObjectKey("", node)
+        self._store = store
+        self._client = client
+        self._clock = client.clock
+        self._runtime = runtime
+        self._recorder = recorder
+        self._rng = rng
+        self._pods = pods
+        self._began = client.clock.monotonic()
+        self._workers: dict[Key, _Worker] = {}
+        self._containers = Containers(runtime, client)
+        self._written = ""
+        self.controller = Controller(
+            "update_node_pod_probe_status",
+            client.clock,
+            [Watch(store, to_self)],
+            self._sync,
+            workers=1,
+            limits=LIMITS,
+            metrics=metrics,
+            queue_metrics=queue_metrics,
+            sync_timeout=float("inf"),
+        )
+
+    async def run(self) -> None:
+        """Probe until cancelled."""
+        try:
+            await self.controller.run()
+        finally:
+            tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def results(self) -> dict[Key, str]:
+        """What is known now, for whoever wants to look."""
+        return {key: worker.memory.state for key, worker in self._workers.items()}
+
+    # ---- one look at the NodePodProbe
+
+    async def _sync(self, key: ObjectKey) -> Requeue | None:
+        if key != self._key:
+            return None
+        node_pod_probe = self._store.by_key(key)
+        self._update(plan.wanted(node_pod_probe))
+        if node_pod_probe is None or node_pod_probe.metadata.deletion_timestamp is not None:
+            return None
+        metadata = node_pod_probe.metadata
+        if self._written and not is_at_least(metadata.resource_version, self._written):
+            return None  # our own write is still on its way into the cache, and its event comes
+        results = {
+            key: Result(worker.memory.state, worker.memory.message, worker.probed_at)
+            for key, worker in self._workers.items()
+            if worker.memory.state
+        }
+        report = plan.report(node_pod_probe, results)
+        if report.status is None:
+            return None
+        written = await self._client.patch(
+            NODE_POD_PROBES,
+            metadata.name,
+            {"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version}, "status": report.status},
+            subresource="status",
+            decode=decode_metadata,
+        )
+        self._written = written.metadata.resource_version
+        for key_of_probe, result in report.news:
+            self._tell(key_of_probe, result)
+        return None
+
+    def _update(self, wanted: dict[Key, Wanted]) -> None:
+        """KD-60: begin, change and stop."""
+        for key in self._workers.keys() - wanted.keys():
+            task = self._workers.pop(key).task
+            if task is not None:
+                task.cancel()
+        for key, want in wanted.items():
+            worker = self._workers.get(key)
+            if worker is None:
+                worker = self._workers[key] = _Worker(want)
+                worker.task = asyncio.get_running_loop().create_task(
+                    self._work(key, worker), name=f"probe {key.namespace}/{key.pod} {key.probe}"
+                )
+            elif worker.want != want:
+                if not worker.want.asks_the_same_as(want):
+                    container_id = worker.memory.container_id
+                    state = plan.UNKNOWN if container_id else ""
+                    worker.memory = Memory(container_id, state=state, recorded_at=self._clock.monotonic())
+                    worker.probed_at = rfc3339(self._clock.now())
+                worker.want = want
+        self._containers.forget({key.uid for key in wanted})
+
+    def _tell(self, key: Key, result: Result) -> None:
+        """KD-68."""
+        regarding = ObjectReference(
+            api_version=PODS.api_version, kind=PODS.kind, namespace=key.namespace, name=key.pod, uid=key.uid
+        )
+        self._recorder.event(regarding, "Normal", plan.event_reason(result.state), result.message)
+
+    # ---- one probe
+
+    async def _work(self, key: Key, worker: _Worker) -> None:
+        period = worker.want.period
+        if self._clock.monotonic() - self._began < period:
+            # KD-62: all probes of a node at once would be a load that nobody asked for.
+            await self._clock.sleep(self._rng.random() * period)
+        due = self._clock.monotonic()
+        while True:
+            try:
+                await self._once(key, worker)
+            except (CriError, ProbeError) as error:
+                logger.info("probe %s of Pod %s/%s could not be made: %s", key.probe, key.namespace, key.pod, error)
+            except Exception:  # one probe must not take the others with it
+                logger.exception("probe %s of Pod %s/%s failed unexpectedly", key.probe, key.namespace, key.pod)
+            # A slow probe delays the next one; those it has missed are not made up for.
+            now = self._clock.monotonic()
+            due = max(due + period, now)
+            await self._clock.sleep(due - now)
+
+    async def _once(self, key: Key, worker: _Worker) -> None:
+        container = await self._containers.newest(key.uid, key.container)
+        want = worker.want
+        step = plan.before(worker.memory, container, want, self._clock.monotonic(), self._clock.now().timestamp())
+        self._note(worker, step)
+        if not step.probe or container is None:
+            return
+        outcome = await self._probe(want, container.id, self._address(key, want))
+        if worker.want.asks_the_same_as(want) and worker.memory.container_id == container.id:
+            self._note(worker, plan.after(worker.memory, outcome, want, self._clock.monotonic()))
+
+    def _note(self, worker: _Worker, step: plan.Step) -> None:
+        worker.memory = step.memory
+        if step.changed:
+            worker.probed_at = rfc3339(self._clock.now())
+            self.controller.queue.add_after(self._key, _TOGETHER_SECONDS)
+
+    async def _probe(self, want: Wanted, container_id: str, address: str) -> Outcome:
+        probe = want.probe
+        if probe.exec is not None:
+            return await probe_command(self._runtime, container_id, probe.exec, want.timeout)
+        if probe.http_get is not None:
+            return await probe_request(probe.http_get, address, want.timeout)
+        if probe.tcp_socket is not None:
+            return await probe_connection(probe.tcp_socket, address, want.timeout)
+        raise ProbeError("neither exec nor httpGet nor tcpSocket")
+
+    def _address(self, key: Key, want: Wanted) -> str:
+        """KD-91: the address the Pod has now."""
+        pod = self._pods.get(key.pod, key.namespace) if self._pods is not None else None
+        if pod is not None and pod.metadata.uid == key.uid and pod.status.pod_ip:
+            return pod.status.pod_ip
+        return want.ip

@@ -1,0 +1,1 @@
+"""Restarting containers: what the ContainerRecreateRequests of the node's Pods ask for."""

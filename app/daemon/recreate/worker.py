@@ -1,0 +1,232 @@
+"""Restarts containers as the node's ContainerRecreateRequests ask, one Pod at a time (CRR-30 … CRR-43)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from app.daemon.cri import ContainerState, CriError, Runtime, RuntimeUnavailable
+from app.daemon.objects import RECREATE_REQUESTS, RecreateContainer, RecreateRequest, RecreateState
+from app.daemon.recreate import plan
+from app.daemon.recreate.plan import Found
+from app.daemon.stopping import Stopper, container_reference
+from app.kube.client import Client
+from app.kube.controller import Controller, ControllerMetrics, Result, Watch
+from app.kube.errors import KubeError, NotFound
+from app.kube.expectations import is_at_least
+from app.kube.objects import Pod, decode_metadata, decode_pod
+from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import Change, Store, key_of
+
+logger = logging.getLogger(__name__)
+
+WORKERS: Final = 32
+#: CRR-30: the back-off of a Pod that failed.
+LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=50.0, burst=200)
+#: CRR-31: how long an own write may stay unseen.
+_UNSEEN_SECONDS: Final = 10.0
+#: How often a container is looked at that is expected to change.
+_LOOK_SECONDS: Final = 3.0
+BY_POD: Final = "pod"
+RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
+
+
+def pods_of(request: RecreateRequest) -> Iterable[str]:
+    """The index that the store of requests needs."""
+    return (str(ObjectKey(request.metadata.namespace, request.spec.pod_name)),)
+
+
+class Recreator:
+    """One per node. ``run`` it as a task. ``pods``: the node's Pods, if they are watched."""
+
+    def __init__(
+        self,
+        requests: Store[RecreateRequest],
+        client: Client,
+        runtimes: Sequence[Runtime],
+        stopper: Stopper,
+        pods: Store[Pod] | None,
+        *,
+        metrics: ControllerMetrics | None = None,
+        queue_metrics: QueueMetrics | None = None,
+    ) -> None:
+        self._requests = requests
+        self._client = client
+        self._clock = client.clock
+        self._runtimes = {runtime.name: runtime for runtime in reversed(runtimes)}
+        self._stopper = stopper
+        self._pods = pods
+        #: The version our last write gave a request, and when.
+        self._written: dict[ObjectKey, tuple[str, float]] = {}
+        self.controller = Controller(
+            "crr",
+            client.clock,
+            [Watch(requests, self._keys)],
+            self._reconcile,
+            workers=WORKERS,
+            limits=LIMITS,
+            metrics=metrics,
+            queue_metrics=queue_metrics,
+            sync_timeout=float("inf"),
+        )
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        await self.controller.run()
+
+    def _keys(self, change: Change[RecreateRequest]) -> Iterable[ObjectKey]:
+        request = change.object
+        if change.new is None:
+            self._written.pop(key_of(request), None)
+        # A request that is over lets the next one of the Pod begin.
+        return (ObjectKey(request.metadata.namespace, request.spec.pod_name),)
+
+    async def _reconcile(self, key: ObjectKey) -> Result | None:
+        choice = plan.choose(self._requests.by_index(BY_POD, str(key)), self._is_current)
+        for waiting in choice.waiting:
+            await self._write(waiting, {"phase": plan.PENDING}, exact=True)
+        request = choice.request
+        if request is None:
+            return None
+        if request.status.phase != plan.RECREATING:
+            await self._write(request, {"phase": plan.RECREATING}, exact=True)
+            return None
+        left = plan.grace_left(request, self._clock.now())
+        if left is None:
+            return None  # whoever makes the Pod unready says so in the request
+        if left > 0:
+            return Result(requeue_after=left)
+        try:
+            name = plan.runtime_name(request)
+            runtime = self._runtimes.get(name)
+            if runtime is None:
+                raise ValueError(f"no runtime {name} on this node")  # noqa: TRY301 - one message for all of it
+        except ValueError as error:
+            await self._complete(request, f"failed to find runtime service: {error}")
+            return None
+        return await self._recreate(request, runtime)
+
+    async def _recreate(self, request: RecreateRequest, runtime: Runtime) -> Result | None:
+        pod = await self._pod(request)
+        found = await self._found(request, runtime, pod)
+        stored = request.status.container_recreate_states
+        current = plan.states(request, runtime.name, found, self._clock.now())
+        if current != stored:
+            # CRR-36: what is done next follows from what everybody can see.
+            await self._write(request, plan.states_patch(current))
+            return None
+        walk = plan.walk(request, current, found)
+        current = walk.states
+        if walk.kill is not None:
+            current = await self._kill(request, walk.kill, current, found[walk.kill.name], runtime, pod)
+        if current != stored:
+            await self._write(request, plan.states_patch(current))
+        elif walk.ended:
+            await self._complete(request, "")
+        elif request.spec.strategy.min_started_seconds > 0:
+            return Result(requeue_after=float(request.spec.strategy.min_started_seconds))
+        else:
+            # The manager's word about readiness is an event; what happens on the node itself is told by nobody.
+            return Result(requeue_after=_LOOK_SECONDS)
+        return None
+
+    async def _found(self, request: RecreateRequest, runtime: Runtime, pod: Pod | None) -> dict[str, Found]:
+        """By its uid, never by its name: a Pod may have taken the name of another."""
+        wanted = {container.name for container in request.spec.containers}
+        containers = await runtime.containers(request.pod_uid) if request.pod_uid else ()
+        found = {}
+        for name, container in plan.newest(containers).items():
+            if name in wanted:
+                details = await runtime.details(container.id)
+                count = _integer(details.annotations.get(RESTART_COUNT, ""))
+                found[name] = Found(details, count, _is_restarted(pod, details.exit_code))
+        return found
+
+    async def _kill(
+        self,
+        request: RecreateRequest,
+        container: RecreateContainer,
+        current: tuple[RecreateState, ...],
+        found: Found,
+        runtime: Runtime,
+        pod: Pod | None,
+    ) -> tuple[RecreateState, ...]:
+        """CRR-37: stop one container."""
+        details, metadata = found.details, request.metadata
+        if request.spec.strategy.force_recreate and details.state is not ContainerState.EXITED:
+            # Its id alone would not tell an agent that is ended in the middle of it that it has been stopped.
+            announced = plan.announced(current, container.name, f"{runtime.name}://{details.id}")
+            if announced != current:
+                await self._write(request, plan.states_patch(announced))
+        regarding = container_reference(metadata.namespace, request.spec.pod_name, request.pod_uid, container.name)
+        message = f"Stopping container {container.name} by ContainerRecreateRequest {metadata.name}"
+        try:
+            await self._stopper.stop(
+                runtime,
+                details.id,
+                regarding,
+                message,
+                grace=request.spec.strategy.termination_grace_period_seconds,
+                hook=container.pre_stop,
+                ports=container.ports,
+                pod_ip=pod.status.pod_ip if pod is not None else "",
+            )
+        except RuntimeUnavailable:
+            raise  # whether it was stopped shows when the runtime is back
+        except CriError as error:
+            return plan.killed(current, container.name, str(error))
+        return plan.killed(current, container.name)
+
+    async def _pod(self, request: RecreateRequest) -> Pod | None:
+        """The Pod, if it is the one that is meant."""
+        name, namespace = request.spec.pod_name, request.metadata.namespace
+        pod = self._pods.get(name, namespace) if self._pods is not None else None
+        needed = any(container.pre_stop is not None for container in request.spec.containers)
+        if pod is None and needed:
+            try:
+                pod = await self._client.get(PODS, name, namespace, decode=decode_pod)
+            except KubeError as error:
+                logger.warning("Pod %s/%s cannot be read: %s", namespace, name, error)
+        return pod if pod is not None and pod.metadata.uid == request.pod_uid else None
+
+    # ---- writing
+
+    def _is_current(self, request: RecreateRequest) -> bool:
+        version, since = self._written.get(key_of(request), ("", 0.0))
+        if not version or is_at_least(request.metadata.resource_version, version):
+            return True
+        return self._clock.monotonic() - since > _UNSEEN_SECONDS
+
+    async def _complete(self, request: RecreateRequest, message: str) -> None:
+        await self._write(request, plan.completed_patch(self._clock.now(), message), exact=True)
+
+    async def _write(self, request: RecreateRequest, status: Mapping[str, Any], *, exact: bool = False) -> None:
+        """CRR-63: only what is meant, and only to this very request. ``exact``: only if nobody has written to it
+        meanwhile, so that what the manager says about its end stays."""
+        metadata = request.metadata
+        precondition = {"uid": metadata.uid} | ({"resourceVersion": metadata.resource_version} if exact else {})
+        try:
+            written = await self._client.patch(
+                RECREATE_REQUESTS,
+                metadata.name,
+                {"metadata": precondition, "status": status},
+                metadata.namespace,
+                subresource="status",
+                decode=decode_metadata,
+            )
+        except NotFound:
+            return
+        self._written[key_of(request)] = (written.metadata.resource_version, self._clock.monotonic())
+
+
+def _integer(text: str) -> int:
+    """KD-14: what cannot be read is 0."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _is_restarted(pod: Pod | None, exit_code: int) -> bool:
+    """CRR-60: whether the kubelet starts a container again that has ended."""
+    policy = pod.spec.restart_policy if pod is not None else "Always"
+    return policy != "Never" and not (policy == "OnFailure" and exit_code == 0)

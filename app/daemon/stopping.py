@@ -1,0 +1,92 @@
+"""Ending one container as the kubelet does: tell, run its hook, give it time (KD-50 … KD-52)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from app.daemon.actions import HookError, run_hook
+from app.daemon.cri import CriError, NoSuchContainer, Runtime
+from app.daemon.objects import ContainerPort, Handler
+from app.kube.clock import Clock
+from app.kube.events import EventRecorder
+from app.kube.objects import ObjectReference
+from app.kube.resources import PODS
+
+logger = logging.getLogger(__name__)
+
+#: KD-50: where neither the request nor the Pod says how long.
+DEFAULT_GRACE: Final = 30
+SHORTEST_GRACE: Final = 2
+#: A runtime is never asked to wait longer than a day.
+LONGEST_GRACE: Final = 86400
+
+
+def grace_left(grace: int, elapsed: float) -> int:
+    """KD-50: what of the grace period the hook leaves for the container, in whole seconds."""
+    return max(SHORTEST_GRACE, min(grace, LONGEST_GRACE) - int(elapsed))
+
+
+def container_reference(namespace: str, name: str, uid: str, container: str) -> ObjectReference:
+    """How events name a container of a Pod."""
+    return ObjectReference(
+        api_version=PODS.api_version,
+        kind=PODS.kind,
+        namespace=namespace,
+        name=name,
+        uid=uid,
+        field_path=f"spec.containers{{{container}}}",
+    )
+
+
+class Stopper:
+    """Ends containers and tells their Pods."""
+
+    def __init__(self, clock: Clock, recorder: EventRecorder) -> None:
+        self._clock = clock
+        self._recorder = recorder
+
+    async def stop(
+        self,
+        runtime: Runtime,
+        container_id: str,
+        regarding: ObjectReference,
+        message: str,
+        *,
+        grace: int | None,
+        hook: Handler | None,
+        ports: Sequence[ContainerPort] = (),
+        pod_ip: str = "",
+    ) -> None:
+        """End the container; that it is gone already is as good. Raises ``CriError``."""
+        self._recorder.event(regarding, "Normal", "Killing", message)
+        grace = DEFAULT_GRACE if grace is None else grace
+        began = self._clock.monotonic()
+        if hook is not None and grace > 0:
+            await self._run_hook(runtime, container_id, regarding, hook, ports, pod_ip, grace)
+        try:
+            await runtime.stop(container_id, grace_left(grace, self._clock.monotonic() - began))
+        except NoSuchContainer:
+            logger.info("container %s had ended already", container_id)
+
+    async def _run_hook(
+        self,
+        runtime: Runtime,
+        container_id: str,
+        regarding: ObjectReference,
+        hook: Handler,
+        ports: Sequence[ContainerPort],
+        pod_ip: str,
+        grace: int,
+    ) -> None:
+        """KD-51: at most as long as the grace period; that it fails is told, and changes nothing."""
+        try:
+            await self._clock.wait_for(run_hook(runtime, container_id, hook, ports, pod_ip, self._clock), grace)
+        except TimeoutError:
+            why = f"preStop hook not completed in grace period of {grace} s"
+        except (HookError, CriError) as error:
+            why = str(error)
+        else:
+            return
+        self._recorder.event(regarding, "Warning", "FailedPreStopHook", why)

@@ -1,0 +1,324 @@
+"""HTTP/1.1 over asyncio's streams: as much as talking to an API server, and probing a container, needs.
+
+For processes that run on every node: aiohttp costs 12 MiB of memory in each. Connections are kept and used again; what
+comes back is bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from app.kube.config import ClusterConfig
+from app.kube.errors import ConfigError, RequestInfo, TransportError
+from app.kube.wire import Request, Response, Stream
+
+#: The longest head of an answer, and the longest line that says how long a piece is.
+MAX_HEAD: Final = 64 * 1024
+#: The longest answer that is read as a whole: lists come in pages, objects are at most 3 MiB.
+MAX_BODY: Final = 256 * 1024 * 1024
+_PIECE: Final = 256 * 1024
+#: A connection nobody used for so long is closed: the server does not keep it for ever either.
+_IDLE_SECONDS: Final = 60.0
+_MAX_IDLE: Final = 8
+_CONNECT_SECONDS: Final = 10.0
+_REQUEST_SECONDS: Final = 60.0
+_SAFE: Final = frozenset({"GET", "HEAD"})
+
+
+class HttpError(Exception):
+    """What came back is no HTTP, or more than may come."""
+
+
+class ConnectionLost(HttpError):
+    """The connection ended before the answer did. ``begun``: some of the answer had come."""
+
+    def __init__(self, message: str, *, begun: bool) -> None:
+        super().__init__(message)
+        self.begun = begun
+
+
+class Headers(dict[str, str]):
+    """Header fields by name, whatever its case; of repeated ones the last."""
+
+    def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
+        """The value under that name."""
+        return super().get(key.lower(), default)
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of an answer."""
+
+    status: int
+    headers: Headers
+    keep_alive: bool
+
+
+class Connection:
+    """One connection: a request, its answer, and so on."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.idle_since = 0.0
+        self.reusable = True
+
+    @classmethod
+    async def open(
+        cls, host: str, port: int, context: ssl.SSLContext | None, server_name: str | None = None
+    ) -> Connection:
+        """Connect. Raises ``OSError`` (which ``ssl.SSLError`` is)."""
+        name = (server_name or host) if context is not None else None
+        reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name, limit=MAX_HEAD)
+        return cls(reader, writer)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the other side has ended it."""
+        return self._reader.at_eof() or self._writer.is_closing()
+
+    async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Head:
+        """Send a request and read the head of its answer."""
+        lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+        if body is not None:
+            lines.append(f"Content-Length: {len(body)}")
+        self._writer.write("\r\n".join([*lines, "", ""]).encode("latin-1", "replace") + (body or b""))
+        try:
+            await self._writer.drain()
+        except (ConnectionError, BrokenPipeError) as error:
+            raise ConnectionLost(f"the connection broke: {error}", begun=False) from error
+        while True:
+            head = await self._head()
+            if head.status >= 200 or head.status == 101:
+                return head
+
+    async def _head(self) -> Head:
+        try:
+            raw = await self._reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as error:
+            raise ConnectionLost("the connection was closed before an answer", begun=bool(error.partial)) from error
+        except asyncio.LimitOverrunError as error:
+            raise HttpError(f"the head of the answer is longer than {MAX_HEAD} bytes") from error
+        except ConnectionError as error:
+            raise ConnectionLost(f"the connection broke: {error}", begun=False) from error
+        first, *lines = raw[:-4].decode("latin-1").split("\r\n")
+        version, _, rest = first.partition(" ")
+        code = rest[:3]
+        if version not in ("HTTP/1.1", "HTTP/1.0") or not (code.isascii() and code.isdigit() and len(code) == 3):
+            raise HttpError(f"the answer is no HTTP: {first[:60]!r}")
+        headers = Headers()
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers[name.strip().lower()] = value.strip()
+        asked = (headers.get("connection") or "").lower()
+        keep = "close" not in asked and (version == "HTTP/1.1" or "keep-alive" in asked)
+        return Head(int(code), headers, keep)
+
+    async def pieces(self, method: str, head: Head) -> AsyncIterator[bytes]:
+        """The body of the answer as it comes. Afterwards the connection can be used again, if both sides keep it."""
+        self.reusable = False
+        if method == "HEAD" or head.status in (204, 304):
+            self.reusable = head.keep_alive
+        elif "chunked" in (head.headers.get("transfer-encoding") or "").lower():
+            async for piece in self._chunks():
+                yield piece
+            self.reusable = head.keep_alive
+        elif (length := head.headers.get("content-length")) is not None:
+            if not (length.isascii() and length.isdigit()):
+                raise HttpError(f"the answer has an impossible length: {length[:60]!r}")
+            async for piece in self._exactly(int(length)):
+                yield piece
+            self.reusable = head.keep_alive
+        else:
+            while piece := await self._read(_PIECE):
+                yield piece
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while True:
+            line = await self._line()
+            size = line.partition(b";")[0].strip()
+            try:
+                length = int(size, 16) if size and size.isalnum() else -1
+            except ValueError:
+                length = -1
+            if length < 0:
+                raise HttpError(f"the answer is not in chunks: {line[:60]!r}")
+            if length == 0:
+                while await self._line():
+                    pass  # trailers
+                return
+            async for piece in self._exactly(length):
+                yield piece
+            if await self._line():
+                raise HttpError("a chunk of the answer is longer than it says")
+
+    async def _exactly(self, length: int) -> AsyncIterator[bytes]:
+        while length:
+            piece = await self._read(min(length, _PIECE))
+            if not piece:
+                raise ConnectionLost("the connection was closed within the answer", begun=True)
+            length -= len(piece)
+            yield piece
+
+    async def _read(self, size: int) -> bytes:
+        try:
+            return await self._reader.read(size)
+        except ConnectionError as error:
+            raise ConnectionLost(f"the connection broke: {error}", begun=True) from error
+
+    async def _line(self) -> bytes:
+        try:
+            return (await self._reader.readuntil(b"\r\n"))[:-2]
+        except asyncio.IncompleteReadError as error:
+            raise ConnectionLost("the connection was closed within the answer", begun=True) from error
+        except asyncio.LimitOverrunError as error:
+            raise HttpError("a line within the answer is too long") from error
+        except ConnectionError as error:
+            raise ConnectionLost(f"the connection broke: {error}", begun=True) from error
+
+    def close(self) -> None:
+        """End the connection, without waiting."""
+        self._writer.close()
+
+
+def _ignore(_code: str, _method: str, _host: str) -> None:
+    """No metrics wanted."""
+
+
+class PlainTransport:
+    """A :class:`app.kube.wire.Transport` to one API server."""
+
+    def __init__(self, config: ClusterConfig, *, on_response: Callable[[str, str, str], None] = _ignore) -> None:
+        """``on_response`` is told of each answer: HTTP status (or ``<error>``), method and host."""
+        if config.proxy:
+            raise ConfigError(f"{config.source}: a proxy to the API server is not supported here; take it away")
+        parts = urlsplit(config.host)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"{config.source}: {config.host!r} is no address of an API server")
+        self.config = config
+        self._on_response = on_response
+        self._host = parts.hostname
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._authority = parts.netloc
+        self._prefix = parts.path.rstrip("/")
+        context = config.ssl_context if config.ssl_context is not None else ssl.create_default_context()
+        self._context = context if parts.scheme == "https" else None
+        self._idle: deque[Connection] = deque()
+
+    async def request(self, request: Request) -> Response:
+        """Send, and read the whole answer; credentials that are refused are renewed once."""
+        response = await self._whole(request)
+        if response.status == 401:
+            before = await self.config.authorization()
+            await self.config.renew()
+            if await self.config.authorization() != before:
+                response = await self._whole(request)
+        return response
+
+    async def _whole(self, request: Request) -> Response:
+        try:
+            async with asyncio.timeout(_REQUEST_SECONDS if request.timeout is None else request.timeout):
+                connection, head = await self._begin(request)
+                try:
+                    body = bytearray()
+                    async for piece in connection.pieces(request.method, head):
+                        body += piece
+                        if len(body) > MAX_BODY:
+                            raise HttpError(f"the answer is longer than {MAX_BODY} bytes")  # noqa: TRY301
+                except BaseException:
+                    connection.close()
+                    raise
+                self._give_back(connection)
+                return Response(head.status, head.headers, bytes(body))
+        except (HttpError, OSError, TimeoutError) as error:
+            raise self._failed(request, error) from error
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """Send, and give the answer as it comes."""
+        try:
+            connection, head = await self._begin(request)
+            try:
+                if head.status == 401:
+                    await self.config.renew()  # the caller comes back after its back-off
+                yield Stream(head.status, head.headers, connection.pieces(request.method, head))
+            finally:
+                connection.close()
+        except (HttpError, OSError, TimeoutError) as error:
+            raise self._failed(request, error) from error
+
+    async def _begin(self, request: Request) -> tuple[Connection, Head]:
+        """Send on a kept connection or a new one. One that the server ended meanwhile is tried again where it can do
+        no harm."""
+        headers = {"Host": self._authority, "Accept-Encoding": "identity", **request.headers}
+        if authorization := await self.config.authorization():
+            headers["Authorization"] = authorization
+        target = self._prefix + request.target
+        while (kept := self._take()) is not None:
+            try:
+                return kept, await self._send(kept, request, target, headers)
+            except ConnectionLost as error:
+                if error.begun or request.method not in _SAFE:
+                    raise
+        connection = await self._open()
+        return connection, await self._send(connection, request, target, headers)
+
+    async def _send(self, connection: Connection, request: Request, target: str, headers: Mapping[str, str]) -> Head:
+        try:
+            head = await connection.send(request.method, target, headers, request.body)
+        except BaseException:
+            connection.close()
+            raise
+        self._on_response(str(head.status), request.method, self._authority)
+        return head
+
+    async def _open(self) -> Connection:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            return await Connection.open(self._host, self._port, self._context, self.config.server_name)
+
+    def _take(self) -> Connection | None:
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed and now - connection.idle_since < _IDLE_SECONDS:
+                return connection
+            connection.close()
+        return None
+
+    def _give_back(self, connection: Connection) -> None:
+        if not connection.reusable or len(self._idle) >= _MAX_IDLE:
+            connection.close()
+            return
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(connection)
+
+    def _failed(self, request: Request, error: Exception) -> TransportError:
+        self._on_response("<error>", request.method, self._authority)
+        return TransportError(RequestInfo(request.method, request.target), self._explain(error))
+
+    def _explain(self, error: Exception) -> str:
+        where = f"{self.config.host} ({self.config.source})" if self.config.source else self.config.host
+        match error:
+            case ssl.SSLCertVerificationError():
+                return f"the certificate of {where} is not trusted: {error}; check certificate-authority"
+            case ssl.SSLError():
+                return f"no TLS connection to {where}: {error}"
+            case TimeoutError():
+                return f"no answer from {where} in time"
+            case OSError():
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+                return f"cannot connect to {where}: {reason}; is the API server running?"
+        return f"connection to {where}: {error}"
+
+    async def close(self) -> None:
+        """Close all connections that are kept."""
+        while self._idle:
+            self._idle.pop().close()

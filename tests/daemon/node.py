@@ -1,0 +1,240 @@
+"""One node with its agent, for tests: the sandbox's API server with our kinds, a simulated runtime, virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from app.api import crd
+from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
+from app.api.imagepull import NODE_IMAGE
+from app.api.podprobe import NODE_POD_PROBE
+from app.daemon.agent import Agent, Features
+from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
+from app.kube.client import Client
+from app.kube.errors import AlreadyExists, NotFound
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, SECRETS, Resource
+from app.kube.virtualtime import VirtualClock
+from app.sandbox.apiserver import ApiServer
+from app.sandbox.cri import SimulatedContainer, SimulatedRuntime
+from tests.kube.fakes import running
+
+NODE = "node1"
+NAMESPACE = "shop"
+UID = "11111111-1111-1111-1111-111111111111"
+RESTART_COUNT = "io.kubernetes.container.restartCount"
+
+
+class Node:
+    """What a test does with it."""
+
+    def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
+        self.api = api
+        self.clock = clock
+        self.client = Client(api.transport(), clock)
+        self.runtime = SimulatedRuntime(clock)
+
+    def agent(self, *, features: Features | None = None, **more: Any) -> Agent:
+        """An agent that knows nothing yet."""
+        return Agent(NODE, self.client, [self.runtime], Random(1), features=features, **more)
+
+    async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
+        """The first true thing it gives; the time for that is the cluster's, not the machine's."""
+        end = self.clock.monotonic() + seconds
+        while not (found := await look()):
+            assert self.clock.monotonic() < end, f"not within {seconds} s"
+            await self.clock.sleep(0.1)
+        return found
+
+    async def node_image(self, **images: Any) -> dict[str, Any]:
+        """The NodeImage asks for these images (familiar name with _ for / → entry) and no others."""
+        spec = {"images": {name.replace("_", "/"): entry for name, entry in images.items()}}
+        try:
+            known = await self.client.get(NODE_IMAGES, NODE)
+        except NotFound:
+            body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": NODE}}
+            return await self.client.create(NODE_IMAGES, {**body, "spec": spec})
+        gone: dict[str, Any] = dict.fromkeys(known["spec"].get("images", {}))
+        return await self.client.patch(NODE_IMAGES, NODE, {"spec": {"images": gone | spec["images"]}})
+
+    async def status(self, resource: Resource, name: str = NODE) -> dict[str, Any]:
+        """The status as it is."""
+        found = await self.client.get(resource, name, NAMESPACE if resource.namespaced else "")
+        status: dict[str, Any] = found.get("status") or {}
+        return status
+
+    async def tags(self, image: str = "nginx") -> dict[str, dict[str, Any]]:
+        """How far the tags of a repository are."""
+        status = await self.status(NODE_IMAGES)
+        entries = status.get("imageStatuses", {}).get(image, {}).get("tags", [])
+        return {entry["tag"]: entry for entry in entries}
+
+    async def pulled(self, image: str = "nginx", **phases: str) -> dict[str, dict[str, Any]]:
+        """The tags (with _ for .) once they are in these phases."""
+
+        async def look() -> dict[str, dict[str, Any]] | None:
+            tags = await self.tags(image)
+            wanted = {tag.replace("_", "."): phase for tag, phase in phases.items()}
+            return tags if {tag: entry["phase"] for tag, entry in tags.items()} == wanted else None
+
+        found: dict[str, dict[str, Any]] = await self.until(look, 2000)
+        return found
+
+    async def secret(self, name: str, data: dict[str, str], kind: str = "kubernetes.io/dockerconfigjson") -> None:
+        """A Secret with base64 data."""
+        body = {"metadata": {"name": name}, "type": kind, "data": data}
+        await self.client.create(SECRETS, body, NAMESPACE)
+
+    async def pod(self, *containers: dict[str, Any], name: str = "web-0", **metadata: Any) -> dict[str, Any]:
+        """A Pod that runs on the node, with a container in the runtime for each of its containers."""
+        body = {
+            "metadata": {"name": name, **metadata},
+            "spec": {
+                "nodeName": NODE,
+                "terminationGracePeriodSeconds": 30,
+                "containers": [{"image": "nginx:1", **one} for one in containers],
+            },
+        }
+        created = await self.client.create(PODS, body, NAMESPACE)
+        for one in containers:
+            self.runtime.start(created["metadata"]["uid"], one["name"])
+        return await self.report(name)
+
+    async def report(self, name: str = "web-0", **status: Any) -> dict[str, Any]:
+        """What a kubelet reports about its containers."""
+        found = await self.client.get(PODS, name, NAMESPACE)
+        statuses = []
+        for container in found["spec"]["containers"]:
+            newest = self.newest(found["metadata"]["uid"], container["name"])
+            count = int(newest.annotations.get(RESTART_COUNT) or "0")
+            statuses.append(
+                {
+                    "name": container["name"],
+                    "image": container["image"],
+                    "imageID": "x",
+                    "containerID": f"containerd://{newest.id}",
+                    "ready": newest.state == 1,
+                    "restartCount": count,
+                    "state": {"running": {"startedAt": "2030-01-01T00:00:00Z"}},
+                }
+            )
+        body = {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": statuses, **status}
+        return await self.client.patch(PODS, name, {"status": body}, NAMESPACE, subresource="status")
+
+    def newest(self, uid: str, name: str) -> SimulatedContainer:
+        """The container that was started last."""
+        found = [one for one in self.runtime.known.values() if (one.pod_uid, one.name) == (uid, name)]
+        return max(found, key=lambda one: one.created_at)
+
+    def restart(self, container: SimulatedContainer) -> SimulatedContainer:
+        """What a kubelet does with a container that has ended."""
+        count = int(container.annotations.get(RESTART_COUNT, "0")) + 1
+        annotations = {**container.annotations, RESTART_COUNT: str(count)}
+        return self.runtime.start(container.pod_uid, container.name, annotations=annotations, env=dict(container.env))
+
+    async def request(self, pod: dict[str, Any], *containers: str, name: str = "again", **spec: Any) -> dict[str, Any]:
+        """A ContainerRecreateRequest as the manager's webhook leaves it."""
+        ids = {one["name"]: one for one in pod["status"]["containerStatuses"]}
+        hooks = spec.pop("hooks", {})
+        body = {
+            "apiVersion": "apps.kruise.io/v1beta1",
+            "kind": "ContainerRecreateRequest",
+            "metadata": {
+                "name": name,
+                "labels": {
+                    "crr.apps.kruise.io/active": "true",
+                    "crr.apps.kruise.io/node-name": NODE,
+                    "crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"],
+                },
+            },
+            "spec": {
+                "podName": pod["metadata"]["name"],
+                "containers": [
+                    {
+                        "name": one,
+                        "statusContext": {
+                            "containerID": ids[one]["containerID"],
+                            "restartCount": ids[one]["restartCount"],
+                        },
+                        **hooks.get(one, {}),
+                    }
+                    for one in containers
+                ],
+                "strategy": {"failurePolicy": "Fail", **spec},
+            },
+        }
+        return await self.client.create(RECREATE_REQUESTS, body, NAMESPACE)
+
+    async def snapshot(self, pod_uid: str, *names: str, name: str = "again") -> None:
+        """What the manager reports about containers that run again."""
+        entries = [
+            {
+                "name": one,
+                "ready": True,
+                "restartCount": 1,
+                "containerID": f"containerd://{self.newest(pod_uid, one).id}",
+            }
+            for one in names
+        ]
+        body = {"status": {"containerStatusSnapshot": entries}}
+        await self.client.patch(RECREATE_REQUESTS, name, body, NAMESPACE, subresource="status")
+
+    async def probes(self, *pods: dict[str, Any]) -> None:
+        """The NodePodProbe asks for these."""
+        body = {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "NodePodProbe",
+            "metadata": {"name": NODE},
+            "spec": {"podProbes": list(pods)},
+        }
+        try:
+            await self.client.create(NODE_POD_PROBES, body)
+        except AlreadyExists:
+            await self.client.patch(NODE_POD_PROBES, NODE, {"spec": body["spec"]})
+
+    async def events(self, reason: str = "") -> list[str]:
+        """What was told, as ``reason: message``."""
+        listing = await self.client.list(EVENTS)
+        return [
+            f"{event['reason']}: {event['message']}"
+            for event in listing.items
+            if not reason or event["reason"] == reason
+        ]
+
+
+@asynccontextmanager
+async def node() -> AsyncIterator[Node]:
+    """A node whose agent a test starts."""
+    clock = VirtualClock()
+    api = ApiServer(clock=clock, rng=Random(1))
+    found = Node(api, clock)
+    for kind in (NODE_IMAGE, CONTAINER_RECREATE_REQUEST, NODE_POD_PROBE):
+        manifest = crd.manifest(kind)
+        manifest["spec"].pop("conversion", None)
+        await found.client.create(CUSTOMRESOURCEDEFINITIONS, manifest)
+    await found.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    await clock.sleep(1)
+    try:
+        yield found
+    finally:
+        api.close()
+
+
+@asynccontextmanager
+async def node_with_agent(**options: Any) -> AsyncIterator[tuple[Node, Agent]]:
+    """A node with its agent."""
+    async with node() as found:
+        agent = found.agent(**options)
+        async with running(agent.run()):
+            yield found, agent
+
+
+def tag(name: str, version: int = 0, **more: Any) -> dict[str, Any]:
+    """A tag as a job asks for it."""
+    policy = {"timeoutSeconds": 100, "backoffLimit": 1, "ttlSecondsAfterFinished": 300, **more.pop("policy", {})}
+    return {"tag": name, "version": version, "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": policy, **more}
+
+
+__all__ = ["NAMESPACE", "NODE", "Node", "node", "node_with_agent", "tag"]

@@ -1,0 +1,168 @@
+"""The gRPC client against a runtime behind a real socket, and how runtimes are found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from app.daemon.cri import (
+    Auth,
+    ContainerState,
+    CriError,
+    DeadlineExceeded,
+    ExecResult,
+    NoSuchContainer,
+    RuntimeUnavailable,
+)
+from app.daemon.cri.client import GrpcRuntime
+from app.daemon.cri.discovery import CANDIDATES, NoRuntime, connect, sockets
+from app.daemon.cri.generate import main as generate
+from app.kube.clock import SystemClock
+from app.sandbox.cri import SimulatedRuntime
+from app.sandbox.cri.server import CriServer
+
+
+@asynccontextmanager
+async def served(folder: Path, without: frozenset[str] = frozenset()) -> AsyncIterator[tuple[SimulatedRuntime, str]]:
+    runtime = SimulatedRuntime(SystemClock())
+    path = str(folder / "runtime.sock")
+    server = CriServer(runtime, path, without=without)
+    await server.start()
+    try:
+        yield runtime, path
+    finally:
+        await server.stop()
+
+
+def test_the_generated_messages_are_what_the_proto_file_says() -> None:
+    assert generate(["--check"]) == 0
+
+
+@pytest.mark.behaviour("KD-13", "KD-14", "KD-16")
+async def test_what_is_asked_and_answered_over_the_socket(tmp_path: Path) -> None:
+    async with served(tmp_path) as (simulated, path):
+        runtime = await GrpcRuntime.connect(path)
+        assert (runtime.name, runtime.version) == ("containerd", "1.0.0")
+        one = simulated.start("u1", "main", annotations={"a": "b"}, env={"COLOUR": "red"})
+        simulated.start("u2", "main")
+        assert [found.id for found in await runtime.containers("u1")] == [one.id]
+        found = await runtime.container(one.id)
+        assert found is not None
+        assert (found.name, found.state, found.created_at) == ("main", ContainerState.RUNNING, one.created_at)
+        assert await runtime.container("other") is None
+        details = await runtime.details(one.id)
+        assert (details.started_at, details.annotations) == (one.started_at, {"a": "b"})
+        assert await runtime.execute(one.id, ["env"], 3) == ExecResult(0, b"COLOUR=red\n", b"")
+        assert (await runtime.execute(one.id, ["nothing"], 3)).code == 127
+        with pytest.raises(NoSuchContainer):
+            await runtime.details("other")
+        await runtime.stop(one.id, 7)
+        assert simulated.stops == [(one.id, 7)]
+        assert (await runtime.details(one.id)).state is ContainerState.EXITED
+        await runtime.pull("nginx:1", Auth("jane", "word"), {"app": "web"}, {"a": "b"}, 5)
+        assert simulated.pulls == [("nginx:1", "jane", {"app": "web"}, {"a": "b"})]
+        image = (await runtime.images(5))[0]
+        assert image.tags == ("docker.io/library/nginx:1",)
+        await runtime.close()
+
+
+@pytest.mark.behaviour("KD-15")
+async def test_a_call_that_takes_too_long_says_so(tmp_path: Path) -> None:
+    async with served(tmp_path) as (simulated, path):
+        runtime = await GrpcRuntime.connect(path)
+        one = simulated.start("u1", "main")
+
+        async def refuse(_command: object) -> ExecResult:
+            raise DeadlineExceeded("command timed out")
+
+        one.execute = refuse
+        with pytest.raises(DeadlineExceeded, match="command timed out"):
+            await runtime.execute(one.id, ["sleep"], 1)
+        await runtime.close()
+
+
+@pytest.mark.behaviour("KD-16", "KD-34")
+async def test_a_pull_that_is_cancelled_ends_in_the_runtime_too(tmp_path: Path) -> None:
+    async with served(tmp_path) as (simulated, path):
+        simulated.registry.default_seconds = 3600
+        runtime = await GrpcRuntime.connect(path)
+        pull = asyncio.create_task(runtime.pull("nginx:1", None, {}, {}, 3600))
+        await until(lambda: simulated.active_pulls == 1)
+        pull.cancel()
+        await until(lambda: simulated.active_pulls == 0)
+        await runtime.close()
+
+
+@pytest.mark.behaviour("KD-16")
+async def test_a_runtime_that_was_restarted_is_found_again(tmp_path: Path) -> None:
+    async with served(tmp_path) as (simulated, path):
+        runtime = await GrpcRuntime.connect(path)
+    with pytest.raises(RuntimeUnavailable):
+        await runtime.images(5)
+    server = CriServer(simulated, path)
+    await server.start()
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await runtime.images(5)
+            except RuntimeUnavailable:
+                await asyncio.sleep(0.05)
+            else:
+                break
+    await runtime.close()
+    await server.stop()
+
+
+async def until(condition: object) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # type: ignore[operator]
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.behaviour("KD-11")
+@pytest.mark.parametrize("method", ["ImageFsInfo", "ListImages", "Version"])
+async def test_a_runtime_that_does_not_speak_the_interface_is_refused(tmp_path: Path, method: str) -> None:
+    async with served(tmp_path, frozenset({method})) as (_, path):
+        with pytest.raises(CriError, match="does not speak CRI v1"):
+            await GrpcRuntime.connect(path)
+        with pytest.raises(NoRuntime, match=r"no container runtime of .* can be used"):
+            await connect(path)
+
+
+@pytest.mark.behaviour("KD-11")
+async def test_without_a_runtime_the_message_says_where_it_was_looked_for() -> None:
+    with pytest.raises(NoRuntime, match=r"not found container runtime sock nowhere\.sock"):
+        await connect("nowhere.sock")
+
+
+@pytest.mark.behaviour("KD-10")
+@pytest.mark.parametrize(
+    ("file", "there", "found"),
+    [
+        ("", ["/hostvarrun", "/hostvarrun/containerd/containerd.sock"], ["/hostvarrun/containerd/containerd.sock"]),
+        (
+            "",
+            ["/hostvarrun", "/hostvarrun/crio/crio.sock", "/hostvarrun/containerd.sock", "/run/cri-dockerd.sock"],
+            ["/hostvarrun/containerd.sock", "/hostvarrun/crio/crio.sock"],
+        ),
+        ("x/y.sock", ["/hostvarrun", "/hostvarrun/x/y.sock", "/hostvarrun/crio.sock"], ["/hostvarrun/x/y.sock"]),
+        ("x/y.sock", ["/hostvarrun", "/hostvarrun/crio.sock"], []),
+        ("/x/y.sock", ["/hostvarrun", "/hostvarrun/x/y.sock"], ["/hostvarrun/x/y.sock"]),
+        ("", ["/run/crio/crio.sock", "/var/run/crio/crio.sock"], ["/run/crio/crio.sock"]),
+        ("/tmp/own.sock", ["/tmp/own.sock"], ["/tmp/own.sock"]),
+        ("", ["/hostvarrun"], []),
+    ],
+)  # fmt: skip
+def test_where_sockets_are(file: str, there: list[str], found: list[str]) -> None:
+    assert [str(path) for path in sockets(file, lambda path: str(path) in there)] == found
+
+
+@pytest.mark.behaviour("KD-10")
+def test_the_candidates_in_their_order() -> None:
+    assert [name.partition(".")[0].partition("/")[0] for name in CANDIDATES] == [
+        "containerd", "containerd", "crio", "crio", "cri-dockerd", "cri-dockerd",
+    ]  # fmt: skip

@@ -1,0 +1,213 @@
+"""The small HTTP client: as a transport to an API server, for probes, and the server of /healthz and /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.daemon.actions import probe_connection, probe_request
+from app.daemon.health import HealthServer
+from app.daemon.main import UsageError, address, features, gates
+from app.daemon.objects import HttpGetAction, HttpHeader, TcpSocketAction
+from app.kube.config import ClusterConfig
+from app.kube.errors import ConfigError, TransportError
+from app.kube.plainhttp import PlainTransport
+from app.kube.wire import Request
+
+Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def server(*answers: bytes) -> AsyncIterator[tuple[int, list[bytes], list[int]]]:
+    """Gives these answers in turn, the last for ever; an empty one closes the connection. Notes what it was asked,
+    and over how many connections."""
+    asked: list[bytes] = []
+    connections: list[int] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(1)
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+                body = await reader.readexactly(int(length[0].partition(b":")[2])) if length else b""
+                answer = answers[min(len(asked), len(answers) - 1)]
+                asked.append(head + body)
+                if not answer:
+                    return
+                writer.write(answer)
+                if b"Connection: close" in answer:
+                    return
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield listening.sockets[0].getsockname()[1], asked, connections
+    finally:
+        listening.close()
+
+
+def transport(port: int) -> PlainTransport:
+    return PlainTransport(ClusterConfig(f"http://127.0.0.1:{port}", source="test"))
+
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Kind: a\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n2\r\nde\r\n0\r\nTrailer: x\r\n\r\n"
+GET = Request("GET", "/api", {"a": "b c"}, {"Accept": "x"})
+
+
+async def test_requests_share_a_connection() -> None:
+    async with server(OK, CHUNKED, OK) as (port, asked, connections):
+        one = transport(port)
+        first = await one.request(GET)
+        assert (first.status, first.body, first.headers.get("x-KIND")) == (200, b"ok", "a")
+        assert (await one.request(GET)).body == b"abcde"
+        patch = Request("PATCH", "/x", {}, {"Content-Type": "y"}, b"body")
+        await one.request(patch)
+        assert len(connections) == 1
+        assert asked[0].startswith(b"GET /api?a=b+c HTTP/1.1\r\nHost: 127.0.0.1:")
+        assert asked[2].endswith(b"Content-Length: 4\r\n\r\nbody")
+        await one.close()
+
+
+async def test_a_kept_connection_that_was_closed_is_replaced_for_reading_and_reported_for_writing() -> None:
+    async with server(OK, b"", OK) as (port, asked, connections):
+        one = transport(port)
+        await one.request(GET)
+        assert (await one.request(GET)).body == b"ok"
+        assert (len(asked), len(connections)) == (3, 2)
+        await one.close()
+    async with server(OK, b"") as (port, asked, _):
+        one = transport(port)
+        await one.request(GET)
+        with pytest.raises(TransportError, match="closed before an answer"):
+            await one.request(Request("PATCH", "/x", {}, {}, b""))
+        assert len(asked) == 2
+        await one.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"no http\r\n\r\n",
+        b"HTTP/1.1 abc\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nab",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-3\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
+    ],
+)
+async def test_what_is_no_answer_is_an_error(answer: bytes) -> None:
+    async with server(answer) as (port, _, _connections):
+        with pytest.raises(TransportError):
+            await transport(port).request(GET)
+
+
+async def test_a_stream_comes_in_pieces() -> None:
+    async with server(CHUNKED) as (port, _, _connections), transport(port).stream(GET) as stream:
+        assert [piece async for piece in stream.chunks] == [b"abc", b"de"]
+
+
+async def test_where_nobody_listens_the_error_says_so() -> None:
+    async with server(OK) as (port, _, _connections):
+        pass
+    with pytest.raises(TransportError, match=r"cannot connect to http://127.0.0.1:.*is the API server running"):
+        await transport(port).request(GET)
+    with pytest.raises(ConfigError):
+        PlainTransport(ClusterConfig("ftp://x"))
+    with pytest.raises(ConfigError, match="proxy"):
+        PlainTransport(ClusterConfig("https://x", proxy="http://p"))
+
+
+# --- Probes
+
+
+def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {status} x\r\n{lines}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body
+
+
+@pytest.mark.behaviour("KD-64")
+@pytest.mark.parametrize(
+    ("answers", "succeeded", "message"),
+    [
+        ([answer(200, b"fine")], True, "fine"),
+        ([answer(399, b"odd")], True, "odd"),
+        ([answer(404)], False, "HTTP probe failed with statuscode: 404"),
+        ([answer(500)], False, "HTTP probe failed with statuscode: 500"),
+        ([answer(302, Location="/there"), answer(200, b"there")], True, "there"),
+        ([answer(302, b"moved", Location="http://other.invalid/")], True, "moved"),
+        ([answer(302, Location="/again")], False, "stopped after 10 redirects"),
+        ([b""], False, "the connection was closed before an answer"),
+        ([answer(200, b"x" * 50_000)], True, "x" * 1024),
+    ],
+)
+async def test_requests_as_probes(answers: list[bytes], succeeded: bool, message: str) -> None:
+    async with server(*answers) as (port, asked, _):
+        action = HttpGetAction(
+            path="/a b?c=d", port=port, http_headers=(HttpHeader("Host", "web"), HttpHeader("X", "1"))
+        )
+        outcome = await probe_request(action, "127.0.0.1", 5)
+        assert (outcome.succeeded, outcome.message) == (succeeded, message)
+        assert asked[0].startswith(b"GET /a%20b?c=d HTTP/1.1\r\nHost: web\r\nUser-Agent: kube-probe/")
+        assert b"\r\nX: 1\r\n" in asked[0]
+
+
+@pytest.mark.behaviour("KD-64")
+async def test_connections_as_probes() -> None:
+    async with server(OK) as (port, _, _connections):
+        assert (await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)).succeeded
+        assert (await probe_connection(TcpSocketAction(port=str(port)), "127.0.0.1", 5)).succeeded
+    refused = await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)
+    assert (refused.succeeded, refused.message) == (False, f"dial tcp 127.0.0.1:{port}: Connection refused")
+    assert not (await probe_request(HttpGetAction(port=port), "127.0.0.1", 5)).succeeded
+
+
+# --- /healthz, /metrics and the command line
+
+
+@pytest.mark.behaviour("KD-4")
+async def test_health_and_metrics() -> None:
+    wrong = ["crrInformerSynced has not synced yet"]
+    health = HealthServer(lambda: wrong[0], lambda: b"up 1\n", "text/plain")
+    assert health.answer("GET", "/healthz") == (
+        500,
+        "text/plain; charset=utf-8",
+        b"crrInformerSynced has not synced yet\n",
+    )
+    wrong[0] = ""
+    assert health.answer("GET", "/healthz?verbose")[::2] == (200, b"ok")
+    assert health.answer("GET", "/metrics")[::2] == (200, b"up 1\n")
+    assert health.answer("GET", "/other")[0] == 404
+    assert health.answer("POST", "/healthz")[0] == 405
+    listening = await health.start("127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    assert (await transport(port).request(Request("GET", "/healthz", {}, {}))).body == b"ok"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"nonsense\r\n\r\n")
+    assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+    writer.close()
+    listening.close()
+
+
+@pytest.mark.behaviour("KD-2", "KD-3")
+def test_flags() -> None:
+    assert address(":10221") == ("", 10221)
+    assert address("127.0.0.1:1") == ("127.0.0.1", 1)
+    assert address("[::1]:1") == ("::1", 1)
+    for bad in ("10221", ":x", ":99999", ""):
+        with pytest.raises(UsageError, match="--addr"):
+            address(bad)
+    assert gates("A=true, B=False,") == {"A": True, "B": False}
+    with pytest.raises(UsageError, match="'A' is not"):
+        gates("A")
+    off = features({"DaemonWatchingPod": False, "PodProbeMarkerGate": False})
+    assert (off.pods, off.probes, off.env_from_metadata) == (False, False, False)

@@ -1,0 +1,307 @@
+"""Probing containers: the state machine as a table, and probes that an agent runs on a simulated runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.daemon.actions import MAX_MESSAGE, Outcome, text_of
+from app.daemon.cri import ContainerDetails, ContainerState, ExecResult
+from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
+from app.daemon.probes import plan
+from app.daemon.probes.plan import Key, Memory, Result, Wanted
+from app.kube.resources import PODS
+from tests.daemon.node import NAMESPACE, NODE, Node, node, node_with_agent
+from tests.kube.fakes import running, virtual
+
+WALL = 1_900_000_000.0
+
+
+def container(id_: str = "c1", state: ContainerState = ContainerState.RUNNING, ago: float = 100) -> ContainerDetails:
+    started = int((WALL - ago) * 1e9)
+    return ContainerDetails(id_, "main", state, started, started)
+
+
+PLAIN = Wanted(Probe(), "10.0.0.1")
+
+
+@pytest.mark.behaviour("KD-61")
+@pytest.mark.parametrize("number", [-5, 0, 1, 7])
+def test_what_is_not_said_is_one(number: int) -> None:
+    want = Wanted(Probe(None, None, None, number, number, number, number, number), "")
+    assert {want.period, want.timeout, want.delay} == {float(max(1, number))}
+    assert {want.threshold(True), want.threshold(False)} == {max(1, number)}
+
+
+@pytest.mark.behaviour("KD-63", "KD-93")
+@pytest.mark.parametrize(
+    ("memory", "seen", "state", "probes", "changed"),
+    [
+        (Memory(), None, "", False, False),
+        (Memory("c1", state="Succeeded"), None, "Succeeded", False, False),
+        (Memory(), container(), "Unknown", True, True),
+        (Memory("c0", True, 5, "Succeeded"), container(), "Unknown", True, True),
+        (Memory("c1", True, 5, "Succeeded"), container(), "Succeeded", True, False),
+        (Memory("c1", True, 5, "Succeeded"), container(state=ContainerState.EXITED), "Failed", False, True),
+        (Memory("c1"), container(ago=0.5), "", False, False),
+    ],
+)
+def test_before_a_probe(memory: Memory, seen: ContainerDetails | None, state: str, probes: bool, changed: bool) -> None:
+    step = plan.before(memory, seen, PLAIN, 0.0, WALL)
+    assert (step.memory.state, step.probe, step.changed) == (state, probes, changed)
+
+
+@pytest.mark.behaviour("KD-63", "KD-66")
+def test_a_result_counts_when_it_came_often_enough_in_a_row() -> None:
+    want = Wanted(Probe(success_threshold=2, failure_threshold=3), "")
+    memory, said = Memory("c1", state="Unknown"), []
+    for outcome in (True, True, False, False, True, False, False, False):
+        step = plan.after(memory, Outcome(outcome, "m"), want, 0.0)
+        memory = step.memory
+        said.append(memory.state if step.changed else "")
+    assert said == ["", "Succeeded", "", "", "", "", "", "Failed"]
+
+
+@pytest.mark.behaviour("KD-66")
+def test_the_same_result_is_told_again_after_ten_minutes() -> None:
+    memory = plan.after(Memory("c1"), Outcome(True, "m"), PLAIN, 100.0).memory
+    assert not plan.after(memory, Outcome(True, "m"), PLAIN, 699.0).changed
+    assert plan.after(memory, Outcome(True, "m"), PLAIN, 700.0).changed
+    assert plan.after(memory, Outcome(True, "other"), PLAIN, 101.0).changed
+
+
+@pytest.mark.behaviour("KD-65", "KD-95")
+@given(st.binary(max_size=4000))
+def test_messages_are_short_and_whole_characters(output: bytes) -> None:
+    message = text_of(output)
+    assert len(message.encode()) <= MAX_MESSAGE
+    assert "\x00" not in message
+    assert text_of(("é" * 2000).encode()) == "é" * 512
+
+
+def node_pod_probe(*states: dict[str, str]) -> Any:
+    probes = [{"name": f"ppm#{name}", "containerName": "main", "probe": {}} for name in ("a", "b")]
+    spec = {"podProbes": [{"name": "p", "namespace": "ns", "uid": "u", "IP": "", "probes": probes}]}
+    status = {"podProbeStatuses": [{"name": "p", "namespace": "ns", "uid": "u", "probeStates": list(states)}]}
+    return decode_node_pod_probe(msgspec.json.encode({"metadata": {"name": "n"}, "spec": spec, "status": status}))
+
+
+KEY = Key("ns", "p", "u", "main", "ppm#a")
+THEN, NOW = "2030-01-01T00:00:00Z", "2030-01-01T01:00:00Z"
+
+
+@pytest.mark.behaviour("KD-67", "KD-92")
+@pytest.mark.parametrize(
+    ("before", "result", "after", "news"),
+    [
+        ([], Result("Succeeded", "m", NOW), {"lastTransitionTime": NOW, "state": "Succeeded"}, 1),
+        (
+            [{"name": "ppm#a", "state": "Succeeded", "lastTransitionTime": THEN, "lastProbeTime": THEN}],
+            Result("Succeeded", "", NOW),
+            {"lastTransitionTime": THEN, "lastProbeTime": NOW},
+            0,
+        ),
+        (
+            [{"name": "ppm#a", "state": "Failed", "lastTransitionTime": THEN}],
+            Result("Succeeded", "", NOW),
+            {"lastTransitionTime": NOW},
+            1,
+        ),
+    ],
+)
+def test_the_status_says_since_when(before: Any, result: Result, after: dict[str, str], news: int) -> None:
+    report = plan.report(node_pod_probe(*before), {KEY: result})
+    assert report.status is not None
+    state = report.status["podProbeStatuses"][0]["probeStates"][0]
+    assert state.items() >= after.items()
+    assert len(report.news) == news
+
+
+@pytest.mark.behaviour("KD-67", "KD-92")
+def test_the_status_loses_what_is_no_longer_asked_and_is_not_written_twice() -> None:
+    gone = {"name": "ppm#gone", "state": "Succeeded"}
+    report = plan.report(node_pod_probe(gone), {KEY: Result("Succeeded", "", NOW)})
+    assert report.status is not None
+    assert [state["name"] for state in report.status["podProbeStatuses"][0]["probeStates"]] == ["ppm#a"]
+    same = {"name": "ppm#a", "state": "Succeeded", "lastProbeTime": NOW, "lastTransitionTime": NOW}
+    assert plan.report(node_pod_probe(same), {KEY: Result("Succeeded", "", NOW)}).status is None
+
+
+@pytest.mark.behaviour("KD-67")
+def test_a_result_never_gets_to_another_pod_of_the_name() -> None:
+    report = plan.report(node_pod_probe(), {KEY._replace(uid="other"): Result("Failed", "", NOW)})
+    assert report.news == ()
+    assert not any(pod["probe_states"] for pod in (report.status or {}).get("podProbeStatuses", ()))
+
+
+# --- On a node
+
+
+def pod_probe(pod: dict[str, Any], *probes: dict[str, Any], ip: str = "") -> dict[str, Any]:
+    metadata = pod["metadata"]
+    return {
+        "name": metadata["name"],
+        "namespace": NAMESPACE,
+        "uid": metadata["uid"],
+        "IP": ip,
+        "probes": [
+            {
+                "name": f"ppm#{number}",
+                "containerName": probe.pop("container", "main"),
+                "probe": {"periodSeconds": 5, **probe},
+            }
+            for number, probe in enumerate(probes)
+        ],
+    }
+
+
+def command(*words: str, **more: Any) -> dict[str, Any]:
+    return {"exec": {"command": list(words)}, **more}
+
+
+async def states(one: Node) -> dict[str, str]:
+    status = await one.status(NODE_POD_PROBES)
+    return {
+        state["name"]: f"{state['state']}:{state.get('message', '')}"
+        for pod in status.get("podProbeStatuses", [])
+        for state in pod["probeStates"]
+    }
+
+
+async def until_states(one: Node, *wanted: str) -> None:
+    async def look() -> bool:
+        return list((await states(one)).values()) == list(wanted)
+
+    try:
+        await one.until(look, 120)
+    except AssertionError:
+        raise AssertionError(f"{await states(one)} is not {wanted}") from None
+
+
+@pytest.mark.behaviour("KD-60", "KD-64", "KD-68", "KD-90")
+@virtual
+async def test_probes_of_one_container_each_have_their_own_result() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(
+            pod_probe(
+                pod,
+                command("echo", "idle"),
+                command("false"),
+                command("sleep", "9", timeoutSeconds=2),
+                command("true", container="absent"),
+            )
+        )
+        await until_states(one, "Succeeded:idle\n", "Failed:", "Failed:command timed out: timeout 2s exceeded")
+        told = await one.until(lambda: one.events("KruiseProbeSucceeded"))
+        assert told == ["KruiseProbeSucceeded: idle\n"]
+
+
+@pytest.mark.behaviour("KD-66", "KD-92")
+@virtual
+async def test_a_calm_probe_writes_nothing() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true")))
+        await until_states(one, "Succeeded:")
+        before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
+        asked = len(one.runtime.commands)
+        await one.clock.sleep(500)
+        assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
+        assert 95 <= len(one.runtime.commands) - asked <= 101
+
+
+@pytest.mark.behaviour("KD-60", "KD-63")
+@virtual
+async def test_a_restarted_container_and_another_command_begin_anew() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true", initialDelaySeconds=20)))
+        await until_states(one, "Succeeded:")
+        first = one.newest(pod["metadata"]["uid"], "main")
+        first.state = ContainerState.EXITED
+        await until_states(one, "Failed:Container(main) is Non-running")
+        one.restart(first)
+        await until_states(one, "Unknown:")
+        await until_states(one, "Succeeded:")
+        await one.probes(pod_probe(pod, command("false", initialDelaySeconds=20)))
+        await until_states(one, "Failed:")
+        await one.probes()
+
+        async def none() -> bool:
+            return not await states(one)
+
+        await one.until(none)
+
+
+@pytest.mark.behaviour("KD-62")
+@virtual
+async def test_a_slow_probe_is_never_run_twice_at_once() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        now, most = 0, 0
+
+        async def slow(_command: Any) -> ExecResult:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            await one.clock.sleep(12)
+            now -= 1
+            return ExecResult(0)
+
+        one.newest(pod["metadata"]["uid"], "main").execute = slow
+        await one.probes(pod_probe(pod, command("slow", timeoutSeconds=30)))
+        await until_states(one, "Succeeded:")
+        await one.clock.sleep(120)
+        assert most == 1
+
+
+@pytest.mark.behaviour("KD-67")
+@virtual
+async def test_a_pod_that_was_replaced_is_not_probed_under_its_old_uid() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true")))
+        await until_states(one, "Succeeded:")
+        await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+        one.runtime.known.clear()
+        again = await one.pod({"name": "main"})
+        asked = len(one.runtime.commands)
+        await one.clock.sleep(60)
+        assert len(one.runtime.commands) == asked
+        await one.probes(pod_probe(again, command("false")))
+        await until_states(one, "Failed:")
+        uids = [entry["uid"] for entry in (await one.status(NODE_POD_PROBES))["podProbeStatuses"]]
+        assert uids == [again["metadata"]["uid"]]
+
+
+@pytest.mark.behaviour("KD-16", "KD-63")
+@virtual
+async def test_while_the_runtime_is_away_nothing_is_known_anew() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true")))
+        await until_states(one, "Succeeded:")
+        one.runtime.away = True
+        await one.clock.sleep(60)
+        assert list((await states(one)).values()) == ["Succeeded:"]
+        one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(3, stderr=b"no")
+        one.runtime.away = False
+        await until_states(one, "Failed:no")
+
+
+@pytest.mark.behaviour("KD-17")
+@virtual
+async def test_an_agent_that_was_ended_begins_at_unknown_and_finds_out_again() -> None:
+    async with node() as one:
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true")))
+        async with running(one.agent().run()):
+            await until_states(one, "Succeeded:")
+        one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(1)
+        async with running(one.agent().run()):
+            await until_states(one, "Failed:")

@@ -1,0 +1,432 @@
+"""Restarting containers: plans as tables, and requests that an agent carries out on a simulated runtime."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.daemon.cri import ContainerDetails, ContainerState, CriError
+from app.daemon.objects import RECREATE_REQUESTS, RecreateRequest, decode_recreate_request
+from app.daemon.recreate import plan
+from app.daemon.recreate.plan import Found
+from app.kube.errors import NotFound
+from app.kube.resources import PODS
+from tests.daemon.node import NAMESPACE, Node, node, node_with_agent
+from tests.kube.fakes import running, virtual
+
+NOW = datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
+OLD, NEW = "containerd://old", "containerd://new"
+
+
+def request(
+    states: list[dict[str, Any]] | None = None, snapshot: list[dict[str, Any]] | None = None, **strategy: Any
+) -> RecreateRequest:
+    containers = [{"name": name, "statusContext": {"containerID": OLD, "restartCount": 0}} for name in ("app", "side")]
+    body = {
+        "metadata": {"name": "r", "namespace": NAMESPACE, "labels": {"crr.apps.kruise.io/pod-uid": "u"}},
+        "spec": {"podName": "p", "containers": containers, "strategy": strategy},
+        "status": {
+            "phase": "Recreating",
+            "containerRecreateStates": states or [],
+            "containerStatusSnapshot": snapshot or [],
+        },
+    }
+    return decode_recreate_request(msgspec.json.encode(body))
+
+
+def found(
+    id_: str = "old",
+    state: ContainerState = ContainerState.RUNNING,
+    *,
+    ago: float = 30,
+    count: int = 0,
+    restarts: bool = True,
+) -> Found:
+    started = int((NOW.timestamp() - ago) * 1e9)
+    return Found(ContainerDetails(id_, "app", state, started, started), count, restarts)
+
+
+def state(phase: str, *, killed: bool = False, message: str = "", name: str = "app") -> dict[str, Any]:
+    return {"name": name, "phase": phase, "isKilled": killed, "message": message}
+
+
+READY = [{"name": "app", "ready": True, "containerID": NEW}]
+
+
+@pytest.mark.behaviour("CRR-35", "CRR-40", "CRR-42", "CRR-60")
+@pytest.mark.parametrize(
+    ("asked", "container", "phase", "killed"),
+    [
+        (request([state("Succeeded", killed=True)]), found(), "Succeeded", True),
+        (request([state("Failed")]), None, "Failed", False),
+        (request(), None, "Pending", False),
+        (request(), found(), "Pending", False),
+        (request([state("Pending")]), found(state=ContainerState.EXITED), "Recreating", False),
+        (request([state("Recreating", killed=True)]), found(state=ContainerState.EXITED), "Recreating", True),
+        (request([state("Recreating")]), found(state=ContainerState.EXITED, restarts=False), "Failed", False),
+        (request(), found("new"), "Recreating", False),
+        (request(), found(count=1), "Recreating", False),
+        (request(snapshot=READY), found("new"), "Succeeded", False),
+        (request([state("Recreating", killed=True)], READY), found("new"), "Succeeded", True),
+        (request(snapshot=[{**READY[0], "ready": False}]), found("new"), "Recreating", False),
+        (request(snapshot=[{**READY[0], "containerID": OLD}]), found("new"), "Recreating", False),
+        (request(snapshot=READY, minStartedSeconds=60), found("new"), "Recreating", False),
+        (request(snapshot=READY, minStartedSeconds=10), found("new"), "Succeeded", False),
+        (request(snapshot=READY, forceRecreate=True), found("new"), "Pending", False),
+        (request([state("Recreating", killed=True)], READY, forceRecreate=True), found("new"), "Succeeded", True),
+        # An agent that was ended while it stopped a container knows so from what it had announced.
+        (request([state("Pending", message=f"stopping {OLD}")], forceRecreate=True), found("new"), "Recreating", True),
+        (request([state("Pending", message=f"stopping {OLD}")], forceRecreate=True), found(), "Pending", False),
+        (
+            request([state("Pending", message=f"stopping {OLD}")], forceRecreate=True),
+            found(state=ContainerState.EXITED),
+            "Recreating",
+            True,
+        ),
+    ],
+)
+def test_how_far_a_container_is(asked: RecreateRequest, container: Found | None, phase: str, killed: bool) -> None:
+    first = plan.states(asked, "containerd", {"app": container} if container else {}, NOW)[0]
+    assert (first.phase, first.is_killed) == (phase, killed)
+
+
+@pytest.mark.behaviour("CRR-37", "CRR-39")
+@pytest.mark.parametrize(
+    ("states", "strategy", "kill", "ended", "killed"),
+    [
+        (["Pending", "Pending"], {}, "app", False, [False, False]),
+        (["Recreating", "Pending"], {}, "side", False, [True, False]),
+        (["Recreating", "Pending"], {"orderedRecreate": True}, None, False, [True, False]),
+        (["Succeeded", "Pending"], {"orderedRecreate": True}, "side", False, [False, False]),
+        (["Failed", "Pending"], {}, None, True, [False, False]),
+        (["Failed", "Pending"], {"failurePolicy": "Ignore"}, "side", False, [False, False]),
+        (["Failed", "Succeeded"], {"failurePolicy": "Ignore"}, None, True, [False, False]),
+        (["Succeeded", "Succeeded"], {}, None, True, [False, False]),
+        (["Succeeded", "Recreating"], {}, None, False, [False, True]),
+    ],
+)
+def test_one_walk_through_the_containers(
+    states: list[str], strategy: dict[str, Any], kill: str | None, ended: bool, killed: list[bool]
+) -> None:
+    asked = request([state(phase, name=name) for name, phase in zip(("app", "side"), states, strict=True)], **strategy)
+    current = asked.status.container_recreate_states
+    walk = plan.walk(asked, current, {"app": found(), "side": found()})
+    assert (walk.kill.name if walk.kill else None, walk.ended) == (kill, ended)
+    assert [one.is_killed for one in walk.states] == killed
+
+
+@pytest.mark.behaviour("CRR-37")
+def test_a_container_that_the_node_does_not_have_is_waited_for() -> None:
+    asked = request([state("Pending"), state("Pending", name="side")])
+    assert plan.walk(asked, asked.status.container_recreate_states, {"side": found()}).kill is None
+
+
+@pytest.mark.behaviour("CRR-34")
+@pytest.mark.parametrize(
+    ("ids", "name"),
+    [
+        (["containerd://a", "containerd://b"], "containerd"),
+        (["cri-o://a"], "cri-o"),
+        (["containerd://a", "docker://b"], None),
+        ([""], None),
+        (["abc"], None),
+        (["://abc"], None),
+        ([], None),
+    ],
+)
+def test_which_runtime_a_request_is_for(ids: list[str], name: str | None) -> None:
+    containers = [{"name": f"c{n}", "statusContext": {"containerID": one}} for n, one in enumerate(ids)]
+    asked = decode_recreate_request(msgspec.json.encode({"metadata": {}, "spec": {"containers": containers}}))
+    if name is None:
+        with pytest.raises(ValueError):
+            plan.runtime_name(asked)
+    else:
+        assert plan.runtime_name(asked) == name
+
+
+PHASES = st.sampled_from(["Pending", "Recreating", "Succeeded", "Failed"])
+
+
+@pytest.mark.behaviour("CRR-37")
+@given(st.lists(PHASES, min_size=2, max_size=2), st.booleans(), st.sampled_from(["Fail", "Ignore"]))
+def test_no_walk_kills_what_is_not_pending(states: list[str], ordered: bool, policy: str) -> None:
+    asked = request(
+        [state(phase, name=name) for name, phase in zip(("app", "side"), states, strict=True)],
+        orderedRecreate=ordered,
+        failurePolicy=policy,
+    )
+    walk = plan.walk(asked, asked.status.container_recreate_states, {"app": found(), "side": found()})
+    if walk.kill is not None:
+        assert states[["app", "side"].index(walk.kill.name)] == "Pending"
+        assert not walk.ended
+
+
+# --- On a node
+
+
+async def state_of(one: Node, name: str = "again") -> dict[str, Any]:
+    status = await one.status(RECREATE_REQUESTS, name)
+    return {
+        "phase": status.get("phase", ""),
+        **{entry["name"]: entry["phase"] for entry in status.get("containerRecreateStates", [])},
+    }
+
+
+async def until_state(one: Node, name: str = "again", **wanted: str) -> None:
+    async def look() -> bool:
+        return await state_of(one, name) == wanted
+
+    try:
+        await one.until(look, 120)
+    except AssertionError:
+        raise AssertionError(f"{await state_of(one, name)} is not {wanted}") from None
+
+
+@pytest.mark.behaviour("CRR-30", "CRR-32", "CRR-36", "CRR-38", "CRR-41", "KD-50", "KD-52")
+@virtual
+async def test_two_containers_are_stopped_one_after_the_other_and_wait_for_their_successors() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"}, {"name": "side"})
+        uid = pod["metadata"]["uid"]
+        await one.request(pod, "app", "side")
+        await until_state(one, phase="Recreating", app="Recreating", side="Recreating")
+        assert len(one.runtime.stops) == 2
+        await one.snapshot(uid, "app")
+        await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
+        await one.snapshot(uid, "app", "side")
+        await until_state(one, phase="Completed", app="Succeeded", side="Succeeded")
+        status = await one.status(RECREATE_REQUESTS, "again")
+        assert status["completionTime"]
+        assert "message" not in status
+        assert [grace for _, grace in one.runtime.stops] == [30, 30]
+        assert await one.events("Killing") == [
+            f"Killing: Stopping container {name} by ContainerRecreateRequest again" for name in ("app", "side")
+        ]
+
+
+@pytest.mark.behaviour("CRR-37")
+@virtual
+async def test_in_order_the_second_is_stopped_only_when_the_first_runs_again() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"}, {"name": "side"})
+        await one.request(pod, "app", "side", orderedRecreate=True)
+        await until_state(one, phase="Recreating", app="Recreating", side="Pending")
+        await one.clock.sleep(60)
+        assert len(one.runtime.stops) == 1
+        await one.snapshot(pod["metadata"]["uid"], "app")
+        await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
+
+
+@pytest.mark.behaviour("CRR-31", "CRR-43")
+@virtual
+async def test_several_requests_for_one_pod_are_carried_out_one_after_the_other() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"}, {"name": "side"})
+        await one.request(pod, "app", name="first")
+        await one.clock.sleep(2)
+        await one.request(pod, "side", name="second")
+        await until_state(one, "first", phase="Recreating", app="Recreating")
+        await until_state(one, "second", phase="Pending")
+        await one.snapshot(pod["metadata"]["uid"], "app", name="first")
+        await until_state(one, "first", phase="Completed", app="Succeeded")
+        await until_state(one, "second", phase="Recreating", side="Recreating")
+
+
+@pytest.mark.behaviour("CRR-33")
+@virtual
+async def test_the_pod_is_unready_for_a_while_before_its_containers_are_stopped() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", unreadyGracePeriodSeconds=30)
+        await until_state(one, phase="Recreating")
+        await one.clock.sleep(100)
+        assert one.runtime.stops == []
+        since = one.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"type": "PreRecreateGrace", "status": "True", "reason": "PreRecreateGrace", "message": ""}
+        status = {"conditions": [{**condition, "lastTransitionTime": since}]}
+        await one.client.patch(RECREATE_REQUESTS, "again", {"status": status}, NAMESPACE, subresource="status")
+        await one.clock.sleep(25)
+        assert one.runtime.stops == []
+        await one.clock.sleep(10)
+        assert len(one.runtime.stops) == 1
+
+
+@pytest.mark.behaviour("CRR-39", "CRR-40")
+@pytest.mark.parametrize(
+    ("policy", "after"),
+    [
+        ("Fail", {"phase": "Completed", "app": "Failed", "side": "Pending"}),
+        ("Ignore", {"phase": "Recreating", "app": "Failed", "side": "Recreating"}),
+    ],
+)
+def test_a_container_that_cannot_be_stopped(policy: str, after: dict[str, str]) -> None:
+    @virtual
+    async def test() -> None:
+        async with node_with_agent() as (one, _):
+            pod = await one.pod({"name": "app"}, {"name": "side"})
+            stop, broken = one.runtime.stop, one.newest(pod["metadata"]["uid"], "app").id
+
+            async def refusing(container_id: str, grace: int) -> None:
+                if container_id == broken:
+                    raise CriError("it will not")
+                await stop(container_id, grace)
+
+            one.runtime.stop = refusing  # type: ignore[method-assign]
+            await one.request(pod, "app", "side", failurePolicy=policy)
+            await until_state(one, **after)
+            states = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
+            assert states[0]["message"] == "kill container error: it will not"
+
+    test()
+
+
+@pytest.mark.behaviour("KD-50", "KD-51", "CRR-61")
+@pytest.mark.parametrize(
+    ("hook", "grace", "left", "warning"),
+    [
+        ({"exec": {"command": ["sleep", "4"]}}, 10, 6, ""),
+        ({"exec": {"command": ["sleep", "40"]}}, 10, 2, "preStop hook not completed in grace period of 10 s"),
+        ({"exec": {"command": ["false"]}}, 10, 10, "the command ended with exit code 1: "),
+        ({"sleep": {"seconds": 3}}, 10, 7, ""),
+        ({"tcpSocket": {"port": 1}}, 10, 10, "invalid handler: it is neither exec nor httpGet nor sleep"),
+        ({"exec": {"command": ["true"]}}, 0, 2, ""),
+    ],
+)
+def test_hooks_take_their_time_from_the_grace_period(hook: dict[str, Any], grace: int, left: int, warning: str) -> None:
+    @virtual
+    async def test() -> None:
+        async with node_with_agent() as (one, _):
+            pod = await one.pod({"name": "app"})
+            hooks = {"app": {"preStop": hook}}
+            await one.request(pod, "app", terminationGracePeriodSeconds=grace, hooks=hooks)
+            await until_state(one, phase="Recreating", app="Recreating")
+            assert [grace for _, grace in one.runtime.stops] == [left]
+            assert await one.events("FailedPreStopHook") == ([f"FailedPreStopHook: {warning}"] if warning else [])
+            if not grace:
+                assert one.runtime.commands == []
+
+    test()
+
+
+@pytest.mark.behaviour("CRR-42", "CRR-51")
+@virtual
+async def test_a_container_that_was_restarted_already_is_not_stopped_unless_forced() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"})
+        uid = pod["metadata"]["uid"]
+        first = one.newest(uid, "app")
+        first.state = ContainerState.EXITED
+        one.restart(first)
+        await one.request(pod, "app")
+        await until_state(one, phase="Recreating", app="Recreating")
+        await one.snapshot(uid, "app")
+        await until_state(one, phase="Completed", app="Succeeded")
+        assert one.runtime.stops == []
+        await one.request(pod, "app", name="forced", forceRecreate=True)
+        await until_state(one, "forced", phase="Recreating", app="Recreating")
+        await one.clock.sleep(60)
+        assert len(one.runtime.stops) == 1
+
+
+@pytest.mark.behaviour("CRR-50")
+@virtual
+async def test_another_pod_that_took_the_name_is_left_alone() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+        one.runtime.known.clear()
+        await one.pod({"name": "app"})
+        await one.request(pod, "app")
+        await until_state(one, phase="Recreating", app="Pending")
+        await one.clock.sleep(60)
+        assert one.runtime.stops == []
+
+
+@pytest.mark.behaviour("CRR-34")
+@virtual
+async def test_a_runtime_that_is_not_there_ends_the_request() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        pod["status"]["containerStatuses"][0]["containerID"] = "docker://abc"
+        await one.request(pod, "app")
+        await until_state(one, phase="Completed")
+        status = await one.status(RECREATE_REQUESTS, "again")
+        assert status["message"] == "failed to find runtime service: no runtime docker on this node"
+
+
+@pytest.mark.behaviour("KD-17", "CRR-37")
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("after", range(1, 14, 2))
+def test_an_agent_that_is_ended_at_any_moment_stops_each_container_once(forced: bool, after: int) -> None:
+    @virtual
+    async def test() -> None:
+        async with node() as one:
+            one.runtime.on_stop = one.restart
+            pod = await one.pod({"name": "app"})
+            one.newest(pod["metadata"]["uid"], "app").stop_seconds = 1.0
+            await one.request(pod, "app", forceRecreate=forced)
+            async with running(one.agent().run()):
+                await one.clock.sleep(after / 8)
+            async with running(one.agent().run()):
+
+                async def stopped() -> bool:
+                    return len(one.runtime.known) == 2
+
+                await one.until(stopped)
+                await one.clock.sleep(60)
+                await one.snapshot(pod["metadata"]["uid"], "app")
+                await until_state(one, phase="Completed", app="Succeeded")
+            # It may be asked twice for the same container; the successor is left alone.
+            assert len({container for container, _ in one.runtime.stops}) == 1
+            assert len(one.runtime.known) == 2
+
+    test()
+
+
+@pytest.mark.behaviour("KD-16")
+@virtual
+async def test_a_runtime_that_is_away_is_waited_for() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"})
+        one.runtime.away = True
+        await one.request(pod, "app")
+        await until_state(one, phase="Recreating")
+        await one.clock.sleep(60)
+        one.runtime.away = False
+        await until_state(one, phase="Recreating", app="Recreating")
+
+
+@virtual
+async def test_a_request_that_is_deleted_is_forgotten() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", unreadyGracePeriodSeconds=1)
+        await until_state(one, phase="Recreating")
+        await one.client.delete(RECREATE_REQUESTS, "again", NAMESPACE)
+        await one.clock.sleep(60)
+        with pytest.raises(NotFound):
+            await one.status(RECREATE_REQUESTS, "again")
+        assert one.runtime.stops == []
+
+
+@pytest.mark.behaviour("CRR-63")
+@virtual
+async def test_the_end_that_the_manager_wrote_stays() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", unreadyGracePeriodSeconds=1)
+        await until_state(one, phase="Recreating")
+        ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z", "message": "pod has gone"}
+        await one.client.patch(RECREATE_REQUESTS, "again", {"status": ended}, NAMESPACE, subresource="status")
+        await one.clock.sleep(60)
+        assert await one.status(RECREATE_REQUESTS, "again") == ended
