@@ -87,7 +87,7 @@ class CriServer:
             status=pb.ContainerStatus(
                 id=one.id,
                 metadata=pb.ContainerMetadata(name=one.name),
-                state=_state(one.state),
+                state=pb.ContainerState.Name(one.state),
                 created_at=one.created_at,
                 started_at=one.started_at,
                 finished_at=one.finished_at,
@@ -129,13 +129,9 @@ def _container(one: Container) -> pb.Container:
     return pb.Container(
         id=one.id,
         metadata=pb.ContainerMetadata(name=one.name),
-        state=_state(one.state),
+        state=pb.ContainerState.Name(one.state),
         created_at=one.created_at,
     )
-
-
-def _state(number: int) -> pb.ContainerState:
-    return pb.ContainerState.Name(number)  # type: ignore[return-value]
 
 
 def _answering(handle: Callable[[Any], Awaitable[Any]]) -> Callable[[Any, grpc.aio.ServicerContext], Awaitable[Any]]:

@@ -1,0 +1,153 @@
+"""The agent as a whole: what it watches, which runtime it asks, and what it does about objects that are hostile."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from app.daemon.actions import Outcome
+from app.daemon.agent import Agent, Features
+from app.daemon.objects import NODE_POD_PROBES, RECREATE_REQUESTS
+from app.daemon.probes import prober
+from app.kube.client import Client
+from app.kube.resources import PODS
+from app.kube.wire import Request
+from app.sandbox.cri import SimulatedRuntime
+from tests.daemon.node import NAMESPACE, NODE, node, node_with_agent, tag
+from tests.kube.fakes import running, virtual
+
+
+class Watching:
+    """A transport that notes what is watched."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.watched: set[tuple[str, str]] = set()
+
+    async def request(self, request: Request) -> Any:
+        return await self.inner.request(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> Any:
+        selector = request.query.get("fieldSelector") or request.query.get("labelSelector", "")
+        self.watched.add((request.path.rpartition("/")[2], selector))
+        async with self.inner.stream(request) as stream:
+            yield stream
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+@pytest.mark.behaviour("KD-3", "KD-5")
+@pytest.mark.parametrize("less", [False, True])
+def test_it_watches_what_is_its_nodes_own(less: bool) -> None:
+    @virtual
+    async def test() -> None:
+        async with node() as one:
+            transport = Watching(one.api.transport())
+            features = Features(probes=False, pods=False) if less else None
+            agent = Agent(NODE, Client(transport, one.clock), [one.runtime], Random(1), features=features)
+            assert agent.failing() == "nodeImageInformerSynced has not synced yet"
+            async with running(agent.run()):
+                await one.clock.sleep(10)
+                assert agent.failing() == ""
+            own = {
+                ("nodeimages", f"metadata.name={NODE}"),
+                ("containerrecreaterequests", f"crr.apps.kruise.io/node-name={NODE},crr.apps.kruise.io/active=true"),
+            }
+            more = {("nodepodprobes", f"metadata.name={NODE}"), ("pods", f"spec.nodeName={NODE}")}
+            assert transport.watched == (own if less else own | more)
+
+    test()
+
+
+@pytest.mark.behaviour("KD-12")
+@virtual
+async def test_a_request_is_for_the_runtime_that_its_container_ids_name() -> None:
+    async with node() as one:
+        other = SimulatedRuntime(one.clock, name="cri-o")
+        agent = Agent(NODE, one.client, [one.runtime, other], Random(1))
+        pod = await one.pod({"name": "app"})
+        second = other.start(pod["metadata"]["uid"], "app")
+        pod["status"]["containerStatuses"][0]["containerID"] = f"cri-o://{second.id}"
+        await one.request(pod, "app")
+        await one.node_image(nginx={"tags": [tag("1")]})
+        async with running(agent.run()):
+            await one.pulled("nginx", **{"1": "Succeeded"})
+            await one.clock.sleep(10)
+        assert (len(one.runtime.pulls), len(other.pulls)) == (1, 0)
+        assert (len(one.runtime.stops), len(other.stops)) == (0, 1)
+
+
+@pytest.mark.behaviour("KD-91")
+@virtual
+async def test_a_pod_is_probed_at_the_address_it_has_now() -> None:
+    asked: list[str] = []
+
+    async def connection(_action: Any, address: str, _seconds: float) -> Outcome:
+        asked.append(address)
+        return Outcome(succeeded=True)
+
+    before = prober.probe_connection
+    prober.probe_connection = connection
+    try:
+        async with node_with_agent() as (one, _):
+            pod = await one.pod({"name": "main"})
+            probe = {"name": "ppm#a", "containerName": "main", "probe": {"tcpSocket": {"port": 80}, "periodSeconds": 5}}
+            metadata = pod["metadata"]
+            await one.probes(
+                {"name": "web-0", "namespace": NAMESPACE, "uid": metadata["uid"], "IP": "10.0.0.9", "probes": [probe]}
+            )
+            await one.clock.sleep(20)
+            await one.client.patch(PODS, "web-0", {"status": {"podIP": "127.0.0.7"}}, NAMESPACE, subresource="status")
+            await one.clock.sleep(20)
+    finally:
+        prober.probe_connection = before
+    assert set(asked) == {"127.0.0.1", "127.0.0.7"}
+
+
+@virtual
+async def test_many_hostile_objects_do_not_keep_it_from_its_work() -> None:
+    async with node_with_agent() as (one, agent):
+        pod = await one.pod({"name": "app"}, annotations={"apps.kruise.io/runtime-containers-meta": "{" * 9000})
+        for number in range(5):
+            body = {
+                "apiVersion": "apps.kruise.io/v1beta1",
+                "kind": "ContainerRecreateRequest",
+                "metadata": {
+                    "name": f"bad-{number}",
+                    "labels": {"crr.apps.kruise.io/node-name": NODE, "crr.apps.kruise.io/active": "true"},
+                },
+                "spec": {"podName": "web-0", "containers": [{"name": "app"}] * number},
+            }
+            await one.client.create(RECREATE_REQUESTS, body, NAMESPACE)
+        await one.probes(
+            {
+                "name": "web-0",
+                "namespace": NAMESPACE,
+                "uid": pod["metadata"]["uid"],
+                "IP": "",
+                "probes": [
+                    {"name": "none", "containerName": "app", "probe": {}},
+                    {"name": "", "containerName": "", "probe": {}},
+                ],
+            }
+        )
+        await one.request(pod, "app")
+        await one.node_image(UPPER={"tags": [tag(""), tag("a b")]}, nginx={"tags": [tag("1")]})
+        await one.pulled("nginx", **{"1": "Succeeded"})
+
+        async def stopped() -> bool:
+            return len(one.runtime.stops) == 1
+
+        await one.until(stopped)
+        for number in range(5):
+            status = await one.status(RECREATE_REQUESTS, f"bad-{number}")
+            assert status["message"].startswith("failed to find runtime service: ")
+        assert (await one.status(NODE_POD_PROBES)).get("podProbeStatuses")
+        assert agent.failing() == ""
+        assert not any(task.done() for task in asyncio.all_tasks())
