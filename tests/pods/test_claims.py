@@ -106,3 +106,10 @@ def test_claims_that_are_not_used_again_go_with_their_pod_or_at_once() -> None:
     assert [c.metadata.uid for c in found.delete] == ["lost"]
     assert [c.metadata.uid for c in found.kept] == ["on", ""]
     assert pod_reference(pod("off"))["uid"] == "uid-off"
+
+
+@pytest.mark.behaviour("CS-118")
+def test_the_selectors_labels_win_over_those_of_the_claim_template() -> None:
+    template = claim_template("data", labels={"app": "mine", "disk": "fast"})
+    (claim,) = claims_of_pod([template], "web-x", "default", OWNER, {"app": "web"})
+    assert claim["metadata"]["labels"] == {"app": "web", "disk": "fast"}

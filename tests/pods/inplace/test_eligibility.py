@@ -262,3 +262,25 @@ def test_whatever_revisions_hold_there_is_an_answer(old: Any, new: Any) -> None:
         return Revision("r", 1, json.dumps({"spec": {"template": {"spec": inner, "metadata": inner}}}).encode())
 
     assert isinstance(update_spec(some(old), some(new), ALL_GATES), UpdateSpec | Blocked)
+
+
+@pytest.mark.behaviour("PM-14")
+def test_a_request_of_its_own_is_not_overwritten_by_the_limit() -> None:
+    old = sized(requests={"cpu": "1"}, limits={"cpu": "2"})
+    found = possible(old, sized(requests={"cpu": "1"}, limits={"cpu": "3"}))
+    assert found.container_resources["main"].requests == {}
+    implied = possible(sized(limits={"cpu": "2", "memory": "1Gi"}), sized(limits={"cpu": "3", "memory": "1Gi"}))
+    assert implied.container_resources["main"].requests == {"cpu": "3"}
+
+
+@pytest.mark.behaviour("PM-14")
+@pytest.mark.parametrize("last", [True, False])
+def test_only_cpu_and_memory_of_all_containers_make_a_pod_guaranteed(last: bool) -> None:
+    whole = {"cpu": "1", "memory": "1Gi"}
+    burstable = container("sized", resources={"requests": {"cpu": "1"}, "limits": {"cpu": "1"}})
+    before = container("other", resources={"requests": whole, "limits": whole})
+    after = container("other", resources={"requests": {**whole, "cpu": "500m"}, "limits": whole})
+    order = (lambda one: (burstable, one)) if last else (lambda one: (one, burstable))
+    possible(template(*order(before)), template(*order(after)))
+    alone = container("sized", resources={"requests": {"cpu": "500m"}, "limits": {"cpu": "1"}})
+    possible(template(burstable), template(alone))

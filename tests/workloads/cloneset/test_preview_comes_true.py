@@ -14,6 +14,7 @@ import orjson
 import pytest
 
 from app.api import names
+from app.kube.resources import PODS
 from app.kube.transport import Request
 from app.workloads.cloneset.commands import parsed, situation, surroundings
 from app.workloads.cloneset.plan.preview import Action, Preview, PreviewStep, preview
@@ -150,16 +151,16 @@ async def test_the_controller_does_what_the_preview_says(seed: int) -> None:
         await cluster.settled(readyReplicas=case.before["replicas"])
         await cluster.clock.sleep(2 * STEP)
         pods = sorted(await cluster.pods(), key=lambda pod: str(pod["metadata"]["name"]))
-        marked = [pod["metadata"]["name"] for pod in pods[: case.marked]]
-        scaling = {**case.after["scaleStrategy"], "podsToDelete": marked}
-        spec = {**case.after, "scaleStrategy": scaling}
-        coming = await foretold(cluster, case.gates, spec)
+        for pod in pods[: case.marked]:
+            body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
+            await cluster.user.patch(PODS, pod["metadata"]["name"], body, NAMESPACE)
+        coming = await foretold(cluster, case.gates, case.after)
         at = {
             pod["metadata"]["name"]: pod["metadata"]["labels"]["controller-revision-hash"].rpartition("-")[2]
             for pod in pods
         }
         noted = Noted(cluster, at)
-        await cluster.patch({"spec": spec})
+        await cluster.patch({"spec": case.after})
         await noted.until_rest()
         agree(coming, noted)
 

@@ -1,6 +1,7 @@
 """Which changes wake a CloneSet, and what holds a pass back."""
 
 import copy
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, revision_of, short_hash
 from app.workloads.cloneset.plan.resolved import resolve_spec
 from app.workloads.cloneset.plan.rollout import Inputs, counted
+from app.workloads.cloneset.plan.scale import ScalePlan
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.slice import SLICE
 from app.workloads.cloneset.snapshot import CloneSetSnapshot, PodsAndClaims
@@ -481,7 +483,7 @@ def snapshot_of(owner: CloneSet, pods_and_claims: PodsAndClaims) -> CloneSetSnap
     )
 
 
-def claim_of(found: dict[str, Any], instance: str) -> Any:
+def claim_of(found: dict[str, Any], instance: str, **more: Any) -> Any:
     """A claim of an instance of the CloneSet, as the cache holds it."""
     metadata = {
         "name": f"data-hooked-{instance}",
@@ -490,6 +492,7 @@ def claim_of(found: dict[str, Any], instance: str) -> Any:
         "resourceVersion": "1",
         "labels": {"apps.kruise.io/cloneset-instance-id": instance},
         "ownerReferences": found["Pod"][0]["metadata"]["ownerReferences"],
+        **more,
     }
     return decode_persistent_volume_claim(orjson.dumps({"kind": "PersistentVolumeClaim", "metadata": metadata}))
 
@@ -582,6 +585,34 @@ def test_the_id_of_a_creation_that_failed_comes_after_those_whose_claims_are_the
     snapshot.state.failed_ids = {"7f4x2"}
     ids, waiting = shell.reconciler._scaler._instance_ids(snapshot, 1)
     assert (ids, waiting) == (([], [going]) if kept else (["7f4x2"], []))
+
+
+@pytest.mark.behaviour("CS-119")
+@pytest.mark.parametrize(("reuse", "used", "waits"), [(True, 1, 1), (False, 2, 0)])
+def test_only_for_as_many_as_no_free_claim_is_there_for_is_waited(reuse: bool, used: int, waits: int) -> None:
+    shell, found = filled()
+    spec = copy.deepcopy(found["CloneSet"][0])
+    spec["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = reuse
+    going = [pod_of(one, deletionTimestamp="2026-01-01T00:00:00Z") for one in found["Pod"]]
+    held = [claim_of(found, pod.metadata.labels["apps.kruise.io/cloneset-instance-id"]) for pod in going]
+    there = PodsAndClaims([], going, [claim_of(found, "aaaaa"), *held])
+    ids, waiting = shell.reconciler._scaler._instance_ids(snapshot_of(CloneSet.model_validate(spec), there), 2)
+    assert len(going) > 1
+    assert "aaaaa" in ids
+    assert (len(ids), len(waiting)) == (used, waits)
+
+
+@pytest.mark.behaviour("CS-73", "CS-100")
+@virtual
+async def test_where_nothing_can_be_made_of_the_current_revision_the_update_revision_is_taken() -> None:
+    shell, found = filled()
+    snapshot = snapshot_of(CloneSet.model_validate(found["CloneSet"][0]), PodsAndClaims([], [], []))
+    by_hand = Revision("hooked-byhand", 1, b"{}")
+    update = Revision("hooked-update", 2, snapshot.resolved.content.data)
+    snapshot = replace(snapshot, revisions=Revisions(by_hand, update, [by_hand, update]))
+    await shell.reconciler._scaler.carry_out(snapshot, ScalePlan(create_current=1), 0.0)
+    (made,) = [body for _, path, body in shell.server.requests if path.endswith("/pods")]
+    assert made["metadata"]["labels"]["controller-revision-hash"] == "hooked-update"
 
 
 @pytest.mark.parametrize(

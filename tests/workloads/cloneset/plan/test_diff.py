@@ -203,3 +203,9 @@ def test_no_pod_is_moved_while_pods_of_both_revisions_are_missing() -> None:
     settings = Settings(replicas=5, rolling_update=RollingUpdate(partition=4, max_unavailable=4))
     found = diff(PodCounts(old=2), limits(settings), same_revision=False, rollback=True)
     assert (found.create, found.create_old, found.update) == (3, 2, 0)
+
+
+@pytest.mark.behaviour("CS-93")
+def test_of_the_old_pods_to_delete_those_that_are_marked_do_not_count_again() -> None:
+    numbers = limits(Settings(replicas=2, rolling_update=RollingUpdate(partition=1)))
+    assert diff(PodCounts(old=4, marked_old=1), numbers, same_revision=False).delete_old == 2

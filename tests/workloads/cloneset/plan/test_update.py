@@ -2,14 +2,21 @@
 
 import pytest
 
+from app.api.cloneset import CloneSet
+from app.api.cloneset.defaults import with_defaults
 from app.pods.lifecycle import Hook, Lifecycle
+from app.pods.revisions import Revision
 from app.workloads.cloneset.plan.diff import Diff
 from app.workloads.cloneset.plan.orders import update_order
-from app.workloads.cloneset.plan.rollout import rollout_state, update
-from app.workloads.cloneset.plan.settings import RollingUpdate, Settings, UpdatePolicy
+from app.workloads.cloneset.plan.resolved import resolve_spec
+from app.workloads.cloneset.plan.rollout import Inputs, counted, planned_update, rollout_state, update
+from app.workloads.cloneset.plan.settings import Gates, RollingUpdate, Settings, UpdatePolicy
 from app.workloads.cloneset.plan.update import Step, StepKind, UpdatePlan, chosen_pods, plan_update
+from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.revisions import Revisions
 from tests.workloads.cloneset.samples import HOLD, NEW, OLD, pod
+from tests.workloads.cloneset.writing import clone_set, rolling
 
 
 def as_listed(pods):
@@ -154,3 +161,14 @@ def test_a_pod_that_is_just_arriving_is_updated_only_then() -> None:
     there, awaits_initial_conditions = pod(OLD, **coming), pod(OLD, awaits_initial_conditions=True, **coming)
     plan = planned(UpdatePolicy.IN_PLACE_ONLY, [there, awaits_initial_conditions], max_unavailable=2)
     assert [step.pod for step in plan.steps] == [there]
+
+
+@pytest.mark.behaviour("CS-132")
+def test_a_pod_that_is_marked_for_its_replacement_is_not_marked_again() -> None:
+    owner = clone_set("web", updateStrategy=rolling(maxUnavailable=2), replicas=2)
+    resolved = resolve_spec(CloneSet.model_validate(with_defaults(owner)), Gates())
+    pods = [pod(OLD, name="web-0", marked=True, available=False), pod(OLD, name="web-1")]
+    revisions = Revisions(Revision(f"web-{OLD}", 1, b"{}"), Revision(f"web-{NEW}", 2, b"{}"), ())
+    inputs = Inputs(resolved, pods, revisions, InPlaceUpdates(), 0.0)
+    plan = planned_update(inputs, counted(inputs))
+    assert [step.pod.name for step in plan.steps] == ["web-1"]
