@@ -1,6 +1,5 @@
 """The manager's caches: what is found without looking at every object, and which process holds what."""
 
-from dataclasses import replace
 from random import Random
 
 import orjson
@@ -14,7 +13,7 @@ from app.manager.caches import Caches
 from app.pods.owners import BY_CONTROLLER, ownerless
 from app.sidecars.sidecarset.reconcile import INJECTED_BY
 from app.sidecars.sidecarset.record import RECORDED_SET
-from app.slices import PODS, REVISIONS, ControllerPart, Slice, Stores
+from app.slices import PODS, REVISIONS, ControllerPart, Slice
 from app.workloads.cloneset.controller import SET_CLAIMS
 from tests.kube.fakes import MemoryServer
 
@@ -68,27 +67,3 @@ def test_what_only_a_controller_that_is_switched_off_watches_is_not_watched() ->
     part = ControllerPart("c", (PODS,), make=lambda _context: pytest.fail("not made"), gates=("A", "B"))
     assert not Caches("own", enabled=lambda gate: gate == "C", declared=[Slice("s", controllers=(part,))]).by_name
     assert Caches("own", enabled=lambda gate: gate == "B", declared=[Slice("s", controllers=(part,))]).by_name
-
-
-def test_slices_that_watch_the_same_share_a_cache_with_all_indexes() -> None:
-    stores = Stores([PODS.indexed(a=lambda _: ["x"]), PODS.indexed(b=lambda _: ["y"])])
-    stores(PODS).replace([decode_pod(orjson.dumps({"metadata": OWNED}))])
-    assert [len(stores(PODS).by_index(name, key)) for name, key in (("a", "x"), ("b", "y"))] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("second", "message"),
-    [
-        (replace(PODS, decode=lambda _: None), "Pods: two slices decode them differently"),
-        (PODS.indexed(**{BY_CONTROLLER: lambda _: []}), f"Pods: two indexes are called {BY_CONTROLLER}"),
-        (PODS.selected("Pods", "app=web"), "two caches are called Pods"),
-    ],
-)
-def test_slices_that_contradict_each_other_are_a_mistake(second: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Stores([PODS, second])  # type: ignore[list-item]
-
-
-def test_a_cache_that_nobody_declared_is_named() -> None:
-    with pytest.raises(KeyError, match="Pods are not watched here"):
-        Stores([])(PODS)
