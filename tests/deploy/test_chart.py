@@ -102,7 +102,7 @@ def test_every_value_with_a_default_is_in_the_schema() -> None:
 
 def test_braces_of_a_description_are_no_action_of_helms() -> None:
     policy = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"text": "{{ .Values }}"}}
-    text = chart.templates((), (), (), [policy], (), ())[f"{chart.FOLDER}/deletion-protection-policies.yaml"]
+    text = chart.templates((), (), (), [policy], (), (), {})[f"{chart.FOLDER}/deletion-protection-policies.yaml"]
     assert '{{ "{{" }} .Values }}' in text
 
 

@@ -23,7 +23,7 @@ def test_slices_that_watch_the_same_share_a_cache_with_all_indexes() -> None:
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (replace(PODS, decode=lambda _: None), "Pods: two slices decode them differently"),
+        (replace(PODS, decode=lambda _: None), "Pods: two slices decode or keep them differently"),
         (PODS.indexed(**{BY_CONTROLLER: lambda _: []}), f"Pods: two indexes are called {BY_CONTROLLER}"),
         (PODS.selected("Pods", "app=web"), "two caches are called Pods"),
     ],
