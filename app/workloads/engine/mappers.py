@@ -23,13 +23,21 @@ class EventMappers(Generic[W, S]):
     """The mappers of one controller's watches."""
 
     def __init__(
-        self, clock: Clock, kind: WorkloadKind, expectations: Expectations, history: History, states: States[S]
+        self,
+        clock: Clock,
+        kind: WorkloadKind,
+        expectations: Expectations,
+        history: History,
+        states: States[S],
+        *,
+        adopts: bool = False,
     ) -> None:
         self._clock = clock
         self._kind = kind
         self._expectations = expectations
         self._history = history
         self._states = states
+        self._adopts = adopts
 
     def keys_for_workload(self, change: Change[W]) -> Iterable[ObjectKey]:
         """CS-44: itself, but for a status that we wrote, if that is all that is new."""
@@ -41,7 +49,7 @@ class EventMappers(Generic[W, S]):
         return (key,)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """CS-45 … CS-48: the workloads that manage the Pod, or did until now."""
+        """CS-45 … CS-48: the workloads that manage the Pod, or did until now; of nobody's, those that may adopt it."""
         pod, expected = change.object, self._expectations
         managing = self._kind.managing_reference
         references = [managing(one.metadata) for one in (change.old, change.new) if one is not None]
@@ -58,7 +66,15 @@ class EventMappers(Generic[W, S]):
                     self._deleted_by_others(key, uid)
         if change.new is None:
             expected.versions.forget(pod.metadata.uid)
+        elif self._adopts and pod.metadata.controller is None:
+            keys |= dict.fromkeys(self._keys_of_adopters(pod))
         return keys
+
+    def _keys_of_adopters(self, pod: Pod) -> Iterable[ObjectKey]:
+        """PM-109: those whose selector matches; one that was not worked on yet finds the Pod when it is."""
+        for state in self._states.in_namespace(pod.metadata.namespace):
+            if state.resolved is not None and state.resolved.selector.matches(pod.metadata.labels):
+                yield state.key
 
     def _deleted_by_others(self, key: ObjectKey, uid: str) -> None:
         state = self._states.get(key)

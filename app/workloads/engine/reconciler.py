@@ -10,23 +10,25 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Generic
+from typing import Any, ClassVar, Final, Generic
 
 from app.kube.client import Client
 from app.kube.controller import Result, Watch
-from app.kube.errors import Conflict, Forbidden, NotFound
+from app.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from app.kube.events import EventRecorder
-from app.kube.objects import ObjectMeta, decode_metadata
+from app.kube.objects import ObjectMeta, Pod, decode_metadata
 from app.kube.resources import NODES, ObjectKey
 from app.kube.selectors import SelectorError
 from app.pods.budget import DisruptionBudget, NoBudget
+from app.pods.owners import ownerless
+from app.pods.predicates import is_active
 from app.pods.revisions import Revision
 from app.workloads.engine.expectations import ExpectationCheck
 from app.workloads.engine.history import History
 from app.workloads.engine.kind import OWNER, WorkloadKind
 from app.workloads.engine.mappers import EventMappers
 from app.workloads.engine.metrics import Metrics, NoMetrics
-from app.workloads.engine.outcome import CONFLICT_DELAY, Outcome
+from app.workloads.engine.outcome import CONFLICT_DELAY, Outcome, gather_results
 from app.workloads.engine.pods import PodFacts, observed_pods
 from app.workloads.engine.snapshot import Caches, R, S, Snapshot, W
 from app.workloads.engine.state import States
@@ -39,11 +41,13 @@ NODE_LABELS_TTL: Final = 60.0
 
 
 class WorkloadReconciler(ABC, Generic[W, S, R]):
-    """Keeps the Pods of all workloads of a kind.
+    """Keeps the Pods of all workloads of a kind. ``adopts``: whether nobody's Pods that match become theirs (PM-109).
 
     ``expectation_timeout``: seconds the cache may take to show our writes (CS-52); ``force_expectations``: gate
     ForceDeleteTimeoutExpectationGate.
     """
+
+    adopts: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -68,7 +72,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.history = History(client, caches.revisions, kind)
         self.states: States[S] = States(make_state)
         expectations = self.writer.expectations
-        self.mappers: EventMappers[W, S] = EventMappers(client.clock, kind, expectations, self.history, self.states)
+        self.mappers: EventMappers[W, S] = EventMappers(
+            client.clock, kind, expectations, self.history, self.states, adopts=self.adopts
+        )
         self._expectations = ExpectationCheck(
             client,
             caches.pods,
@@ -94,6 +100,10 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     def recorded_revision(self, status: Mapping[str, Any]) -> tuple[str, int]:
         """The name of the current revision as the status has it, and the collision count."""
         return str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
+
+    def may_adopt(self, resolved: R, pod: Pod) -> bool:  # noqa: ARG002
+        """Whether a Pod of nobody, which matches the selector, is one that the workload could have made."""
+        return True
 
     # ---- the table of watches
 
@@ -128,6 +138,8 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         try:
             if state.pods_deleted_by_others and not await self._still_exists(workload, state):
                 return None  # the cache does not know yet; when it does we come here again
+            if self.adopts and not workload.deleting and await self._adopt(workload, state, resolved):
+                return None  # when the cache shows them as ours we come here again
             return await self.reconcile(await self._snapshot(workload, state, resolved))
         finally:
             state.last_reconcile = self.clock.monotonic()
@@ -152,6 +164,21 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         finally:
             state.pods_deleted_by_others |= not there
         return there
+
+    async def _adopt(self, workload: W, state: S, resolved: R) -> bool:
+        """PM-109: adopt nobody's Pods that match, once the API server has said that the workload is there and stays.
+        Whether there were any: until the cache shows them as ours, others might be made in their place."""
+        namespace = workload.metadata.namespace
+        orphans = [
+            pod
+            for pod in self.caches.pods.by_index(OWNER, ownerless(namespace))
+            if is_active(pod) and resolved.selector.matches(pod.metadata.labels) and self.may_adopt(resolved, pod)
+        ]
+        if orphans and await self._still_exists(workload, state):
+            for found in await gather_results(self.writer.adopt(resolved.owner, pod) for pod in orphans):
+                if isinstance(found, KubeError):
+                    raise found
+        return bool(orphans)
 
     def _resolved(self, workload: W, state: S) -> R | None:
         # A label or an annotation written in an older version may be a field here, and moves no generation (CS-9,

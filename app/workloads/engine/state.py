@@ -103,6 +103,7 @@ class States(Generic[S]):
     def __init__(self, make: Callable[[str, ObjectKey], S]) -> None:
         self._make = make
         self._states: dict[ObjectKey, S] = {}
+        self._namespaces: dict[str, dict[ObjectKey, S]] = {}
 
     def get(self, key: ObjectKey) -> S | None:
         """The state of that workload, if it has been worked on."""
@@ -115,8 +116,17 @@ class States(Generic[S]):
             if state is not None:
                 forget(state.uid)
             state = self._states[key] = self._make(uid, key)
+            self._namespaces.setdefault(key.namespace, {})[key] = state
         return state
 
     def pop(self, key: ObjectKey) -> S | None:
         """The state of a workload that is gone."""
+        there = self._namespaces.get(key.namespace, {})
+        there.pop(key, None)
+        if not there:
+            self._namespaces.pop(key.namespace, None)
         return self._states.pop(key, None)
+
+    def in_namespace(self, namespace: str) -> Iterable[S]:
+        """The states of a namespace's workloads."""
+        return list(self._namespaces.get(namespace, {}).values())

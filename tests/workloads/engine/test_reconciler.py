@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from random import Random
 from typing import Any
 
 import pytest
 
 from app.kube.controller import Result
 from app.kube.store import Change
+from app.workloads.cloneset.reconcile import CloneSetReconciler
 from app.workloads.cloneset.snapshot import CloneSetSnapshot
 from app.workloads.engine.outcome import Outcome
 from tests.kube.fakes import virtual
@@ -118,3 +120,66 @@ async def test_a_version_is_given_up_only_if_the_api_server_has_none_that_is_new
     await shell.clock.sleep(61)
     await shell.reconcile("hooked", "moving")
     assert (expected.versions.unsatisfied(pod.metadata) is None) is given_up
+
+
+# ---- adopting
+
+
+class Adopting(CloneSetReconciler):
+    """A workload that adopts Pods, but for those that are named otherwise."""
+
+    adopts = True
+
+    def may_adopt(self, resolved: Any, pod: Any) -> bool:
+        return pod.metadata.name.startswith(resolved.owner.name)
+
+
+@pytest.mark.behaviour("PM-109")
+@pytest.mark.parametrize(
+    ("live", "change", "adopted"),
+    [
+        ({}, {}, True),
+        ({}, {"name": "other-x"}, False),
+        ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, False),
+        ({}, {"labels": {"app": "other"}}, False),
+        ({"uid": "another"}, {}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}, False),
+    ],
+    ids=["an orphan", "of another name", "going", "not matching", "owner is another", "owner is going"],
+)
+@virtual
+async def test_pods_of_nobody_are_adopted_once_the_owner_was_read_again(
+    live: dict[str, str], change: dict[str, Any], adopted: bool
+) -> None:
+    shell, found = filled()
+    (owner,) = found["CloneSet"]
+    shell.server.stored["/apis/apps.kruise.io/v1beta1/namespaces/moving/clonesets/hooked"] = {
+        **owner,
+        "metadata": {**owner["metadata"], **live},
+    }
+    reconciler = Adopting(shell.reconciler.client, shell.caches, shell.recorder, Random(1))
+    orphan = copy.deepcopy(found["Pod"][0])
+    orphan["metadata"] |= {"name": "hooked-orphan", "uid": "orphan", "ownerReferences": [], **change}
+    shell.show(orphan)
+    await reconciler(KEY)
+    adoptions = [
+        body["metadata"]
+        for method, path, body in shell.server.requests
+        if method == "PATCH" and path.endswith(f"/pods/{orphan['metadata']['name']}")
+    ]
+    assert [one["uid"] for one in adoptions] == (["orphan"] if adopted else [])
+    assert all(one["ownerReferences"][0]["uid"] == owner["metadata"]["uid"] for one in adoptions)
+    if adopted:
+        assert shell.writes == [("PATCH", "/api/v1/namespaces/moving/pods/hooked-orphan")]
+
+
+@pytest.mark.behaviour("PM-109")
+@pytest.mark.parametrize("labels", [None, {"app": "other"}])
+@virtual
+async def test_a_pod_of_nobody_concerns_those_who_may_adopt_it(labels: dict[str, str] | None) -> None:
+    shell, found = filled()
+    reconciler = Adopting(shell.reconciler.client, shell.caches, shell.recorder, Random(1))
+    await reconciler(KEY)
+    orphan = pod_of(found["Pod"][0], ownerReferences=[], **({"labels": labels} if labels else {}))
+    assert list(reconciler.mappers.keys_for_pod(Change(None, orphan))) == ([] if labels else [KEY])
+    assert list(shell.reconciler.mappers.keys_for_pod(Change(None, orphan))) == []
