@@ -110,11 +110,6 @@ def state_of(pod: Pod) -> str:
     return pod.metadata.labels.get(LIFECYCLE_STATE, "")
 
 
-def is_in_service(pod: Pod) -> bool:
-    """PM-69: a Pod in any state but Normal is never available; one without a state may be."""
-    return state_of(pod) in ("", LifecycleState.NORMAL)
-
-
 def next_state(
     pod: Pod,
     lifecycle: Lifecycle | None,

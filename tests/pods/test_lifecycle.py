@@ -15,7 +15,6 @@ from app.pods.lifecycle import (
     first_state,
     is_all_hooked,
     is_hooked,
-    is_in_service,
     may_cancel_deletion,
     next_state,
     readiness_patch,
@@ -198,12 +197,6 @@ def test_hooks_that_mark_pods_not_ready(state: Any, lifecycle: Any, before: str,
 )
 def test_when_a_deletion_may_be_called_off(lifecycle: Any, may: bool) -> None:
     assert may_cancel_deletion(lifecycle) is may
-
-
-@pytest.mark.behaviour("PM-69")
-@pytest.mark.parametrize(("state", "in_service"), [("", True), ("Normal", True), ("Updating", False), ("x", False)])
-def test_only_normal_pods_are_in_service(state: str, in_service: bool) -> None:
-    assert is_in_service(pod(state)) is in_service
 
 
 @pytest.mark.behaviour("PM-68")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS
+from app.kube.transport import Request
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.image_pulls import IMAGE_PULL_JOBS
 from tests.kube.fakes import json_response, status_body, virtual
@@ -80,6 +82,38 @@ async def test_jobs_stand_before_the_first_pod_changes_and_go_with_the_roll_out(
 
 async def no_jobs(cluster: SmallCluster) -> bool:
     return not await jobs(cluster)
+
+
+@virtual
+@pytest.mark.behaviour("CS-139")
+async def test_jobs_of_others_stay_and_own_ones_go_only_as_they_were_seen() -> None:
+    deleted: list[Any] = []
+
+    def note(request: Request) -> None:
+        if request.method == "DELETE" and "imagepulljobs" in request.path:
+            deleted.append(orjson.loads(request.body or b"{}").get("preconditions"))
+
+    async with small_cluster(GATES) as cluster:
+        await serve_jobs(cluster)
+        cluster.sent.intercept = note
+        other = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "metadata": {"name": "other"}}
+        await cluster.apply(replicas=4, updateStrategy=rolling())
+        await cluster.settled(readyReplicas=4)
+        await cluster.user.create(IMAGE_PULL_JOBS, other, NAMESPACE)
+        await cluster.patch(CHANGE)
+        made = await cluster.until(lambda: job_of_ours(cluster), "a job")
+        await cluster.settled(updatedReadyReplicas=4)
+        await cluster.until(lambda: is_deleted(deleted), "the job is gone")
+        assert deleted == [{"uid": made["metadata"]["uid"]}]
+        assert [job["metadata"]["name"] for job in await jobs(cluster)] == ["other"]
+
+
+async def job_of_ours(cluster: SmallCluster) -> dict[str, Any] | None:
+    return next((job for job in await jobs(cluster) if job["metadata"]["name"] != "other"), None)
+
+
+async def is_deleted(deleted: list[Any]) -> bool:
+    return bool(deleted)
 
 
 @virtual
