@@ -1,0 +1,75 @@
+"""Go types made from models: what is left out, what is a pointer, what is printed in any case."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from pydantic import Field
+
+from app.api.gojson import GoTypeError, go_value
+from app.api.gomodel import go_struct
+from app.api.model import ApiModel
+from app.api.schema import Int32, IntOrString, schema_default
+
+
+class Part(ApiModel):
+    """A part."""
+
+    needed_key: str
+    """Required."""
+    note: str = ""
+    """Optional."""
+
+
+class Whole(ApiModel):
+    """A whole."""
+
+    count: Int32 | None = None
+    """A pointer."""
+    seconds: Int32 = 0
+    """None."""
+    share: IntOrString | None = None
+    """A number or a percentage."""
+    filled: Annotated[bool, schema_default(False)] = Field(default=False, alias="filledIn")
+    """Filled in by the API server."""
+    parts: list[Part] | None = None
+    """A list."""
+    labels: dict[str, str] | None = None
+    """A map."""
+    part: Part | None = None
+    """A pointer to a struct."""
+
+
+GO = go_struct(Whole, {})
+
+
+@pytest.mark.parametrize(
+    ("given", "printed"),
+    [
+        ({}, {"filledIn": False}),
+        ({"count": 0, "seconds": 0}, {"count": 0, "filledIn": False}),
+        ({"share": "30%", "seconds": 5}, {"seconds": 5, "share": "30%", "filledIn": False}),
+        ({"parts": [{}], "labels": {}}, {"filledIn": False, "parts": [{"neededKey": ""}]}),
+        ({"part": {"note": ""}, "unknown": 1}, {"filledIn": False, "part": {"neededKey": ""}}),
+    ],
+)
+def test_what_is_printed(given: dict[str, Any], printed: dict[str, Any]) -> None:
+    assert go_value(GO, given) == printed
+
+
+def test_what_does_not_fit_names_the_field() -> None:
+    with pytest.raises(GoTypeError, match=r"spec\.parts\[0\]\.note"):
+        go_value(GO, {"parts": [{"note": 3}]}, "spec")
+
+
+class Unknown(ApiModel):
+    """Of a type nobody has told about."""
+
+    value: float = 0.0
+    """A float."""
+
+
+def test_a_type_that_is_not_known_is_an_error_when_it_is_declared() -> None:
+    with pytest.raises(TypeError, match="float"):
+        go_struct(Unknown, {})
