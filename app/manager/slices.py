@@ -19,6 +19,7 @@ FOLDERS: Final[list[str]] = [
     "app.sidecars.sidecarset",
     "app.sidecars.launchpriority",
     "app.workloads.cloneset",
+    "app.workloads.statefulset",
     "app.protection.deletion",
     "app.protection.podunavailablebudget",
     "app.operations.imagepull",

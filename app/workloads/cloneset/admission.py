@@ -36,12 +36,12 @@ from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.workloads.cloneset import strict_validation
 from app.workloads.cloneset.validation import (
-    SPEC,
     Facts,
     metadata_errors,
     pods_to_delete,
     spec_errors,
 )
+from app.workloads.engine.validation import SPEC
 
 _RULE: Final = Rule(
     (Operation.CREATE, Operation.UPDATE),

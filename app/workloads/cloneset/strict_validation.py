@@ -12,13 +12,12 @@ from typing import Any, Final
 from app.kube.fielderrors import FieldError, Path, invalid
 from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_label_value, is_qualified_name
 from app.workloads.cloneset.validation import (
-    NOT_NEGATIVE,
-    SPEC,
     Rollout,
     count_problem,
     deadline_errors,
     pods_to_delete,
 )
+from app.workloads.engine.validation import NOT_NEGATIVE, SPEC
 
 GATE: Final = "CloneSetStrictValidation"
 #: A revision's hash is at most this long (CS-70), and a dash stands before it.

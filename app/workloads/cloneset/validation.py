@@ -35,14 +35,18 @@ from app.kube.fielderrors import (
     required,
 )
 from app.kube.gotext import quote
-from app.kube.patches import diff, same
-from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
+from app.kube.patches import same
 from app.kube.validation import is_dns1123_subdomain
 from app.workloads.engine.shares import share
+from app.workloads.engine.validation import (
+    NOT_NEGATIVE,
+    SPEC,
+    in_place_only_errors,
+    selector_errors,
+    template_errors,
+    without_empties,
+)
 
-SPEC: Final = Path("spec")
-NOT_NEGATIVE: Final = "must be greater than or equal to 0"
-_IMAGE: Final = re.compile(r"/containers/[0-9]+/image").fullmatch
 _CHANGEABLE: Final = (
     "updates to cloneset spec for fields other than 'replicas', 'template', 'lifecycle', 'scaleStrategy', "
     "'updateStrategy', 'minReadySeconds', 'progressDeadlineSeconds', 'volumeClaimTemplates' and "
@@ -113,9 +117,9 @@ def spec_errors(
         errors += update_errors(spec, former, rollout)
     if _number(spec, "replicas") < 0:
         errors.append(invalid(SPEC.child("replicas"), spec["replicas"], NOT_NEGATIVE))
-    errors += selector_errors(spec)
+    errors += selector_errors(spec, "cloneset")  # CS-22, CS-23
     errors += facts.template_errors
-    errors += _template_errors(spec)
+    errors += template_errors(spec, "cloneset")  # CS-25, CS-26
     errors += _pods_to_delete_errors(spec, facts)
     errors += rollout_errors(rollout, _number(spec, "replicas"), older=older)
     if older:
@@ -134,47 +138,11 @@ def metadata_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
 def update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], rollout: Rollout) -> list[FieldError]:
     """CS-39, CS-40: the selector stays; what is updated in place only, gets new images only."""
     errors = []
-    if not same(_without_empties(spec.get("selector") or {}), _without_empties(former.get("selector") or {})):
+    if not same(without_empties(spec.get("selector") or {}), without_empties(former.get("selector") or {})):
         errors.append(forbidden(SPEC, _CHANGEABLE))
     if rollout.policy == IN_PLACE_ONLY:
-        old, new = _template_spec(former), _template_spec(spec)
-        for change in diff(old, new):
-            if change.op != "replace" or not _IMAGE(change.path):
-                found = f"found {change.op} {change.path}"
-                detail = f"only allowed to update images in spec for {IN_PLACE_ONLY}, but {found}"
-                errors.append(forbidden(SPEC, detail))
-                break
+        errors += in_place_only_errors(spec, former)
     return errors
-
-
-def selector_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """CS-22, CS-23: a selector that demands something, is valid, and matches the template."""
-    path = SPEC.child("selector")
-    if spec.get("selector") is None:
-        return [required(path, "")]
-    # OpenKruise sees the object after Go has left out what is empty.
-    selector = _without_empties(spec["selector"])
-    errors = validate_selector(selector, path)
-    if not selector:
-        errors.append(invalid(path, go_label_selector(selector), "empty selector is invalid for cloneset"))
-    try:
-        compiled = compile_selector(selector)
-    except SelectorError:
-        return [*errors, invalid(path, go_label_selector(selector))]
-    labels = (_object(spec.get("template")).get("metadata") or {}).get("labels")
-    if selector and not compiled.matches(labels or {}):
-        at = SPEC.child("template", "metadata", "labels")
-        errors.append(invalid(at, GoLiteral(go_string_map(labels)), "`selector` does not match template `labels`"))
-    return errors
-
-
-def _template_errors(spec: Mapping[str, Any]) -> Iterable[FieldError]:
-    """CS-25, CS-26: what a Pod may have, but one of a CloneSet may not."""
-    pod, path = _template_spec(spec), SPEC.child("template", "spec")
-    if pod.get("restartPolicy") not in (None, "", "Always"):
-        yield not_supported(path.child("restartPolicy"), pod["restartPolicy"], ("Always",))
-    if pod.get("activeDeadlineSeconds") is not None:
-        yield forbidden(path.child("activeDeadlineSeconds"), "activeDeadlineSeconds in cloneset is not Supported")
 
 
 def _pods_to_delete_errors(spec: Mapping[str, Any], facts: Facts) -> list[FieldError]:
@@ -277,21 +245,6 @@ def _pre_download_errors(in_place: Mapping[str, Any], path: Path) -> list[FieldE
         if isinstance(value, int) and value < 0:
             errors.append(invalid(at.child(f"imagePreDownload{name}"), value, NOT_NEGATIVE))
     return errors
-
-
-def _without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in selector.items() if value}
-    if "matchExpressions" in kept:
-        kept["matchExpressions"] = [{key: item[key] for key in item if item[key]} for item in kept["matchExpressions"]]
-    return kept
-
-
-def _template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _object(_object(spec.get("template")).get("spec"))
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _number(spec: Mapping[str, Any], name: str) -> int:

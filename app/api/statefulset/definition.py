@@ -1,0 +1,43 @@
+"""Advanced StatefulSet as a kind: its names, versions, columns and conversions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.kind import AGE, KindDefinition, PrinterColumn, Scale, Version
+from app.api.statefulset.conversion import to_v1alpha1, to_v1beta1
+from app.api.statefulset.types import StatefulSet, StatefulSetV1Alpha1
+
+_COLUMNS: Final = (
+    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Pods there should be."),
+    PrinterColumn("CURRENT", "integer", ".status.replicas", "Pods there are."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Pods at the update revision."),
+    PrinterColumn("READY", "integer", ".status.readyReplicas", "Pods that are ready."),
+    AGE,
+    PrinterColumn(
+        "CONTAINERS", "string", ".spec.template.spec.containers[*].name", "The template's containers.", priority=1
+    ),
+    PrinterColumn(
+        "IMAGES", "string", ".spec.template.spec.containers[*].image", "The images of these containers.", priority=1
+    ),
+)
+_SCALE: Final = Scale(label_selector=".status.labelSelector")
+
+STATEFUL_SET: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="StatefulSet",
+    plural="statefulsets",
+    short_names=("sts", "asts"),
+    versions=(
+        Version(names.V1BETA1, StatefulSet, _COLUMNS, scale=_SCALE),
+        Version(
+            names.V1ALPHA1,
+            StatefulSetV1Alpha1,
+            _COLUMNS,
+            scale=_SCALE,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+        ),
+    ),
+)

@@ -1,0 +1,75 @@
+"""What admission refuses of every workload: selectors that match nothing, templates that no Pod of it can have. Pure.
+
+Texts, paths and their order are OpenKruise's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from app.api.in_place import IN_PLACE_ONLY
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, go_string_map, invalid, not_supported, required
+from app.kube.patches import diff
+from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
+
+SPEC: Final = Path("spec")
+NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+_IMAGE: Final = re.compile(r"/containers/[0-9]+/image").fullmatch
+
+
+def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:
+    """A selector that demands something, is valid, and matches the template. ``kind``: as OpenKruise calls it here."""
+    path = SPEC.child("selector")
+    if spec.get("selector") is None:
+        return [required(path, "")]
+    # OpenKruise sees the object after Go has left out what is empty.
+    selector = without_empties(spec["selector"])
+    errors = validate_selector(selector, path)
+    if not selector:
+        errors.append(invalid(path, go_label_selector(selector), f"empty selector is invalid for {kind}"))
+    try:
+        compiled = compile_selector(selector)
+    except SelectorError:
+        return [*errors, invalid(path, go_label_selector(selector))]
+    labels = (_object(spec.get("template")).get("metadata") or {}).get("labels")
+    if selector and not compiled.matches(labels or {}):
+        at = SPEC.child("template", "metadata", "labels")
+        errors.append(invalid(at, GoLiteral(go_string_map(labels)), "`selector` does not match template `labels`"))
+    return errors
+
+
+def template_errors(spec: Mapping[str, Any], kind: str) -> Iterable[FieldError]:
+    """What a Pod may have, but none of this workload. ``kind``: as OpenKruise calls it here."""
+    pod, path = template_spec(spec), SPEC.child("template", "spec")
+    if pod.get("restartPolicy") not in (None, "", "Always"):
+        yield not_supported(path.child("restartPolicy"), pod["restartPolicy"], ("Always",))
+    if pod.get("activeDeadlineSeconds") is not None:
+        yield forbidden(path.child("activeDeadlineSeconds"), f"activeDeadlineSeconds in {kind} is not Supported")
+
+
+def in_place_only_errors(spec: Mapping[str, Any], former: Mapping[str, Any]) -> list[FieldError]:
+    """What is updated in place only, gets new images only: the first change of something else."""
+    for change in diff(template_spec(former), template_spec(spec)):
+        if change.op != "replace" or not _IMAGE(change.path):
+            found = f"found {change.op} {change.path}"
+            return [forbidden(SPEC, f"only allowed to update images in spec for {IN_PLACE_ONLY}, but {found}")]
+    return []
+
+
+def without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
+    """A selector as Go prints it."""
+    kept = {key: value for key, value in selector.items() if value}
+    if "matchExpressions" in kept:
+        kept["matchExpressions"] = [{key: item[key] for key in item if item[key]} for item in kept["matchExpressions"]]
+    return kept
+
+
+def template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The spec of the Pod template."""
+    return _object(_object(spec.get("template")).get("spec"))
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

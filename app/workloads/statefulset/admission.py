@@ -1,0 +1,137 @@
+"""The two webhooks of Advanced StatefulSet: fill in what is left out, refuse what cannot work (AS-3 … AS-32)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from app.api import names
+from app.api.gojson import GoTypeError, normalized
+from app.api.gopod import POD_TEMPLATE
+from app.api.requested import is_leaving, judged, stored_object, version_to_default, version_to_judge
+from app.api.statefulset import STATEFUL_SET
+from app.api.statefulset.defaults import ClaimGates, default_templates, with_defaults
+from app.api.statefulset.gospec import SPECS
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    Handler,
+    MatchCondition,
+    Operation,
+    Patched,
+    PolicyRule,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.fielderrors import aggregate
+from app.kube.patches import diff, same
+from app.workloads.statefulset.validation import Facts, metadata_errors, spec_errors, warnings
+
+_RULE: Final = Rule(
+    (Operation.CREATE, Operation.UPDATE),
+    (names.APPS_GROUP,),
+    (names.V1ALPHA1, names.V1BETA1),
+    (STATEFUL_SET.plural,),
+)
+#: D-11: what changes metadata alone is nothing to default or judge.
+_CHANGED: Final = (MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),)
+MUTATE: Final = Webhook(
+    name="mstatefulset.kb.io",
+    path="/mutate-apps-kruise-io-statefulset",
+    mutating=True,
+    rules=(_RULE,),
+    match_conditions=_CHANGED,
+    summary="Fills in the defaults of an Advanced StatefulSet and of its templates",
+)
+VALIDATE: Final = Webhook(
+    name="vstatefulset.kb.io",
+    path="/validate-apps-kruise-io-statefulset",
+    mutating=False,
+    rules=(_RULE,),
+    match_conditions=_CHANGED,
+    summary="Refuses Advanced StatefulSets that cannot work",
+    permissions=(PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),),
+)
+WEBHOOKS: Final = (MUTATE, VALIDATE)
+
+
+class StatefulSetLookups(Protocol):
+    """What the webhooks ask beside the request. Whoever has no cluster answers from nothing."""
+
+    #: Gate TemplateNoDefaults: leave templates as they are.
+    no_template_defaults: bool
+    claims: ClaimGates
+
+    async def expandable(self) -> Mapping[str, bool | None]:
+        """Whether each storage class lets claims grow; "" is the default class. Empty where nobody can be asked."""
+        ...
+
+
+def handlers(lookups: StatefulSetLookups) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
+
+
+def mutate(lookups: StatefulSetLookups, review: Review) -> Decision:
+    """AS-3 … AS-14."""
+    given = judged(review.object)
+    version = version_to_default(STATEFUL_SET, given)
+    if isinstance(version, Denied):
+        return version
+    go_spec, former = SPECS[version.name], _former_spec(lookups, review)
+    defaulted = with_defaults(given, lookups.claims)
+    spec = defaulted["spec"]
+    try:
+        before = normalized(go_spec, given.get("spec") or {}, "spec")
+        if not lookups.no_template_defaults and _template_changed(spec, former):
+            default_templates(spec)
+        stored = normalized(go_spec, spec, "spec")
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    if same(before, stored):
+        return Allowed()  # AS-10
+    return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule="AS-5")))
+
+
+def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
+    """AS-14: on update, only a changed template is defaulted."""
+    if former is None:
+        return True
+    new, old = (normalized(POD_TEMPLATE, obj.get("template") or {}, "spec.template") for obj in (spec, former))
+    return not same(new, old)
+
+
+async def validate(lookups: StatefulSetLookups, review: Review) -> Decision:
+    """AS-15 … AS-32; all mistakes are reported together."""
+    given = judged(review.object)
+    version = version_to_judge(STATEFUL_SET, given)
+    if isinstance(version, Denied):
+        return version
+    metadata, former = given.get("metadata") or {}, _former_spec(lookups, review)
+    try:
+        given = {**given, "spec": normalized(SPECS[version.name], given["spec"], "spec")}
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    spec = with_defaults(given, lookups.claims)["spec"]
+    if is_leaving(review):
+        return Allowed()
+    new = review.operation == Operation.CREATE
+    facts = Facts(resize=lookups.claims.auto_resize)
+    if former is not None and facts.resize and _claims(spec) != _claims(former):
+        facts = Facts(resize=True, expandable=await lookups.expandable())
+    errors = [*metadata_errors(metadata, new=new), *spec_errors(spec, former, facts)]
+    return Denied(aggregate(errors), code=422) if errors else Allowed(tuple(warnings(spec, former)))
+
+
+def _claims(spec: Mapping[str, Any]) -> Sequence[Any]:
+    found: Sequence[Any] = spec.get("volumeClaimTemplates") or []
+    return found
+
+
+def _former_spec(lookups: StatefulSetLookups, review: Review) -> Mapping[str, Any] | None:
+    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    old = stored_object(STATEFUL_SET, SPECS, review)
+    return with_defaults(old, lookups.claims)["spec"] if old is not None else None

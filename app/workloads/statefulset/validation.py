@@ -1,0 +1,312 @@
+"""What makes an Advanced StatefulSet wrong (AS-15 … AS-32). Pure; texts, paths and their order are OpenKruise's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from app.api import names
+from app.api.in_place import IN_PLACE_ONLY, IN_PLACE_POLICIES, ON_DELETE, POD_UPDATE_POLICIES, ROLLING_UPDATE
+from app.api.statefulset.types import DELETE, ON_POD_ROLLING_UPDATE, ORDERED_READY, PARALLEL, RETAIN
+from app.api.update_order import priority_error
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, not_supported, required
+from app.kube.gotext import quote
+from app.kube.patches import same
+from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label, is_label_value, is_qualified_name
+from app.workloads.engine.validation import (
+    NOT_NEGATIVE,
+    SPEC,
+    in_place_only_errors,
+    selector_errors,
+    template_errors,
+    template_spec,
+    without_empties,
+)
+
+#: A revision's hash is at most this long, and a dash stands before it.
+_HASH_LENGTH: Final = 10
+MAX_MIN_READY_SECONDS: Final = 300
+_ROLLING: Final = SPEC.child("updateStrategy", "rollingUpdate")
+_IMMUTABLE: Final = ("serviceName", "podManagementPolicy")
+_FORBIDDEN: Final = (
+    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'reserveOrdinals', "
+    "'lifecycle', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy', `volumeClaimTemplates`, "
+    "`VolumeClaimUpdateStrategy` and 'updateStrategy' are forbidden"
+)
+_percent = re.compile(r"[0-9]+%", re.ASCII).fullmatch
+_range = re.compile(r"[0-9]+-[0-9]+", re.ASCII).fullmatch
+_PERCENT_WORDS: Final = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
+    "validation is '[0-9]+%')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What else decides. ``resize``: gate StatefulSetAutoResizePVCGate. ``expandable``: whether a storage class lets
+    claims grow, by its name ("": the default class); None: it is not there; absent: nobody could be asked."""
+
+    resize: bool = False
+    expandable: Mapping[str, bool | None] = field(default_factory=dict)
+
+
+def metadata_errors(metadata: Mapping[str, Any], *, new: bool) -> list[FieldError]:
+    """AS-15, AS-143: a name that Pods and labels can begin with."""
+    name, path = str(metadata.get("name") or ""), Path("metadata").child("name")
+    if not name:
+        return [] if metadata.get("generateName") else [required(path, "name or generateName is required")]
+    errors = [invalid(path, name, message) for message in is_dns1123_label(name)]
+    limit = LABEL_VALUE_MAX_LENGTH - 1 - _HASH_LENGTH
+    if new and not errors and len(name) > limit:
+        words = (
+            f"must be no more than {limit} characters: with a revision's hash it becomes the label "
+            f"{names.CONTROLLER_REVISION_HASH} of every Pod, which may have {LABEL_VALUE_MAX_LENGTH}"
+        )
+        errors.append(invalid(path, name, words))
+    return errors
+
+
+def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts: Facts) -> list[FieldError]:
+    """Every mistake in a (defaulted) spec; ``former``: the spec it replaces."""
+    errors = [*_policy_errors(spec), *_reserve_errors(spec), *_scale_errors(spec), *_strategy_errors(spec)]
+    errors += _retention_errors(spec)
+    if (spec.get("replicas") or 0) < 0:
+        errors.append(invalid(SPEC.child("replicas"), spec["replicas"], NOT_NEGATIVE))
+    errors += selector_errors(spec, "statefulset")
+    errors += template_errors(spec, "statefulset")
+    errors += _meaningless(spec)
+    if former is not None:
+        errors += _update_errors(spec, former, facts)
+    return errors
+
+
+def _policy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-16."""
+    policy, path = spec.get("podManagementPolicy"), SPEC.child("podManagementPolicy")
+    if not policy:
+        yield required(path, "")
+    elif policy not in (ORDERED_READY, PARALLEL):
+        yield invalid(path, policy, f"must be '{ORDERED_READY}' or '{PARALLEL}'")
+
+
+def _reserve_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-17."""
+    listed = spec.get("reserveOrdinals") or []
+    shown = GoLiteral("[]intstr.IntOrString{" + ", ".join(map(_go_int_or_string, listed)) + "}")
+    for index, one in enumerate(listed):
+        where = f"{index} th reserve ordinal"
+        if isinstance(one, int):
+            if one < 0:
+                yield invalid(SPEC, shown, f"{where} is invalid: {one}, must be greater than or equal to 0")
+            continue
+        if not _range(one):
+            yield invalid(SPEC, shown, f"{where} is not a valid range: {one}")
+        elif (bounds := list(map(int, one.split("-"))))[0] <= bounds[1] < 2**31:
+            continue
+        yield invalid(SPEC, shown, f"{where} is invalid: {one}, err = invalid range {one}")
+
+
+def _scale_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-18, AS-19."""
+    limit = (spec.get("scaleStrategy") or {}).get("maxUnavailable")
+    if limit is not None:
+        yield from _limit_errors(limit, spec, SPEC.child("scaleStrategy", "maxUnavailable"))
+
+
+def _limit_errors(limit: int | str, spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """AS-18."""
+    if isinstance(limit, int):
+        if limit < 0:
+            yield invalid(path, limit, NOT_NEGATIVE)
+        share: int | None = limit
+    else:
+        if not _percent(limit):
+            yield invalid(path, GoLiteral(_go_int_or_string(limit)), _PERCENT_WORDS)
+        digits = limit.replace("%", "")
+        share = -(-int(digits) // 100) if re.fullmatch(r"[+-]?[0-9]{1,18}", digits, re.ASCII) else None
+        if share is None:
+            words = f"invalid value {quote(limit)}: strconv.Atoi: parsing {quote(digits)}: invalid syntax"
+            yield invalid(path, 0, f"getValueFromIntOrPercent error: invalid value for IntOrString: {words}")
+    if share is not None and share < 1:
+        yield invalid(path, share, "should not be less than 1")
+    if spec.get("podManagementPolicy") != PARALLEL and limit != 1:
+        words = f"can only work with {PARALLEL} PodManagementPolicyType"
+        yield invalid(path, GoLiteral(_go_int_or_string(limit)), words)
+
+
+def _strategy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-20 … AS-23."""
+    strategy, path = spec.get("updateStrategy") or {}, SPEC.child("updateStrategy")
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    if not kind:
+        yield required(path, "")
+    elif kind == ON_DELETE:
+        if rolling is not None:
+            yield invalid(_ROLLING, rolling, f"only allowed for updateStrategy '{ROLLING_UPDATE}'")
+    elif kind != ROLLING_UPDATE:
+        block = "(nil)" if rolling is None else "{…}"
+        shown = f"Type:{quote(kind)}, RollingUpdate:(*v1beta1.RollingUpdateStatefulSetStrategy){block}"
+        words = f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'"
+        yield invalid(path, GoLiteral(f"v1beta1.StatefulSetUpdateStrategy{{{shown}}}"), words)
+    elif rolling is not None:
+        yield from _rolling_errors(spec, rolling)
+
+
+def _rolling_errors(spec: Mapping[str, Any], rolling: Mapping[str, Any]) -> Iterator[FieldError]:
+    partition, ready, policy = (rolling.get(name) for name in ("partition", "minReadySeconds", "podUpdatePolicy"))
+    if (partition or 0) < 0:
+        yield invalid(_ROLLING.child("partition"), partition, NOT_NEGATIVE)
+    if rolling.get("maxUnavailable") is None:
+        yield required(_ROLLING.child("maxUnavailable"), "")
+    else:
+        yield from _limit_errors(rolling["maxUnavailable"], spec, _ROLLING.child("maxUnavailable"))
+    if (ready or 0) < 0:
+        yield invalid(_ROLLING.child("minReadySeconds"), ready, NOT_NEGATIVE)
+    elif (ready or 0) > MAX_MIN_READY_SECONDS:
+        words = f"must be no more than {MAX_MIN_READY_SECONDS} seconds"
+        yield invalid(_ROLLING.child("minReadySeconds"), ready, words)
+    if not policy:
+        yield required(_ROLLING.child("podUpdatePolicy"), "")
+    elif policy not in POD_UPDATE_POLICIES:
+        words = "must be 'ReCreate', InPlaceIfPossible or 'InPlaceOnly'"
+        yield invalid(_ROLLING.child("podUpdatePolicy"), policy, words)
+    elif policy in IN_PLACE_POLICIES:
+        yield from _gate_errors(spec, policy)
+    if (unordered := rolling.get("unorderedUpdate")) is not None:
+        at = _ROLLING.child("unorderedUpdate")
+        if spec.get("podManagementPolicy") != PARALLEL:
+            yield required(at, f"unorderedUpdate can only work with {PARALLEL} PodManagementPolicyType")
+        if reason := priority_error(unordered.get("priorityStrategy")):
+            yield required(at.child("priorityStrategy"), reason)
+
+
+def _gate_errors(spec: Mapping[str, Any], policy: str) -> Iterator[FieldError]:
+    """AS-22: without the gate nobody would take the Pod out of service while it changes."""
+    gates = template_spec(spec).get("readinessGates")
+    listed = [str(gate.get("conditionType")) for gate in gates or () if isinstance(gate, Mapping)]
+    if names.IN_PLACE_UPDATE_READY not in listed:
+        items = ", ".join(f"v1.PodReadinessGate{{ConditionType:{quote(one)}}}" for one in listed)
+        shown = GoLiteral(f"[]v1.PodReadinessGate{{{items}}}" if listed else "[]v1.PodReadinessGate(nil)")
+        words = f"must contains {names.IN_PLACE_UPDATE_READY} when podUpdatePolicy is {policy}"
+        yield invalid(SPEC.child("template", "spec", "readinessGates"), shown, words)
+
+
+def _retention_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-24."""
+    policy = spec.get("persistentVolumeClaimRetentionPolicy")
+    if policy is None:
+        return
+    path = SPEC.child("persistentVolumeClaimRetentionPolicy")
+    for name in ("whenDeleted", "whenScaled"):
+        if policy.get(name) not in (RETAIN, DELETE):
+            yield not_supported(path.child(name), policy.get(name) or "", (RETAIN, DELETE))
+
+
+def _meaningless(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-143: what OpenKruise lets through and nothing can be made of."""
+    start = (spec.get("ordinals") or {}).get("start") or 0
+    if start < 0:
+        yield invalid(SPEC.child("ordinals", "start"), start, NOT_NEGATIVE)
+    kind = (spec.get("volumeClaimUpdateStrategy") or {}).get("type") or ON_DELETE
+    if kind not in (ON_DELETE, ON_POD_ROLLING_UPDATE):
+        at = SPEC.child("volumeClaimUpdateStrategy", "type")
+        yield not_supported(at, kind, (ON_DELETE, ON_POD_ROLLING_UPDATE))
+
+
+def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], facts: Facts) -> Iterator[FieldError]:
+    """AS-28 … AS-30."""
+    kept = same(without_empties(spec.get("selector") or {}), without_empties(former.get("selector") or {}))
+    if not kept or any((spec.get(name) or "") != (former.get(name) or "") for name in _IMMUTABLE):
+        yield forbidden(SPEC, _FORBIDDEN)
+    if ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("podUpdatePolicy") == IN_PLACE_ONLY:
+        yield from in_place_only_errors(spec, former)
+    # AS-32: the strategy that will hold, not the one that did.
+    if facts.resize and (spec.get("volumeClaimUpdateStrategy") or {}).get("type") == ON_POD_ROLLING_UPDATE:
+        yield from _claim_errors(spec, former, facts)
+
+
+def _claim_errors(spec: Mapping[str, Any], former: Mapping[str, Any], facts: Facts) -> Iterator[FieldError]:
+    """AS-30, AS-31: only sizes may change, and only where the storage class lets claims grow."""
+    path = SPEC.child("volumeClaimTemplates")
+    templates, old = ([_claim(one) for one in one_of.get("volumeClaimTemplates") or ()] for one_of in (spec, former))
+    if [name for name, _ in templates] != [name for name, _ in old]:
+        words = f"templates cannot be added, removed or renamed with {ON_POD_ROLLING_UPDATE}"
+        yield forbidden(path, words)
+        return
+    for index, ((name, claim), (_, was)) in enumerate(zip(templates, old, strict=True)):
+        at, class_name = path.index(index), claim.get("storageClassName")
+        if class_name and was.get("storageClassName") and class_name != was["storageClassName"]:
+            yield forbidden(at.child("spec", "storageClassName"), "may not be changed")
+        if (claim.get("accessModes") or []) != (was.get("accessModes") or []):
+            yield forbidden(at.child("spec", "accessModes"), "may not be changed")
+        if not same(claim.get("resources") or {}, was.get("resources") or {}):
+            called = class_name or ""
+            if called in facts.expandable and facts.expandable[called] is not True:
+                missing = facts.expandable[called] is None
+                words = (
+                    f"storage class {quote(called)} is not there"
+                    if missing
+                    else f"its storage class does not let the claims of {name} grow (allowVolumeExpansion)"
+                )
+                yield forbidden(at.child("spec", "resources"), words)
+
+
+def _claim(template: Any) -> tuple[str, Mapping[str, Any]]:
+    metadata = template.get("metadata") if isinstance(template, Mapping) else None
+    spec = template.get("spec") if isinstance(template, Mapping) else None
+    return str((metadata or {}).get("name") or ""), spec if isinstance(spec, Mapping) else {}
+
+
+def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Iterator[str]:
+    """What surely was not meant so, and what has no effect (D-23)."""
+    if (limit := spec.get("revisionHistoryLimit") or 0) < 0:
+        yield f"{invalid(SPEC.child('revisionHistoryLimit'), limit, NOT_NEGATIVE)}; it is taken for 0"
+    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+    grace = (rolling.get("inPlaceUpdateStrategy") or {}).get("gracePeriodSeconds") or 0
+    if grace < 0:
+        at = _ROLLING.child("inPlaceUpdateStrategy", "gracePeriodSeconds")
+        yield f"{invalid(at, grace, NOT_NEGATIVE)}; it is taken for 0"
+    claims = [name for name, _ in map(_claim, spec.get("volumeClaimTemplates") or ())]
+    for name in sorted({name for name in claims if claims.count(name) > 1}):
+        yield f"{SPEC.child('volumeClaimTemplates')}: {quote(name)} stands there more than once"
+    yield from _hook_warnings(spec.get("lifecycle") or {})
+    policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    reserved = (spec.get("reserveOrdinals") or []) != ((former or {}).get("reserveOrdinals") or [])
+    if policy.get("whenScaled") == DELETE and claims and spec.get("reserveOrdinals") and reserved:
+        # AS-150
+        yield (
+            f"{SPEC.child('reserveOrdinals')}: with persistentVolumeClaimRetentionPolicy.whenScaled {DELETE} the claims "
+            "of a Pod whose ordinal is reserved are deleted with it"
+        )
+
+
+def _hook_warnings(lifecycle: Mapping[str, Any]) -> Iterator[str]:
+    for moment, hook in lifecycle.items():
+        path = SPEC.child("lifecycle", moment)
+        if not isinstance(hook, Mapping):
+            continue
+        finalizers, labels = hook.get("finalizersHandler") or (), hook.get("labelsHandler") or {}
+        if not finalizers and not labels:
+            yield f"{path}: has neither labelsHandler nor finalizersHandler, so it holds no Pod"
+        for index, name in enumerate(finalizers):
+            at = path.child("finalizersHandler").index(index)
+            yield from (str(invalid(at, name, message)) for message in is_qualified_name(name))
+        for key, value in sorted(labels.items()):
+            at = path.child("labelsHandler")
+            yield from (str(invalid(at, key, message)) for message in is_qualified_name(key))
+            yield from (str(invalid(at.key(key), value, message)) for message in is_label_value(value))
+
+
+def new_errors(found: Sequence[FieldError], before: Sequence[FieldError]) -> list[FieldError]:
+    """Mistakes that the object did not have before."""
+    known = set(map(str, before))
+    return [error for error in found if str(error) not in known]
+
+
+def _go_int_or_string(value: int | str) -> str:
+    """As Go prints one with ``%#v``."""
+    if isinstance(value, int):
+        return f'intstr.IntOrString{{Type:0, IntVal:{value}, StrVal:""}}'
+    return f"intstr.IntOrString{{Type:1, IntVal:0, StrVal:{quote(value)}}}"
