@@ -20,7 +20,10 @@ STATUS_FIELDS: Final = ("updatedReadyReplicas", "updatedAvailableReplicas", "vol
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """AS-1: all that v1alpha1 says is said in the same words."""
+    """AS-1: all that v1alpha1 says is said in the same words; a block that Go prints though it is empty is there."""
+    spec = obj.get("spec")
+    if isinstance(spec, dict):
+        spec.setdefault("volumeClaimUpdateStrategy", {})
     return obj
 
 

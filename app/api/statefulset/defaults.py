@@ -65,7 +65,7 @@ def default_templates(spec: dict[str, Any]) -> None:
     if isinstance(spec.get("template"), dict):
         default_pod_template(spec["template"])
     for claim in objects(spec.get("volumeClaimTemplates")):
-        default_claim_template(claim, volume_mode=False)
+        default_claim_template(claim)
 
 
 def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:

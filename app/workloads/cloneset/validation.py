@@ -7,7 +7,7 @@ does not have are in :mod:`app.workloads.cloneset.strict_validation`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,10 +28,8 @@ from app.kube.fielderrors import (
     GoLiteral,
     Path,
     forbidden,
-    go_string_map,
     go_string_slice,
     invalid,
-    not_supported,
     required,
 )
 from app.kube.gotext import quote

@@ -260,7 +260,7 @@ def _claim(template: Any) -> tuple[str, Mapping[str, Any]]:
 
 
 def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Iterator[str]:
-    """What surely was not meant so, and what has no effect (D-23)."""
+    """What surely was not meant so, and what has no effect."""
     if (limit := spec.get("revisionHistoryLimit") or 0) < 0:
         yield f"{invalid(SPEC.child('revisionHistoryLimit'), limit, NOT_NEGATIVE)}; it is taken for 0"
     rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
@@ -277,8 +277,8 @@ def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Itera
     if policy.get("whenScaled") == DELETE and claims and spec.get("reserveOrdinals") and reserved:
         # AS-150
         yield (
-            f"{SPEC.child('reserveOrdinals')}: with persistentVolumeClaimRetentionPolicy.whenScaled {DELETE} the claims "
-            "of a Pod whose ordinal is reserved are deleted with it"
+            f"{SPEC.child('reserveOrdinals')}: with persistentVolumeClaimRetentionPolicy.whenScaled {DELETE} the "
+            "claims of a Pod whose ordinal is reserved are deleted with it"
         )
 
 
