@@ -9,42 +9,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.api import names
-from app.api.gocore import LABEL_SELECTOR, always, optional
-from app.api.gojson import BOOL, INT32, INT_OR_STRING, GoField, GoType, list_of, pointer, struct
+from app.api.gocore import LABEL_SELECTOR
+from app.api.gojson import GoType, list_of, pointer
+from app.api.gomodel import go_struct
 from app.api.gopod import CLAIM, POD_TEMPLATE
-from app.api.goworkload import COUNT, IN_PLACE, LIFECYCLE, PRIORITY
+from app.api.statefulset.types import StatefulSetSpec, StatefulSetV1Alpha1Spec
 
-_ROLLING: Final = struct(
-    optional("partition", pointer(INT32)),
-    optional("maxUnavailable", COUNT),
-    optional("podUpdatePolicy"),
-    optional("paused", BOOL),
-    optional("unorderedUpdate", pointer(struct(optional("priorityStrategy", pointer(PRIORITY))))),
-    optional("inPlaceUpdateStrategy", pointer(IN_PLACE)),
-    optional("minReadySeconds", pointer(INT32)),
-)
-_COMMON: Final[tuple[GoField, ...]] = (
-    optional("replicas", pointer(INT32)),
-    always("selector", pointer(LABEL_SELECTOR)),
-    always("template", POD_TEMPLATE),
-    optional("volumeClaimTemplates", list_of(CLAIM)),
-    optional("serviceName"),
-    optional("podManagementPolicy"),
-    optional("updateStrategy", struct(optional("type"), optional("rollingUpdate", pointer(_ROLLING)))),
-    optional("revisionHistoryLimit", pointer(INT32)),
-)
+#: What the models leave schemaless.
+_NAMED: Final[Mapping[str, GoType]] = {
+    "selector": pointer(LABEL_SELECTOR),
+    "matchSelector": LABEL_SELECTOR,
+    "template": POD_TEMPLATE,
+    "volumeClaimTemplates": list_of(CLAIM),
+}
 #: API version → its spec.
 SPECS: Final[Mapping[str, GoType]] = {
-    names.V1BETA1: struct(
-        *_COMMON,
-        optional("volumeClaimUpdateStrategy", struct(optional("type"))),
-        optional("reserveOrdinals", list_of(INT_OR_STRING)),
-        optional("lifecycle", pointer(LIFECYCLE)),
-        optional("scaleStrategy", pointer(struct(optional("maxUnavailable", COUNT)))),
-        optional(
-            "persistentVolumeClaimRetentionPolicy", pointer(struct(optional("whenDeleted"), optional("whenScaled")))
-        ),
-        optional("ordinals", pointer(struct(always("start", INT32)))),
-    ),
-    names.V1ALPHA1: struct(*_COMMON),
+    names.V1BETA1: go_struct(StatefulSetSpec, _NAMED),
+    names.V1ALPHA1: go_struct(StatefulSetV1Alpha1Spec, _NAMED),
 }

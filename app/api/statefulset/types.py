@@ -121,7 +121,7 @@ class StatefulSetV1Alpha1Spec(ApiModel):
 class StatefulSetSpec(StatefulSetV1Alpha1Spec):
     """What Pods there should be, and how they are brought there."""
 
-    volume_claim_update_strategy: VolumeClaimUpdateStrategy | None = None
+    volume_claim_update_strategy: VolumeClaimUpdateStrategy = Field(default_factory=VolumeClaimUpdateStrategy)
     """Whether a change of the claim templates reaches claims that are there already."""
     reserve_ordinals: list[IntOrString] | None = None
     """Ordinals that no Pod may have, each as a number or a range such as "3-5"; others take their place."""
