@@ -9,7 +9,7 @@
 | `snapshot`, `state` | everything one reconcile goes by; what is remembered between reconciles |
 | `reconciler` | the skeleton: expectations, spec, Pods, revisions, then the workload's own plan |
 | `expectations`, `mappers` | own writes the cache does not show yet; from changes to keys, with bursts coalesced |
-| `writer`, `outcome` | writes of Pods and claims, side by side; what came of them |
+| `writer`, `wording`, `outcome` | writes of Pods and claims, side by side; what came of them |
 | `history`, `updater`, `image_pulls`, `status` | revisions, updates and image pulls carried out; the status written |
 """
 

@@ -11,7 +11,7 @@ from math import inf
 
 from app.api import names
 from app.kube.objects import Pod
-from app.pods.inplace import is_in_grace
+from app.pods.inplace import StateError, is_in_grace, is_update_complete
 from app.pods.lifecycle import LifecycleState, is_hooked
 from app.pods.predicates import is_active, is_running_and_ready, is_specified_delete, ready_since
 from app.pods.readiness.plan import has_gate
@@ -46,6 +46,8 @@ class PodFacts:
     settled: bool
     #: Its first conditions are about to be written, and with them its step to Normal.
     awaits_initial_conditions: bool = False
+    #: PM-54: no update in place is under way on it.
+    update_complete: bool = True
 
     def available(self, now: float) -> bool:
         """CS-81 at ``now``, POSIX seconds."""
@@ -76,10 +78,18 @@ def pod_facts(pod: Pod, settings: WorkloadSettings) -> PodFacts:
         in_grace=in_grace,
         settled=normal
         and not in_grace
-        and names.POD_TEMPLATE_HASH in labels
+        and (names.POD_TEMPLATE_HASH in labels or not settings.gates.template_hash)
         and (in_place.status == "True" if in_place is not None else not has_gate(pod, names.IN_PLACE_UPDATE_READY)),
         awaits_initial_conditions=awaits_initial_conditions(pod),
+        update_complete=_is_update_complete(pod, settings),
     )
+
+
+def _is_update_complete(pod: Pod, settings: WorkloadSettings) -> bool:
+    try:
+        return is_update_complete(pod, vertical_scaling=settings.gates.vertical_scaling)
+    except StateError:
+        return False  # what was begun cannot be told to have ended
 
 
 def _available_after(pod: Pod, min_ready_seconds: int) -> float:

@@ -68,7 +68,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.caches = caches
         self.budget = budget if budget is not None else NoBudget()
         self.metrics = metrics if metrics is not None else NoMetrics()
-        self.writer = Writer(client, events, kind)
+        self.writer = self.make_writer(events)
         self.history = History(client, caches.revisions, kind)
         self.states: States[S] = States(make_state)
         expectations = self.writer.expectations
@@ -89,6 +89,10 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     # ---- what a workload says
 
+    def make_writer(self, events: EventRecorder) -> Writer:
+        """What writes Pods; a workload may have one of its own."""
+        return Writer(self.client, events, self.kind)
+
     @abstractmethod
     def resolve(self, workload: W) -> R:
         """The workload's spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
@@ -102,7 +106,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         return str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
 
     def may_adopt(self, resolved: R, pod: Pod) -> bool:  # noqa: ARG002
-        """Whether a Pod of nobody, which matches the selector, is one that the workload could have made."""
+        """Whether a Pod that matches the selector is one that the workload could have made; others are released."""
         return True
 
     # ---- the table of watches
@@ -206,7 +210,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             state.facts,
             resolved.settings,
             manages=lambda pod: self._manages(workload, pod.metadata),
-            matches=lambda pod: resolved.selector.matches(pod.metadata.labels),
+            matches=lambda pod: resolved.selector.matches(pod.metadata.labels) and self.may_adopt(resolved, pod),
         )
         claims = [
             claim

@@ -81,7 +81,7 @@ def refresh_pod(
     state = next_state(pod, settings.lifecycle, at_update_revision=returns, update_complete=complete)
     if state is LifecycleState.NORMAL and gets_initial_conditions(pod, settings.lifecycle):
         return NOTHING
-    metadata = _metadata(pod, state, now, complete)
+    metadata = _metadata(pod, state, now, complete, settings.gates.template_hash)
     conditions: list[Any] = []
     # A Pod that waits for its first conditions gets both from the readiness controller, in one write.
     if step.status is not None and not initial_conditions(pod):
@@ -104,7 +104,9 @@ def refresh_pod(
     return PodRefresh(patch=body, moves=True, completes=finished)
 
 
-def _metadata(pod: Pod, state: LifecycleState | None, now: datetime, complete: bool) -> dict[str, Any]:
+def _metadata(
+    pod: Pod, state: LifecycleState | None, now: datetime, complete: bool, template_hash: bool
+) -> dict[str, Any]:
     labels: dict[str, Any] = {}
     annotations: dict[str, Any] = {}
     if state is not None:
@@ -112,7 +114,7 @@ def _metadata(pod: Pod, state: LifecycleState | None, now: datetime, complete: b
         if complete:
             annotations = {**annotations, **finished_annotations(pod)}
     revision = pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH)
-    if revision and names.POD_TEMPLATE_HASH not in pod.metadata.labels:
+    if template_hash and revision and names.POD_TEMPLATE_HASH not in pod.metadata.labels:
         labels = {**labels, names.POD_TEMPLATE_HASH: short_hash(revision)}
     members = (("labels", labels), ("annotations", annotations))
     return {field: values for field, values in members if values}

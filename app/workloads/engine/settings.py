@@ -25,6 +25,8 @@ class UpdatePolicy(StrEnum):
 class EngineGates:
     """The feature gates that work alike in all workloads; a workload adds its own in a subclass."""
 
+    #: Pods have the label pod-template-hash beside that of their revision.
+    template_hash: bool = True
     #: Pods carry the bare hash of their revision, not its name.
     short_hash: bool = False
     #: A change of the claim templates replaces Pods.

@@ -176,6 +176,8 @@ class Updater:
         if isinstance(spec, Blocked):
             return 0.0
         labels = revision_labels(target.name, short_hash(target.name), bare_hash=settings.gates.short_hash)
+        if not settings.gates.template_hash:
+            del labels[names.POD_TEMPLATE_HASH]
         at = pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
         try:
             delay = await self.writer.update_in_place(snapshot.owner.uid, pod, spec, labels, revision=at)

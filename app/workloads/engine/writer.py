@@ -33,6 +33,7 @@ from app.workloads.engine.kind import Owner, WorkloadKind
 from app.workloads.engine.outcome import PodGoneError, concurrently
 from app.workloads.engine.refresh import PodRefresh
 from app.workloads.engine.server_version import ServerVersion
+from app.workloads.engine.wording import Wording
 
 #: Creations of Pods that are under way at once. API servers keep 25 connections to a webhook; each request beyond makes
 #: it open another for its review and close that again, and TLS handshakes cost more than reviews.
@@ -47,7 +48,10 @@ Answer = TypeVar("Answer", bound=Object)
 class Writer:
     """Writes for all workloads of a kind."""
 
-    def __init__(self, client: Client, events: EventRecorder, kind: WorkloadKind) -> None:
+    def __init__(
+        self, client: Client, events: EventRecorder, kind: WorkloadKind, wording: Wording | None = None
+    ) -> None:
+        self._wording = wording if wording is not None else Wording()
         self._client = client
         self._clock = client.clock
         self._events = events
@@ -59,6 +63,10 @@ class Writer:
         """Tell people; CS-156 … CS-167."""
         about = reference(self._kind.resource, workload)
         self._events.event(about, "Warning" if warning else "Normal", reason, message)
+
+    def _owner(self, workload: KubeObject) -> Owner:
+        metadata = workload.metadata
+        return self._kind.owner(metadata.name, metadata.namespace, metadata.uid)
 
     # ---- creating
 
@@ -93,13 +101,14 @@ class Writer:
                 await self._client.create(PODS, body, metadata.namespace, field_manager=by, decode=decode_metadata)
             except KubeError as error:
                 if not await self._was_created(workload, pod.name, error):
-                    text = f"failed to create pod: {message_of(error)}, pod: {_go_json(POD_TEMPLATE, body)}"
+                    shown = _go_json(POD_TEMPLATE, body)
+                    text = self._wording.not_created(self._owner(workload), pod.name, message_of(error), shown)
                     self.event(workload, "FailedCreate", text, warning=True)
                     raise
         except KubeError as error:
             self.expectations.creation_observed(metadata.uid, pod.name)
             return error
-        self.event(workload, "SuccessfulCreate", f"succeed to create pod {pod.name}")
+        self.event(workload, "SuccessfulCreate", self._wording.created(self._owner(workload), pod.name))
         return None
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
@@ -150,9 +159,10 @@ class Writer:
         except KubeError as error:
             self.expectations.deletion_observed(uid, name)
             if not await self._is_being_deleted(pod, error):
-                self.event(workload, "FailedDelete", f"failed to delete pod {name}: {message_of(error)}", warning=True)
+                text = self._wording.not_deleted(self._owner(workload), name, message_of(error))
+                self.event(workload, "FailedDelete", text, warning=True)
                 raise
-        self.event(workload, "SuccessfulDelete", f"succeed to delete pod {name}")
+        self.event(workload, "SuccessfulDelete", self._wording.deleted(self._owner(workload), name))
         return True
 
     async def _is_being_deleted(self, pod: Pod, error: KubeError) -> bool:
