@@ -132,6 +132,14 @@ NODES_GROUP: Final = "system:nodes"
 NAMESPACE_NAME: Final = "kubernetes.io/metadata.name"
 """Label every Namespace has: its name (SS-1)."""
 
+# --- DaemonSet ---
+PROGRESSIVE_CREATE_POD: Final = "daemonset.kruise.io/progressive-create-pod"
+"""Annotation on a v1alpha1 DaemonSet, ``"true"``: what scaleStrategy.partitionedScaling is in v1beta1 (DS-1)."""
+TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
+"""Annotation on a DaemonSet: an integer that its Pods carry as a label (DS-34)."""
+POD_TEMPLATE_GENERATION: Final = "pod-template-generation"
+"""Label on a Pod of a DaemonSet: that integer (DS-34)."""
+
 # --- CloneSet ---
 CLONE_SET_EXCLUDE_PREPARING_DELETE: Final = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete"
 """Label on a v1alpha1 CloneSet, ``"true"``: what scaleStrategy.excludePreparingDelete is in v1beta1 (CS-9)."""

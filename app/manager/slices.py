@@ -20,6 +20,7 @@ FOLDERS: Final[list[str]] = [
     "app.sidecars.launchpriority",
     "app.workloads.cloneset",
     "app.workloads.statefulset",
+    "app.workloads.daemonset",
     "app.protection.deletion",
     "app.protection.podunavailablebudget",
     "app.operations.imagepull",

@@ -1,0 +1,1 @@
+"""What a DaemonSet does next: pure functions from Pods, nodes and settings."""
