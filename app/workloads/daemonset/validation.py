@@ -165,7 +165,7 @@ def _value_errors(value: int | str, path: Path) -> Iterator[FieldError]:
 
 
 def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
-    """What OpenKruise admits and surely was not meant so, and what has no effect (D-23)."""
+    """DS-84: what OpenKruise admits and surely was not meant so, and what has no effect."""
     burst, path = spec.get("burstReplicas"), SPEC.child("burstReplicas")
     if isinstance(burst, int) and burst < 0:
         yield f"{invalid(path, burst, NOT_NEGATIVE)}; 250 is taken"

@@ -7,18 +7,20 @@ from typing import Any
 import pytest
 
 from app.api.conversion import convert
+from app.api.daemonset import DAEMON_SET
 from tests.admission.writing import ALPHA, BETA, Json
 from tests.workloads.daemonset.writing import daemon_set, rolling, write
 
 PROGRESSIVE = "daemonset.kruise.io/progressive-create-pod"
+UNREADABLE = {"matchExpressions": [{"key": "a", "operator": "In"}]}
 
 
 @pytest.mark.behaviour("DS-11", "DS-12", "DS-13", "DS-14")
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (rolling(maxUnavailable=1, maxSurge=1), "maxSurge: Invalid value: 1: may not be set when maxUnavailable is non-zero"),
-        (rolling(maxUnavailable=0, maxSurge="0%"), "maxUnavailable: Required value: cannot be 0 when maxSurge is 0"),
+        (rolling(maxUnavailable=1, maxSurge=1), "maxSurge: Invalid value: 1: may not be set"),
+        (rolling(maxUnavailable=0, maxSurge="0%"), "maxUnavailable: Required value: cannot be 0"),
         (rolling(maxUnavailable=1, maxSurge="abc"), "a valid percent string"),
         (rolling(rollingUpdateType="InPlaceIfPossible", maxSurge=1), "must be 0 for InPlaceIfPossible type"),
         (rolling(partition="101%"), "must not be greater than 100%"),
@@ -66,7 +68,7 @@ def test_a_deadline_of_the_pod_is_refused() -> None:
         ({"lifecycle": {"preNormal": {"labelsHandler": {"a": "b"}}}}, "has no effect"),
         ({"lifecycle": {"preDelete": {}}}, "it holds no Pod"),
         ({"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"paused": True}}}, "has no effect"),
-        ({"updateStrategy": rolling(selector={"matchExpressions": [{"key": "a", "operator": "In"}]})}, "no Pod is updated"),
+        ({"updateStrategy": rolling(selector=UNREADABLE)}, "no Pod is updated"),
     ],
 )  # fmt: skip
 def test_what_openkruise_admits_and_was_not_meant_so_is_warned_of(spec: Json, warning: str) -> None:
@@ -138,3 +140,12 @@ def test_the_hash_in_the_status_has_a_name_in_each_version() -> None:
     new = convert(old, BETA)
     assert new["status"] == {"updateRevision": "abc", "numberReady": 3}
     assert convert(new, ALPHA) == old
+
+
+@pytest.mark.behaviour("DS-79")
+def test_the_columns_are_openkruise_s_and_wide_ones_have_their_former_names() -> None:
+    for version in DAEMON_SET.versions:
+        narrow = [one.name for one in version.columns if not one.priority]
+        wide = [one.name for one in version.columns if one.priority]
+        assert narrow == ["DESIRED", "CURRENT", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]
+        assert wide == ["CONTAINERS", "IMAGES", "DESIREDNUMBER", "CURRENTNUMBER", "UPDATEDNUMBERSCHEDULED"]
