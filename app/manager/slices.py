@@ -21,6 +21,7 @@ FOLDERS: Final[list[str]] = [
     "app.workloads.cloneset",
     "app.workloads.statefulset",
     "app.workloads.daemonset",
+    "app.workloads.uniteddeployment",
     "app.protection.deletion",
     "app.protection.podunavailablebudget",
     "app.operations.imagepull",

@@ -1,0 +1,247 @@
+"""The fields of UnitedDeployment: what users write and what kubectl explains. v1beta1 is the hub."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Final
+
+from app.api.model import ApiModel, KubeObject
+from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, RawObject, Time, enum
+
+FIXED: Final = "Fixed"
+ADAPTIVE: Final = "Adaptive"
+MANUAL: Final = "Manual"
+STATEFUL_SET: Final = "statefulSetTemplate"
+ADVANCED_STATEFUL_SET: Final = "advancedStatefulSetTemplate"
+CLONE_SET: Final = "cloneSetTemplate"
+DEPLOYMENT: Final = "deploymentTemplate"
+TEMPLATES: Final = (STATEFUL_SET, ADVANCED_STATEFUL_SET, CLONE_SET, DEPLOYMENT)
+RESCHEDULE_CRITICAL_SECONDS: Final = 30
+"""rescheduleCriticalSeconds where it is not set."""
+UNSCHEDULABLE_SECONDS: Final = 300
+"""unschedulableDuration where it is not set."""
+
+_NEEDS_SELECTOR_AND_TEMPLATE: Final = Keywords({"required": ["selector", "template"]})
+
+
+class WorkloadTemplate(ApiModel):
+    """A workload without its replicas."""
+
+    metadata: RawObject | None = None
+    """Labels and annotations of each workload."""
+    spec: RawObject
+    """The spec of each workload. Replicas, selector and partition are filled in per subset."""
+
+
+class KruiseWorkloadTemplate(ApiModel):
+    """A workload without its replicas."""
+
+    metadata: RawObject | None = None
+    """Labels and annotations of each workload."""
+    spec: Annotated[RawObject, _NEEDS_SELECTOR_AND_TEMPLATE]
+    """The spec of each workload. Replicas, selector and partition are filled in per subset."""
+
+
+class SubsetTemplate(ApiModel):
+    """What each subset's workload is made from: exactly one of these."""
+
+    stateful_set_template: WorkloadTemplate | None = None
+    """Native StatefulSets."""
+    advanced_stateful_set_template: KruiseWorkloadTemplate | None = None
+    """Advanced StatefulSets (apps.kruise.io)."""
+    clone_set_template: KruiseWorkloadTemplate | None = None
+    """CloneSets."""
+    deployment_template: WorkloadTemplate | None = None
+    """Deployments."""
+
+
+class Subset(ApiModel):
+    """One subset: a workload, and where its Pods run."""
+
+    name: str
+    """Its name, once in the topology."""
+    node_selector_term: RawObject | None = None
+    """The nodes of its Pods, as a term of a node affinity. Cannot be changed."""
+    tolerations: list[RawObject] | None = None
+    """Tolerations that its Pods get in addition. Cannot be changed."""
+    replicas: IntOrString | None = None
+    """How many Pods it has, as a number or a percentage of spec.replicas; without it, an equal part of the rest."""
+    min_replicas: IntOrString | None = None
+    """The fewest Pods it has, as a number or a percentage."""
+    max_replicas: IntOrString | None = None
+    """The most Pods it has, as a number or a percentage; no limit by default."""
+    patch: RawObject | None = None
+    """A strategic merge patch of its Pod template."""
+
+
+class AdaptiveStrategy(ApiModel):
+    """When a subset counts as unschedulable, and for how long."""
+
+    reschedule_critical_seconds: Int32 | None = None
+    """How long a Pod may be pending before its subset counts as unschedulable, in seconds; 30 by default."""
+    unschedulable_duration: Int32 | None = None
+    """How long a subset counts as unschedulable, in seconds; 300 by default."""
+    reserve_unschedulable_pods: bool = False
+    """Whether Pods that cannot run are kept, with others in their place until they do."""
+
+
+class ScheduleStrategy(ApiModel):
+    """What happens where Pods of a subset cannot be scheduled."""
+
+    type: Annotated[str, enum(ADAPTIVE, FIXED, "")] = ""
+    """Fixed (the default) leaves them where they are. Adaptive gives them to other subsets."""
+    adaptive: AdaptiveStrategy | None = None
+    """The limits of Adaptive."""
+
+
+class Topology(ApiModel):
+    """The subsets."""
+
+    subsets: list[Subset] | None = None
+    """The subsets, in the order in which they are filled."""
+    schedule_strategy: ScheduleStrategy | None = None
+    """What happens where Pods of a subset cannot be scheduled."""
+
+
+class ManualUpdate(ApiModel):
+    """How far each subset is updated."""
+
+    partitions: dict[str, Int32] | None = None
+    """Subset name to how many of its Pods keep the old template; 0 by default."""
+
+
+class UpdateStrategy(ApiModel):
+    """How a change of the template reaches the subsets."""
+
+    type: Annotated[str, enum(MANUAL, "")] = ""
+    """Manual, the only one."""
+    manual_update: ManualUpdate | None = None
+    """How far each subset is updated."""
+
+
+class UnitedDeploymentSpec(ApiModel):
+    """What is wanted."""
+
+    replicas: Int32 | None = None
+    """How many Pods there should be over all subsets; 1 by default."""
+    selector: LabelSelector
+    """The Pods, by labels; cannot be changed."""
+    template: SubsetTemplate | None = None
+    """What each subset's workload is made from."""
+    topology: Topology | None = None
+    """The subsets."""
+    update_strategy: UpdateStrategy | None = None
+    """How a change of the template reaches the subsets."""
+    revision_history_limit: Int32 | None = None
+    """How many old revisions are kept; 10 by default."""
+
+
+class Condition(ApiModel):
+    """One aspect of the state."""
+
+    type: str
+    """Which aspect."""
+    status: str
+    """True, False or Unknown."""
+    last_transition_time: Time = ""
+    """When the status last changed."""
+    reason: str = ""
+    """Why, in one word."""
+    message: str = ""
+    """Why, in words."""
+
+
+class SubsetStatus(ApiModel):
+    """The state of one subset."""
+
+    name: str = ""
+    """The subset."""
+    replicas: Int32 = 0
+    """How many Pods it is given."""
+    ready_replicas: Int32 = 0
+    """How many of its Pods are ready."""
+    partition: Int32 = 0
+    """How many of its Pods keep the old template."""
+    reserved_pods: Int32 = 0
+    """How many of its Pods have others in their place."""
+    conditions: list[Condition] | None = None
+    """Whether it can be scheduled."""
+
+
+class _StatusFields(ApiModel):
+    """What both versions say of the state."""
+
+    always_serialised: ClassVar[frozenset[str]] = frozenset({"replicas", "updated_replicas", "current_revision"})
+
+    observed_generation: Int64 = 0
+    """The generation of the object this is about."""
+    ready_replicas: Int32 = 0
+    """How many Pods are ready."""
+    replicas: Int32 = 0
+    """How many Pods there are."""
+    updated_replicas: Int32 = 0
+    """How many Pods have the updated revision."""
+    updated_ready_replicas: Int32 = 0
+    """How many of them are ready."""
+    reserved_pods: Int32 = 0
+    """How many Pods have others in their place."""
+    collision_count: Int32 | None = None
+    """How often the hash of a revision was taken."""
+    current_revision: str = ""
+    """The revision that all Pods had last."""
+    subset_statuses: list[SubsetStatus] | None = None
+    """The subsets."""
+    conditions: list[Condition] | None = None
+    """What has come of the last changes."""
+    label_selector: str = ""
+    """The Pods, for autoscalers."""
+
+
+class UnitedDeploymentStatus(_StatusFields):
+    """What is."""
+
+    updated_revision: str = ""
+    """The revision of the template."""
+
+
+class UpdateStatus(ApiModel):
+    """How far the update is."""
+
+    always_serialised: ClassVar[frozenset[str]] = frozenset({"updated_revision"})
+
+    updated_revision: str = ""
+    """The revision of the template."""
+    current_partitions: dict[str, Int32] | None = None
+    """Subset name to how many of its Pods keep the old template."""
+
+
+class UnitedDeploymentStatusV1Alpha1(_StatusFields):
+    """What is."""
+
+    subset_replicas: dict[str, Int32] | None = None
+    """Subset name to how many Pods it is given."""
+    update_status: UpdateStatus | None = None
+    """How far the update is."""
+
+
+class UnitedDeployment(KubeObject):
+    """UnitedDeployment runs one workload per subset of a topology, all from one template."""
+
+    spec: UnitedDeploymentSpec
+    """What is wanted."""
+    status: UnitedDeploymentStatus | None = None
+    """What is."""
+
+
+class UnitedDeploymentV1Alpha1(KubeObject):
+    """UnitedDeployment runs one workload per subset of a topology, all from one template."""
+
+    spec: UnitedDeploymentSpec
+    """What is wanted."""
+    status: UnitedDeploymentStatusV1Alpha1 | None = None
+    """What is."""
+
+
+def template_of(spec: UnitedDeploymentSpec) -> tuple[str, dict[str, Any]] | None:
+    """The template that is given and its content as JSON; None without one."""
+    given = spec.template.to_dict() if spec.template is not None else {}
+    return next(((name, given[name]) for name in TEMPLATES if given.get(name) is not None), None)

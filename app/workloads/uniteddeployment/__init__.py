@@ -1,0 +1,1 @@
+"""UnitedDeployment: one workload per subset of a topology, from one template."""

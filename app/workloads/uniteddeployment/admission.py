@@ -1,0 +1,185 @@
+"""The two webhooks of UnitedDeployment: fill in what is left out, refuse what cannot work (UD-4 … UD-24)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+
+from app.api import names
+from app.api.conversion import ConversionError, convert
+from app.api.core_defaults import default_pod_template
+from app.api.core_validation import pod_errors
+from app.api.gojson import GoTypeError
+from app.api.jsonvalue import json_copy
+from app.api.requested import unreadable, version_to_default, version_to_judge
+from app.api.uniteddeployment import UNITED_DEPLOYMENT, UnitedDeployment
+from app.api.uniteddeployment.defaults import as_printed, with_defaults
+from app.api.uniteddeployment.types import STATEFUL_SET, template_of
+from app.api.uniteddeployment.validation import TEMPLATE, Facts, spec_errors, update_errors, warnings
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review, Rule, Webhook
+from app.kube.client import Client
+from app.kube.fielderrors import FieldError, aggregate, required
+from app.kube.patches import diff, same
+from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
+from app.pods.template_check import template_errors
+
+TEMPLATE_GATE: Final = "TemplateNoDefaults"
+
+_RULE: Final = Rule(
+    (Operation.CREATE, Operation.UPDATE),
+    (UNITED_DEPLOYMENT.group,),
+    (names.V1ALPHA1, names.V1BETA1),
+    (UNITED_DEPLOYMENT.plural,),
+)
+MUTATE: Final = Webhook(
+    name="muniteddeployment.kb.io",
+    path="/mutate-apps-kruise-io-uniteddeployment",
+    mutating=True,
+    rules=(_RULE,),
+    summary="Fills in the defaults of a UnitedDeployment",
+)
+VALIDATE: Final = Webhook(
+    name="vuniteddeployment.kb.io",
+    path="/validate-apps-kruise-io-uniteddeployment",
+    mutating=False,
+    rules=(_RULE,),
+    summary="Refuses UnitedDeployments whose subsets or template cannot work",
+    permissions=(MAY_CHECK_TEMPLATES,),
+)
+WEBHOOKS: Final = (MUTATE, VALIDATE)
+
+
+class TemplateLookups(Protocol):
+    """What validation asks."""
+
+    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
+        """What an API server says of a Pod template at ``path``; None where there is none to ask."""
+        ...
+
+
+def handlers(lookups: TemplateLookups, *, default_templates: bool) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    return (
+        Handler(MUTATE, partial(mutate, default_templates=default_templates)),
+        Handler(VALIDATE, partial(validate, lookups)),
+    )
+
+
+def mutate(review: Review, *, default_templates: bool) -> Decision:
+    """UD-4 … UD-6, UD-22."""
+    given = review.object or {}
+    version = version_to_default(UNITED_DEPLOYMENT, given)
+    if isinstance(version, Denied):
+        return version
+    try:
+        defaulted = with_defaults(given, default_templates=default_templates and _template_changed(review))
+        stored = as_printed(defaulted)
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    before = {key: value for key, value in given.items() if key != "status"}
+    operations = tuple(diff(before, stored, rule="UD-4"))
+    return Patched(operations) if operations else Allowed()
+
+
+def _template_changed(review: Review) -> bool:
+    """UD-5: on update, only a changed template gets defaults."""
+    if review.operation != Operation.UPDATE or review.old_object is None:
+        return True
+    now, then = ((one.get("spec") or {}).get("template") for one in (review.object or {}, review.old_object))
+    return not same(now, then)
+
+
+async def validate(lookups: TemplateLookups, review: Review) -> Decision:
+    """Every rule of UD-7 … UD-18; all mistakes are reported together."""
+    given = review.object or {}
+    version = version_to_judge(UNITED_DEPLOYMENT, given)
+    if isinstance(version, Denied):
+        return version
+    try:
+        united = read(given)
+    except (ConversionError, ValidationError) as error:
+        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
+    if united.deleting:
+        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        return Allowed()
+    former = _former(review)
+    errors = spec_errors(united.spec, Facts(await _template_errors(lookups, united, former)))
+    if former is not None:
+        errors += update_errors(united, former)
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    return Allowed(warnings(united.spec))
+
+
+def read(obj: Mapping[str, Any]) -> UnitedDeployment:
+    """The UnitedDeployment of either version as its hub model. Raises ConversionError or ValidationError."""
+    hub = f"{UNITED_DEPLOYMENT.group}/{UNITED_DEPLOYMENT.hub.name}"
+    return UnitedDeployment.model_validate(dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub))
+
+
+def _former(review: Review) -> UnitedDeployment | None:
+    if review.operation != Operation.UPDATE or review.old_object is None:
+        return None
+    try:
+        return read(review.old_object)
+    except (ConversionError, ValidationError):
+        # What is stored cannot be read: then it must not stand in the way of something better.
+        return None
+
+
+async def _template_errors(
+    lookups: TemplateLookups, united: UnitedDeployment, former: UnitedDeployment | None
+) -> Sequence[FieldError | str]:
+    """UD-10. A template that stays was judged when it came."""
+    found = template_of(united.spec)
+    if found is None or (former is not None and same(found[1], (template_of(former.spec) or ("", None))[1])):
+        return ()
+    name, workload = found
+    path = TEMPLATE.child(name, "spec", "template")
+    template = json_copy((workload.get("spec") or {}).get("template") or {})
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict | None):
+        return [required(path.child("spec"))]
+    default_pod_template(template)
+    if name == STATEFUL_SET or "Claim" in str(workload.get("spec")):
+        _add_claim_volumes(template, workload.get("spec") or {})
+    said = await lookups.template_errors(template, str(path))
+    if said is not None:
+        return said
+    pod = template.get("spec") or {}
+    containers = pod.get("containers") or []
+    none = [] if containers else [required(path.child("spec", "containers"))]
+    at = path.child("spec")
+    return [*none, *pod_errors(containers, pod.get("initContainers") or [], pod.get("volumes") or [], at)]
+
+
+def _add_claim_volumes(template: dict[str, Any], spec: Mapping[str, Any]) -> None:
+    """A volume per claim template, so that it can be mounted."""
+    claims = spec.get("volumeClaimTemplates")
+    listed = [one for one in claims if isinstance(one, dict)] if isinstance(claims, list) else []
+    called = [str((one.get("metadata") or {}).get("name") or "") for one in listed]
+    if called:
+        volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in called]
+        template["spec"]["volumes"] = [*volumes, *(template["spec"].get("volumes") or ())]
+
+
+class ClusterLookups:
+    """Asks the API server by a dry run in the manager's namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
+        """What it says."""
+        return await template_errors(self._client, self._namespace, template, path)
+
+
+class StandaloneLookups:
+    """Nobody to ask."""
+
+    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:  # noqa: ARG002
+        """None."""
+        return None

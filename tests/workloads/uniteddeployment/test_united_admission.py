@@ -1,0 +1,116 @@
+"""What is refused, warned of, converted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.api.conversion import convert
+from app.api.jsonvalue import json_copy
+from app.api.uniteddeployment import UNITED_DEPLOYMENT
+from app.workloads.uniteddeployment.admission import StandaloneLookups, handlers
+from tests.admission.writing import ALPHA, BETA, Json, Written, written
+
+HANDLERS = handlers(StandaloneLookups(), default_templates=True)
+POD = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1.25"}]}}
+
+
+def united(*subsets: Json, kind: str = "deploymentTemplate", version: str = BETA, **spec: Any) -> Json:
+    selector = {"matchLabels": {"app": "web"}}
+    workload = {"metadata": {"labels": {"app": "web"}}, "spec": {"selector": selector, "template": json_copy(POD)}}
+    return {
+        "apiVersion": version,
+        "kind": "UnitedDeployment",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "replicas": 4,
+            "selector": selector,
+            "template": {kind: workload},
+            "topology": {"subsets": list(subsets) or [{"name": "a"}, {"name": "b"}]},
+            **spec,
+        },
+    }
+
+
+def write(obj: Json, old: Json | None = None) -> Written:
+    return written(UNITED_DEPLOYMENT, HANDLERS, obj, old)
+
+
+@pytest.mark.behaviour("UD-7", "UD-8", "UD-10", "UD-11", "UD-12", "UD-13", "UD-24")
+@pytest.mark.parametrize(
+    ("obj", "said"),
+    [
+        (united(replicas=-1), "spec.replicas: Invalid value: -1"),
+        (united(selector={}), "spec.selector: Invalid value"),
+        (united(selector={"matchLabels": {"app": "other"}}), "deploymentTemplate.metadata.labels: Invalid value"),
+        (united(template={}), "spec.template: Required value"),
+        (united({"name": "A_"}), "spec.topology.subsets[0].name: Invalid value"),
+        (united({"name": "a"}, {"name": "a"}), "spec.topology.subsets[1].name: Invalid value"),
+        (united({"name": "a", "replicas": "x"}), "spec.topology.subsets[0].replicas: Invalid value"),
+        (united({"name": "a", "replicas": "150%"}), "should be between 0% and 100%"),
+        (united({"name": "a", "replicas": 5}, {"name": "b"}), "should not be greater than UnitedDeployment replicas 4"),
+        (united({"name": "a", "replicas": 1, "minReplicas": 1}), "are mutually exclusive"),
+        (united({"name": "a", "maxReplicas": 1}), "at least one subset.maxReplicas must be empty"),
+        (united(template={"deploymentTemplate": {"spec": {"template": {}}}}), "spec.containers: Required value"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_field(obj: Json, said: str) -> None:
+    assert said in write(obj).shown
+
+
+@pytest.mark.behaviour("UD-17", "UD-18")
+def test_what_no_subset_could_follow_may_not_change() -> None:
+    stored = write(united(kind="statefulSetTemplate")).obj
+    assert stored is not None
+    changed = json_copy(stored)
+    changed["spec"]["template"]["statefulSetTemplate"]["spec"]["serviceName"] = "other"
+    assert "spec.template.statefulSetTemplate.spec: Forbidden" in write(changed, stored).message
+    changed = json_copy(stored)
+    changed["spec"]["selector"]["matchLabels"]["more"] = "x"
+    assert "spec.selector: Forbidden: may not be changed" in write(changed, stored).message
+    changed = json_copy(stored)
+    changed["spec"]["template"]["statefulSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2"
+    assert write(changed, stored).message == ""
+
+
+@pytest.mark.behaviour("UD-22")
+@pytest.mark.parametrize("version", [ALPHA, BETA])
+def test_defaults_come_in_the_version_of_the_request_and_once(version: str) -> None:
+    obj = united(version=version)
+    del obj["spec"]["replicas"]
+    once = write(obj).obj
+    assert once is not None
+    assert (once["apiVersion"], once["spec"]["replicas"], once["spec"]["revisionHistoryLimit"]) == (version, 1, 10)
+    assert write(json_copy(once)).obj == once
+
+
+def test_a_partition_of_deployments_is_warned_of() -> None:
+    found = write(united(updateStrategy={"manualUpdate": {"partitions": {"a": 1}}}))
+    assert "a Deployment has no partition" in found.warnings[0]
+
+
+@pytest.mark.behaviour("UD-3")
+def test_a_status_reads_in_both_versions() -> None:
+    beta = united()
+    entries = [{"name": "a", "replicas": 2, "partition": 1, "readyReplicas": 1}, {"name": "b", "replicas": 2}]
+    beta["status"] = {"replicas": 4, "updatedReplicas": 1, "currentRevision": "web-1", "updatedRevision": "web-2"}
+    beta["status"]["subsetStatuses"] = entries
+    alpha = convert(beta, ALPHA)
+    assert alpha["status"]["subsetReplicas"] == {"a": 2, "b": 2}
+    assert alpha["status"]["updateStatus"] == {"updatedRevision": "web-2", "currentPartitions": {"a": 1, "b": 0}}
+    assert convert(alpha, BETA)["status"]["updatedRevision"] == "web-2"
+    assert [one["replicas"] for one in convert(alpha, BETA)["status"]["subsetStatuses"]] == [2, 2]
+
+
+@pytest.mark.behaviour("UD-3")
+def test_a_flat_strategy_of_clonesets_is_nested_where_it_is_stored() -> None:
+    alpha = united(kind="cloneSetTemplate", version=ALPHA)
+    spec = alpha["spec"]["template"]["cloneSetTemplate"]["spec"]
+    spec["updateStrategy"] = {"type": "InPlaceIfPossible", "maxUnavailable": 2}
+    stored = convert(alpha, BETA)["spec"]["template"]["cloneSetTemplate"]["spec"]["updateStrategy"]
+    assert stored == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 2},
+    }
+    assert spec["updateStrategy"]["type"] == "InPlaceIfPossible"
