@@ -101,9 +101,6 @@ def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
 
 
 def _object_errors(schema: Schema, value: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    for key in schema.get("required", ()):
-        if value.get(key) is None:
-            yield required(path.child(key))
     properties = schema.get("properties", {})
     values = schema.get("additionalProperties")
     for key, item in value.items():
@@ -111,6 +108,9 @@ def _object_errors(schema: Schema, value: Mapping[str, Any], path: Path) -> Iter
             yield from _errors(properties[key], item, path.child(key))
         elif isinstance(values, dict):
             yield from _errors(values, item, path.child(key))
+    for key in schema.get("required", ()):
+        if value.get(key) is None:
+            yield required(path.child(key))
 
 
 def _value_errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:

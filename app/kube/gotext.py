@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from typing import Any
 
 _SHORT = {
     "\a": r"\a",
@@ -70,3 +71,19 @@ def format_float(value: float) -> str:
     else:
         body = text[0] + ("." + text[1:] if len(text) > 1 else "") + f"e{'-' if point < 0 else '+'}{abs(point):02d}"
     return ("-" if sign else "") + body
+
+
+def printed(value: Any) -> str:
+    """A JSON value as Go prints it with ``%v``: ``map[a:1 b:[x y]]``."""
+    match value:
+        case dict():
+            return "map[" + " ".join(f"{key}:{printed(value[key])}" for key in sorted(value)) + "]"
+        case list():
+            return "[" + " ".join(map(printed, value)) + "]"
+        case None:
+            return "<nil>"
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return format_float(value)
+    return str(value)

@@ -24,6 +24,7 @@ FOLDERS: Final[list[str]] = [
     "app.workloads.uniteddeployment",
     "app.protection.deletion",
     "app.protection.podunavailablebudget",
+    "app.placement.workloadspread",
     "app.operations.imagepull",
     "app.operations.containerrecreate",
     "app.operations.podprobe",

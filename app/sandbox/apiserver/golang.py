@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from app.kube.gotext import format_float
-
 _SPACE: Final = " \t\r\n"
 _ESCAPES: Final = '"\\/bfnrtu'
 _END: Final = "unexpected end of JSON input"
@@ -176,22 +174,6 @@ def json_type(value: Any) -> str:
         case list():
             return "array"
     return "number"
-
-
-def printed(value: Any) -> str:
-    """A JSON value as Go prints it with ``%v``: ``map[a:1 b:[x y]]``."""
-    match value:
-        case dict():
-            return "map[" + " ".join(f"{key}:{printed(value[key])}" for key in sorted(value)) + "]"
-        case list():
-            return "[" + " ".join(map(printed, value)) + "]"
-        case None:
-            return "<nil>"
-        case bool():
-            return "true" if value else "false"
-        case float():
-            return format_float(value)
-    return str(value)
 
 
 def summary(data: bytes) -> str:

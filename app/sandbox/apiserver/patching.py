@@ -10,12 +10,12 @@ import orjson
 from app.kube import patches
 from app.kube.client import PatchType
 from app.kube.fielderrors import GoLiteral, invalid
-from app.kube.gotext import quote
+from app.kube.gotext import printed, quote
+from app.kube.strategic import strategic_merge
 from app.sandbox.apiserver import golang, jsonpatches, status
 from app.sandbox.apiserver.bodies import no_such_kind
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import Field, kind_field
-from app.sandbox.apiserver.strategic import strategic_merge
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 from app.sandbox.apiserver.writesteps import fresh
 from app.sandbox.apiserver.writing import Transform
@@ -169,4 +169,4 @@ def _invalid_strategic(patch: Json, why: str) -> status.Refusal:
             why = f"cannot restore struct from: {_GO_KINDS[found]}"
         else:
             why = f"unrecognized type: {wanted}"
-    return status.invalid_kind("", "", "", [invalid("patch", GoLiteral(quote(golang.printed(patch))), why)])
+    return status.invalid_kind("", "", "", [invalid("patch", GoLiteral(quote(printed(patch))), why)])

@@ -113,6 +113,11 @@ class Field:
             self._values = self._types.field(self.schema["additionalProperties"])
         return self._values
 
+    @property
+    def is_object(self) -> bool:
+        """Whether the value is an object of named fields or a map."""
+        return self.type in (FieldType.OBJECT, FieldType.MAP)
+
     def child(self, name: str) -> Field | None:
         """The field of that name: a named one, or a map's value; None for an unknown one."""
         found = self.properties.get(name)

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from app.kube.patches import PatchError
+from app.kube.strategic import strategic_merge
 from app.sandbox.apiserver.schemas import kind_field
-from app.sandbox.apiserver.strategic import strategic_merge
 
 
 def containers(*items: dict[str, Any]) -> dict[str, Any]:

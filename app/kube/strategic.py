@@ -5,14 +5,41 @@ Follows apimachinery's ``strategicpatch``, including its directives and the orde
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
+from app.kube.gotext import printed
 from app.kube.patches import MAX_DEPTH, PatchError
-from app.sandbox.apiserver.golang import printed
-from app.sandbox.apiserver.schemas import Field, FieldType
 
 Json: TypeAlias = dict[str, Any]
+
+
+class MergeType(Protocol):
+    """What a patch has to know of the type of a field."""
+
+    @property
+    def merge_key(self) -> str:
+        """By which field items of the list are the same; empty where the list has none."""
+        ...
+
+    @property
+    def patch_strategies(self) -> frozenset[str]:
+        """``merge``, ``replace``, ``retainKeys``."""
+        ...
+
+    @property
+    def items(self) -> MergeType | None:
+        """What the list holds; None where that is free."""
+        ...
+
+    @property
+    def is_object(self) -> bool:
+        """Whether the value is an object of named fields or a map."""
+        ...
+
+    def child(self, name: str) -> MergeType | None:
+        """The field of that name; None for one nobody knows."""
+        ...
+
 
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
@@ -20,7 +47,7 @@ _DELETE_FROM: Final = "$deleteFromPrimitiveList/"
 _ORDER: Final = "$setElementOrder/"
 
 
-def strategic_merge(target: Json, patch: Json, schema: Field | None) -> Json:
+def strategic_merge(target: Json, patch: Json, schema: MergeType | None) -> Json:
     """``target`` with the patch merged in, by the types of ``schema``. Neither is changed.
 
     Raises :class:`PatchError` for a directive that makes no sense, or a list item without its merge key.
@@ -28,7 +55,7 @@ def strategic_merge(target: Json, patch: Json, schema: Field | None) -> Json:
     return _merge_map(target, patch, schema, 0)
 
 
-def _merge_map(target: Json, patch: Json, schema: Field | None, depth: int) -> Json:
+def _merge_map(target: Json, patch: Json, schema: MergeType | None, depth: int) -> Json:
     if depth > MAX_DEPTH:
         raise PatchError(f"strategic merge patch is nested deeper than {MAX_DEPTH} levels")
     directive = patch.get(_DIRECTIVE)
@@ -40,11 +67,16 @@ def _merge_map(target: Json, patch: Json, schema: Field | None, depth: int) -> J
         raise PatchError(f"unknown patch type: {directive} in map: {printed(patch)}")
     merged = dict(target)
     if _RETAIN in patch:
-        keep = set(patch[_RETAIN])
+        retained = patch[_RETAIN]
+        if not isinstance(retained, list):
+            raise PatchError(f"{_RETAIN} must be a list, got {printed(retained)}")
+        keep = set(map(_hashable, retained))
         merged = {key: value for key, value in merged.items() if key in keep}
     for key, value in patch.items():
         if key.startswith(_DELETE_FROM):
             name = key.removeprefix(_DELETE_FROM)
+            if not isinstance(value, list):
+                raise PatchError(f"{key} must be a list, got {printed(value)}")
             if isinstance(merged.get(name), list):
                 merged[name] = [item for item in merged[name] if item not in value]
         elif key.startswith(_ORDER):
@@ -54,7 +86,7 @@ def _merge_map(target: Json, patch: Json, schema: Field | None, depth: int) -> J
     return merged
 
 
-def _merge_field(merged: Json, key: str, value: Any, schema: Field | None, depth: int) -> None:
+def _merge_field(merged: Json, key: str, value: Any, schema: MergeType | None, depth: int) -> None:
     field = schema.child(key) if schema is not None else None
     if value is None:
         merged.pop(key, None)
@@ -72,7 +104,9 @@ def _merge_field(merged: Json, key: str, value: Any, schema: Field | None, depth
         merged[key] = value
 
 
-def _set_order(merged: Json, patch: Json, name: str, order: list[Any], schema: Field | None, depth: int) -> None:
+def _set_order(merged: Json, patch: Json, name: str, order: Any, schema: MergeType | None, depth: int) -> None:
+    if not isinstance(order, list) or not isinstance(patch.get(name, []), list | None):
+        raise PatchError(f"{_ORDER}{name} must order a list, got {printed(order)}")
     field = schema.child(name) if schema is not None else None
     present = merged.get(name)
     value = patch.get(name)
@@ -82,43 +116,52 @@ def _set_order(merged: Json, patch: Json, name: str, order: list[Any], schema: F
         merged[name] = _merge_list(present, value or [], field, order, depth)
 
 
-def _merge_list(present: Any, patch: list[Any], field: Field | None, order: list[Any] | None, depth: int) -> list[Any]:
+def _merge_list(
+    present: Any, patch: list[Any], field: MergeType | None, order: list[Any] | None, depth: int
+) -> list[Any]:
     original = present if isinstance(present, list) else []
     if field is None or "merge" not in field.patch_strategies:
         return [_bare(item) for item in patch] if patch or order is None else original
     items = field.items
-    if items is None or items.type not in (FieldType.OBJECT, FieldType.MAP):
-        merged = list(original) + [item for item in dict.fromkeys(patch) if item not in original]
-        return _ordered(merged, original, patch if order is None else order, lambda item: item)
+    if items is None or not items.is_object:
+        known = set(map(_hashable, original))
+        added = {_hashable(item): item for item in reversed(patch) if _hashable(item) not in known}
+        merged = [*original, *reversed(added.values())]
+        return _ordered(merged, original, patch if order is None else order, _hashable)
     key = field.merge_key
     merged = _merge_items(original, patch, key, items, depth)
-    wanted = [item.get(key) for item in (patch if order is None else order) if _DIRECTIVE not in item or key in item]
+    named = patch if order is None else order
+    wanted = [item.get(key) for item in named if isinstance(item, dict) and (_DIRECTIVE not in item or key in item)]
     return _ordered(merged, [item.get(key) for item in original], wanted, lambda item: item.get(key))
 
 
-def _merge_items(original: list[Json], patch: list[Any], key: str, items: Field, depth: int) -> list[Json]:
-    merged = list(original)
-    if any(isinstance(item, Mapping) and item.get(_DIRECTIVE) == "replace" and key not in item for item in patch):
-        return [_bare(item) for item in patch if not (item.get(_DIRECTIVE) == "replace" and key not in item)]
-    for item in patch:
+def _merge_items(original: list[Any], patch: list[Any], key: str, items: MergeType, depth: int) -> list[Json]:
+    for item in (*original, *patch):
         if not isinstance(item, dict):
             raise PatchError("list of objects expected")
-        name = item.get(key)
-        if name is None:
-            if item.get(_DIRECTIVE) == "replace":
-                continue
+    if any(item.get(_DIRECTIVE) == "replace" and key not in item for item in patch):
+        return [_bare(item) for item in patch if not (item.get(_DIRECTIVE) == "replace" and key not in item)]
+    merged: list[Json | None] = list(original)
+    positions: dict[Any, list[int]] = {}
+    for position, item in enumerate(original):
+        positions.setdefault(_hashable(item.get(key)), []).append(position)
+    for item in patch:
+        if item.get(key) is None:
             raise PatchError(f"map: {printed(item)} does not contain declared merge key: {key}")
-        position = next((n for n, one in enumerate(merged) if one.get(key) == name), None)
+        name = _hashable(item[key])
+        places = positions.get(name)
         directive = item.get(_DIRECTIVE)
         if directive == "delete":
-            merged = [one for one in merged if one.get(key) != name]
-        elif position is None:
+            for place in positions.pop(name, ()):
+                merged[place] = None
+        elif places is None:
+            positions[name] = [len(merged)]
             merged.append(_bare(item))
         elif directive == "replace":
-            merged[position] = _bare(item)
+            merged[places[0]] = _bare(item)
         else:
-            merged[position] = _merge_map(merged[position], item, items, depth + 1)
-    return merged
+            merged[places[0]] = _merge_map(merged[places[0]] or {}, item, items, depth + 1)
+    return [one for one in merged if one is not None]
 
 
 def _ordered(merged: list[Any], before: list[Any], wanted: list[Any], name_of: Any) -> list[Any]:

@@ -1,0 +1,1 @@
+"""What WorkloadSpread decides. Pure."""
