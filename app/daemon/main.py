@@ -18,6 +18,7 @@ from app.daemon.config import cluster_config
 from app.daemon.cri.discovery import connect
 from app.daemon.health import HealthServer
 from app.daemon.images.plugins import PluginConfigError, Plugins
+from app.daemon.memory import give_back
 from app.daemon.metrics import Metrics
 from app.kube.client import Client
 from app.kube.clock import SystemClock
@@ -29,6 +30,9 @@ logger = logging.getLogger(__name__)
 
 USER_AGENT: Final = "kruise-daemon"
 _STOP_SECONDS: Final = 5.0
+#: By then every cache is filled and everything was used once.
+_SETTLED_SECONDS: Final = 5.0
+_BOOLEANS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
 class UsageError(Exception):
@@ -67,9 +71,9 @@ def gates(text: str) -> dict[str, bool]:
     found = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, value = part.partition("=")
-        if value.lower() not in ("true", "false") or not name:
+        if value.lower() not in _BOOLEANS or not name:
             raise UsageError(f"--feature-gates: {part!r} is not NAME=true or NAME=false")
-        found[name.strip()] = value.lower() == "true"
+        found[name.strip()] = _BOOLEANS[value.lower()]
     return found
 
 
@@ -135,6 +139,7 @@ async def _run(node: str, options: argparse.Namespace, environ: Mapping[str, str
     # What the start has made stays: nobody has to look for garbage in it.
     gc.collect()
     gc.freeze()
+    asyncio.get_running_loop().call_later(_SETTLED_SECONDS, give_back)
     logger.info("the agent of node %s runs", node)
     working = asyncio.create_task(agent.run(), name="agent")
     stopping = asyncio.create_task(stop.wait(), name="stop")

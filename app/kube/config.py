@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -185,6 +184,8 @@ def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
 
 def _proxy_from_environment(host: str) -> str | None:
     """What HTTPS_PROXY and NO_PROXY say, asked once: there is only one server."""
+    import urllib.request  # a mebibyte that the agent of a node does without
+
     scheme, _, address = host.partition("://")
     if urllib.request.proxy_bypass(address.rpartition(":")[0] or address):
         return None

@@ -7,7 +7,8 @@ standard library, and takes the path of a JSON file; lines on standard input tel
     network   the cable (eth0) is plugged in: set up addresses, start containerd
     kubelet   the API server answers: start kubelet
 
-It ends, and the node with it, when containerd or kubelet ends.
+It ends, and the node with it, when containerd or kubelet ends; but containerd is started again if the file
+`restart-containerd` stands beside the JSON file.
 """
 
 import json
@@ -29,7 +30,10 @@ def main(path: str) -> None:
     started = {start(config["containerd"], config["environment"]): "containerd"}
     wait_for("kubelet")
     started[start(config["kubelet"], config["environment"])] = "kubelet"
-    reap_until_one_of(started)
+    asked = Path(path).with_name("restart-containerd")
+    while reap_until_one_of(started) == "containerd" and asked.exists():
+        asked.unlink()
+        started[start(config["containerd"], config["environment"])] = "containerd"
 
 
 def make_mounts(mounts: dict[str, str]) -> None:
@@ -64,12 +68,14 @@ def wait_for(word: str) -> None:
         sys.exit(f"expected {word!r} on standard input, got {line!r}")
 
 
-def reap_until_one_of(started: dict[int, str]) -> None:
-    """Reap what ends, as the first process must, until one of `started` does."""
+def reap_until_one_of(started: dict[int, str]) -> str:
+    """Reap what ends, as the first process must, until one of `started` does, and say which."""
     while True:
         pid, status = os.wait()
         if pid in started:
-            sys.exit(f"{started[pid]} ended with {os.waitstatus_to_exitcode(status)}")
+            name = started.pop(pid)
+            print(f"{name} ended with {os.waitstatus_to_exitcode(status)}", file=sys.stderr)
+            return name
 
 
 def run(*command: str) -> None:

@@ -7,6 +7,7 @@ belongs to a node ends with its first process (node_init.py).
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,6 +66,17 @@ class Node:
         """The command that runs `command` on the node, as if logged in there."""
         wanted = [f"--{kind}" for kind in ("mount", "pid", "net", "uts", "ipc")]
         return ["nsenter", f"--target={self.first_process.pid}", *wanted, "--", *command]
+
+    def restart_containerd(self) -> None:
+        """Kill containerd and have it started again, as its service manager would; its containers go on running."""
+        self.directory.joinpath("restart-containerd").touch()
+        configured = self.directory / "containerd.toml"
+        for child in self.first_process.children():
+            command = Path(f"/proc/{child.pid}/cmdline").read_bytes().split(b"\0")
+            if str(configured).encode() in command:
+                os.kill(child.pid, signal.SIGKILL)
+                return
+        raise ClusterError(f"node {self.name} runs no containerd")
 
     def launch(self, kubelet: Path, kubeconfig: Path, registry: str, kubelet_config: Mapping[str, Any]) -> None:
         """Start the node up to containerd, without waiting for it."""

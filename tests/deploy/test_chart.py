@@ -122,6 +122,39 @@ def test_helm_finds_nothing_to_complain_about() -> None:
 
 
 @pytest.mark.controlplane
+@pytest.mark.behaviour("KD-1", "KD-80")
+def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[dict[str, Any]]) -> None:
+    daemon_set = find(defaults, "DaemonSet", "kruise-daemon")
+    pod = daemon_set["spec"]["template"]["spec"]
+    assert daemon_set["metadata"]["labels"]["control-plane"] == "daemon"
+    assert pod["hostNetwork"] is True
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert term == {"matchExpressions": [{"key": "type", "operator": "NotIn", "values": ["virtual-kubelet"]}]}
+    (container,) = pod["containers"]
+    assert container["args"] == ["daemon", "--addr=:10221", "--v=4"]
+    assert container["volumeMounts"] == [{"name": "runtime-socket", "mountPath": "/hostvarrun", "readOnly": True}]
+    assert pod["volumes"] == [{"name": "runtime-socket", "hostPath": {"path": "/var/run"}}]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    rules = find(defaults, "ClusterRole", "kruise-daemon-role")["rules"]
+    for rule in rules:
+        assert "*" not in rule["resources"] + rule["verbs"] + rule["apiGroups"]
+        assert "secrets" not in rule["resources"]
+    written = {resource for rule in rules for resource in rule["resources"] if {"patch", "update"} & set(rule["verbs"])}
+    assert {resource for resource in written if not resource.endswith("/status")} == {"events"}
+    secrets = find(defaults, "Role", "kruise-daemon-secret-role")
+    assert secrets["metadata"]["namespace"] == "kruise-daemon-config"
+    assert secrets["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+
+
+@pytest.mark.controlplane
+@pytest.mark.parametrize("off", ["daemon.enabled=false", "featureGates=KruiseDaemon=false"])
+def test_without_the_agent_nothing_of_it_is_installed(off: str) -> None:
+    assert not [one for one in render(off) if "daemon" in one["metadata"]["name"]]
+
+
+@pytest.mark.controlplane
 @pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-93", "MGR-124")
 def test_names_and_shape_are_openkruises(defaults: list[dict[str, Any]]) -> None:
     names = {(one["kind"], one["metadata"]["name"]) for one in defaults}
@@ -222,7 +255,7 @@ def test_definitions_are_those_of_the_code_and_lead_to_this_installation(default
             service = moved["spec"]["conversion"]["webhook"]["clientConfig"]["service"]
             assert service["namespace"] == "kruise-elsewhere"
     assert all(
-        one["metadata"].get("namespace", "kruise-elsewhere") == "kruise-elsewhere"
+        one["metadata"].get("namespace", "kruise-elsewhere") in ("kruise-elsewhere", "kruise-daemon-config")
         and all(subject["namespace"] == "kruise-elsewhere" for subject in one.get("subjects", ()))
         for one in elsewhere
     )
@@ -231,7 +264,8 @@ def test_definitions_are_those_of_the_code_and_lead_to_this_installation(default
 
 @pytest.mark.controlplane
 def test_protection_by_the_api_server_is_opt_in(defaults: list[dict[str, Any]]) -> None:
-    assert not [one for one in defaults if one["kind"].startswith("ValidatingAdmissionPolicy")]
+    policies = {one["metadata"]["name"] for one in defaults if one["kind"].startswith("ValidatingAdmissionPolicy")}
+    assert policies == {"kruise-daemon-own-node"}
     chosen = render("deletionProtection.admissionPolicies=true")
     declared = admission_policies(load_table())
     assert declared

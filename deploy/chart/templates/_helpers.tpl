@@ -46,6 +46,12 @@ control-plane: controller-manager
 {{- if hasKey $given (index . 1) }}{{ get $given (index . 1) }}{{ else }}{{ get $given (index . 2) | default false }}{{ end }}
 {{- end }}
 
+{{- /* What is said about a gate, or its default: (list $ gate default). */ -}}
+{{- define "kruise.gateOr" -}}
+{{- $given := include "kruise.gates" (index . 0) | fromJson }}
+{{- if hasKey $given (index . 1) }}{{ get $given (index . 1) }}{{ else }}{{ index . 2 }}{{ end }}
+{{- end }}
+
 {{- /* The files of the manager's folder of policies. */ -}}
 {{- define "kruise.policies" -}}
 webhooks.yaml: |
@@ -91,7 +97,7 @@ protected-kinds.yaml: |
 {{- /* Values of OpenKruise's chart that were given and that nothing here depends on, one a line. */ -}}
 {{- define "kruise.withoutEffect" -}}
 {{- $found := list }}
-{{- range $path := list "daemon" "helmHooks" "enableKubeCacheMutationDetector" "manager.pprofAddr" "manager.resyncPeriod" }}
+{{- range $path := list "daemon.enablePprof" "daemon.pprofAddr" "helmHooks" "enableKubeCacheMutationDetector" "manager.pprofAddr" "manager.resyncPeriod" }}
   {{- $at := $.Values }}
   {{- $there := true }}
   {{- range $key := splitList "." $path }}

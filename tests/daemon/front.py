@@ -1,0 +1,181 @@
+"""A registry in front of the cluster's registry that wants credentials, is slow, hangs or answers with nonsense, by the
+name of the registry that is asked for; and an agent as a process on a node."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from tests.cluster.cluster import Cluster
+from tests.cluster.network import HOST_ADDRESS
+from tests.cluster.nodes import Node
+from tests.cluster.process import ProcessId, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+USER, PASSWORD = "jane", "a-word-nobody-may-see"
+PRIVATE, SLOW, HANGING, GARBAGE = "private.example", "slow.example", "hanging.example", "garbage.example"
+
+
+class Front(ThreadingHTTPServer):
+    """``open``: whether the slow registry gives its blobs; ``asked``: paths that were asked for, by registry."""
+
+    daemon_threads = True
+
+    def __init__(self, registry: str) -> None:
+        super().__init__((HOST_ADDRESS, 0), Handler)
+        self.registry = registry
+        self.open = threading.Event()
+        self.ended = threading.Event()
+        self.asked: list[tuple[str, str]] = []
+
+    @property
+    def address(self) -> str:
+        return f"{HOST_ADDRESS}:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Front
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        name = parse_qs(urlsplit(self.path).query).get("ns", [""])[0]
+        self.server.asked.append((name, self.path))
+        if name == HANGING:
+            self.server.ended.wait(600)
+            return
+        if name == GARBAGE:
+            self.wfile.write(b"\x00\xff nonsense\r\n\r\n")
+            self.close_connection = True
+            return
+        wanted = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        if name == PRIVATE and self.headers.get("Authorization") != wanted:
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="private"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if name == SLOW and "/blobs/" in self.path:
+            while not (self.server.open.wait(0.2) or self.server.ended.is_set()):
+                pass
+        connection = http.client.HTTPConnection(self.server.registry, timeout=30)
+        connection.request(self.command, self.path, headers={"Accept": self.headers.get("Accept", "*/*")})
+        answer = connection.getresponse()
+        body = answer.read()
+        self.send_response(answer.status)
+        for header in ("Content-Type", "Docker-Content-Digest"):
+            if value := answer.getheader(header):
+                self.send_header(header, value)
+        self.send_header("Content-Length", answer.getheader("Content-Length") or str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    do_HEAD = do_GET
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def front(cluster: Cluster) -> Iterator[Front]:
+    """The registry, known to every node."""
+    server = Front(cluster.registry.address)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    for node in cluster.nodes:
+        for name in (PRIVATE, SLOW, HANGING, GARBAGE):
+            hosts = node.directory / "registry" / name
+            hosts.mkdir(exist_ok=True)
+            url = f"http://{server.address}"
+            hosts.joinpath("hosts.toml").write_text(
+                f'server = "{url}"\n[host."{url}"]\n  capabilities = ["pull", "resolve"]\n'
+            )
+    try:
+        yield server
+    finally:
+        server.ended.set()
+        server.shutdown()
+
+
+class AgentProcess:
+    """``pykruise daemon`` on a node, as a DaemonSet would run it."""
+
+    def __init__(self, node: Node, kubeconfig: Path, log: Path, *flags: str) -> None:
+        self._node = node
+        self._log = log
+        self._command = [
+            *(sys.executable, "-m", "app.cli.entry", "daemon"),
+            *(f"--kubeconfig={kubeconfig}", "--addr=127.0.0.1:10221", "--v=5", *flags),
+        ]
+        self._outer: subprocess.Popen[bytes] | None = None
+        self._starts = 0
+
+    def start(self) -> None:
+        environment = os.environ | {"NODE_NAME": self._node.name, "PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1"}
+        with self._log.open("ab") as log:
+            self._outer = subprocess.Popen(
+                self._node.enter_command(*self._command), env=environment, cwd=ROOT, stdout=log, stderr=log
+            )
+        outer = ProcessId.of(self._outer.pid)
+        assert outer is not None
+        self._starts += 1
+        wait_until(self._runs, "the agent runs", alive={"agent": (outer, self._log)})
+
+    def _runs(self) -> bool:
+        return self._log.read_text().count("the agent of node") == self._starts
+
+    @property
+    def process(self) -> ProcessId:
+        assert self._outer is not None
+        found = ProcessId.of(self._outer.pid)
+        assert found is not None
+        (child,) = found.children()
+        return child
+
+    @property
+    def resident(self) -> float:
+        """MiB."""
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise AssertionError("no VmRSS")
+
+    @property
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def kill(self) -> None:
+        """As kill -9."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """In good order."""
+        if self._outer is not None and self._outer.poll() is None:
+            self._end(signal.SIGTERM)
+
+    def _end(self, number: int) -> None:
+        assert self._outer is not None
+        os.kill(self.process.pid, number)
+        self._outer.wait(timeout=30)
+
+
+def until(look: object, what: str, seconds: float = 60.0) -> object:
+    """The first true thing it gives."""
+    end = time.monotonic() + seconds
+    while True:
+        found = look()  # type: ignore[operator]
+        if found:
+            return found
+        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}"
+        time.sleep(0.1)

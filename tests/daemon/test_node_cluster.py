@@ -1,0 +1,479 @@
+"""The agent on a node with real containers: containerd, a registry with and without credentials, a kubelet. The
+manager's part is played by the test."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from app.api import names
+from tests.cluster.cluster import Cluster
+from tests.cluster.nodes import Node
+from tests.daemon.front import GARBAGE, HANGING, PASSWORD, PRIVATE, SLOW, USER, AgentProcess, Front, front, until
+from tests.deploy.rendering import ROOT, render
+
+pytestmark = pytest.mark.cluster
+
+NAMESPACE = "node-agent"
+GROUP = "/apis/apps.kruise.io/v1beta1"
+KINDS = ("nodeimages", "containerrecreaterequests", "nodepodprobes")
+
+
+@dataclass
+class World:
+    """A node with its agent."""
+
+    cluster: Cluster
+    node: Node
+    agent: AgentProcess
+    registry: Front
+    log: Path
+
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        status, answer = self.cluster.control_plane.request(method, path, body)
+        assert status < 300, (method, path, answer)
+        return answer
+
+    def apply(self, *documents: Any) -> None:
+        self.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+    # ---- images
+
+    def pull(self, image: str, name: str, **more: Any) -> None:
+        """The NodeImage asks for this image alone."""
+        policy = {"timeoutSeconds": 20, "backoffLimit": 2, "ttlSecondsAfterFinished": 600, **more.pop("policy", {})}
+        tag = {"tag": name, "createdAt": "2026-01-01T00:00:00Z", "pullPolicy": policy, **more.pop("tag", {})}
+        path = f"{GROUP}/nodeimages/{self.node.name}"
+        current = self.request("GET", path)
+        current["spec"] = {"images": {image: {"tags": [tag], **more}}}
+        self.request("PUT", path, current)
+
+    def pulled(self, image: str, tag: str, seconds: float = 60) -> dict[str, Any]:
+        """The status of the tag once its pull has ended."""
+
+        def look() -> dict[str, Any] | None:
+            status = self.request("GET", f"{GROUP}/nodeimages/{self.node.name}").get("status", {})
+            for entry in status.get("imageStatuses", {}).get(image, {}).get("tags", ()):
+                if entry["tag"] == tag and entry.get("completionTime"):
+                    return dict(entry)
+            return None
+
+        found = until(look, f"{image}:{tag} is pulled; {self.log.read_text()[-1500:]}", seconds)
+        assert isinstance(found, dict)
+        return found
+
+    # ---- Pods
+
+    def pod(self, name: str, *containers: dict[str, Any], **more: Any) -> dict[str, Any]:
+        """A Pod on the node, once it runs."""
+        plain = {"image": "nginx:1.25", "imagePullPolicy": "IfNotPresent"}
+        spec = {"nodeName": self.node.name, "terminationGracePeriodSeconds": 5, **more.pop("spec", {})}
+        spec["containers"] = [{**plain, **one} for one in containers]
+        metadata = {"name": name, "namespace": NAMESPACE, **more}
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        self.until_ready(name)
+        return self.get_pod(name)
+
+    def get_pod(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.request("GET", f"/api/v1/namespaces/{NAMESPACE}/pods/{name}")
+        return found
+
+    def until_ready(self, name: str) -> None:
+        self.cluster.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+
+    def container(self, pod: str, name: str) -> dict[str, Any]:
+        """Its status."""
+        statuses = self.get_pod(pod)["status"]["containerStatuses"]
+        return next(one for one in statuses if one["name"] == name)
+
+    # ---- requests
+
+    def recreate(self, pod: dict[str, Any], *containers: str, name: str, **strategy: Any) -> None:
+        """A request as the manager's webhook leaves it."""
+        ids = {one["name"]: one for one in pod["status"]["containerStatuses"]}
+        hooks = {one["name"]: (one.get("lifecycle") or {}).get("preStop") for one in pod["spec"]["containers"]}
+        body = {
+            "apiVersion": "apps.kruise.io/v1beta1",
+            "kind": "ContainerRecreateRequest",
+            "metadata": {
+                "name": name,
+                "namespace": NAMESPACE,
+                "labels": {
+                    names.CRR_ACTIVE: "true",
+                    names.CRR_NODE_NAME: self.node.name,
+                    names.CRR_POD_UID: pod["metadata"]["uid"],
+                },
+            },
+            "spec": {
+                "podName": pod["metadata"]["name"],
+                "containers": [
+                    {
+                        "name": one,
+                        **({"preStop": hooks[one]} if hooks[one] else {}),
+                        "statusContext": {
+                            "containerID": ids[one]["containerID"],
+                            "restartCount": ids[one]["restartCount"],
+                        },
+                    }
+                    for one in containers
+                ],
+                "strategy": {"failurePolicy": "Fail", "terminationGracePeriodSeconds": 10, **strategy},
+            },
+        }
+        self.request("POST", f"{GROUP}/namespaces/{NAMESPACE}/containerrecreaterequests", body)
+
+    def request_status(self, name: str) -> dict[str, Any]:
+        path = f"{GROUP}/namespaces/{NAMESPACE}/containerrecreaterequests/{name}"
+        status: dict[str, Any] = self.request("GET", path).get("status", {})
+        return status
+
+    def complete(self, pod: str, *containers: str, name: str) -> None:
+        """Play the manager until the request is completed."""
+
+        def look() -> bool:
+            status = self.request_status(name)
+            if status.get("phase") == "Completed":
+                return True
+            snapshot = [
+                {key: entry[key] for key in ("name", "ready", "restartCount", "containerID")}
+                for entry in self.get_pod(pod)["status"]["containerStatuses"]
+                if entry["name"] in containers and entry.get("containerID")
+            ]
+            if status.get("phase") and snapshot != status.get("containerStatusSnapshot"):
+                self.cluster.kubectl(
+                    *("patch", "-n", NAMESPACE, "--subresource=status", "--type=merge"),
+                    *(f"containerrecreaterequests.v1beta1.apps.kruise.io/{name}",),
+                    *("-p", json.dumps({"status": {"containerStatusSnapshot": snapshot}})),
+                )
+            return False
+
+        until(look, f"{name} is completed: {self.request_status(name)}; {self.log.read_text()[-1500:]}", 60)
+
+    # ---- probes
+
+    def probe(self, *pods: dict[str, Any]) -> None:
+        path = f"/apis/apps.kruise.io/v1alpha1/nodepodprobes/{self.node.name}"
+        current = self.request("GET", path)
+        current["spec"] = {"podProbes": list(pods)}
+        self.request("PUT", path, current)
+
+    def probed(self) -> dict[str, str]:
+        path = f"/apis/apps.kruise.io/v1alpha1/nodepodprobes/{self.node.name}"
+        return {
+            state["name"]: f"{state['state']}:{state.get('message', '').strip()}"
+            for pod in self.request("GET", path).get("status", {}).get("podProbeStatuses", ())
+            for state in pod["probeStates"]
+        }
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(cluster: Cluster) -> Iterator[Path]:
+    """The agent's identity, with the chart's rights and no others."""
+    for kind in KINDS:
+        cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds" / f"apps.kruise.io_{kind}.yaml"))
+    for kind in KINDS:
+        cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{kind}.apps.kruise.io")
+    chart = [one for one in render() if "daemon" in one["metadata"]["name"] and one["kind"] != "DaemonSet"]
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("kruise-system", NAMESPACE)
+    ]
+    for one in [*spaces, *chart]:
+        cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(one))
+    yield cluster.control_plane.kubeconfig_for_service_account("kruise-system", "kruise-daemon")
+    cluster.kubectl("delete", "namespace", NAMESPACE, "kruise-daemon-config", "--wait=false")
+    cluster.kubectl("delete", *(f"crd/{kind}.apps.kruise.io" for kind in KINDS), "--wait=false")
+
+
+@pytest.fixture(scope="module")
+def world(cluster: Cluster, kubeconfig: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    node = cluster.nodes[0]
+    log = tmp_path_factory.mktemp("agent") / "log"
+    log.touch()
+    for version, kind, plural in (
+        ("v1beta1", "NodeImage", "nodeimages"),
+        ("v1alpha1", "NodePodProbe", "nodepodprobes"),
+    ):
+        body = {"apiVersion": f"apps.kruise.io/{version}", "kind": kind, "metadata": {"name": node.name}, "spec": {}}
+        status, _ = cluster.control_plane.request("POST", f"/apis/apps.kruise.io/{version}/{plural}", body)
+        assert status in (201, 409)
+    agent = AgentProcess(node, kubeconfig, log)
+    with front(cluster) as registry:
+        agent.start()
+        try:
+            yield World(cluster, node, agent, registry, log)
+        finally:
+            agent.stop()
+
+
+@pytest.mark.behaviour("KD-11", "KD-30", "KD-32", "KD-33")
+def test_an_image_is_pulled_and_then_found(world: World) -> None:
+    world.cluster.registry.add("shop/app:1")
+    world.pull("shop/app", "1")
+    first = world.pulled("shop/app", "1")
+    assert first["phase"] == "Succeeded", first
+    assert first["imageID"].startswith("shop/app@sha256:")
+    world.pull("shop/app", "1", tag={"version": 1, "imagePullPolicy": "IfNotPresent"})
+    until(lambda: world.pulled("shop/app", "1").get("version") == 1, "found")
+    events = world.cluster.kubectl(
+        "get", "events", "-A", "-o", "name", "--field-selector=reason=PullImageSucceed"
+    ).stdout
+    assert events
+
+
+@pytest.mark.behaviour("IMG-100")
+def test_an_image_is_pulled_by_its_digest(world: World) -> None:
+    path = f"http://{world.cluster.registry.address}/v2/shop/app/manifests/1"
+    accept = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
+    request = urllib.request.Request(path, headers={"Accept": accept}, method="HEAD")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(request, timeout=10) as answer:
+        digest = answer.headers["Docker-Content-Digest"]
+    world.pull("shop/app", digest, tag={"imagePullPolicy": "Always"})
+    assert world.pulled("shop/app", digest)["phase"] == "Succeeded"
+
+
+@pytest.mark.behaviour("KD-36", "KD-37", "KD-38", "KD-94")
+def test_a_registry_that_wants_credentials(world: World) -> None:
+    world.cluster.registry.add("team/app:1")
+    image = f"{PRIVATE}/team/app"
+    world.pull(image, "1", policy={"backoffLimit": 0})
+    refused = world.pulled(image, "1")
+    assert refused["phase"] == "Failed", refused
+    for password, phase in (("wrong-word", "Failed"), (PASSWORD, "Succeeded")):
+        auth = base64.b64encode(f"{USER}:{password}".encode()).decode()
+        config = json.dumps({"auths": {"*.example": {"auth": auth}}})
+        metadata = {"name": "pull-1", "namespace": "kruise-daemon-config"}
+        kind = "kubernetes.io/dockerconfigjson"
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
+        world.apply({**secret, "stringData": {".dockerconfigjson": config}})
+        version = 1 if phase == "Failed" else 2
+        secrets = [{"namespace": "kruise-daemon-config", "name": "pull-1"}]
+        world.pull(image, "1", tag={"version": version}, policy={"backoffLimit": 0}, pullSecrets=secrets)
+
+        def done(version: int = version) -> dict[str, Any] | None:
+            entry = world.pulled(image, "1")
+            return entry if entry.get("version") == version else None
+
+        entry = until(done, "the version is pulled")
+        assert isinstance(entry, dict)
+        assert entry["phase"] == phase, entry
+    everything = world.log.read_text() + world.cluster.kubectl("get", "events,nodeimages", "-A", "-o", "yaml").stdout
+    for word in (PASSWORD, "wrong-word", base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()):
+        assert word not in everything
+
+
+@pytest.mark.behaviour("KD-34", "KD-80")
+@pytest.mark.parametrize("registry", [HANGING, GARBAGE, "unknown.invalid:1"])
+def test_registries_that_hang_talk_nonsense_or_are_not_there(world: World, registry: str) -> None:
+    image = f"{registry}/team/app"
+    world.pull(image, "9", policy={"timeoutSeconds": 3, "backoffLimit": 0})
+    entry = world.pulled(image, "9", 30)
+    assert entry["phase"] == "Failed", entry
+    assert entry["message"]
+
+
+@pytest.mark.behaviour("KD-17", "KD-31")
+def test_an_agent_killed_within_a_pull_finishes_it_when_it_is_back(world: World) -> None:
+    world.cluster.registry.add("team/slow:1")
+    world.registry.open.clear()
+    image = f"{SLOW}/team/slow"
+    world.pull(image, "1", policy={"timeoutSeconds": 60})
+    until(lambda: any(name == SLOW and "/blobs/" in path for name, path in world.registry.asked), "the pull has begun")
+    world.agent.kill()
+    world.agent.start()
+    world.registry.open.set()
+    assert world.pulled(image, "1")["phase"] == "Succeeded"
+
+
+@pytest.mark.behaviour("KD-16", "KD-34")
+def test_containerd_restarted_within_a_pull(world: World) -> None:
+    world.cluster.registry.add("team/slow:2")
+    world.registry.open.clear()
+    world.registry.asked.clear()
+    image = f"{SLOW}/team/slow"
+    world.pull(image, "2", policy={"timeoutSeconds": 60, "backoffLimit": 0})
+    until(lambda: any(name == SLOW and "/blobs/" in path for name, path in world.registry.asked), "the pull has begun")
+    world.node.restart_containerd()
+    time.sleep(1)
+    world.registry.open.set()
+    assert world.pulled(image, "2", 90)["phase"] == "Succeeded"
+
+
+@pytest.mark.behaviour("CRR-32", "CRR-36", "CRR-37", "CRR-38", "KD-50")
+def test_one_container_of_a_pod_is_restarted_and_the_other_is_not(world: World) -> None:
+    pod = world.pod("two", {"name": "app"}, {"name": "side", "image": "busybox:1.36"})
+    before = {name: world.container("two", name)["containerID"] for name in ("app", "side")}
+    world.recreate(pod, "app", name="restart-app")
+    world.complete("two", "app", name="restart-app")
+    status = world.request_status("restart-app")
+    assert [state["phase"] for state in status["containerRecreateStates"]] == ["Succeeded"]
+    world.until_ready("two")
+    assert world.container("two", "app")["containerID"] != before["app"]
+    assert world.container("two", "app")["restartCount"] == 1
+    assert world.container("two", "side")["containerID"] == before["side"]
+    assert world.get_pod("two")["metadata"]["uid"] == pod["metadata"]["uid"]
+
+
+@pytest.mark.behaviour("KD-17", "KD-51", "CRR-37")
+def test_an_agent_killed_within_a_hook_restarts_the_container_once(world: World) -> None:
+    hook = {"preStop": {"exec": {"command": ["sleep", "3"]}}}
+    pod = world.pod("hooked", {"name": "app", "lifecycle": hook})
+    world.recreate(pod, "app", name="restart-hooked", forceRecreate=True)
+    until(lambda: world.request_status("restart-hooked").get("containerRecreateStates"), "it has begun")
+    time.sleep(1)
+    world.agent.kill()
+    world.agent.start()
+    world.complete("hooked", "app", name="restart-hooked")
+    time.sleep(3)
+    assert world.container("hooked", "app")["restartCount"] == 1
+
+
+@pytest.mark.behaviour("KD-60", "KD-63", "KD-64", "KD-90")
+def test_probes_of_every_kind(world: World) -> None:
+    pod = world.pod("probed", {"name": "main"})
+
+    def probe(number: int, **what: Any) -> dict[str, Any]:
+        return {"name": f"ppm#{number}", "containerName": "main", "probe": {"periodSeconds": 1, **what}}
+
+    wanted = {
+        "name": "probed",
+        "namespace": NAMESPACE,
+        "uid": pod["metadata"]["uid"],
+        "IP": pod["status"]["podIP"],
+        "probes": [
+            probe(0, exec={"command": ["cat", "/tmp/state"]}),
+            probe(1, httpGet={"path": "/", "port": 80, "scheme": "HTTP"}),
+            probe(2, tcpSocket={"port": 80}),
+            probe(3, tcpSocket={"port": 81}),
+        ],
+    }
+    world.probe(wanted)
+
+    def states(first: str) -> bool:
+        found = world.probed()
+        kinds = [state.partition(":")[0] for state in found.values()]
+        return kinds == [first, "Succeeded", "Succeeded", "Failed"]
+
+    until(lambda: states("Failed"), f"probed: {world.probed()}")
+    world.cluster.kubectl("exec", "-n", NAMESPACE, "probed", "--", "sh", "-c", "echo idle > /tmp/state")
+    until(lambda: states("Succeeded"), f"probed: {world.probed()}")
+    assert world.probed()["ppm#0"] == "Succeeded:idle"
+    world.agent.kill()
+    world.cluster.kubectl("exec", "-n", NAMESPACE, "probed", "--", "rm", "/tmp/state")
+    world.agent.start()
+    until(lambda: states("Failed"), f"probed again: {world.probed()}")
+    world.node.restart_containerd()
+    world.cluster.kubectl("wait", "--for=condition=Ready", f"node/{world.node.name}", "--timeout=60s")
+
+    def write() -> bool:
+        command = ("exec", "-n", NAMESPACE, "probed", "--", "sh", "-c", "echo again > /tmp/state")
+        return world.cluster.kubectl(*command, check=False).returncode == 0
+
+    until(write, "containers can be entered again")
+    until(lambda: world.probed()["ppm#0"] == "Succeeded:again", f"probed after containerd's restart: {world.probed()}")
+    world.probe()
+
+
+@pytest.mark.behaviour("KD-70", "KD-71", "KD-73", "KD-74")
+def test_labels_changed_in_place_restart_the_container_that_reads_them(world: World) -> None:
+    env = [{"name": "COLOUR", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['colour']"}}}]
+    world.pod(
+        "labelled",
+        {"name": "app", "env": env},
+        {"name": "side", "image": "busybox:1.36"},
+        labels={"colour": "red"},
+        annotations={names.SIDECARSET_HASH: "{}"},
+    )
+
+    def reported() -> Any:
+        text = world.get_pod("labelled")["metadata"]["annotations"].get(names.RUNTIME_CONTAINERS_META)
+        found = json.loads(text)["containers"] if text else []
+        return found if all("extractedEnvFromMetadataHash" in one["hashes"] for one in found) else None
+
+    world.cluster.kubectl("label", "-n", NAMESPACE, "pod/labelled", "seen=1")
+    first = until(reported, f"reported; {world.log.read_text()[-1500:]}")
+    assert isinstance(first, list)
+    assert len(first) == 2
+    side = world.container("labelled", "side")["containerID"]
+    world.cluster.kubectl("label", "-n", NAMESPACE, "pod/labelled", "colour=blue", "--overwrite")
+    condition = {"type": names.IN_PLACE_UPDATE_READY, "status": "False"}
+    world.cluster.kubectl(
+        *("patch", "-n", NAMESPACE, "pod/labelled", "--subresource=status"),
+        *("-p", json.dumps({"status": {"conditions": [condition]}})),
+    )
+    until(lambda: world.container("labelled", "app")["restartCount"] == 1, "restarted", 60)
+    command = ("exec", "-n", NAMESPACE, "labelled", "-c", "app", "--", "sh", "-c", "echo $COLOUR")
+
+    def shown() -> str:
+        done = world.cluster.kubectl(*command, check=False)
+        return done.stdout.strip() or done.stderr
+
+    until(lambda: shown() == "blue", f"the env can be read: {shown()}")
+    until(lambda: (reported() or [{}])[0] != first[0], "reported anew")
+    time.sleep(8)
+    assert world.container("labelled", "app")["restartCount"] == 1
+    assert world.container("labelled", "side")["containerID"] == side
+
+
+@pytest.mark.behaviour("KD-96")
+def test_an_agent_may_write_to_objects_of_its_own_node_only(world: World) -> None:
+    cluster = world.cluster
+    own, other = cluster.nodes[0].name, cluster.nodes[1].name
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "agent", "namespace": "kruise-system"},
+        "spec": {
+            "nodeName": own,
+            "serviceAccountName": "kruise-daemon",
+            "containers": [{"name": "main", "image": "busybox:1.36", "imagePullPolicy": "IfNotPresent"}],
+        },
+    }
+    world.apply(pod)
+    token = cluster.kubectl(
+        *("create", "token", "kruise-daemon", "-n", "kruise-system"),
+        *("--bound-object-kind=Pod", "--bound-object-name=agent"),
+    ).stdout.strip()
+    for node in (own, other):
+        body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": node}, "spec": {}}
+        cluster.control_plane.request("POST", f"{GROUP}/nodeimages", body)
+
+    def patch(node: str) -> int:
+        url = f"{cluster.control_plane.server}{GROUP}/nodeimages/{node}/status"
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
+        data = json.dumps({"status": {"desired": 0, "waiting": int(time.time()) % 1000}}).encode()
+        request = urllib.request.Request(url, data, headers, method="PATCH")
+        context = ssl.create_default_context(cafile=str(cluster.control_plane.ca_file))
+        handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+        try:
+            with urllib.request.build_opener(*handlers).open(request, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert patch(own) == 200
+    until(lambda: patch(other) == 403, "the policy is in force", 30)
+    assert patch(own) == 200
+
+
+def test_what_the_agent_takes(world: World, record_property: Any) -> None:
+    world.agent.kill()
+    world.agent.start()
+    time.sleep(10)
+    before, began = world.agent.cpu_seconds, time.monotonic()
+    time.sleep(10)
+    used = (world.agent.cpu_seconds - before) / (time.monotonic() - began)
+    record_property("resident_mib", world.agent.resident)
+    print(f"\nresident {world.agent.resident:.1f} MiB, {used * 100:.2f} % of a core")
+    assert world.agent.resident <= 45
