@@ -106,21 +106,22 @@ def ranks_of(pods: Sequence[Pod], template: Mapping[str, Any], node_labels: Node
 
 def in_default_update_order(pods: Iterable[Pod]) -> list[Pod]:
     """PM-126: the Pods, first to be updated first: those that have least to lose."""
+    return sorted(pods, key=default_update_key)
 
-    def key(pod: Pod) -> tuple[Any, ...]:
-        ready = is_ready(pod)
-        return (
-            bool(pod.spec.node_name),
-            _PHASES.get(pod.status.phase, 0),
-            ready,
-            _newest_first(ready_since(pod)) if ready else (),
-            -_restarts(pod),
-            -_sidecar_restarts(pod),
-            _newest_first(pod.metadata.creation_timestamp),
-            pod.metadata.name,
-        )
 
-    return sorted(pods, key=key)
+def default_update_key(pod: Pod) -> tuple[Any, ...]:
+    """By what Pods are sorted so; it depends on the Pod alone."""
+    ready = is_ready(pod)
+    return (
+        bool(pod.spec.node_name),
+        _PHASES.get(pod.status.phase, 0),
+        ready,
+        _newest_first(ready_since(pod)) if ready else (),
+        -_restarts(pod),
+        -_sidecar_restarts(pod),
+        _newest_first(pod.metadata.creation_timestamp),
+        pod.metadata.name,
+    )
 
 
 def _newest_first(moment: datetime | None) -> tuple[int, float]:

@@ -1,1 +1,1 @@
-"""SidecarSet: injection into new Pods, revisions, status."""
+"""SidecarSet: injection into new Pods, roll-outs to running ones, revisions, status."""

@@ -16,9 +16,9 @@ from app.api import names
 from app.kube.objects import Pod
 from app.kube.selectors import Selector
 from app.pods.predicates import is_active
+from app.sidecars.sidecarset.plan.records import injected_sets
 from app.sidecars.sidecarset.prepared import PreparedSet
 from app.sidecars.sidecarset.selection import SidecarSetIndex, in_scope, replaced_bases
-from app.sidecars.sidecarset.status import injected_sets
 
 REASON: Final = "SidecarsMissing"
 #: By how much the API server's clock may differ from ours. Looking too far back does no harm: a Pod that was reviewed

@@ -1,7 +1,8 @@
-"""The SidecarSet controller: records revisions and keeps the status true. What it decides is in the pure modules.
+"""The SidecarSet controller: records revisions, keeps the status true, and rolls changes out to running Pods.
 
 A pass of one set records its content as a ControllerRevision, judges the Pods that changed since the last pass, writes
-the status where a number differs, and deletes surplus revisions. Rules SS-73 … SS-76, SS-86, SS-88, SS-89.
+the status where a number differs, deletes surplus revisions, and updates the Pods that are due. What it decides is in
+:mod:`app.sidecars.sidecarset.plan`. Rules SS-73 … SS-76, SS-86 … SS-90.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from app.api import names
 from app.api.sidecarset import SIDECAR_SET, MalformedSidecarSet, SidecarSet
@@ -22,9 +23,14 @@ from app.kube.resources import ObjectKey
 from app.kube.selectors import EVERYTHING, SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
+from app.sidecars.sidecarset.plan.facts import pod_facts
+from app.sidecars.sidecarset.plan.neighbours import Neighbour
+from app.sidecars.sidecarset.plan.records import injected_sets
+from app.sidecars.sidecarset.plan.tally import Counts, PodTally, status_patch
+from app.sidecars.sidecarset.plan.view import SetView, set_view
 from app.sidecars.sidecarset.prepared import MalformedSidecarSetError, unusable
 from app.sidecars.sidecarset.record import Recorded, RevisionRecorder, by_recorded_set
-from app.sidecars.sidecarset.status import Counts, PodTally, SetView, injected_sets, pod_facts, set_view, status_patch
+from app.sidecars.sidecarset.rolling import Pass, Progress, Roller
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +46,10 @@ BATCH = 200
 """Pods judged before others get their turn."""
 
 _SIDECARSETS = SIDECAR_SET.resource()
+
+
+OBSOLETE: Final = 60.0
+"""SS-90: seconds after which the cache is believed again, should it never show what we wrote."""
 
 
 class SetAside(NamedTuple):
@@ -96,13 +106,36 @@ class _State:
     #: The generation of the set that was looked at last, and whether it is malformed.
     looked_at: str = ""
     malformed: bool = False
+    progress: Progress = field(default_factory=Progress)
+
+
+class _Written(NamedTuple):
+    """A Pod as our last write made it, and when that was (monotonic)."""
+
+    pod: Pod
+    at: float
 
 
 class SidecarSetReconciler:
-    """Keeps revisions and status of all sets. ``namespace`` is the manager's own, where revisions live."""
+    """Keeps revisions and status of all sets, and their Pods up to date.
 
-    def __init__(self, client: Client, caches: Caches, namespace: str, aside: SetAside | None = None) -> None:
+    ``namespace`` is the manager's own, where revisions live; without a ``roller`` no Pod is written.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        namespace: str,
+        aside: SetAside | None = None,
+        roller: Roller | None = None,
+    ) -> None:
         self._client = client
+        self._roller = roller
+        #: SS-90: Pods that we wrote, until the cache shows it.
+        self._written: dict[ObjectKey, _Written] = {}
+        #: Pods that are being written, by which set.
+        self._writing: dict[ObjectKey, str] = {}
         self._aside = aside
         self._clock = client.clock
         self._caches = caches
@@ -114,6 +147,8 @@ class SidecarSetReconciler:
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """SS-86, SS-88: the sets that injected the Pod, before or after the change; notes the Pod as to be judged."""
         concerned: dict[str, None] = {}
+        if self._written:
+            self._as_known(key_of(change.object))
         for pod in (change.old, change.new):
             if pod is not None:
                 concerned.update(dict.fromkeys(injected_sets(pod.metadata.annotations)))
@@ -188,7 +223,31 @@ class SidecarSetReconciler:
         if failure is not None:
             raise failure
         await self._recorder.truncate(owner, recorded.latest, state.tally.revisions)
-        return Result(requeue_after=max(0.001, state.recount_at - self._clock.monotonic()))
+        again = await self._roll_out(owner, state, recorded.latest)
+        recount = max(0.001, state.recount_at - self._clock.monotonic())
+        return Result(requeue_after=min(again, recount) if again else recount)
+
+    async def _roll_out(self, owner: SidecarSet, state: _State, latest: str) -> float:
+        """SS-92 … SS-107; in how many seconds to look again, 0 if only when something changes."""
+        view = state.view
+        if self._roller is None or view is None:
+            return 0.0
+
+        def neighbour(name: str) -> Neighbour | None:
+            other = self._states.get(name)
+            return Neighbour(other.view.strategy, other.tally) if other is not None and other.view is not None else None
+
+        one = Pass(owner, view, state.tally, state.progress, latest, self._observe, neighbour, self._writing)
+        return await self._roller.carry_out(one)
+
+    def _observe(self, pod: Pod) -> None:
+        """SS-90: a Pod as a write of ours made it, to all its sets at once."""
+        key = key_of(pod)
+        self._written[key] = _Written(pod, self._clock.monotonic())
+        for name in injected_sets(pod.metadata.annotations):
+            state = self._states.get(name)
+            if state is not None and state.view is not None:
+                self._judge(state.view, state.tally, key)
 
     def _is_malformed(self, owner: SidecarSet, state: _State) -> bool:
         """SS-130: whether the set is set aside; its author is told once for each state of it."""
@@ -224,12 +283,28 @@ class SidecarSetReconciler:
         return state.tally.counts
 
     def _judge(self, view: SetView, tally: PodTally, key: ObjectKey) -> None:
-        pod = self._caches.pods.by_key(key)
+        pod = self._as_known(key)
         if pod is None or view.name not in injected_sets(pod.metadata.annotations):
             tally.forget(key)
             return
         namespace = self._caches.namespaces.get(key.namespace)
-        tally.observe(key, pod_facts(view, pod, namespace.metadata.labels if namespace is not None else None))
+        tally.observe(key, pod_facts(view, pod, namespace.metadata.labels if namespace is not None else None), pod)
+
+    def _as_known(self, key: ObjectKey) -> Pod | None:
+        """SS-90: the Pod as the cache shows it, or as we wrote it if the cache is not there yet."""
+        cached, written = self._caches.pods.by_key(key), self._written.get(key)
+        if written is None:
+            return cached
+        known = written.pod.metadata
+        if (
+            cached is None
+            or cached.metadata.uid != known.uid
+            or is_at_least(cached.metadata.resource_version, known.resource_version)
+            or self._clock.monotonic() - written.at > OBSOLETE
+        ):
+            del self._written[key]
+            return cached
+        return written.pod
 
     async def _write_status(self, owner: SidecarSet, state: _State, counts: Counts, recorded: Recorded) -> None:
         """SS-89: one merge patch with what differs; after a conflict again, on the status as it then is."""

@@ -11,12 +11,14 @@ from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
 from app.kube.objects import decode_config_map, decode_controller_revision
 from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
+from app.pods.budget import DisruptionBudget
 from app.sidecars.sidecarset import admission
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups, InjectionLookups, StandaloneLookups
 from app.sidecars.sidecarset.bypass_report import BypassReport, bypassed_counter
 from app.sidecars.sidecarset.reconcile import INJECTED_BY, Caches, SetAside, SidecarSetReconciler, by_injecting_set
 from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
 from app.sidecars.sidecarset.refusal_events import malformed_events, refusal_events, set_aside_gauge
+from app.sidecars.sidecarset.rolling import Roller
 from app.sidecars.sidecarset.selection import RecentSets, indexed
 from app.sidecars.sidecarset.step import SidecarSetStep
 from app.slices import (
@@ -59,7 +61,9 @@ def sidecarset_controller(context: ControllerContext) -> Reconciling:
     stores = context.stores
     caches = Caches(stores(SIDECAR_SETS), stores(_PODS), stores(NAMESPACES), stores(RECORDED_REVISIONS))
     aside = SetAside(malformed_events(context.events), context.counters(set_aside_gauge).set)
-    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, aside)
+    budget = next(iter(context.provided(DisruptionBudget)), None)
+    roller = Roller(context.client, context.events, budget)
+    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, aside, roller)
     return Reconciling(
         reconciler,
         [
@@ -127,6 +131,7 @@ SLICE: Final = Slice(
                     ("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",), own_namespace=True
                 ),
                 PolicyRule(("get",), ("",), ("namespaces", "pods")),
+                PolicyRule(("patch",), ("",), ("pods", "pods/status")),
                 _MAY_RECORD_EVENTS,
             ),
             counters=(set_aside_gauge,),

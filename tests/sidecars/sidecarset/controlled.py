@@ -38,6 +38,19 @@ SETS = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 REVISIONS = "/apis/apps/v1/namespaces/kruise-system/controllerrevisions"
 
 
+def merged(found: Any, patch: Any) -> Any:
+    """A merge in which entries of containers and conditions are found by name and type, as a strategic one does."""
+    if isinstance(patch, list) and isinstance(found, list):
+        key = "type" if any("type" in one for one in patch) else "name"
+        changes = {one[key]: one for one in patch}
+        kept = [merged(one, changes.pop(one[key], {})) for one in found]
+        return [*kept, *changes.values()]
+    if not isinstance(patch, dict) or not isinstance(found, dict):
+        return patch
+    changed = {field: merged(found.get(field), value) for field, value in patch.items() if value is not None}
+    return {field: value for field, value in found.items() if field not in patch} | changed
+
+
 class Told:
     """What a recorder of events was told."""
 
@@ -203,6 +216,12 @@ class World:
         if request.method == "DELETE":
             self.delete(path)
             return json_response(200, {"kind": "Status"})
+        if "/pods/" in path:
+            version = body["metadata"].get("resourceVersion", found["metadata"]["resourceVersion"])
+            if version != found["metadata"]["resourceVersion"]:
+                return json_response(409, status_body(409, "Conflict", "the object has been modified"))
+            assert request.headers["Content-Type"] == "application/strategic-merge-patch+json"
+            return json_response(200, self.store(path, merged(found, body)))
         assert request.headers["Content-Type"] == "application/merge-patch+json"
         return json_response(200, self.store(path, merge_patch(found, body)))
 
@@ -211,7 +230,7 @@ class World:
         version = found["metadata"]["resourceVersion"]
         if body.get("metadata", {}).get("resourceVersion", version) != version:
             return json_response(409, status_body(409, "Conflict", "the object has been modified"))
-        return json_response(200, self.store(path, merge_patch(found, {"status": body["status"]})))
+        return json_response(200, self.store(path, merged(found, {"status": body["status"]})))
 
     def stream(self, request: Request) -> Any:
         raise AssertionError("the caches are filled by hand")

@@ -11,19 +11,10 @@ from app.api import names
 from app.api.sidecarset import SidecarSet
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import ObjectKey
-from app.sidecars.sidecarset.status import (
-    Counts,
-    PodFacts,
-    PodTally,
-    injected_sets,
-    is_consistent,
-    is_matched,
-    pod_facts,
-    recorded,
-    set_view,
-    status_patch,
-    twins_are_idle,
-)
+from app.sidecars.sidecarset.plan.facts import PodFacts, is_consistent, is_matched, pod_facts, twins_are_idle
+from app.sidecars.sidecarset.plan.records import injected_sets, recorded
+from app.sidecars.sidecarset.plan.tally import Counts, PodTally, status_patch
+from app.sidecars.sidecarset.plan.view import set_view
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
 DIGEST = "sha256:" + "ab" * 32
@@ -295,7 +286,7 @@ def test_recorded_pods_give_the_recorded_status(file: str) -> None:
     for item in items:
         if item["kind"] == "Pod":
             seen = decode_pod(json.dumps(item).encode())
-            tally.observe(ObjectKey("moving", seen.metadata.name), pod_facts(set_view(stored), seen, {}))
+            tally.observe(ObjectKey("moving", seen.metadata.name), pod_facts(set_view(stored), seen, {}), seen)
     assert stored.status is not None
     patch = status_patch(
         stored.status.to_dict(), tally.counts, stored.metadata.generation, stored.status.latest_revision, 0
@@ -317,7 +308,7 @@ def test_the_sums_equal_a_naive_recount_after_any_events(events: list[tuple[int,
             tally.forget(key)
             known.pop(number, None)
         else:
-            tally.observe(key, facts)
+            tally.observe(key, facts, pod())
             known[number] = facts
         matched = [facts for facts in known.values() if facts.matched]
         assert tally.counts == Counts(

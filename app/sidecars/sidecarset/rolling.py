@@ -1,0 +1,276 @@
+"""Carrying out the roll-out of a SidecarSet: the Pods that the plan names are written, each by itself.
+
+What one Pod's write says is taken into the tally at once, so that the next decision does not wait for the cache; what
+fails is put off for that Pod alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.api.sidecarset import SIDECAR_SET, SidecarSet
+from app.kube.client import Client, PatchType
+from app.kube.errors import UNANSWERED, Conflict, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import ObjectReference, Pod, decode_pod
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import key_of
+from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
+from app.sidecars.sidecarset.plan.neighbours import Neighbour, Neighbours
+from app.sidecars.sidecarset.plan.rollout import next_pods
+from app.sidecars.sidecarset.plan.tally import Judged, PodTally
+from app.sidecars.sidecarset.plan.update import CannotUpdateError, PodUpdate, idled, updated
+from app.sidecars.sidecarset.plan.upgradable import condition_patch
+from app.sidecars.sidecarset.plan.view import SetView
+
+logger = logging.getLogger(__name__)
+
+#: Pods that are written in one go, how many of them at once, and how soon the next follow, in seconds.
+MAX_AT_A_TIME: Final = 100
+MAX_CONCURRENT: Final = 32
+REQUEUE_DELAY: Final = 0.01
+#: Seconds for which a Pod is put off after a failure: at first, and at most.
+FIRST_HOLD: Final = 1.0
+LONGEST_HOLD: Final = 60.0
+#: SS-131: seconds after which is looked whether other sets are done.
+WAIT_FOR_OTHERS: Final = 0.5
+#: Seconds within which the cache shows a write, if it was carried out.
+UNCERTAIN: Final = 30.0
+
+UPDATED: Final = "SidecarsUpdated"
+UPDATE_FAILED: Final = "FailedUpdateSidecars"
+RESET: Final = "ResetContainerSucceed"
+RESET_FAILED: Final = "ResetContainerFailed"
+NOT_UPGRADABLE: Final = "NotUpgradablePods"
+
+#: Takes over what a write made of a Pod.
+Observe = Callable[[Pod], None]
+
+
+@dataclass(slots=True)
+class _Hold:
+    """A Pod that is put off until then (monotonic)."""
+
+    until: float
+    delay: float
+    why: str
+    #: Whether its update may have been carried out all the same.
+    uncertain: bool = False
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is remembered of one roll-out; all of it may be lost."""
+
+    held: dict[str, _Hold] = field(default_factory=dict)
+    #: SS-123: the hash, and the number of Pods, of which was told that they cannot be updated.
+    told: tuple[str, int] = ("", 0)
+    #: SS-131: whether Pods wait for another set to be done.
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of one set, and who takes over what it writes."""
+
+    owner: SidecarSet
+    view: SetView
+    tally: PodTally
+    progress: Progress
+    #: The ControllerRevision of the set as it is.
+    latest: str
+    observe: Observe
+    #: The sets beside it, and the Pods that are being written, by which set.
+    neighbour: Callable[[str], Neighbour | None]
+    writing: dict[ObjectKey, str]
+
+
+class Roller:
+    """Writes Pods. ``budget`` is asked before a container is restarted; None: nobody keeps budgets."""
+
+    def __init__(self, client: Client, events: EventRecorder, budget: DisruptionBudget | None) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._events = events
+        self._budget = budget
+
+    async def carry_out(self, one: Pass) -> float:
+        """SS-83, SS-92 … SS-107: what is due on the set's Pods; in how many seconds to look again, 0 for none."""
+        self._release(one.progress)
+        if not one.view.strategy.rolling:
+            return 0.0
+        more = await self._each(one, one.tally.migrated, self._idle)  # SS-83: while the roll-out is paused, too
+        if not one.view.strategy.paused:
+            self._tell(one)
+            more |= await self._each(one, one.tally.untold, self._say)
+            more |= await self._update(one)
+        if more:
+            return REQUEUE_DELAY
+        now = self._clock.monotonic()
+        if one.progress.waits:
+            return WAIT_FOR_OTHERS
+        return min((hold.until - now for hold in one.progress.held.values() if hold.until > now), default=0.0)
+
+    def _release(self, progress: Progress) -> None:
+        """Those whose time has come may be tried again; how long they waited is remembered for as long again."""
+        now = self._clock.monotonic()
+        for uid, hold in list(progress.held.items()):
+            if now >= hold.until + hold.delay:
+                del progress.held[uid]
+
+    def _is_held(self, progress: Progress, pod: Pod) -> bool:
+        hold = progress.held.get(pod.metadata.uid)
+        return hold is not None and hold.until > self._clock.monotonic()
+
+    async def _each(self, one: Pass, due: Iterable[Judged], work: Callable[[Pass, Pod], Awaitable[None]]) -> bool:
+        """Do the same on every Pod that is not put off; whether some are left for the next pass."""
+        pods = [judged.pod for judged in due if not self._is_held(one.progress, judged.pod)]
+        free = asyncio.Semaphore(MAX_CONCURRENT)
+
+        async def limited(pod: Pod) -> None:
+            async with free:
+                await self._attempt(one, pod, work)
+
+        await asyncio.gather(*map(limited, pods[:MAX_AT_A_TIME]))
+        return len(pods) > MAX_AT_A_TIME
+
+    async def _update(self, one: Pass) -> bool:
+        """SS-95. SS-102: where a Pod fails, another takes its turn; whether some are left for the next pass."""
+        left = MAX_AT_A_TIME
+        while left:
+            now = self._clock.monotonic()
+            holds = {uid: hold for uid, hold in one.progress.held.items() if hold.until > now}
+            uncertain = sum(hold.uncertain for hold in holds.values())
+            beside = Neighbours(one.view.name, one.neighbour, one.writing)
+            chosen = next_pods(one.view.strategy, one.tally, holds, uncertain, left, beside)
+            one.progress.waits = beside.waited
+            if not chosen:
+                return False
+            writing = dict.fromkeys((key_of(judged.pod) for judged in chosen), one.view.name)
+            one.writing.update(writing)
+            try:
+                await self._each(one, chosen, self._take)
+            finally:
+                for key in writing:
+                    one.writing.pop(key, None)
+            left -= len(chosen)
+        return True
+
+    async def _attempt(self, one: Pass, pod: Pod, work: Callable[[Pass, Pod], Awaitable[None]]) -> None:
+        """SS-102: what fails on one Pod concerns no other."""
+        progress, uid = one.progress, pod.metadata.uid
+        try:
+            await work(one, pod)
+        except (NotFound, Conflict):
+            # It is gone, or somebody else wrote it; the cache will show what.
+            progress.held[uid] = _Hold(self._clock.monotonic() + FIRST_HOLD, FIRST_HOLD, "")
+        except CannotUpdateError as error:
+            self._put_off(one, pod, str(error))
+        except UNANSWERED as error:
+            self._put_off(one, pod, message_of(error), uncertain=not await self._looked_up(one, pod))
+        except KubeError as error:
+            self._put_off(one, pod, message_of(error))
+        else:
+            hold = progress.held.get(uid)
+            if hold is not None and hold.until <= self._clock.monotonic():
+                del progress.held[uid]
+
+    async def _looked_up(self, one: Pass, pod: Pod) -> bool:
+        """A write without an answer may have been carried out: whether it is known what became of the Pod."""
+        with suppress(KubeError):
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+            if found.metadata.uid == pod.metadata.uid:
+                one.observe(found)
+            return True
+        return False
+
+    def _put_off(self, one: Pass, pod: Pod, why: str, *, uncertain: bool = False) -> None:
+        known = one.progress.held.get(pod.metadata.uid)
+        delay = min(LONGEST_HOLD, known.delay * 2) if known is not None else FIRST_HOLD
+        if uncertain:
+            delay = max(delay, UNCERTAIN)
+        until = self._clock.monotonic() + delay
+        one.progress.held[pod.metadata.uid] = _Hold(until, delay, why, uncertain)
+        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        logger.warning("SidecarSet %s: Pod %s is not updated: %s", one.view.name, where, why)
+        if known is None or known.why != why:
+            self._events.event(self._regarding(one), "Warning", UPDATE_FAILED, f"Pod {where}: {why}")
+
+    def _regarding(self, one: Pass) -> ObjectReference:
+        return reference(SIDECAR_SET.resource(), one.owner)
+
+    # ---- what is done to one Pod
+
+    async def _take(self, one: Pass, pod: Pod) -> None:
+        """SS-98: update one Pod, if its budget lets it go."""
+        version = one.owner.metadata.resource_version
+        update = updated(one.view, pod, one.latest, version, self._clock.now())
+        if not await self._may(one, pod, update):
+            return
+        await self._write(one, pod, update)
+        self._events.event(reference(PODS, pod), "Normal", UPDATED, f"SidecarSet {one.view.name}: {update}")
+
+    async def _idle(self, one: Pass, pod: Pod) -> None:
+        """SS-81: end a hot upgrade."""
+        update = idled(one.view, pod, self._clock.now())
+        if not await self._may(one, pod, update):
+            return
+        try:
+            await self._write(one, pod, update)
+        except (NotFound, Conflict):
+            raise
+        except KubeError as error:
+            why = f"reset sidecar container image empty failed: {message_of(error)}"
+            self._events.event(reference(PODS, pod), "Warning", RESET_FAILED, why)
+            raise
+        why = "reset sidecar container image empty successfully"
+        self._events.event(reference(PODS, pod), "Normal", RESET, why)
+
+    async def _may(self, one: Pass, pod: Pod, update: PodUpdate) -> bool:
+        """PM-171: whether the Pod's budget lets it be disturbed; annotations alone disturb nothing."""
+        if self._budget is None or not update.images:
+            return True
+        verdict = await self._budget.ask(pod, Disruption.UPDATE)
+        if not verdict.allowed:
+            until = self._clock.monotonic() + RETRY_SECONDS
+            one.progress.held[pod.metadata.uid] = _Hold(until, FIRST_HOLD, verdict.reason)
+        return verdict.allowed
+
+    async def _write(self, one: Pass, pod: Pod, update: PodUpdate) -> None:
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        written = await self._client.patch(
+            PODS, name, update.patch, namespace, kind=PatchType.STRATEGIC, decode=decode_pod
+        )
+        logger.info("SidecarSet %s: Pod %s/%s: %s", one.view.name, namespace, name, update)
+        one.observe(written)
+
+    # ---- what is told
+
+    async def _say(self, one: Pass, pod: Pod) -> None:
+        """SS-105: the Pod's condition."""
+        facts = one.tally.facts_of(pod)
+        if facts is None or facts.upgradable is None:
+            return
+        written = await self._client.patch(
+            PODS,
+            pod.metadata.name,
+            condition_patch(pod, one.view.name, facts.upgradable, self._clock.now()),
+            pod.metadata.namespace,
+            kind=PatchType.STRATEGIC,
+            subresource="status",
+            decode=decode_pod,
+        )
+        one.observe(written)
+
+    def _tell(self, one: Pass) -> None:
+        """SS-93, SS-123: when there are more Pods that cannot be updated than was told."""
+        blocked, progress = one.tally.blocked, one.progress
+        if blocked and (progress.told[0] != one.view.hash or blocked > progress.told[1]):
+            text = f"SidecarSet in-place update detected {blocked} not upgradable pod(s) in this round, will skip them."
+            self._events.event(self._regarding(one), "Normal", NOT_UPGRADABLE, text)
+        progress.told = (one.view.hash, blocked)
