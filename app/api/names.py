@@ -172,6 +172,12 @@ COPY_MODE: Final = "imagepulljobs.kruise.io/mode"
 PULLED_BY: Final = "apps.kruise.io/pulling-image-by"
 """Annotation of the sandbox a runtime is told about: who pulls (KD-35)."""
 
+DAEMON_CONFIG_NAMESPACE: Final = "kruise-daemon-config"
+"""The namespace whose Secrets node agents may read, unless env KRUISE_DAEMON_CONFIG_NS names another (IMG-3)."""
+DAEMON_CONFIG_NAMESPACE_ENV: Final = "KRUISE_DAEMON_CONFIG_NS"
+VIRTUAL_KUBELET: Final = "virtual-kubelet"
+"""Value of a Node's label ``type``: there is no node agent."""
+
 # --- Restarting containers ---
 CRR_ACTIVE: Final = "crr.apps.kruise.io/active"
 """Label on a ContainerRecreateRequest, ``"true"``: the node agent has to look at it (CRR-4)."""

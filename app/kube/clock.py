@@ -66,3 +66,14 @@ def rfc3339(moment: datetime) -> str:
 def rfc3339_micro(moment: datetime) -> str:
     """``metav1.MicroTime`` as Kubernetes writes it: six digits of a second (Lease, Event.eventTime)."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def parsed_rfc3339(text: object) -> datetime | None:
+    """The moment that a ``metav1.Time`` says, in UTC; None for anything else."""
+    if not isinstance(text, str) or not 20 <= len(text) <= 40 or text[10] not in "Tt":
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None

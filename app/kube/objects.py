@@ -103,6 +103,7 @@ class NodeCondition(Struct, frozen=True):
     type: str = ""
     status: str = ""
     reason: str = ""
+    last_transition_time: datetime | None = None
 
 
 class Taint(Struct, frozen=True):

@@ -1,1 +1,16 @@
-"""Image pulling."""
+"""Pulling images ahead of their use, the manager's half: which node pulls what, how far that is, who may clean up.
+
+| room | what it decides or does |
+|---|---|
+| `objects` | NodeImages as the controllers read them |
+| `plan/nodes` | which nodes a job concerns |
+| `plan/tags` | how a tag comes into a NodeImage, and when it leaves |
+| `plan/jobs` | how far an ImagePullJob is, and which nodes are next |
+| `plan/nodeimages` | when a NodeImage comes and goes, and nodes that do not answer |
+| `plan/lists` | the ImagePullJobs of an ImageListPullJob, and how far it is |
+| `cache` | NodeImages with our own latest writes |
+| `secrets` | copies of pull secrets where node agents may read them |
+| `nodeimages`, `jobs`, `lists` | the shells of the three controllers |
+| `admission` | the webhooks |
+| `controllers`, `slice` | the declarations |
+"""

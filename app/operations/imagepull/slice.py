@@ -5,6 +5,27 @@ from __future__ import annotations
 from typing import Final
 
 from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
-from app.slices import Slice
+from app.operations.imagepull import admission
+from app.operations.imagepull.admission import DAEMON_GATE, JOB_GATE
+from app.operations.imagepull.controllers import (
+    FLAGS,
+    IMAGE_PULL_JOB_CONTROLLER,
+    NODE_IMAGE_CONTROLLER,
+)
+from app.slices import AdmissionContext, AdmissionPart, Decisions, Slice
 
-SLICE: Final = Slice(name="imagepull", kinds=(IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE))
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of the webhooks."""
+    return Decisions(admission.handlers(context.clock, context.enabled))
+
+
+SLICE: Final = Slice(
+    name="imagepull",
+    kinds=(IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE),
+    controllers=(NODE_IMAGE_CONTROLLER, IMAGE_PULL_JOB_CONTROLLER),
+    # Served with the gates off too: it says so then (IMG-2).
+    admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
+    gates=(DAEMON_GATE, JOB_GATE),
+    flags=FLAGS,
+)

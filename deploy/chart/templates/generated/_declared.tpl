@@ -9,5 +9,5 @@
 ["AllAlpha", "AllBeta"]
 {{- end }}
 {{- define "kruise.declared.webhooks" -}}
-["mcloneset.kb.io", "mdaemonset.kb.io", "mpod.kb.io", "msidecarset.kb.io", "mstatefulset.kb.io", "muniteddeployment.kb.io", "vbuiltindeployment.kb.io", "vbuiltinreplicaset.kb.io", "vbuiltinstatefulset.kb.io", "vcloneset.kb.io", "vcustomresourcedefinition.kb.io", "vdaemonset.kb.io", "vdeletionprotectionlabel.kb.io", "vingress.kb.io", "vnamespace.kb.io", "vresourcedistribution.kb.io", "vservice.kb.io", "vsidecarset.kb.io", "vstatefulset.kb.io", "vuniteddeployment.kb.io", "vworkloadspread.kb.io"]
+["mcloneset.kb.io", "mdaemonset.kb.io", "mimagelistpulljob.kb.io", "mimagepulljob.kb.io", "mnodeimage.kb.io", "mpod.kb.io", "msidecarset.kb.io", "mstatefulset.kb.io", "muniteddeployment.kb.io", "vbuiltindeployment.kb.io", "vbuiltinreplicaset.kb.io", "vbuiltinstatefulset.kb.io", "vcloneset.kb.io", "vcustomresourcedefinition.kb.io", "vdaemonset.kb.io", "vdeletionprotectionlabel.kb.io", "vimagelistpulljob.kb.io", "vimagepulljob.kb.io", "vingress.kb.io", "vnamespace.kb.io", "vnodeimage.kb.io", "vresourcedistribution.kb.io", "vservice.kb.io", "vsidecarset.kb.io", "vstatefulset.kb.io", "vuniteddeployment.kb.io", "vworkloadspread.kb.io"]
 {{- end }}

@@ -1,0 +1,154 @@
+"""The webhooks of ImagePullJob, ImageListPullJob and NodeImage (IMG-2 … IMG-12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from app.api import names
+from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
+from app.api.imagepull.defaults import job_with_defaults, list_job_with_defaults, node_image_with_defaults
+from app.api.imagepull.validation import job_errors, job_warnings, list_job_errors, node_image_errors
+from app.api.kind import KindDefinition
+from app.api.requested import is_leaving, judged, version_to_default, version_to_judge
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    Handler,
+    MatchCondition,
+    Operation,
+    Patched,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.clock import Clock, rfc3339
+from app.kube.fielderrors import FieldError, aggregate
+from app.kube.patches import diff, same
+from app.slices.controllers import Enabled
+
+DAEMON_GATE: Final = "KruiseDaemon"
+JOB_GATE: Final = "ImagePullJobGate"
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What differs between the three."""
+
+    definition: KindDefinition
+    mutate: Webhook
+    validate: Webhook
+    #: The gates that must be on, in the order in which one that is off is told (IMG-2).
+    gates: tuple[str, ...]
+    #: The object with its defaults; gets the time as the API writes it.
+    defaults: Callable[[Object, str], dict[str, Any]]
+    #: What is wrong with a spec that has its defaults; the second: the spec that it replaces.
+    errors: Callable[[Object, Object | None], list[FieldError]]
+    warnings: Callable[[Object], list[str]]
+
+
+def _webhook(kind: KindDefinition, *, mutating: bool, summary: str) -> Webhook:
+    singular = kind.kind.lower()
+    return Webhook(
+        name=f"{'m' if mutating else 'v'}{singular}.kb.io",
+        path=f"/{'mutate' if mutating else 'validate'}-apps-kruise-io-{singular}",
+        mutating=mutating,
+        rules=(
+            Rule(
+                (Operation.CREATE, Operation.UPDATE),
+                (names.APPS_GROUP,),
+                (names.V1ALPHA1, names.V1BETA1),
+                (kind.plural,),
+            ),
+        ),
+        # What changes metadata alone (a finalizer, labels that follow the Node) is nothing to default or judge.
+        match_conditions=(
+            MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),
+        ),
+        summary=summary,
+    )
+
+
+_JOBS: Final = _Kind(
+    IMAGE_PULL_JOB,
+    _webhook(IMAGE_PULL_JOB, mutating=True, summary="Fills in the defaults of an ImagePullJob"),
+    _webhook(IMAGE_PULL_JOB, mutating=False, summary="Refuses ImagePullJobs that cannot work"),
+    (DAEMON_GATE, JOB_GATE),
+    lambda obj, _: job_with_defaults(obj),
+    job_errors,
+    job_warnings,
+)
+_LIST_JOBS: Final = _Kind(
+    IMAGE_LIST_PULL_JOB,
+    _webhook(IMAGE_LIST_PULL_JOB, mutating=True, summary="Fills in the defaults of an ImageListPullJob"),
+    _webhook(IMAGE_LIST_PULL_JOB, mutating=False, summary="Refuses ImageListPullJobs that cannot work"),
+    (DAEMON_GATE, JOB_GATE),
+    lambda obj, _: list_job_with_defaults(obj),
+    lambda spec, _: list_job_errors(spec),
+    job_warnings,
+)
+_NODE_IMAGES: Final = _Kind(
+    NODE_IMAGE,
+    _webhook(NODE_IMAGE, mutating=True, summary="Fills in the defaults of a NodeImage and sorts its tags"),
+    _webhook(NODE_IMAGE, mutating=False, summary="Refuses NodeImages that cannot be pulled"),
+    (DAEMON_GATE,),
+    node_image_with_defaults,
+    lambda spec, _: node_image_errors(spec),
+    lambda _: [],
+)
+_KINDS: Final = (_JOBS, _LIST_JOBS, _NODE_IMAGES)
+WEBHOOKS: Final = tuple(webhook for kind in _KINDS for webhook in (kind.mutate, kind.validate))
+
+
+def handlers(clock: Clock, enabled: Enabled) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    found: list[Handler] = []
+    for kind in _KINDS:
+        found += (
+            Handler(kind.mutate, partial(mutate, kind, clock)),
+            Handler(kind.validate, partial(validate, kind, clock, enabled)),
+        )
+    return tuple(found)
+
+
+def mutate(kind: _Kind, clock: Clock, review: Review) -> Decision:
+    """IMG-4 … IMG-6."""
+    given = judged(review.object)
+    version = version_to_default(kind.definition, given)
+    if isinstance(version, Denied):
+        return version
+    defaulted = kind.defaults(given, rfc3339(clock.now()))
+    if kind is _JOBS and version.name == names.V1ALPHA1 and review.operation == Operation.CREATE:
+        metadata = defaulted.setdefault("metadata", {})
+        finalizers = metadata.get("finalizers") or []
+        if names.DELETION_PROTECTION not in finalizers:
+            metadata["finalizers"] = [*finalizers, names.DELETION_PROTECTION]
+    operations = tuple(diff(given, defaulted, rule="IMG-4"))
+    return Patched(operations) if operations else Allowed()
+
+
+def validate(kind: _Kind, clock: Clock, enabled: Enabled, review: Review) -> Decision:
+    """IMG-7 … IMG-12; all mistakes are reported together."""
+    given = judged(review.object)
+    version = version_to_judge(kind.definition, given)
+    if isinstance(version, Denied):
+        return version
+    # NodeImages have their times by now; reviews may come from elsewhere.
+    now = rfc3339(clock.now())
+    spec = kind.defaults(given, now).get("spec") or {}
+    former = kind.defaults(judged(review.old_object), now).get("spec") if review.operation == Operation.UPDATE else None
+    if is_leaving(review) or (former is not None and same(former, spec)):
+        # What still has to happen (a finalizer leaving) must not fail on content that it does not touch.
+        return Allowed()
+    for gate in kind.gates:
+        if not enabled(gate):
+            return Denied(f"feature-gate {gate} is not enabled", code=403)
+    errors = kind.errors(spec, former if isinstance(former, Mapping) else None)
+    if errors:
+        return Denied(aggregate(errors), code=400)
+    return Allowed(tuple(kind.warnings(spec)))

@@ -1,0 +1,115 @@
+"""The controllers of images: what they watch, and what a change concerns."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from app.api import names
+from app.api.imagepull import IMAGE_PULL_JOB, NODE_IMAGE, ImagePullJob
+from app.kube.admission import PolicyRule
+from app.kube.controller import Watch, to_self
+from app.operations.imagepull.admission import DAEMON_GATE, JOB_GATE
+from app.operations.imagepull.jobs import (
+    BY_IMAGE,
+    BY_NAMESPACE,
+    BY_POD_SELECTOR,
+    BY_SECRET,
+    Caches,
+    ImagePullJobReconciler,
+    by_image,
+    by_pod_selector,
+    by_secret,
+)
+from app.operations.imagepull.nodeimages import NodeImageReconciler
+from app.operations.imagepull.objects import WATCHED_NODE_IMAGES
+from app.operations.imagepull.secrets import WATCHED_SECRETS
+from app.slices import NODES, PODS, ControllerContext, ControllerPart, Reconciling, Watched
+
+#: The flags that these controllers read.
+FLAGS: Final = ("nodeimage-creation-delay", "default-ttlseconds-for-always-nodeimage")
+JOBS: Final = Watched.kind(
+    IMAGE_PULL_JOB, ImagePullJob, **{BY_IMAGE: by_image, BY_POD_SELECTOR: by_pod_selector, BY_SECRET: by_secret}
+)
+PODS_BY_NAMESPACE: Final = PODS.indexed(**{BY_NAMESPACE: lambda pod: [pod.metadata.namespace]})
+_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
+
+
+def nodeimage_controller(context: ControllerContext) -> Reconciling:
+    """One NodeImage per Node."""
+    nodes, node_images, jobs = context.stores(NODES), context.stores(WATCHED_NODE_IMAGES), context.stores(JOBS)
+    reconciler = NodeImageReconciler(
+        context.client,
+        nodes,
+        node_images,
+        jobs,
+        context.events,
+        context.rng,
+        creation_delay=context.flags.seconds("nodeimage-creation-delay"),
+        may_read_secrets=context.enabled(JOB_GATE),
+    )
+    return Reconciling(
+        reconciler,
+        [
+            Watch(nodes, reconciler.keys_for_node),
+            Watch(jobs, reconciler.keys_for_job),
+            Watch(node_images, to_self),
+        ],
+    )
+
+
+def imagepulljob_controller(context: ControllerContext) -> Reconciling:
+    """ImagePullJobs."""
+    caches = Caches(
+        context.stores(JOBS),
+        context.stores(WATCHED_NODE_IMAGES),
+        context.stores(PODS_BY_NAMESPACE),
+        context.stores(WATCHED_SECRETS),
+    )
+    reconciler = ImagePullJobReconciler(
+        context.client,
+        caches,
+        context.events,
+        context.rng,
+        secrets_namespace=os.environ.get(names.DAEMON_CONFIG_NAMESPACE_ENV) or names.DAEMON_CONFIG_NAMESPACE,
+        base_ttl=context.flags.integer("default-ttlseconds-for-always-nodeimage"),
+    )
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
+            Watch(caches.node_images, reconciler.keys_for_node_image, reconciler.coalesce_delay),
+            Watch(caches.secrets, reconciler.keys_for_secret),
+            Watch(caches.jobs, reconciler.keys_for_job),
+        ],
+    )
+
+
+NODE_IMAGE_CONTROLLER: Final = ControllerPart(
+    "nodeimage-controller",
+    watched=(NODES, WATCHED_NODE_IMAGES, JOBS),
+    make=nodeimage_controller,
+    permissions=(
+        PolicyRule(("get", "create", "patch", "delete"), (names.APPS_GROUP,), (NODE_IMAGE.plural,)),
+        PolicyRule(("patch",), (names.APPS_GROUP,), (f"{NODE_IMAGE.plural}/status",)),
+        PolicyRule(("get",), (names.APPS_GROUP,), (IMAGE_PULL_JOB.plural,)),
+        PolicyRule(("get",), ("",), ("nodes",)),
+        _EVENTS,
+    ),
+    gates=(DAEMON_GATE,),
+    workers_flag="nodeimage-workers",
+)
+IMAGE_PULL_JOB_CONTROLLER: Final = ControllerPart(
+    "imagepulljob-controller",
+    watched=(JOBS, WATCHED_NODE_IMAGES, PODS_BY_NAMESPACE, WATCHED_SECRETS),
+    make=imagepulljob_controller,
+    permissions=(
+        PolicyRule(("get", "patch", "delete"), (names.APPS_GROUP,), (IMAGE_PULL_JOB.plural,)),
+        PolicyRule(("patch",), (names.APPS_GROUP,), (f"{IMAGE_PULL_JOB.plural}/status",)),
+        PolicyRule(("get", "patch"), (names.APPS_GROUP,), (NODE_IMAGE.plural,)),
+        PolicyRule(("get", "create", "patch", "delete"), ("",), ("secrets",)),
+        _EVENTS,
+    ),
+    gates=(JOB_GATE,),
+    workers_flag="imagepulljob-workers",
+)

@@ -1,0 +1,352 @@
+"""The ImagePullJob controller: brings a job's image into NodeImages, a few at once, and counts (IMG-40 … IMG-57)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from app.api import names
+from app.api.imagepull import IMAGE_PULL_JOB, ImagePullJob
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.controller import Result
+from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import is_at_least
+from app.kube.images import FamiliarImage, familiar_image
+from app.kube.objects import Metadata, Pod, decode_metadata
+from app.kube.patches import merge_difference
+from app.kube.resources import ObjectKey
+from app.kube.selectors import SelectorError
+from app.kube.statuses import KnownStatus, write_status
+from app.kube.store import Change, Store, key_of
+from app.operations.imagepull.cache import NodeImages
+from app.operations.imagepull.objects import BY_JOB, ImageEntry, ImageStatus, NodeImage
+from app.operations.imagepull.plan import jobs as plan
+from app.operations.imagepull.plan.jobs import is_active
+from app.operations.imagepull.plan.nodes import NodeRule, is_scheduled
+from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
+from app.operations.imagepull.secrets import PullSecret, PullSecrets
+
+logger = logging.getLogger(__name__)
+
+JOBS: Final = IMAGE_PULL_JOB.resource()
+BY_IMAGE: Final = "image"
+BY_POD_SELECTOR: Final = "namespace of podSelector"
+BY_SECRET: Final = "pull secret"  # noqa: S105  # the name of an index
+BY_NAMESPACE: Final = "namespace"
+#: NodeImages written at once.
+MAX_CONCURRENT_WRITES: Final = 8
+#: Reports of nodes are counted together for so many seconds.
+COALESCE_SECONDS: Final = 0.2
+
+
+def image_of(job: ImagePullJob) -> FamiliarImage | None:
+    """The job's image; None where admission was off and it cannot be read."""
+    return familiar_image(job.spec.image)
+
+
+def by_image(job: ImagePullJob) -> list[str]:
+    """Index of active jobs: the repository."""
+    image = image_of(job) if is_active(job) else None
+    return [image.name] if image is not None else []
+
+
+def by_pod_selector(job: ImagePullJob) -> list[str]:
+    """Index of active jobs that choose nodes by Pods: their namespace."""
+    return [job.metadata.namespace] if is_active(job) and job.spec.pod_selector is not None else []
+
+
+def by_secret(job: ImagePullJob) -> list[str]:
+    """Index of active jobs: their pull secrets."""
+    return [f"{job.metadata.namespace}/{name}" for name in job.spec.pull_secrets or ()] if is_active(job) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads."""
+
+    jobs: Store[ImagePullJob]
+    node_images: Store[NodeImage]
+    pods: Store[Pod]
+    secrets: Store[PullSecret]
+
+
+class ImagePullJobReconciler:
+    """The shell: reads caches, carries out the plan."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        events: EventRecorder,
+        rng: Random,
+        *,
+        secrets_namespace: str,
+        base_ttl: int,
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._events = events
+        self._rng = rng
+        self._base_ttl = base_ttl
+        self._node_images = NodeImages(client, caches.node_images)
+        self._secrets = PullSecrets(client, caches.secrets, secrets_namespace)
+        #: By uid: the selector as compiled for a generation.
+        self._rules: dict[str, tuple[int, NodeRule | None]] = {}
+        #: By uid: the status as last written, until the cache shows it.
+        self._statuses: dict[str, KnownStatus] = {}
+
+    # ---- what a change concerns
+
+    def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
+        """The job itself."""
+        if change.new is None:
+            uid = change.object.metadata.uid
+            self._rules.pop(uid, None)
+            self._statuses.pop(uid, None)
+        return (key_of(change.object),)
+
+    def keys_for_node_image(self, change: Change[NodeImage]) -> Iterable[ObjectKey]:
+        """IMG-40: jobs that get or lose the node, and those whose image changed there."""
+        old, new = change.old, change.new
+        if old is None or new is None or old.deleting != new.deleting:
+            return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
+        found: dict[ObjectKey, None] = {}
+        if old.metadata.labels != new.metadata.labels:
+            for job in self._caches.jobs.list():
+                if is_active(job) and self._may(job, old) != self._may(job, new):
+                    found[key_of(job)] = None
+        for image in changed_images(old, new):
+            for job in self._caches.jobs.by_index(BY_IMAGE, image):
+                if self._may(job, new) and _concerns(job, image, old, new):
+                    found[key_of(job)] = None
+        return found
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """IMG-41: jobs that choose nodes by Pods."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _same_place(old, new):
+            return ()
+        jobs = self._caches.jobs.by_index(BY_POD_SELECTOR, change.object.metadata.namespace)
+        found: dict[ObjectKey, None] = {}
+        for job in jobs:
+            rule = self._rule(job)
+            selector = rule.pods if rule is not None else None
+            placed = (pod for pod in (old, new) if pod is not None and pod.spec.node_name)
+            if selector is not None and any(selector.matches(pod.metadata.labels) for pod in placed):
+                found[key_of(job)] = None
+        return found
+
+    def keys_for_secret(self, change: Change[PullSecret]) -> Iterable[ObjectKey]:
+        """IMG-42: jobs that use the Secret; that it is deleted concerns nobody."""
+        if change.new is None:
+            return ()
+        return [key_of(job) for job in self._caches.jobs.by_index(BY_SECRET, str(key_of(change.new)))]
+
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+        """How long a reconcile is put off that a node or a Pod asks for."""
+        return COALESCE_SECONDS
+
+    def _rule(self, job: ImagePullJob) -> NodeRule | None:
+        metadata = job.metadata
+        known = self._rules.get(metadata.uid)
+        if known is not None and known[0] == metadata.generation:
+            return known[1]
+        try:
+            rule: NodeRule | None = NodeRule.of(job.spec)
+        except SelectorError as error:
+            logger.warning("ImagePullJob %s is left alone: %s", key_of(job), error)
+            rule = None
+        self._rules[metadata.uid] = (metadata.generation, rule)
+        return rule
+
+    def _may(self, job: ImagePullJob, node_image: NodeImage) -> bool:
+        rule = self._rule(job)
+        return rule is not None and rule.may_match(node_image)
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """IMG-45."""
+        job = self._caches.jobs.by_key(key)
+        if job is None:
+            return None
+        if not is_active(job):
+            return await self._end(job)
+        rule, image = self._rule(job), image_of(job)
+        known = self._known(job)
+        if rule is None or image is None or known.status.get("completionTime"):
+            return None  # what was just written is on its way
+        known = await self._protect(job, known)
+        secrets = await self._claim(job)
+        pods = self._caches.pods.by_index(BY_NAMESPACE, key.namespace) if rule.pods is not None else ()
+        nodes = [self._node_images.get(name) for name in rule.nodes(self._node_images.all(), pods)]
+        progress = plan.progress_of(job, image, [one for one in nodes if one is not None], secrets)
+        step = plan.step(job, progress, self._clock.now(), known.status.get("startTime"))
+        request = Request(image, job, secrets)
+        await self._leave_other_tags(job, image)
+        await self._ask(request, step.next_nodes)
+        await self._report(job, known, step.status)
+        if step.ended and not progress.desired:
+            self._events.event(reference(JOBS, job), "Warning", "NoNodeSelected", plan.NO_NODES)
+        return Result(requeue_after=step.wait) if step.wait is not None else None
+
+    async def _end(self, job: ImagePullJob) -> Result | None:
+        """IMG-46, IMG-47."""
+        metadata, key = job.metadata, key_of(job)
+        if names.DELETION_PROTECTION in metadata.finalizers:
+            await self._secrets.release(key, job.spec.pull_secrets or ())
+            await self._set_finalizers(job, [one for one in metadata.finalizers if one != names.DELETION_PROTECTION])
+        if job.deleting:
+            return None
+        left = plan.seconds_kept(job, self._clock.now())
+        if left is None:
+            return None
+        if left > 0:
+            return Result(requeue_after=left)
+        try:
+            await self._client.delete(
+                JOBS, key.name, key.namespace, uid=metadata.uid, propagation_policy="Background", decode=decode_metadata
+            )
+        except NotFound:
+            logger.debug("ImagePullJob %s is gone already", key)
+        return None
+
+    async def _protect(self, job: ImagePullJob, known: KnownStatus) -> KnownStatus:
+        """IMG-48; OpenKruise marks jobs without pull secrets too."""
+        metadata = job.metadata
+        if names.DELETION_PROTECTION in metadata.finalizers or metadata.uid in self._statuses:
+            return known
+        version = await self._set_finalizers(job, [*metadata.finalizers, names.DELETION_PROTECTION])
+        found = self._statuses[metadata.uid] = KnownStatus(known.status, version or known.version)
+        return found
+
+    async def _set_finalizers(self, job: ImagePullJob, finalizers: list[str]) -> str:
+        """The version that the job then has; empty if it is gone."""
+        metadata = job.metadata
+        known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = {"metadata": {**known, "finalizers": finalizers or None}}
+        try:
+            written: Metadata = await self._client.patch(
+                JOBS, metadata.name, body, metadata.namespace, decode=decode_metadata
+            )
+        except NotFound:
+            return ""
+        return written.metadata.resource_version
+
+    async def _claim(self, job: ImagePullJob) -> list[dict[str, str]]:
+        wanted = job.spec.pull_secrets or ()
+        if not wanted:
+            return []
+        try:
+            found, missing = await self._secrets.claim(key_of(job), wanted)
+        except KubeError as error:
+            self._events.event(reference(JOBS, job), "Warning", "FailedSyncPullSecrets", str(error))
+            raise
+        if missing:
+            shown = ", ".join(missing)
+            text = f"no Secret of a registry with this name, pulling without it: {shown}"
+            self._events.event(reference(JOBS, job), "Warning", "PullSecretNotFound", text)
+        return found
+
+    async def _leave_other_tags(self, job: ImagePullJob, image: FamiliarImage) -> None:
+        """IMG-106: the job had another image before."""
+        uid = job.metadata.uid
+        nodes = [
+            one.metadata.name
+            for cached in self._caches.node_images.by_index(BY_JOB, uid)
+            if (one := self._node_images.get(cached.metadata.name)) is not None and _has_other_tag(one, image, uid)
+        ]
+        await self._change(nodes, lambda node_image: drop_job(node_image, uid, image))
+
+    async def _ask(self, request: Request, nodes: Iterable[str]) -> None:
+        now, spread = rfc3339(self._clock.now()), Spread(self._base_ttl, self._rng.random())
+        await self._change(nodes, lambda node_image: add_tag(node_image, request, spread, now))
+
+    async def _change(self, nodes: Iterable[str], edit: Any) -> None:
+        """Write NodeImages, a few at once; the first error is raised when all are through."""
+        slots = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
+
+        async def one(name: str) -> None:
+            async with slots:
+                await self._node_images.change(name, edit)
+
+        errors = [
+            error for error in await asyncio.gather(*map(one, nodes), return_exceptions=True) if error is not None
+        ]
+        for error in errors:
+            if not isinstance(error, Conflict):
+                raise error
+        if errors:
+            raise errors[0]
+
+    # ---- status
+
+    def _known(self, job: ImagePullJob) -> KnownStatus:
+        metadata = job.metadata
+        known = self._statuses.get(metadata.uid)
+        if known is not None and not is_at_least(metadata.resource_version, known.version):
+            return known
+        self._statuses.pop(metadata.uid, None)
+        return KnownStatus(job.status.to_dict() if job.status is not None else {}, metadata.resource_version)
+
+    async def _report(self, job: ImagePullJob, known: KnownStatus, wanted: Mapping[str, Any]) -> None:
+        """IMG-57: written only where it differs."""
+
+        def difference(present: Mapping[str, Any]) -> dict[str, Any]:
+            # What a watch has not brought yet must not be undone: an end stays.
+            return {} if present.get("completionTime") else merge_difference(present, wanted)
+
+        written = await write_status(self._client, JOBS, job.metadata, known, difference)
+        if written is not None:
+            self._statuses[job.metadata.uid] = written
+
+
+def changed_images(old: NodeImage, new: NodeImage) -> set[str]:
+    """The repositories of which something changed, in the spec or in the status."""
+    found = _differing(old.spec.images, new.spec.images)
+    return found | _differing(old.status.image_statuses, new.status.image_statuses)
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
+    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+
+
+_NO_ENTRY: Final = ImageEntry()
+_NO_STATUS: Final = ImageStatus()
+
+
+def _concerns(job: ImagePullJob, name: str, old: NodeImage, new: NodeImage) -> bool:
+    """IMG-40: whether the job's tag changed, or what the tags of a repository have in common."""
+    image = image_of(job)
+    if image is None:
+        return False
+    before, after = old.spec.images.get(name, _NO_ENTRY), new.spec.images.get(name, _NO_ENTRY)
+    if (before.pull_secrets, before.sandbox_config) != (after.pull_secrets, after.sandbox_config):
+        return True
+    if before.tag(image.tag) != after.tag(image.tag):
+        return True
+    was = old.status.image_statuses.get(name, _NO_STATUS).tag(image.tag)
+    return was != new.status.image_statuses.get(name, _NO_STATUS).tag(image.tag)
+
+
+def _has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool:
+    return any(
+        (name, tag.tag) != (image.name, image.tag) and any(owner.uid == uid for owner in tag.owner_references)
+        for name, entry in node_image.spec.images.items()
+        for tag in entry.tags
+    )
+
+
+def _same_place(old: Pod, new: Pod) -> bool:
+    return (
+        old.metadata.labels == new.metadata.labels
+        and old.spec.node_name == new.spec.node_name
+        and is_scheduled(old) == is_scheduled(new)
+    )

@@ -1,0 +1,1 @@
+"""The pure half: targets, tags, progress."""

@@ -1,0 +1,169 @@
+"""How far an ImagePullJob is, and which nodes are next (IMG-47 … IMG-52, IMG-57). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from app.api.imagepull import ImagePullJob
+from app.api.imagepull.types import FAILED, NEVER, SUCCEEDED
+from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.images import FamiliarImage
+from app.operations.imagepull.objects import NodeImage
+
+COMPLETED: Final = "job has completed"
+NO_NODES: Final = "job has completed, no node was selected"
+DEADLINE_EXCEEDED: Final = "job exceeds activeDeadlineSeconds"
+_MAX_LISTED_NODES: Final = 5_000
+
+
+class NodeState(StrEnum):
+    """Where a job is on one node."""
+
+    NOT_SYNCED = "not synced"
+    ACTIVE = "active"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The nodes of a job, sorted by name."""
+
+    not_synced: tuple[str, ...] = ()
+    active: tuple[str, ...] = ()
+    succeeded: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    #: Those of them that pull or have pulled, but lack a reference to a pull secret (IMG-101).
+    without_secrets: tuple[str, ...] = ()
+
+    @property
+    def desired(self) -> int:
+        """How many nodes there are."""
+        return len(self.not_synced) + len(self.active) + len(self.succeeded) + len(self.failed)
+
+    @property
+    def finished(self) -> int:
+        """How many have succeeded or failed."""
+        return len(self.succeeded) + len(self.failed)
+
+
+def state_on(node_image: NodeImage, image: FamiliarImage, uid: str) -> NodeState:
+    """IMG-49, IMG-92: a status counts only with the version that is asked for."""
+    entry = node_image.spec.images.get(image.name)
+    tag = entry.tag(image.tag) if entry is not None else None
+    if tag is None or not any(owner.uid == uid for owner in tag.owner_references):
+        return NodeState.NOT_SYNCED
+    statuses = node_image.status.image_statuses.get(image.name)
+    status = statuses.tag(image.tag) if statuses is not None else None
+    if status is None or status.version != tag.version:
+        return NodeState.ACTIVE
+    if status.phase == SUCCEEDED:
+        return NodeState.SUCCEEDED
+    return NodeState.FAILED if status.phase == FAILED else NodeState.ACTIVE
+
+
+def progress_of(
+    job: ImagePullJob, image: FamiliarImage, node_images: Sequence[NodeImage], secrets: Sequence[Mapping[str, str]]
+) -> Progress:
+    """How far the job is on its nodes. ``secrets``: the references that each of them should have."""
+    found: dict[NodeState, list[str]] = {state: [] for state in NodeState}
+    lacking = []
+    wanted = {(one["namespace"], one["name"]) for one in secrets}
+    for node_image in node_images:
+        name, state = node_image.metadata.name, state_on(node_image, image, job.metadata.uid)
+        if wanted and state is not NodeState.NOT_SYNCED:
+            present = {(one.namespace, one.name) for one in node_image.spec.images[image.name].pull_secrets}
+            if not wanted <= present:
+                # IMG-101: one that has failed gets another round, which takes a place among those that pull.
+                if state is NodeState.FAILED:
+                    state = NodeState.NOT_SYNCED
+                else:
+                    lacking.append(name)
+        found[state].append(name)
+    return Progress(
+        tuple(found[NodeState.NOT_SYNCED]),
+        tuple(found[NodeState.ACTIVE]),
+        tuple(found[NodeState.SUCCEEDED]),
+        tuple(found[NodeState.FAILED]),
+        tuple(lacking),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done about a job that has not ended."""
+
+    status: Mapping[str, Any]
+    #: Nodes whose NodeImage gets the tag now, or secrets it lacks.
+    next_nodes: tuple[str, ...] = ()
+    #: Seconds until its deadline.
+    wait: float | None = None
+    ended: bool = False
+
+
+def step(job: ImagePullJob, progress: Progress, now: datetime, start_time: object = None) -> Step:
+    """IMG-50 … IMG-52. ``start_time``: as the status has it."""
+    completion = job.spec.completion_policy
+    never = completion.type == NEVER
+    started = parsed_rfc3339(start_time)
+    status: dict[str, Any] = {
+        "startTime": rfc3339(started if started is not None else now),
+        "desired": progress.desired,
+        "active": 0,
+        "succeeded": len(progress.succeeded),
+    }
+    deadline = completion.active_deadline_seconds if not never else None
+    left = deadline - (now - (started or now)).total_seconds() if deadline is not None else None
+    if left is not None and left <= 0 and progress.finished < progress.desired:
+        unfinished = {*progress.failed, *progress.active, *progress.not_synced}
+        # IMG-108: each once, sorted.
+        status |= _failed(sorted(unfinished)) | {"completionTime": rfc3339(now), "message": DEADLINE_EXCEEDED}
+        return Step(status, ended=True)
+    status |= _failed(progress.failed)
+    status["active"] = len(progress.active)
+    if not never and progress.finished == progress.desired:
+        # IMG-51, IMG-103.
+        message = COMPLETED if progress.desired else NO_NODES
+        return Step(status | {"completionTime": rfc3339(now), "message": message}, ended=True)
+    status["message"] = running_message(progress)
+    slots = max(0, parallelism(job) - len(progress.active))
+    next_nodes = tuple(dict.fromkeys((*progress.without_secrets, *progress.not_synced[:slots])))
+    return Step(status, next_nodes, max(1.0, left) if left is not None else None)
+
+
+def running_message(progress: Progress) -> str:
+    """IMG-51: the message of a job that goes on."""
+    if not progress.desired:
+        return "job is running, no progress"
+    return f"job is running, progress {100 * progress.finished / progress.desired:.1f}%"
+
+
+def parallelism(job: ImagePullJob) -> int:
+    """On how many nodes at once; what admission would have refused pauses the job."""
+    value = job.spec.parallelism
+    if value is None:
+        return 1
+    try:
+        return int(value)
+    except ValueError:
+        return 0
+
+
+def seconds_kept(job: ImagePullJob, now: datetime) -> float | None:
+    """IMG-47: how long a job that has ended is still kept; None: for ever."""
+    ttl = job.spec.completion_policy.ttl_seconds_after_finished
+    ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
+    return ttl - (now - ended).total_seconds() if ttl is not None and ended is not None else None
+
+
+def is_active(job: ImagePullJob) -> bool:
+    """Whether the job still has work to do."""
+    return not job.deleting and (job.status is None or not job.status.completion_time)
+
+
+def _failed(nodes: Sequence[str]) -> dict[str, Any]:
+    return {"failed": len(nodes), **({"failedNodes": list(nodes[:_MAX_LISTED_NODES])} if nodes else {})}

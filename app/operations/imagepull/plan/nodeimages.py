@@ -1,0 +1,111 @@
+"""When a NodeImage comes and goes, and what is said of nodes that do not answer (IMG-30 … IMG-36). Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from app.api import names
+from app.api.imagepull.types import FAILED, PULLING, SUCCEEDED
+from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.images import FamiliarImage
+from app.kube.objects import Node
+from app.operations.imagepull.objects import ImageTag, NodeImage, TagStatus
+
+NOT_RESPONDED: Final = "node has not responded for a long time"
+DEADLINE_EXCEEDED: Final = "pulling exceeds the activeDeadlineSeconds"
+RESPONSE_SECONDS: Final = 600.0
+Json = dict[str, Any]
+
+
+def is_virtual(node: Node) -> bool:
+    """IMG-107: whether no node agent runs there."""
+    return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
+
+
+def has_node_image(node: Node | None) -> bool:
+    """Whether the node, if there is one, may have a NodeImage."""
+    return node is not None and node.metadata.deletion_timestamp is None and not is_virtual(node)
+
+
+def creation_wait(node: Node, delay: float, now: datetime) -> float | None:
+    """IMG-30: seconds until the node gets its NodeImage; None while it is not ready."""
+    for condition in node.status.conditions:
+        if condition.type == "Ready" and condition.status == "True":
+            since = condition.last_transition_time
+            return max(0.0, delay - (now - since).total_seconds()) if since is not None else 0.0
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A tag that the node should have reported by now."""
+
+    image: FamiliarImage
+    tag: ImageTag
+    message: str
+
+
+def unanswered(node_image: NodeImage, now: datetime) -> tuple[list[Unanswered], float | None]:
+    """IMG-33: the tags that count as failed, and the seconds until the next may."""
+    found: list[Unanswered] = []
+    waits: list[float] = []
+    for name, entry in node_image.spec.images.items():
+        statuses = node_image.status.image_statuses.get(name)
+        for tag in entry.tags:
+            status = statuses.tag(tag.tag) if statuses is not None else None
+            left = _seconds_left(tag, status, now)
+            if left is None:
+                continue
+            seconds, message = left
+            if seconds > 0:
+                waits.append(seconds)
+            else:
+                found.append(Unanswered(FamiliarImage(name, tag.tag), tag, message))
+    return found, min(waits) if waits else None
+
+
+def _seconds_left(tag: ImageTag, status: TagStatus | None, now: datetime) -> tuple[float, str] | None:
+    created = parsed_rfc3339(tag.created_at)
+    if created is None:
+        return None
+    age = (now - created).total_seconds()
+    if status is None or status.version != tag.version:
+        return RESPONSE_SECONDS - age, NOT_RESPONDED
+    deadline = tag.pull_policy.active_deadline_seconds if tag.pull_policy is not None else None
+    if status.completion_time or deadline is None:
+        return None
+    return deadline + RESPONSE_SECONDS - age, DEADLINE_EXCEEDED
+
+
+def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -> Json:
+    """IMG-33, IMG-35: the status of a NodeImage (JSON, as it is now) with these failures and new counts."""
+    spec = (node_image.get("spec") or {}).get("images") or {}
+    status: Json = dict(node_image.get("status") or {})
+    statuses = {name: dict(entry) for name, entry in (status.get("imageStatuses") or {}).items() if name in spec}
+    for failure in failures:
+        name, tag = failure.image.name, failure.image.tag
+        wanted: Json = {"tag": tag, "phase": FAILED, "message": failure.message, "completionTime": rfc3339(now)}
+        if failure.tag.version:
+            wanted["version"] = failure.tag.version
+        entry = statuses.setdefault(name, {})
+        former: Json = next((one for one in entry.get("tags") or () if one.get("tag") == tag), {})
+        if (former.get("version") or 0) == failure.tag.version and former.get("startTime"):
+            wanted["startTime"] = former["startTime"]
+        entry["tags"] = [*(one for one in entry.get("tags") or () if one.get("tag") != tag), wanted]
+    for name, entry in statuses.items():
+        tags = {one.get("tag") for one in spec[name].get("tags") or ()}
+        entry["tags"] = sorted(
+            (one for one in entry.get("tags") or () if one.get("tag") in tags),
+            key=lambda one: str(one["tag"]).encode("utf-8", "surrogatepass"),
+        )
+    phases = [one.get("phase") for entry in statuses.values() for one in entry["tags"]]
+    return {
+        **status,
+        "imageStatuses": statuses,
+        "desired": sum(len(entry.get("tags") or ()) for entry in spec.values()),
+        "pulling": phases.count(PULLING),
+        "succeeded": phases.count(SUCCEEDED),
+        "failed": phases.count(FAILED),
+    }

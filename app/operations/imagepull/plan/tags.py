@@ -1,0 +1,257 @@
+"""How a tag comes into a NodeImage, and when it leaves it (IMG-53 … IMG-56, IMG-32, IMG-106). Pure.
+
+These functions change the JSON of a NodeImage's spec, in place: that of the live object, so that what nobody here names
+stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from app.api.imagepull import IMAGE_PULL_JOB, ImagePullJob
+from app.api.imagepull.defaults import BACKOFF_LIMIT, TIMEOUT_SECONDS
+from app.api.imagepull.types import BATCH, FAILED, NEVER
+from app.kube.clock import parsed_rfc3339
+from app.kube.images import FamiliarImage
+
+Json = dict[str, Any]
+
+_DAY: Final = 86_400
+#: How far the lives of tags of jobs that never end, and of others, are spread (IMG-54).
+_NEVER_SPREAD: Final = 1_200
+_ALWAYS_SPREAD: Final = 300
+_SHORTEST_NEVER_DEADLINE: Final = 1_800
+#: What a tag's TTL can hold.
+_MAX_INT32: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What makes up the TTL of a tag beside the job's: ``base`` for jobs that end (the flag), and a number in [0, 1)
+    that keeps nodes from forgetting all at once."""
+
+    base: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a job asks of a node."""
+
+    image: FamiliarImage
+    job: ImagePullJob
+    #: References to pull secrets, as a NodeImage has them.
+    secrets: Sequence[Mapping[str, str]] = ()
+
+    @property
+    def reference(self) -> Json:
+        """The job among those who asked for a tag."""
+        metadata, kind = self.job.metadata, IMAGE_PULL_JOB
+        return {
+            "apiVersion": f"{kind.group}/{kind.hub.name}",
+            "kind": kind.kind,
+            "namespace": metadata.namespace,
+            "name": metadata.name,
+            "uid": metadata.uid,
+        }
+
+    def pull_policy(self, spread: Spread) -> Json:
+        """IMG-54."""
+        policy, completion = self.job.spec.pull_policy, self.job.spec.completion_policy
+        timeout = policy.timeout_seconds if policy is not None and policy.timeout_seconds is not None else None
+        limit = policy.backoff_limit if policy is not None and policy.backoff_limit is not None else None
+        timeout = TIMEOUT_SECONDS if timeout is None else timeout
+        limit = BACKOFF_LIMIT if limit is None else limit
+        found: Json = {"timeoutSeconds": timeout, "backoffLimit": limit}
+        if completion.type == NEVER:
+            ttl = _DAY + int(spread.share * _NEVER_SPREAD) - _NEVER_SPREAD // 2
+            found["activeDeadlineSeconds"] = max(_SHORTEST_NEVER_DEADLINE, timeout)
+        else:
+            deadline = completion.active_deadline_seconds
+            base = completion.ttl_seconds_after_finished
+            if base is None:
+                base = deadline if deadline is not None else timeout * limit
+            ttl = base + spread.base + int(spread.share * _ALWAYS_SPREAD)
+            if deadline is not None:
+                found["activeDeadlineSeconds"] = deadline
+        return {**found, "ttlSecondsAfterFinished": max(0, min(ttl, _MAX_INT32))}
+
+
+def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> None:
+    """IMG-53: the job's image is to be on the node. Changes ``node_image``; nothing if all of that is said already."""
+    images = _images(node_image)
+    name, wanted, job = request.image.name, request.image.tag, request.job
+    entry = images.setdefault(name, {"tags": []})
+    tags = entry["tags"] = [tag for tag in entry.get("tags") or () if isinstance(tag, dict)]
+    known = next((tag for tag in tags if tag.get("tag") == wanted), None)
+    missing = _add_secrets(entry, request.secrets)
+    if known is not None and any(owner.get("uid") == job.metadata.uid for owner in _owners(known)):
+        if missing and _phase(node_image, name, wanted, known.get("version") or 0) == FAILED:
+            # IMG-101: it failed without these credentials; another round may do better.
+            known["version"] = (known.get("version") or 0) + 1
+            known["createdAt"] = now
+        return
+    if job.spec.sandbox_config is not None:
+        entry["sandboxConfig"] = job.spec.sandbox_config.to_dict()
+    else:
+        entry.pop("sandboxConfig", None)
+    policy: Json = {"imagePullPolicy": job.spec.image_pull_policy} if job.spec.image_pull_policy else {}
+    if known is not None:
+        known.pop("imagePullPolicy", None)
+        known |= {
+            "version": (known.get("version") or 0) + 1,
+            "createdAt": now,
+            "ownerReferences": [*_owners(known), request.reference],
+            **policy,
+        }
+        return
+    tags.append(
+        {
+            "tag": wanted,
+            "createdAt": now,
+            "pullPolicy": request.pull_policy(spread),
+            "ownerReferences": [request.reference],
+            # IMG-93: above whatever an earlier round left in the status.
+            "version": _version_in_status(node_image, name, wanted) + 1,
+            **policy,
+        }
+    )
+    tags.sort(key=_by_tag)
+
+
+def drop_job(node_image: Json, uid: str, keep: FamiliarImage | None) -> None:
+    """IMG-106: the job no longer wants any tag but ``keep``; a tag that nobody else wants goes."""
+    _filter_tags(
+        node_image,
+        lambda image, tag: (
+            (keep is not None and (image, tag.get("tag")) == (keep.name, keep.tag))
+            or _drop_owners(tag, lambda owner: owner.get("uid") != uid)
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """What the cluster says about those whom a NodeImage names."""
+
+    labels: Mapping[str, str]
+    #: The uids of jobs that are gone.
+    gone_jobs: frozenset[str]
+    #: Namespaces and names of Secrets that are gone.
+    gone_secrets: frozenset[tuple[str, str]]
+
+
+def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
+    """IMG-32: what is over leaves the spec; changes ``node_image``. Returns the seconds until the next tag is over."""
+    waits: list[float] = []
+    node_image.setdefault("metadata", {})["labels"] = dict(facts.labels)
+
+    def stays(image: str, tag: Json) -> bool:
+        if not tag.get("createdAt"):
+            return False
+        if not _drop_owners(tag, lambda owner: not (is_our_job(owner) and owner.get("uid") in facts.gone_jobs)):
+            return False
+        left = _seconds_left(node_image, image, tag, now)
+        if left is not None:
+            if left <= 0:
+                return False
+            waits.append(left)
+        return True
+
+    _filter_tags(node_image, stays)
+    for entry in _images(node_image).values():
+        secrets = entry.get("pullSecrets")
+        if secrets:
+            left = [one for one in secrets if one.get("mode") == BATCH or not _is_gone(one, facts.gone_secrets)]
+            if len(left) < len(secrets):
+                entry["pullSecrets"] = left
+        entry["tags"].sort(key=_by_tag)
+    return min(waits) if waits else None
+
+
+def is_our_job(owner: Mapping[str, Any]) -> bool:
+    """Whether a tag was asked for by an ImagePullJob, of whatever version."""
+    group = str(owner.get("apiVersion") or "").partition("/")[0]
+    return (group, owner.get("kind")) == (IMAGE_PULL_JOB.group, IMAGE_PULL_JOB.kind)
+
+
+def _is_gone(secret: Mapping[str, Any], gone: frozenset[tuple[str, str]]) -> bool:
+    return (secret.get("namespace") or "", secret.get("name") or "") in gone
+
+
+def _seconds_left(node_image: Json, image: str, tag: Json, now: datetime) -> float | None:
+    """How long a tag that is done stays; None if it is not, or for ever."""
+    ttl = (tag.get("pullPolicy") or {}).get("ttlSecondsAfterFinished")
+    status = _status_of(node_image, image, tag["tag"])
+    if ttl is None or status is None or (status.get("version") or 0) != (tag.get("version") or 0):
+        return None
+    ended = parsed_rfc3339(status.get("completionTime"))
+    return ttl - (now - ended).total_seconds() if ended is not None else None
+
+
+def _images(node_image: Json) -> Json:
+    spec = node_image.get("spec")
+    if not isinstance(spec, dict):
+        spec = node_image["spec"] = {}
+    images = spec.get("images")
+    if not isinstance(images, dict):
+        images = spec["images"] = {}
+    return images
+
+
+def _filter_tags(node_image: Json, stays: Callable[[str, Json], bool]) -> None:
+    images = _images(node_image)
+    for name in list(images):
+        entry = images[name]
+        entry["tags"] = [tag for tag in entry.get("tags") or () if stays(name, tag)]
+        if not entry["tags"]:
+            del images[name]
+
+
+def _drop_owners(tag: Json, stays: Callable[[Json], bool]) -> bool:
+    """Keep only these owners; whether the tag stays: one that nobody was named for does."""
+    owners = _owners(tag)
+    left = [owner for owner in owners if stays(owner)]
+    if len(left) < len(owners):
+        tag["ownerReferences"] = left
+    return bool(left) or not owners
+
+
+def _owners(tag: Mapping[str, Any]) -> list[Json]:
+    return [owner for owner in tag.get("ownerReferences") or () if isinstance(owner, dict)]
+
+
+def _add_secrets(entry: Json, secrets: Sequence[Mapping[str, str]]) -> bool:
+    """Whether some were missing."""
+    present = list(entry.get("pullSecrets") or ())
+    known = {(one.get("namespace"), one.get("name")) for one in present}
+    missing = [dict(one) for one in secrets if (one["namespace"], one["name"]) not in known]
+    if missing:
+        entry["pullSecrets"] = [*present, *missing]
+    return bool(missing)
+
+
+def _status_of(node_image: Json, image: str, tag: str) -> Json | None:
+    statuses = (node_image.get("status") or {}).get("imageStatuses") or {}
+    for status in (statuses.get(image) or {}).get("tags") or ():
+        if status.get("tag") == tag:
+            found: Json = status
+            return found
+    return None
+
+
+def _version_in_status(node_image: Json, image: str, tag: str) -> int:
+    status = _status_of(node_image, image, tag)
+    return (status.get("version") or 0) if status is not None else -1
+
+
+def _phase(node_image: Json, image: str, tag: str, version: int) -> str:
+    status = _status_of(node_image, image, tag)
+    return str(status.get("phase")) if status is not None and (status.get("version") or 0) == version else ""
+
+
+def _by_tag(tag: Mapping[str, Any]) -> bytes:
+    return str(tag.get("tag")).encode("utf-8", "surrogatepass")
