@@ -152,6 +152,22 @@ async def _ask(action: HttpGetAction, scheme: str, host: str, port: int, target:
         connection.close()
 
 
+class Network:
+    """How Pods are reached from the node. A simulation answers in its place."""
+
+    async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
+        """A connection as a probe."""
+        return await probe_connection(action, pod_ip, seconds)
+
+    async def request(self, action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
+        """A request as a probe."""
+        return await probe_request(action, pod_ip, seconds)
+
+    async def hook(self, action: HttpGetAction, host: str, port: int) -> int:
+        """A request as a hook: the status code. Raises ``OSError`` and ``HttpError``."""
+        return (await _get(action, host, port))[0]
+
+
 _context: ssl.SSLContext | None = None
 
 
@@ -172,6 +188,7 @@ async def run_hook(
     ports: Sequence[ContainerPort],
     pod_ip: str,
     clock: Clock,
+    network: Network,
 ) -> None:
     """KD-51, CRR-61: the preStop hook. Raises ``HookError`` or ``CriError``; whoever calls limits the time."""
     if hook.exec is not None:
@@ -185,7 +202,7 @@ async def run_hook(
         if not host:
             raise HookError("the address of the Pod is not known")
         try:
-            status, _ = await _get(hook.http_get, host, port_number(hook.http_get.port, ports))
+            status = await network.hook(hook.http_get, host, port_number(hook.http_get.port, ports))
         except (OSError, HttpError, LookupError) as error:
             raise HookError(_reason(error)) from error
         if not 200 <= status < 400:

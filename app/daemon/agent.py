@@ -10,6 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from app.api import names
+from app.daemon.actions import Network
 from app.daemon.cri import Runtime
 from app.daemon.images.plugins import Plugins
 from app.daemon.images.puller import ImagePuller
@@ -65,9 +66,13 @@ class Agent:
         features: Features | None = None,
         max_pulls: int = -1,
         metrics: Metrics | None = None,
+        network: Network | None = None,
+        watches: bool = True,
     ) -> None:
-        """``runtimes``: the first is the one for images and probes (KD-12)."""
+        """``runtimes``: the first is the one for images and probes (KD-12). ``watches``: False where somebody else
+        fills the stores."""
         features = features if features is not None else Features()
+        network = network if network is not None else Network()
         self.node = node
         self._clock = client.clock
         self.node_images: Store[NodeImage] = Store()
@@ -92,7 +97,7 @@ class Agent:
             for part in ("imagepuller", "crr", "podprobe")
         }
         counting = {"metrics": metrics, "queue_metrics": metrics}
-        stopper = Stopper(client.clock, recorder["crr"])
+        stopper = Stopper(client.clock, recorder["crr"], network)
         self.puller = ImagePuller(
             node,
             self.node_images,
@@ -126,6 +131,7 @@ class Agent:
                 recorder["podprobe"],
                 rng,
                 self.pods,
+                network=network,
                 **counting,
             )
         if self.pods is not None:
@@ -137,6 +143,8 @@ class Agent:
                 self.pods, client, runtimes, stopper, env_from_metadata=features.env_from_metadata, **counting
             )
         self._recorders = list(recorder.values())
+        if not watches:
+            self._reflectors.clear()
 
     def failing(self) -> str:
         """KD-4: the first check that fails; '' if all is well."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from app.daemon.actions import HookError, run_hook
+from app.daemon.actions import HookError, Network, run_hook
 from app.daemon.cri import CriError, NoSuchContainer, Runtime
 from app.daemon.objects import ContainerPort, Handler
 from app.kube.clock import Clock
@@ -43,9 +43,10 @@ def container_reference(namespace: str, name: str, uid: str, container: str) -> 
 class Stopper:
     """Ends containers and tells their Pods."""
 
-    def __init__(self, clock: Clock, recorder: EventRecorder) -> None:
+    def __init__(self, clock: Clock, recorder: EventRecorder, network: Network) -> None:
         self._clock = clock
         self._recorder = recorder
+        self._network = network
 
     async def stop(
         self,
@@ -82,7 +83,8 @@ class Stopper:
     ) -> None:
         """KD-51: at most as long as the grace period; that it fails is told, and changes nothing."""
         try:
-            await self._clock.wait_for(run_hook(runtime, container_id, hook, ports, pod_ip, self._clock), grace)
+            running = run_hook(runtime, container_id, hook, ports, pod_ip, self._clock, self._network)
+            await self._clock.wait_for(running, grace)
         except TimeoutError:
             why = f"preStop hook not completed in grace period of {grace} s"
         except (HookError, CriError) as error:

@@ -10,6 +10,7 @@ from typing import Final
 from app.kube.client import Client
 from app.kube.store import Store
 from app.sandbox import controllers, kubelets
+from app.sandbox.agents import Agents
 from app.sandbox.kubelet import Pace, Scripts
 from app.sandbox.nodes import Nodes, SimulatedNode
 from app.sandbox.objects import Pod
@@ -31,7 +32,9 @@ class SimulatedCluster:
         scripts: Scripts | None = None,
         events: bool = True,
         authority: str = "",
+        agents: bool = False,
     ) -> None:
+        """``agents``: each node has its agent, too."""
         self.pods: Store[Pod] = Store(INDEXES)
         self.nodes = Nodes(client, nodes, rng=rng, bind=True, pace=pace, scripts=scripts, events=events, pods=self.pods)
         scheduler = self.nodes.scheduler
@@ -39,6 +42,8 @@ class SimulatedCluster:
         self._controllers = controllers.NativeControllers(
             client, rng=rng, pods=self.pods, nodes=known, authority=authority
         )
+
+        self.agents = Agents(client, [node.name for node in nodes], self.nodes.kubelets, rng) if agents else None
 
     async def register(self) -> None:
         """The nodes are there and Ready."""
@@ -48,5 +53,7 @@ class SimulatedCluster:
         """Until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.nodes.work())
+            if self.agents is not None:
+                tasks.create_task(self.agents.run())
             for task in self._controllers.tasks():
                 tasks.create_task(task)

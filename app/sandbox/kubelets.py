@@ -83,6 +83,8 @@ class Kubelets:
         self._memories: dict[str, _Memory] = {}
         self._images: dict[str, set[str]] = {name: set() for name in hosts}
         self._stopped: set[str] = set()
+        #: Containers that the runtime has ended and no report shows yet: uid of the Pod → name → exit code.
+        self._ended: dict[str, dict[str, int]] = {}
         self._addresses = AddressBook({name: number for number, name in enumerate(hosts)})
         self._recorders = {name: EventRecorder(client, "kubelet", instance=name) for name in hosts} if events else {}
         self.pods: Store[Pod] = pods if pods is not None else Store(INDEXES)
@@ -138,6 +140,19 @@ class Kubelets:
             raise LookupError(f'pods "{name}" not found')
         return log_of(pod, self._around(pod, ""), container, previous=previous)
 
+    def images(self, node: str) -> set[str]:
+        """The full names of the images on a node; who pulls adds to them."""
+        return self._images[node]
+
+    def end_container(self, pod: Pod, name: str, code: int) -> None:
+        """The runtime has ended a container; the kubelet finds out, and starts it again where it has to."""
+        self._ended.setdefault(pod.metadata.uid, {})[name] = code
+        self.controller.queue.add(key_of(pod))
+
+    def around(self, pod: Pod) -> Surroundings:
+        """What the Pod's containers see."""
+        return self._around(pod, pod.status.pod_ip)
+
     # ---- what changes concern
 
     def _note(self, change: Change[Pod]) -> None:
@@ -145,6 +160,7 @@ class Kubelets:
         shown = change.object
         if change.new is None:
             self._memories.pop(shown.metadata.uid, None)
+            self._ended.pop(shown.metadata.uid, None)
             self._addresses.in_use.discard(shown.status.pod_ip)
         elif shown.status.pod_ip:
             self._addresses.in_use.add(shown.status.pod_ip)
@@ -181,6 +197,7 @@ class Kubelets:
         todo = plan(pod, self._around(pod, self._address(pod, memory)), memory.run)
         if todo.status:
             await self._patch_status(pod, todo.status, memory)
+        self._ended.pop(metadata.uid, None)
         # Only now: what could not be written has not happened, and is planned once more.
         is_new, memory.run = memory.run is None, todo.run
         self._images[pod.spec.node_name].update(todo.pulled)
@@ -203,6 +220,7 @@ class Kubelets:
             pace=self._pace,
             scripts=self._scripts,
             has_image=self._images.get(node, set()).__contains__,
+            ended=self._ended.get(pod.metadata.uid, {}),
         )
 
     async def _patch_status(self, pod: Pod, status: Mapping[str, Any], memory: _Memory) -> None:

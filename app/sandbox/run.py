@@ -135,7 +135,7 @@ async def sandbox(options: Options, *, clock: Clock | None = None) -> AsyncItera
         client = Client(api.transport(), clock, user_agent="pykruise-sandbox")
         nodes = simulated_nodes(options.nodes, zones=ZONES, capacity=CAPACITY)
         authority = server.certificates.ca_cert.decode()
-        cluster = SimulatedCluster(client, nodes, rng=rng, pace=options.pace, authority=authority)
+        cluster = SimulatedCluster(client, nodes, rng=rng, pace=options.pace, authority=authority, agents=True)
         api.subresources.logs = _logs(cluster)
         files = {options.kubeconfig: server.kubeconfig(), options.authority: authority}
         try:

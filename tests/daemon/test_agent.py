@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from app.daemon.actions import Outcome
+from app.daemon.actions import Network, Outcome
 from app.daemon.agent import Agent, Features
-from app.daemon.objects import NODE_POD_PROBES, RECREATE_REQUESTS
-from app.daemon.probes import prober
+from app.daemon.objects import NODE_POD_PROBES, RECREATE_REQUESTS, TcpSocketAction
 from app.kube.client import Client
 from app.kube.resources import PODS
 from app.kube.wire import Request
@@ -88,25 +87,21 @@ async def test_a_request_is_for_the_runtime_that_its_container_ids_name() -> Non
 async def test_a_pod_is_probed_at_the_address_it_has_now() -> None:
     asked: list[str] = []
 
-    async def connection(_action: Any, address: str, _seconds: float) -> Outcome:
-        asked.append(address)
-        return Outcome(succeeded=True)
+    class Noting(Network):
+        async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
+            asked.append(pod_ip)
+            return Outcome(succeeded=True)
 
-    before = prober.probe_connection
-    prober.probe_connection = connection
-    try:
-        async with node_with_agent() as (one, _):
-            pod = await one.pod({"name": "main"})
-            probe = {"name": "ppm#a", "containerName": "main", "probe": {"tcpSocket": {"port": 80}, "periodSeconds": 5}}
-            metadata = pod["metadata"]
-            await one.probes(
-                {"name": "web-0", "namespace": NAMESPACE, "uid": metadata["uid"], "IP": "10.0.0.9", "probes": [probe]}
-            )
-            await one.clock.sleep(20)
-            await one.client.patch(PODS, "web-0", {"status": {"podIP": "127.0.0.7"}}, NAMESPACE, subresource="status")
-            await one.clock.sleep(20)
-    finally:
-        prober.probe_connection = before
+    async with node_with_agent(network=Noting()) as (one, _):
+        pod = await one.pod({"name": "main"})
+        probe = {"name": "ppm#a", "containerName": "main", "probe": {"tcpSocket": {"port": 80}, "periodSeconds": 5}}
+        metadata = pod["metadata"]
+        await one.probes(
+            {"name": "web-0", "namespace": NAMESPACE, "uid": metadata["uid"], "IP": "10.0.0.9", "probes": [probe]}
+        )
+        await one.clock.sleep(20)
+        await one.client.patch(PODS, "web-0", {"status": {"podIP": "127.0.0.7"}}, NAMESPACE, subresource="status")
+        await one.clock.sleep(20)
     assert set(asked) == {"127.0.0.1", "127.0.0.7"}
 
 

@@ -66,12 +66,14 @@ class Simulated:
 
 
 @asynccontextmanager
-async def simulated(number: int = 3, *, pace: Pace | None = None, seed: int = 1) -> AsyncIterator[Simulated]:
+async def simulated(
+    number: int = 3, *, pace: Pace | None = None, seed: int = 1, agents: bool = False
+) -> AsyncIterator[Simulated]:
     clock, rng = VirtualClock(), Random(seed)
     api = ApiServer(clock=clock, rng=rng)
     client = Client(api.transport(), clock)
     nodes = simulated_nodes(number, zones=["a", "b"], capacity=CAPACITY)
-    cluster = SimulatedCluster(client, nodes, rng=rng, pace=pace)
+    cluster = SimulatedCluster(client, nodes, rng=rng, pace=pace, agents=agents)
     await cluster.register()
     async with running(cluster.work()):
         await until(lambda: cluster.pods.ready, 5)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from app.daemon.actions import Outcome, ProbeError, probe_command, probe_connection, probe_request
+from app.daemon.actions import Network, Outcome, ProbeError, probe_command
 from app.daemon.cri import ContainerDetails, ContainerState, CriError, Runtime
 from app.daemon.objects import NODE_POD_PROBES, NodePodProbe
 from app.daemon.probes import plan
@@ -99,6 +99,7 @@ class Prober:
         rng: Random,
         pods: Store[Pod] | None = None,
         *,
+        network: Network | None = None,
         metrics: ControllerMetrics | None = None,
         queue_metrics: QueueMetrics | None = None,
     ) -> None:
@@ -110,6 +111,7 @@ class Prober:
         self._recorder = recorder
         self._rng = rng
         self._pods = pods
+        self._network = network if network is not None else Network()
         self._began = client.clock.monotonic()
         self._workers: dict[Key, _Worker] = {}
         self._containers = Containers(runtime, client)
@@ -244,9 +246,9 @@ class Prober:
         if probe.exec is not None:
             return await probe_command(self._runtime, container_id, probe.exec, want.timeout)
         if probe.http_get is not None:
-            return await probe_request(probe.http_get, address, want.timeout)
+            return await self._network.request(probe.http_get, address, want.timeout)
         if probe.tcp_socket is not None:
-            return await probe_connection(probe.tcp_socket, address, want.timeout)
+            return await self._network.connection(probe.tcp_socket, address, want.timeout)
         raise ProbeError("neither exec nor httpGet nor tcpSocket")
 
     def _address(self, key: Key, want: Wanted) -> str:

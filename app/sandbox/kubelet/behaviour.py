@@ -118,7 +118,7 @@ def behaviour_of(
     means_nothing = not program.understood or not (container.command or container.args)
     if means_nothing and _is_job(pod, container, init):
         program = Program(ends=0.0, lines=program.lines)
-    return Behaviour(program, script, script.pull_error or _unreachable(container.image))
+    return Behaviour(program, script, script.pull_error or unreachable(container.image))
 
 
 def trouble(pod: Pod) -> str:
@@ -137,7 +137,7 @@ def _is_job(pod: Pod, container: Container, init: bool) -> bool:
     return pod.spec.restart_policy != "Always" and pod.metadata.controller is not None
 
 
-def _unreachable(image: str) -> str:
+def unreachable(image: str) -> str:
     """Why the image cannot be pulled: no registry's name ends in ``.invalid`` (RFC 2606)."""
     parsed = parse_image(image)
     host = parsed.repository.partition("/")[0].partition(":")[0] if parsed is not None else ""

@@ -69,6 +69,8 @@ class Surroundings:
     scripts: Scripts | None = None
     #: Whether an image (full name) is on the node.
     has_image: Callable[[str], bool] = _present
+    #: Containers that the runtime has ended, with their exit codes.
+    ended: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class _Node:
         self._run = run
         asked = pod.metadata.annotations.get(CRASH, "")
         self._crash_now = asked if asked != run.crashed else ""
-        self._ctx = context(pod, around, dict.fromkeys(_names(self._crash_now), KILLED))
+        self._ctx = context(pod, around, {**dict.fromkeys(_names(self._crash_now), KILLED), **around.ended})
 
     def plan(self) -> PodPlan:
         pod, ctx = self._pod, self._ctx
