@@ -30,8 +30,10 @@ logger = logging.getLogger(__name__)
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 #: Results that come within this time are written together.
 _TOGETHER_SECONDS: Final = 0.2
-#: How long what the runtime says about a running container is taken for true, at the longest.
-_TRUSTED_SECONDS: Final = 1.0
+#: How long what the runtime says about containers that run is taken for true, at the longest.
+_TRUSTED_SECONDS: Final = 10.0
+#: The same where one does not run, or nobody would tell.
+_UNSURE_SECONDS: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -44,24 +46,39 @@ class _Worker:
     task: asyncio.Task[None] | None = None
 
 
+@dataclass(slots=True)
+class _Known:
+    """The containers of one Pod, as the runtime had them."""
+
+    asked_at: float
+    version: str
+    task: asyncio.Task[dict[str, ContainerDetails]]
+
+
 class Containers:
-    """The containers of Pods, asked of the runtime once for all probes of a Pod that are due together."""
+    """The containers of Pods, asked of the runtime when that may have changed, and once for all probes of a Pod."""
 
     def __init__(self, runtime: Runtime, client: Client) -> None:
         self._runtime = runtime
         self._clock = client.clock
-        self._lists: dict[str, tuple[float, asyncio.Task[dict[str, ContainerDetails]]]] = {}
+        self._pods: dict[str, _Known] = {}
         #: A container's start does not change while it runs, so it is asked for once.
         self._started: dict[str, ContainerDetails] = {}
 
-    async def newest(self, uid: str, name: str) -> ContainerDetails | None:
-        """The newest container of that name. Raises ``CriError``."""
-        at, task = self._lists.get(uid, (float("-inf"), None))
-        now = self._clock.monotonic()
-        if task is None or (task.done() and now - at > _TRUSTED_SECONDS / 2):
+    async def newest(self, uid: str, name: str, version: str) -> ContainerDetails | None:
+        """The newest container of that name. ``version``: of the Pod as its kubelet reports it. Raises ``CriError``."""
+        known, now = self._pods.get(uid), self._clock.monotonic()
+        if known is not None and known.task.done():
+            failed = known.task.cancelled() or known.task.exception() is not None
+            running = not failed and all(one.state is ContainerState.RUNNING for one in known.task.result().values())
+            # As long as all of them run, only the kubelet's report or a probe that fails says otherwise.
+            trusted = _TRUSTED_SECONDS if running and version and version == known.version else _UNSURE_SECONDS
+            if failed or now - known.asked_at >= trusted:
+                known = None
+        if known is None:
             task = asyncio.get_running_loop().create_task(self._ask(uid), name=f"containers of {uid}")
-            self._lists[uid] = (now, task)
-        return (await asyncio.shield(task)).get(name)
+            known = self._pods[uid] = _Known(now, version, task)
+        return (await asyncio.shield(known.task)).get(name)
 
     async def _ask(self, uid: str) -> dict[str, ContainerDetails]:
         found = {}
@@ -74,14 +91,20 @@ class Containers:
             found[name] = known
         return found
 
+    def doubt(self, uid: str) -> None:
+        """What was known of a Pod may be wrong: ask again next time."""
+        known = self._pods.get(uid)
+        if known is not None and known.task.done():
+            del self._pods[uid]
+
     def forget(self, uids: set[str]) -> None:
         """Keep only what is known about these Pods."""
-        self._lists = {uid: entry for uid, entry in self._lists.items() if uid in uids}
+        self._pods = {uid: known for uid, known in self._pods.items() if uid in uids}
         kept = {
             details.id
-            for _, task in self._lists.values()
-            if task.done() and not task.cancelled() and task.exception() is None
-            for details in task.result().values()
+            for known in self._pods.values()
+            if known.task.done() and not known.task.cancelled() and known.task.exception() is None
+            for details in known.task.result().values()
         }
         self._started = {key: value for key, value in self._started.items() if key in kept}
 
@@ -225,13 +248,19 @@ class Prober:
             await self._clock.sleep(due - now)
 
     async def _once(self, key: Key, worker: _Worker) -> None:
-        container = await self._containers.newest(key.uid, key.container)
+        container = await self._containers.newest(key.uid, key.container, self._version(key))
         want = worker.want
         step = plan.before(worker.memory, container, want, self._clock.monotonic(), self._clock.now().timestamp())
         self._note(worker, step)
         if not step.probe or container is None:
             return
-        outcome = await self._probe(want, container.id, self._address(key, want))
+        try:
+            outcome = await self._probe(want, container.id, self._address(key, want))
+        except ProbeError:
+            self._containers.doubt(key.uid)
+            raise
+        if not outcome.succeeded:
+            self._containers.doubt(key.uid)
         if worker.want.asks_the_same_as(want) and worker.memory.container_id == container.id:
             self._note(worker, plan.after(worker.memory, outcome, want, self._clock.monotonic()))
 
@@ -250,6 +279,11 @@ class Prober:
         if probe.tcp_socket is not None:
             return await self._network.connection(probe.tcp_socket, address, want.timeout)
         raise ProbeError("neither exec nor httpGet nor tcpSocket")
+
+    def _version(self, key: Key) -> str:
+        """The version of the Pod as it is known; '' where it is not."""
+        pod = self._pods.get(key.pod, key.namespace) if self._pods is not None else None
+        return pod.metadata.resource_version if pod is not None and pod.metadata.uid == key.uid else ""
 
     def _address(self, key: Key, want: Wanted) -> str:
         """KD-91: the address the Pod has now."""
