@@ -1,0 +1,135 @@
+"""The webhook of ContainerRecreateRequest: it fills in from the Pod what the node agent needs (CRR-2 … CRR-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+from app.api import names
+from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
+from app.api.containerrecreate.defaults import with_defaults, with_pod
+from app.api.containerrecreate.validation import pod_errors, spec_errors, update_errors
+from app.api.requested import judged, version_to_default
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    Handler,
+    Operation,
+    Patched,
+    PolicyRule,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.client import Client
+from app.kube.errors import KubeError, NotFound, message_of
+from app.kube.fielderrors import Path, aggregate, invalid, not_found
+from app.kube.patches import diff
+from app.kube.resources import NODES, PODS
+from app.slices.controllers import Enabled
+
+DAEMON_GATE: Final = "KruiseDaemon"
+
+MUTATE: Final = Webhook(
+    name="mcontainerrecreaterequest.kb.io",
+    path="/mutate-apps-kruise-io-containerrecreaterequest",
+    mutating=True,
+    rules=(
+        Rule(
+            (Operation.CREATE, Operation.UPDATE),
+            (names.APPS_GROUP,),
+            (names.V1ALPHA1, names.V1BETA1),
+            (CONTAINER_RECREATE_REQUEST.plural,),
+        ),
+    ),
+    summary="Fills in from the Pod what the node agent needs; refuses requests that cannot work, and changes",
+    permissions=(PolicyRule(("get",), ("",), ("nodes", "pods")),),
+)
+WEBHOOKS: Final = (MUTATE,)
+
+_POD_NAME: Final = Path("spec").child("podName")
+
+
+class Lookups(Protocol):
+    """What the webhook asks. Both raise KubeError."""
+
+    async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """The Pod (JSON) of this name; None where there is none."""
+        ...
+
+    async def node(self, name: str) -> Mapping[str, Any] | None:
+        """The Node (JSON) of this name; None where there is none."""
+        ...
+
+
+def handlers(lookups: Lookups, enabled: Enabled) -> tuple[Handler, ...]:
+    """The declaration with the function that answers for it."""
+    return (Handler(MUTATE, partial(mutate, lookups, enabled)),)
+
+
+async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision:
+    """CRR-2 … CRR-5; it judges too, for what it fills in must not be asked for twice."""
+    given = judged(review.object)
+    version = version_to_default(CONTAINER_RECREATE_REQUEST, given)
+    if isinstance(version, Denied):
+        return version
+    if review.operation == Operation.UPDATE:
+        errors = update_errors(given, judged(review.old_object))
+        return Denied(aggregate(errors), code=403) if errors else Allowed()
+    if not enabled(DAEMON_GATE):
+        return Denied(f"feature-gate {DAEMON_GATE} is not enabled", code=403)
+    spec = with_defaults(given).get("spec") or {}
+    if errors := spec_errors(spec):
+        return Denied(aggregate(errors), code=400)
+    try:
+        pod = await lookups.pod(review.namespace, spec["podName"])
+        if pod is None:
+            return Denied(str(not_found(_POD_NAME, spec["podName"])), code=400)
+        if errors := pod_errors(spec, pod):
+            return Denied(aggregate(errors), code=400)
+        name = pod["spec"]["nodeName"]
+        node = await lookups.node(name)
+    except KubeError as error:
+        return Denied(f"{_POD_NAME}: {message_of(error)}", code=500)
+    if node is None:
+        return Denied(str(invalid(_POD_NAME, spec["podName"], f"its Node {name} does not exist")), code=400)
+    labels = (node.get("metadata") or {}).get("labels") or {}
+    filled = with_pod(given, pod, virtual_node=labels.get("type") == names.VIRTUAL_KUBELET)
+    return Patched(tuple(diff(given, filled, rule="CRR-4")))
+
+
+class ClusterLookups:
+    """Asks the API server: what is filled in must be of this moment."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """The Pod as it is now."""
+        try:
+            found: dict[str, Any] = await self._client.get(PODS, name, namespace)
+        except NotFound:
+            return None
+        return found
+
+    async def node(self, name: str) -> Mapping[str, Any] | None:
+        """The Node as it is now."""
+        try:
+            found: dict[str, Any] = await self._client.get(NODES, name)
+        except NotFound:
+            return None
+        return found
+
+
+class StandaloneLookups:
+    """Without a cluster there are no Pods."""
+
+    async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:  # noqa: ARG002
+        """None."""
+        return None
+
+    async def node(self, name: str) -> Mapping[str, Any] | None:  # noqa: ARG002
+        """None."""
+        return None
