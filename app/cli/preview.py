@@ -48,20 +48,31 @@ def plan(
 
 
 def explain(
-    what: Annotated[list[str], typer.Argument(help="pod NAME, or pod/NAME", show_default=False, metavar="pod NAME")],
+    what: Annotated[
+        list[str],
+        typer.Argument(help="pod NAME, or a kind whose Pods are told of", show_default=False, metavar="KIND NAME"),
+    ],
     namespace: Namespace = "",
     feature_gates: _Gates = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Tell why a Pod of a workload is as it is, and what comes next for it."""
+    """Tell why a Pod is as it is, and what comes next for it; or how the Pods of a SidecarSet stand."""
+    from app.cli.workloads import known
+
     gates = _gates(feature_gates)
     parts = [part for word in what for part in word.split("/")]
-    if len(parts) != 2 or parts[0].lower() not in ("pod", "pods", "po") or not parts[1]:
-        manager_logging.fatal(f"explain {' '.join(what)}: only Pods are explained: pykruise explain pod NAME")
+    word = parts[0].lower() if parts else ""
+    whole = next((one for one in known() if word in one.words and one.explain_object is not None), None)
+    if len(parts) != 2 or not parts[1] or (word not in ("pod", "pods", "po") and whole is None):
+        others = " or ".join(one.kind.singular for one in known() if one.explain_object is not None)
+        text = f"explain {' '.join(what)}: only Pods are explained, and how those of others stand"
+        manager_logging.fatal(f"{text}: pykruise explain pod NAME, or {others} NAME")
         raise typer.Exit(2)
 
     async def work(client: Client, where: str) -> str:
+        if whole is not None:
+            return await whole_explanation(client, whole, where, parts[1], gates)
         return await explanation(client, where, parts[1], gates)
 
     print(with_cluster(kubeconfig, context, namespace, work))
@@ -134,9 +145,11 @@ async def _as_it_would_be(
     """The object (in its stored version) as the API server would store it: it and the webhooks are asked, and nothing
     is stored."""
     from app.api.conversion import convert
+    from app.cli.workloads import scope
     from app.kube.errors import NotFound
 
     kind, name = commands.kind, str(manifest["metadata"]["name"])
+    namespace = scope(commands, namespace)
     version = str(manifest["apiVersion"]).rpartition("/")[2]
     resource = kind.resource(version)
     try:
@@ -146,7 +159,8 @@ async def _as_it_would_be(
     else:
         spec = dict(manifest.get("spec") or {})
         # Somebody else, such as an autoscaler, may see to what the manifest leaves out.
-        spec.setdefault("replicas", live["spec"].get("replicas"))
+        if "replicas" in live["spec"]:
+            spec.setdefault("replicas", live["spec"]["replicas"])
         answer = await client.replace(resource, name, {**live, "spec": spec}, namespace, dry_run=True)
     return answer if version == kind.hub.name else convert(answer, kind.resource().api_version)
 
@@ -164,9 +178,29 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
         raise CommandError(f"Pod {namespace}/{name}: not found; name another namespace with -n") from None
     reference = pod.metadata.controller
     commands = commands_for(reference.api_version, reference.kind) if reference is not None else None
+    beside = [
+        line
+        for one in known()
+        if one.explain_any is not None
+        for line in await one.explain_any(client, pod, features.enabled)
+    ]
     if reference is None or commands is None or commands.explain is None:
+        if beside:
+            return "\n".join([f"Pod {namespace}/{name}", *beside])
         kinds = " or ".join(one.kind.kind for one in known() if one.explain is not None)
         raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it")
     stored = await read(client, commands, namespace, reference.name)
     lines = await commands.explain(client, pod, stored, features.enabled)
-    return "\n".join([f"Pod {namespace}/{name} of {commands.kind.kind} {reference.name}", *lines])
+    return "\n".join([f"Pod {namespace}/{name} of {commands.kind.kind} {reference.name}", *lines, *beside])
+
+
+async def whole_explanation(
+    client: Client, commands: Commands, namespace: str, name: str, features: FeatureGates
+) -> str:
+    """How the Pods of an object stand. Raises CommandError."""
+    from app.cli.workloads import read
+
+    stored = await read(client, commands, namespace, name)
+    if commands.explain_object is None:
+        raise CommandError(f"{commands.kind.kind} {name}: only its Pods are explained: pykruise explain pod NAME")
+    return await commands.explain_object(client, stored, features.enabled)

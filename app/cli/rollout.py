@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from app.cli.cluster import CommandError, Context, Kubeconfig, Namespace, with_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from app.kube.client import Client
     from app.pods.revisions import Revision
-    from app.slices.commands import Commands
+    from app.slices.commands import Commands, Recorded
+
+    Found = TypeVar("Found", Recorded, Revision, "Recorded | Revision")
 
 POLL_SECONDS = 1.0
 CHANGE_CAUSE = "kubernetes.io/change-cause"
@@ -55,7 +57,7 @@ async def show_status(client: Client, namespace: str, what: list[str], *, watch:
     commands, name = wanted(what)
     if commands.progress is None:
         raise CommandError(f"{commands.kind.kind} {name}: has no roll-out to look at")
-    called = f"{commands.kind.kind} {namespace}/{name}"
+    called = f"{commands.kind.kind} {namespace}/{name}" if commands.kind.namespaced else f"{commands.kind.kind} {name}"
     deadline = client.clock.monotonic() + give_up if give_up else float("inf")
     live, last = sys.stdout.isatty(), ""
     while True:
@@ -118,6 +120,8 @@ async def history_text(client: Client, namespace: str, what: list[str], number: 
     commands, name = _with_history(what)
     called = f"{commands.kind.kind} {name}"
     stored = await read(client, commands, namespace, name)
+    if commands.own_history is not None:
+        return _own_history(await commands.own_history.read(client, stored), number, called)
     around = await belongings(client, stored)
     if number:
         found = _revision(around.revisions, number, called)
@@ -139,6 +143,18 @@ async def history_text(client: Client, namespace: str, what: list[str], number: 
     return table(rows)
 
 
+def _own_history(revisions: Sequence[Recorded], number: int, called: str) -> str:
+    import yaml
+
+    from app.slices.commands import table
+
+    if number:
+        found = _revision(revisions, number, called)
+        return yaml.safe_dump(dict(found.content), sort_keys=False).rstrip()
+    rows = [("REVISION", "NAME", "PODS", "ROLE", "CHANGE-CAUSE")]
+    return table([*rows, *((str(one.number), one.name, str(one.pods), one.role, one.cause) for one in revisions)])
+
+
 def _with_history(what: list[str]) -> tuple[Commands, str]:
     from app.cli.workloads import wanted
 
@@ -148,8 +164,8 @@ def _with_history(what: list[str]) -> tuple[Commands, str]:
     return commands, name
 
 
-def _revision(revisions: Any, number: int, called: str) -> Revision:
-    found: Revision | None = next((one for one in revisions if one.number == number), None)
+def _revision(revisions: Sequence[Found], number: int, called: str) -> Found:
+    found = next((one for one in revisions if one.number == number), None)
     if found is None:
         known = ", ".join(str(one.number) for one in revisions) or "none"
         raise CommandError(f"{called}: there is no revision {number}; there are {known}")
@@ -187,28 +203,36 @@ def undo(
 
 async def undone(client: Client, namespace: str, what: list[str], number: int, *, dry_run: bool) -> str:
     """What came of it, in a line. Raises CommandError."""
-    from app.cli.workloads import belongings, read
+    from app.cli.workloads import belongings, read, scope
     from app.kube.client import PatchType
+    from app.slices.commands import Recorded
 
     commands, name = _with_history(what)
     called, shown = f"{commands.kind.kind} {name}", _shown(commands, name)
     stored = await read(client, commands, namespace, name)
-    revisions = (await belongings(client, stored)).revisions
+    own = commands.own_history
+    revisions: Sequence[Recorded | Revision] = (
+        await own.read(client, stored) if own is not None else (await belongings(client, stored)).revisions
+    )
     if not number and len(revisions) < 2:
         raise CommandError(f"{called}: there is no earlier revision to go back to")
     target = _revision(revisions, number or revisions[-2].number, called)
-    template = _template(target, called)
+    changes: Sequence[Mapping[str, Any]]
+    if not isinstance(target, Recorded):
+        changes = [{"op": "replace", "path": "/spec/template", "value": _template(target, called)}]
+    elif target.content and own is not None:
+        changes = own.undo(stored, target.content)
+    else:
+        raise CommandError(f"{called}: ControllerRevision {target.name} holds nothing that can be read")
     if target is revisions[-1]:
         return f"{shown}: revision {target.number} ({target.name}) is the newest already"
-    operations = [
-        {"op": "test", "path": "/metadata/resourceVersion", "value": stored["metadata"]["resourceVersion"]},
-        {"op": "replace", "path": "/spec/template", "value": template},
-    ]
+    version = stored["metadata"]["resourceVersion"]
+    operations = [{"op": "test", "path": "/metadata/resourceVersion", "value": version}, *changes]
     await client.patch(
         commands.kind.resource(),
         name,
         operations,
-        namespace,
+        scope(commands, namespace),
         kind=PatchType.JSON,
         dry_run=dry_run,
         field_manager="pykruise",
@@ -267,7 +291,7 @@ def _pause(what: list[str], namespace: str, kubeconfig: str, context: str, *, pa
 
 async def set_paused(client: Client, namespace: str, what: list[str], *, paused: bool) -> str:
     """What came of it, in a line. Raises CommandError."""
-    from app.cli.workloads import read, wanted
+    from app.cli.workloads import read, scope, wanted
 
     commands, name = wanted(what)
     called, shown = f"{commands.kind.kind} {name}", _shown(commands, name)
@@ -275,10 +299,15 @@ async def set_paused(client: Client, namespace: str, what: list[str], *, paused:
         raise CommandError(f"{called}: has no roll-out to pause or resume")
     spec: Mapping[str, Any] = (await read(client, commands, namespace, name))["spec"]
     strategy = spec.get("updateStrategy") or {}
-    if strategy.get("type") == "OnDelete":
-        raise CommandError(f"{called}: OnDelete has no roll-out to pause or resume")
-    if bool((strategy.get("rollingUpdate") or {}).get("paused")) == paused:
+    if strategy.get("type") == commands.without_rollout:
+        raise CommandError(f"{called}: {commands.without_rollout} has no roll-out to pause or resume")
+    found: Mapping[str, Any] = {"spec": spec}
+    patch: dict[str, Any] = {"paused": paused}
+    for key in commands.paused_at:
+        found = found.get(key) or {}
+    for key in reversed(commands.paused_at):
+        patch = {key: patch}
+    if bool(found.get("paused")) == paused:
         return f"{shown} {'is paused already' if paused else 'is not paused'}"
-    patch = {"spec": {"updateStrategy": {"rollingUpdate": {"paused": paused}}}}
-    await client.patch(commands.kind.resource(), name, patch, namespace, field_manager="pykruise")
+    await client.patch(commands.kind.resource(), name, patch, scope(commands, namespace), field_manager="pykruise")
     return f"{shown} {'paused' if paused else 'resumed'}"

@@ -39,11 +39,18 @@ def wanted(words: Sequence[str]) -> tuple[Commands, str]:
     raise CommandError(f"{' '.join(words)}: {parts[0]} is no kind this command knows; it knows {there_are}")
 
 
+def scope(commands: Commands, namespace: str) -> str:
+    """The namespace of an object of this kind; '' where it has none."""
+    return namespace if commands.kind.namespaced else ""
+
+
 async def read(client: Client, commands: Commands, namespace: str, name: str) -> dict[str, Any]:
     """The stored object. Raises CommandError where there is none."""
     try:
-        found: dict[str, Any] = await client.get(commands.kind.resource(), name, namespace)
+        found: dict[str, Any] = await client.get(commands.kind.resource(), name, scope(commands, namespace))
     except NotFound:
+        if not commands.kind.namespaced:
+            raise CommandError(f"{commands.kind.kind} {name}: not found") from None
         raise CommandError(
             f"{commands.kind.kind} {namespace}/{name}: not found; name another namespace with -n"
         ) from None

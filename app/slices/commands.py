@@ -54,11 +54,33 @@ class Verb:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """One recorded revision, and what it is to the object and to Pods."""
+
+    number: int
+    name: str
+    pods: int
+    role: str
+    cause: str
+    #: What it holds, as it is shown; empty where it cannot be read.
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The history of a kind whose revisions are not those of a Pod template. Revisions come oldest first."""
+
+    read: Callable[[Client, Stored], Awaitable[Sequence[Recorded]]]
+    #: The JSON patch operations that bring a content back.
+    undo: Callable[[Stored, Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
 class Commands:
     """The commands about one kind. What is None is refused for it. All raise CommandError or KubeError.
 
-    History and undo go by ``spec.selector``, ``spec.template`` and ControllerRevisions; pause and resume by
-    ``spec.updateStrategy.rollingUpdate.paused``.
+    Unless the kind says otherwise, history and undo go by ``spec.selector``, ``spec.template`` and
+    ControllerRevisions; pause and resume by ``spec.updateStrategy.rollingUpdate.paused``.
     """
 
     kind: KindDefinition
@@ -72,6 +94,16 @@ class Commands:
     explain: Callable[[Client, Pod, Stored, Enabled], Awaitable[Sequence[str]]] | None = None
     pausable: bool = True
     history: bool = True
+    #: A history of its own.
+    own_history: History | None = None
+    #: Where ``paused`` stands.
+    paused_at: tuple[str, ...] = ("spec", "updateStrategy", "rollingUpdate")
+    #: The update type that has nothing to pause.
+    without_rollout: str = "OnDelete"
+    #: How the object's Pods stand, as text.
+    explain_object: Callable[[Client, Stored, Enabled], Awaitable[str]] | None = None
+    #: What there is to say about any Pod, whoever controls it, a line each.
+    explain_any: Callable[[Client, Pod, Enabled], Awaitable[Sequence[str]]] | None = None
 
     @property
     def words(self) -> frozenset[str]:

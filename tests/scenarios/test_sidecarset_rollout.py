@@ -22,7 +22,7 @@ spec:
   - name: mesh
     image: busybox:1.36
     command: [sleep, 999d]
-    upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: "busybox:1.34"}
+    upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: "busybox:latest"}
 """
 DEPLOYMENT = """
 apiVersion: apps/v1
@@ -166,15 +166,15 @@ def test_a_hot_upgrade_goes_from_twin_to_twin(world: World) -> None:  # U-66
     started(world, "web")
     eventually(lambda: counts(world, 1, 1, 1, 1), "the Pod is ready", 120)
     pod = world.get("pod", "web")
-    assert images(pod) == {"mesh-1": "busybox:1.36", "mesh-2": "busybox:1.34", "nginx": "nginx:1.25"}
+    assert images(pod) == {"mesh-1": "busybox:1.36", "mesh-2": "busybox:latest", "nginx": "nginx:1.25"}
     env = {one["name"]: one for one in pod["spec"]["containers"][1]["env"]}
     for name, key in (("SIDECARSET_VERSION", "version"), ("SIDECARSET_VERSION_ALT", "versionalt")):
         path = f"metadata.annotations['{key}.sidecarset.kruise.io/mesh-2']"
         assert env[name]["valueFrom"]["fieldRef"]["fieldPath"] == path
     working = "kruise.io/sidecarset-working-hotupgrade-container"
     for image, first, second, twin in (
-        ("busybox:1.35", "busybox:1.34", "busybox:1.35", "mesh-2"),
-        ("busybox:1.36", "busybox:1.36", "busybox:1.34", "mesh-1"),
+        ("busybox:1.35", "busybox:latest", "busybox:1.35", "mesh-2"),
+        ("busybox:1.36", "busybox:1.36", "busybox:latest", "mesh-1"),
     ):
         world.apply(HOT.replace("image: busybox:1.36", f"image: {image}"))
         eventually(lambda: counts(world, 1, 1, 1, 1), "the other twin works and the first idles", 120)

@@ -35,6 +35,7 @@ from app.slices import (
     Slice,
     Watched,
 )
+from app.slices.commands import Commands
 
 NAME: Final = "sidecarset-controller"
 WORKERS: Final = 3
@@ -113,6 +114,13 @@ def bypass_report(context: ControllerContext) -> BypassReport:
     )
 
 
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of SidecarSets."""
+    from app.sidecars.sidecarset.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
 SLICE: Final = Slice(
     name="sidecarset",
     kinds=(SIDECAR_SET,),
@@ -165,4 +173,5 @@ SLICE: Final = Slice(
         ),
     ),
     gates=(_DEFAULTS_ALLOWED, _SORT),
+    commands=commands,
 )

@@ -109,6 +109,10 @@ class PodTally:
         """SS-105: the Pods whose condition is to change."""
         return self._due["untold"].values()
 
+    def all(self) -> list[Judged]:
+        """Every Pod known, matched or not."""
+        return list(self._judged.values())
+
     def facts_of(self, pod: Pod) -> PodFacts | None:
         """What is known of one Pod."""
         judged = self._judged.get(ObjectKey(pod.metadata.namespace, pod.metadata.name))
