@@ -1,0 +1,74 @@
+"""How soon after a ContainerRecreateRequest was created its container is stopped, on a node with containerd.
+
+``python -m bench.recreate`` (root; starts a cluster of its own). The requests are as the manager's webhook leaves them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import yaml
+
+from app.daemon.cri import ContainerState
+from app.daemon.cri.client import GrpcRuntime
+from tests.cluster.cluster import Cluster
+from tests.daemon.front import AgentProcess, front
+from tests.daemon.test_node_cluster import KINDS, NAMESPACE, World
+from tests.deploy.rendering import ROOT, render
+
+REQUESTS = 10
+
+
+async def _seconds_until_stopped(world: World, name: str) -> float:
+    pod = world.get_pod("web")
+    identity = pod["status"]["containerStatuses"][0]["containerID"].partition("://")[2]
+    runtime = await GrpcRuntime.connect(str(world.node.cri_socket))
+    try:
+        world.recreate(pod, "main", name=name)
+        began = time.perf_counter()
+        while (await runtime.details(identity)).state is ContainerState.RUNNING:  # noqa: ASYNC110 - nobody tells us
+            await asyncio.sleep(0.002)
+        return time.perf_counter() - began
+    finally:
+        await runtime.close()
+
+
+def measure() -> None:
+    """Print the figures."""
+    with Cluster(nodes=1) as cluster, tempfile.TemporaryDirectory() as folder, front(cluster) as registry:
+        files = [str(ROOT / "deploy" / "crds" / f"apps.kruise.io_{kind}.yaml") for kind in KINDS]
+        cluster.kubectl("apply", "--server-side", *(f"-f={file}" for file in files))
+        cluster.kubectl("wait", "--for=condition=Established", *(f"crd/{kind}.apps.kruise.io" for kind in KINDS))
+        chart = [one for one in render() if "daemon" in one["metadata"]["name"] and one["kind"] != "DaemonSet"]
+        spaces = [
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            for name in ("kruise-system", NAMESPACE)
+        ]
+        for one in [*spaces, *chart]:
+            cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(one))
+        log = Path(folder, "log")
+        log.touch()
+        account = cluster.control_plane.kubeconfig_for_service_account("kruise-system", "kruise-daemon")
+        agent = AgentProcess(cluster.nodes[0], account, log)
+        agent.start()
+        try:
+            world = World(cluster, cluster.nodes[0], agent, registry, log)
+            time.sleep(6)
+            world.pod("web", {"name": "main"})
+            found = []
+            for number in range(REQUESTS):
+                found.append(asyncio.run(_seconds_until_stopped(world, f"again-{number}")))
+                world.complete("web", "main", name=f"again-{number}")
+                world.until_ready("web")
+        finally:
+            agent.stop()
+    shown = ", ".join(f"{seconds * 1000:.0f}" for seconds in sorted(found))
+    print(f"median {statistics.median(found) * 1000:.0f} ms; all: {shown} ms")
+
+
+if __name__ == "__main__":
+    measure()
