@@ -338,16 +338,31 @@ class Pod(Struct, frozen=True):
         return None
 
 
+class PersistentVolumeClaimSpec(Struct, frozen=True):
+    """What is asked of a volume."""
+
+    access_modes: tuple[str, ...] = ()
+    storage_class_name: str | None = None
+    resources: ResourceRequirements = NO_RESOURCES
+
+    def __post_init__(self) -> None:
+        # Mostly the same in all claims of a workload, and then kept once.
+        msgspec.structs.force_setattr(self, "resources", _shared_resources(self.resources))
+
+
 class PersistentVolumeClaimStatus(Struct, frozen=True):
     """How far a claim is."""
 
     phase: str = ""
+    capacity: dict[str, str] = msgspec.field(default_factory=dict)
+    conditions: tuple[PodCondition, ...] = ()
 
 
 class PersistentVolumeClaim(Struct, frozen=True):
     """A claim on a volume."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
 
 

@@ -77,7 +77,8 @@ class ManagerMetrics:
         )
 
         # Each is there from the start, whoever shares it.
-        self._of_slices = {one: one(self.registry) for declared in slices() for one in declared.counters}
+        makers = dict.fromkeys(one for declared in slices() for one in declared.counters)
+        self._of_slices = {one: one(self.registry) for one in makers}
 
     def of(self, counters: Counters[T]) -> T:
         """What counts for a slice. Raises KeyError for counters that no slice declares."""

@@ -31,7 +31,9 @@ def claim_template(name: str, storage: str = "1Mi", **metadata: Any) -> dict[str
 def claim(id_: str, *, going: bool = False) -> PersistentVolumeClaim:
     moment = datetime(2026, 1, 1, tzinfo=UTC) if going else None
     labels = {ID: id_} if id_ else {}
-    return PersistentVolumeClaim(ObjectMeta(f"data-web-{id_}", uid=id_, labels=labels, deletion_timestamp=moment))
+    return PersistentVolumeClaim(
+        metadata=ObjectMeta(f"data-web-{id_}", uid=id_, labels=labels, deletion_timestamp=moment)
+    )
 
 
 def pod(id_: str) -> Pod:

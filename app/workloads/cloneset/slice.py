@@ -96,7 +96,7 @@ SLICE: Final = Slice(
         "DefaultHostNetworkHostPortsInPodTemplates",
         Gate(STRICT_VALIDATION, "CloneSets that OpenKruise admits with surely unmeant values are refused"),
         # Nobody asks who wrote which field of such a Pod, and an API server has twice the work with each write.
-        Gate(MANAGED_FIELDS, "Pods of CloneSets have metadata.managedFields"),
+        Gate(MANAGED_FIELDS, "Pods of CloneSets and StatefulSets have metadata.managedFields"),
         # OpenKruise replaces as many Pods as the surge has.
         Gate("CloneSetInPlaceSurge", "with maxSurge a CloneSet updates in place and takes the surge away again"),
     ),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.api import names
 from app.api.statefulset import STATEFUL_SET
-from app.slices import AdmissionContext, AdmissionPart, Decisions, Protected, Slice
+from app.kube.admission import PolicyRule
+from app.pods.counters import WorkloadCounters
+from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Slice
 from app.workloads.statefulset import admission
 from app.workloads.statefulset.admission_lookups import ClusterLookups, StandaloneLookups
+from app.workloads.statefulset.controller import NAME, WATCHED, WORKERS, statefulset_controller
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -20,7 +24,47 @@ def decisions(context: AdmissionContext) -> Decisions:
 SLICE: Final = Slice(
     name="statefulset",
     kinds=(STATEFUL_SET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=statefulset_controller,
+            permissions=(
+                PolicyRule(("get",), (names.APPS_GROUP,), ("statefulsets",)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), ("statefulsets/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), ("statefulsets/finalizers",)),
+                PolicyRule(("create", "delete", "get", "patch"), ("",), ("pods",)),
+                PolicyRule(("create", "get", "patch"), ("",), ("persistentvolumeclaims",)),
+                PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
+                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+                # AS-125
+                PolicyRule(("create", "delete", "list"), (names.APPS_GROUP,), ("imagepulljobs",)),
+                # AS-104
+                PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
+            ),
+            workers=WORKERS,
+            workers_flag="statefulset-workers",
+            counters=(WorkloadCounters,),
+        ),
+    ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
-    gates=("StatefulSetAutoDeletePVC", "StatefulSetAutoResizePVCGate", "TemplateNoDefaults"),
+    gates=(
+        "PodWebhook",
+        "ForceDeleteTimeoutExpectationGate",
+        "InPlaceUpdateEnvFromMetadata",
+        "InPlaceWorkloadVerticalScaling",
+        "KruiseDaemon",
+        "PodIndexLabel",
+        "PreDownloadImageForInPlaceUpdate",
+        "PreparingUpdateAsUpdate",
+        "StatefulSetAutoDeletePVC",
+        "StatefulSetAutoResizePVCGate",
+        "StatefulSetStartOrdinal",
+        "TemplateNoDefaults",
+    ),
+    flags=("expectation-timeout",),
     protected=(Protected(STATEFUL_SET, cascading="replicas"),),
+    workloads=(STATEFUL_SET,),
 )

@@ -1,0 +1,41 @@
+"""The StatefulSet controller: what it watches, and what it is made from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api.statefulset import STATEFUL_SET, StatefulSet
+from app.pods.budget import DisruptionBudget
+from app.pods.counters import WorkloadCounters
+from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
+from app.workloads.engine.snapshot import Caches
+from app.workloads.statefulset.plan.settings import Gates
+from app.workloads.statefulset.reconcile import StatefulSetReconciler
+
+NAME: Final = "statefulset-controller"
+WORKERS: Final = 3
+STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
+#: Claims of a StatefulSet have no label in common: all are watched, and found by their names.
+ALL_CLAIMS: Final = CLAIMS.selected("PersistentVolumeClaims of whoever", "")
+WATCHED: Final = (STATEFUL_SETS, PODS, ALL_CLAIMS, REVISIONS)
+
+
+def caches_of(stores: Stores) -> Caches[StatefulSet]:
+    """What the controller reads beside claims."""
+    return Caches(stores(STATEFUL_SETS), stores(PODS), None, stores(REVISIONS))
+
+
+def statefulset_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    reconciler = StatefulSetReconciler(
+        context.client,
+        caches_of(context.stores),
+        context.stores(ALL_CLAIMS),
+        context.events,
+        gates=Gates.of(context.enabled),
+        budget=next(iter(context.provided(DisruptionBudget)), None),
+        metrics=context.counters(WorkloadCounters).of(STATEFUL_SET.kind),
+        expectation_timeout=context.flags.seconds("expectation-timeout"),
+        force_expectations=context.enabled("ForceDeleteTimeoutExpectationGate"),
+    )
+    return Reconciling(reconciler, reconciler.watches())

@@ -1,0 +1,94 @@
+"""Which ordinals Pods have: slots, from a start on, around reserved ones (AS-39, AS-48 … AS-50).
+
+Slots are kept as ranges: replicas and reservations may be as large as an int32, and cost no more for that.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+MAX_ORDINAL: Final = 2**31 - 1
+_range = re.compile(r"([0-9]{1,18})-([0-9]{1,18})", re.ASCII).fullmatch
+_ordinal = re.compile(r"(?:0|[1-9][0-9]{0,9})", re.ASCII).fullmatch
+
+#: First and last ordinal of a range.
+Interval = tuple[int, int]
+
+
+def ordinal_of(owner: str, pod: str) -> int:
+    """AS-39, AS-134: the ordinal of the Pod of that name; -1 for a name that the owner does not give."""
+    prefix, dash, digits = pod.rpartition("-")
+    if prefix != owner or not dash or not _ordinal(digits):
+        return -1
+    found = int(digits)
+    return found if found <= MAX_ORDINAL else -1
+
+
+def reserved_intervals(listed: Iterable[int | str]) -> tuple[Interval, ...]:
+    """AS-49: ``reserveOrdinals`` as ranges in order, none of which touch; what cannot be read reserves nothing."""
+    found: list[Interval] = []
+    for one in listed:
+        if isinstance(one, int):
+            if one >= 0:
+                found.append((one, one))
+        elif (match := _range(one)) and int(match[1]) <= int(match[2]):
+            found.append((int(match[1]), int(match[2])))
+    merged: list[Interval] = []
+    for first, last in sorted(found):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1] = (merged[-1][0], max(last, merged[-1][1]))
+        else:
+            merged.append((first, last))
+    return tuple(merged)
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The ordinals that shall have a Pod, ascending. ``ranges``: first, last, and how many slots stand before."""
+
+    ranges: Sequence[tuple[int, int, int]]
+    count: int
+
+    @classmethod
+    def of(cls, replicas: int, start: int, reserved: Sequence[Interval]) -> Slots:
+        """AS-48: ``replicas`` ordinals from ``start`` on that are not reserved."""
+        ranges: list[tuple[int, int, int]] = []
+        taken, at = 0, max(0, start)
+        for first, last in (*reserved, (MAX_ORDINAL * 4, MAX_ORDINAL * 4)):
+            if taken >= replicas:
+                break
+            if last < at:
+                continue
+            free = min(first - at, replicas - taken)
+            if free > 0:
+                ranges.append((at, at + free - 1, taken))
+                taken += free
+            at = last + 1
+        return cls(tuple(ranges), taken)
+
+    def rank(self, ordinal: int) -> int:
+        """Its place among the slots, from 1; 0: it is none."""
+        index = bisect_right(self.ranges, ordinal, key=lambda one: one[0]) - 1
+        if index < 0 or ordinal > self.ranges[index][1]:
+            return 0
+        first, _, before = self.ranges[index]
+        return before + ordinal - first + 1
+
+    def __contains__(self, ordinal: int) -> bool:
+        return self.rank(ordinal) > 0
+
+    def __iter__(self) -> Iterator[int]:
+        for first, last, _ in self.ranges:
+            yield from range(first, last + 1)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def end(self) -> int:
+        """One more than the last slot; 0 without any."""
+        return self.ranges[-1][1] + 1 if self.ranges else 0

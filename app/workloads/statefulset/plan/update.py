@@ -1,0 +1,157 @@
+"""Which Pods get to the update revision now, and which are deleted because somebody asks (AS-75 … AS-94). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from app.kube.selectors import SelectorError
+from app.pods.lifecycle import LifecycleState
+from app.pods.update_order import by_priority
+from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.settings import UpdatePolicy
+from app.workloads.engine.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
+from app.workloads.statefulset.plan.replicas import Replica, Replicas, is_marked
+from app.workloads.statefulset.plan.scale import NewRevisions
+
+#: Why a Pod is replaced though nothing about its revision asks for it.
+MARKED = "it is marked for deletion"
+BEGUN = "its deletion was begun"
+CLAIMS_GROWN = "its claims wait for a file system that grows when they are mounted anew"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimState:
+    """The claims of one Pod, where they grow with the update (AS-103 … AS-105). ``compatible``: none asks for less than
+    its template; ``completed``: none is still to grow save at the next mount; ``pending``: some is, at that mount."""
+
+    compatible: bool = True
+    completed: bool = True
+    pending: bool = False
+
+
+READY_CLAIMS = ClaimState()
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPlan:
+    """``update``: steps for the engine. ``grow``: Pods whose claims are made larger first."""
+
+    update: UpdatePlan
+    grow: Sequence[Replica] = ()
+
+
+def candidates(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
+    """AS-79, AS-80: the Pods of the slots that the partition leaves, in the order in which they are updated."""
+    settings = replicas.settings
+    if settings.on_delete:
+        return []
+    descending = list(reversed(replicas.wanted))
+    if not settings.unordered:
+        return [one for one in descending if settings.slots.rank(one.ordinal) > settings.partition]
+    done = [one for one in descending if one.terminating or one.is_at(update)]
+    facts = {one.facts.pod.metadata.uid: one for one in descending}
+    rest = [one.facts.pod for one in descending if not (one.terminating or one.is_at(update))]
+    try:
+        ordered = by_priority(rest, settings.priority)
+    except SelectorError:
+        ordered = rest  # admission refuses such a selector
+    # Slots without Pod that will get one at the update revision are done as well.
+    old = NewRevisions(replicas, current=current, update=update).old_ones(replicas.missing)
+    count = settings.replicas - settings.partition - (replicas.missing - old)
+    return [*done, *(facts[pod.metadata.uid] for pod in ordered)][: max(0, count)]
+
+
+def released(replicas: Replicas, listed: Collection[Replica], *, update: str) -> frozenset[PodFacts]:
+    """Pods that prepared for an update nobody wants of them any more: they go back into service. ``listed``: the
+    candidates. While the update is paused whoever waits goes on waiting."""
+    chosen = {one.ordinal for one in listed}
+    return frozenset(
+        one.facts
+        for one in replicas.everyone
+        if one.facts.lifecycle == LifecycleState.PREPARING_UPDATE
+        and (one.is_at(update) or (not replicas.settings.paused and one.ordinal not in chosen))
+    )
+
+
+def plan_update(
+    replicas: Replicas,
+    listed: Sequence[Replica],
+    *,
+    update: str,
+    now: float,
+    obstacle: Obstacle,
+    claims: dict[int, ClaimState] | None = None,
+) -> RolloutPlan:
+    """AS-76 … AS-94. ``listed``: the candidates; ``obstacle``: why a Pod cannot be updated in place; ``claims``: by
+    ordinal, where they grow with the update."""
+    settings, found = replicas.settings, claims or {}
+    if settings.paused and not settings.on_delete:
+        return RolloutPlan(UpdatePlan())
+    room = _Room(replicas, now)
+    steps: list[Step] = []
+    grow: list[Replica] = []
+    handled = _marked_steps(replicas, room, steps)
+    for pod in listed:
+        state = found.get(pod.ordinal, READY_CLAIMS)
+        if (pod.is_at(update) and state.compatible and not state.pending) or pod.ordinal in handled:
+            continue
+        if pod.terminating or not room.takes(pod):
+            continue
+        if not state.compatible or not state.completed:
+            # AS-105: it is updated when its claims are done.
+            if not state.compatible:
+                grow.append(pod)
+            continue
+        if pod.is_at(update) or pod.facts.preparing_delete:
+            _replace(pod, BEGUN if pod.facts.preparing_delete else CLAIMS_GROWN, steps)  # AS-148
+            continue
+        reason = "the policy is ReCreate" if settings.policy is UpdatePolicy.RECREATE else obstacle(pod.facts)
+        if reason is None:
+            step = in_place_step(pod.facts, settings.lifecycle)
+            if step is not None:
+                steps.append(step)
+        elif settings.policy is UpdatePolicy.IN_PLACE_ONLY:
+            return RolloutPlan(UpdatePlan(update, tuple(steps), in_place_only_failure(pod, reason), reason), grow)
+        else:
+            _replace(pod, reason, steps)
+    return RolloutPlan(UpdatePlan(update, tuple(steps)), grow)
+
+
+def in_place_only_failure(pod: Replica, reason: str) -> str:
+    """AS-110: what the condition says."""
+    return f"update strategy is InPlaceOnly but Pod {pod.name} can not update in-place: {reason}"
+
+
+class _Room:
+    """How many more Pods may become unavailable (AS-77, AS-78)."""
+
+    def __init__(self, replicas: Replicas, now: float) -> None:
+        self._out = {one.ordinal for one in replicas.wanted if not one.usable(now)}
+        self._left = replicas.settings.update_limit - len(self._out) - replicas.missing
+
+    def takes(self, pod: Replica) -> bool:
+        """AS-81, AS-90: whether the Pod may be taken out of service; it counts from then on (AS-83)."""
+        if pod.ordinal in self._out:
+            return True  # AS-139: that costs nothing, wherever it stands
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        self._out.add(pod.ordinal)
+        return True
+
+
+def _marked_steps(replicas: Replicas, room: _Room, steps: list[Step]) -> set[int]:
+    """AS-89 … AS-91, AS-94, AS-142."""
+    handled = set()
+    for pod in reversed(replicas.wanted):
+        if is_marked(pod) and not pod.terminating and room.takes(pod):
+            handled.add(pod.ordinal)
+            _replace(pod, MARKED, steps)
+    return handled
+
+
+def _replace(pod: Replica, why: str, steps: list[Step]) -> None:
+    """AS-98: deleted, or its hook is asked; while that holds it there is nothing to do."""
+    if not (pod.facts.delete_hooked and pod.facts.preparing_delete):
+        steps.append(Step(StepKind.RECREATE, pod.facts, why))

@@ -1,0 +1,234 @@
+"""The StatefulSet controller's reconcile: ask the plan, carry it out, report (AS-34 … AS-47, AS-116 … AS-121)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from math import inf
+from typing import Any, ClassVar, Final
+
+from app.api.statefulset import STATEFUL_SET, StatefulSet
+from app.kube.client import Client
+from app.kube.controller import Result, Watch
+from app.kube.errors import KubeError
+from app.kube.events import EventRecorder
+from app.kube.objects import PersistentVolumeClaim, Pod
+from app.kube.resources import ObjectKey
+from app.kube.store import Change, Store
+from app.workloads.engine.conditions import status_patch, with_failures
+from app.workloads.engine.image_pulls import ImagePuller, RolloutCounts
+from app.workloads.engine.outcome import Outcome, gather_results
+from app.workloads.engine.reconciler import WorkloadReconciler, result_of
+from app.workloads.engine.snapshot import Caches
+from app.workloads.engine.status import truncate_history, write_workload_status
+from app.workloads.engine.writer import Writer
+from app.workloads.statefulset.plan.claims import OWNED_BY, claim_counts, claim_state, growth
+from app.workloads.statefulset.plan.ordinals import ordinal_of
+from app.workloads.statefulset.plan.replicas import Replica, Replicas
+from app.workloads.statefulset.plan.resolved import KIND, ResolvedSpec, resolve_spec
+from app.workloads.statefulset.plan.settings import Gates
+from app.workloads.statefulset.plan.status import FAILED_CREATE, FAILED_UPDATE, REQUIRED, base_status
+from app.workloads.statefulset.plan.update import ClaimState, candidates, plan_update, released
+from app.workloads.statefulset.scaling import Scaler
+from app.workloads.statefulset.snapshot import Observed
+from app.workloads.statefulset.state import StatefulSetState
+from app.workloads.statefulset.storage import StorageClasses, list_storage_classes
+from app.workloads.statefulset.updating import StatefulSetUpdater, grow_claims
+from app.workloads.statefulset.writing import StatefulSetWriter
+
+logger = logging.getLogger(__name__)
+
+_RESOURCE: Final = STATEFUL_SET.resource()
+
+
+class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, ResolvedSpec]):
+    """Keeps the Pods of all StatefulSets. ``claims``: the cache of claims, whoever's they are. ``options`` are those of
+    the engine."""
+
+    adopts: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches[StatefulSet],
+        claims: Store[PersistentVolumeClaim],
+        events: EventRecorder,
+        *,
+        gates: Gates | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(client, KIND, caches, events, StatefulSetState, **options)
+        self._gates = gates if gates is not None else Gates()
+        self._claims = claims
+        self._scaler = Scaler(self._writer, claims.get)
+        self._updater = StatefulSetUpdater(self._writer, self.clock, self.budget, self.metrics)
+        self._puller = ImagePuller(client, self._writer, self.history)
+        #: Claim → the set that waits until it is gone.
+        self._awaited: dict[ObjectKey, ObjectKey] = {}
+
+    def make_writer(self, events: EventRecorder) -> Writer:
+        """One that knows claims."""
+        self._writer = StatefulSetWriter(self.client, events)
+        return self._writer
+
+    def resolve(self, workload: StatefulSet) -> ResolvedSpec:
+        """The spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+        return resolve_spec(workload, self._gates)
+
+    def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:
+        """AS-38, AS-134: whether the set gives such a name."""
+        return ordinal_of(resolved.owner.name, pod.metadata.name) >= 0
+
+    # ---- the table of watches
+
+    def watches(self) -> list[Watch[Any]]:
+        """AS-34, AS-146."""
+        return [*super().watches(), Watch(self._claims, self.keys_for_claim, self.mappers.coalesce_delay)]
+
+    def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
+        """The set that waits for a claim to go, or makes it grow."""
+        metadata = change.object.metadata
+        keys = []
+        if (awaiting := self._awaited.get(ObjectKey(metadata.namespace, metadata.name))) is not None:
+            keys.append(awaiting)
+        if change.old is not None and (owner := metadata.annotations.get(OWNED_BY)):
+            keys.append(ObjectKey(metadata.namespace, owner))
+        return keys
+
+    # ---- one reconcile
+
+    async def reconcile(self, snapshot: Observed) -> Result | None:
+        """AS-53, AS-85."""
+        settings = snapshot.resolved.settings
+        leaving = snapshot.state.facts_of(snapshot.observed.inactive, snapshot.resolved)
+        replicas = Replicas.of(settings, snapshot.owner.name, [*snapshot.pods, *leaving])
+        scaling, updating, deleting = Outcome(message=None), Outcome(message=None), snapshot.workload.deleting
+        if not deleting:
+            if snapshot.observed.foreign:
+                uid = snapshot.owner.uid
+                await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
+            if settings.gates.pre_download:
+                await self._puller.reconcile(snapshot, _pull_counts(snapshot, replicas))
+            scaling, updating = await self._work(snapshot, replicas)
+        await self._report(snapshot, replicas, scaling, updating)
+        if not deleting:
+            await self._clean_up(snapshot, made=scaling.changed)
+        next_available, now = replicas.next_available(snapshot.now.timestamp()), self.clock.now().timestamp()
+        times = [max(0.001, next_available - now + 0.001)] if next_available < inf else []
+        return result_of((scaling, updating), times, retry=bool(updating.message))
+
+    async def _work(self, snapshot: Observed, replicas: Replicas) -> tuple[Outcome, Outcome]:
+        """What came of scaling, and of updating."""
+        current, update = snapshot.current_hash, snapshot.update_hash
+        listed = candidates(replicas, current=current, update=update)
+        refreshed, moved = await self._updater.refresh(snapshot, released(replicas, listed, update=update))
+        plan = self._scaler.plan(snapshot, replicas)
+        self._await_claims(snapshot, plan.waits_for)
+        scaling = await self._scaler.carry_out(snapshot, replicas, plan, self.clock.monotonic())
+        if scaling.changed or plan.blocked or refreshed.error is not None:
+            return scaling, refreshed
+        states = self._claim_states(snapshot, listed)
+        rollout = plan_update(
+            _with_claims(replicas, states),
+            listed,
+            update=update,
+            now=snapshot.now.timestamp(),
+            obstacle=lambda pod: snapshot.state.in_place.obstacle(
+                pod, snapshot.revisions.update, snapshot.revisions.ordered, snapshot.resolved.settings
+            ),
+            claims=states,
+        )
+        updating = await self._updater.carry_out(snapshot, rollout.update, refreshed, moved)
+        if rollout.grow and (problem := await self._grow(snapshot, rollout.grow)):
+            updating.message = "; ".join(filter(None, (updating.message, problem)))
+        return scaling, updating
+
+    # ---- claims
+
+    def _await_claims(self, snapshot: Observed, names: Sequence[str]) -> None:
+        key, namespace = snapshot.state.key, snapshot.owner.namespace
+        for name in snapshot.state.waits_for:
+            self._awaited.pop(ObjectKey(namespace, name), None)
+        for name in names:
+            self._awaited[ObjectKey(namespace, name)] = key
+
+    def _claim_states(self, snapshot: Observed, listed: Sequence[Replica]) -> dict[int, ClaimState]:
+        resolved = snapshot.resolved
+        if not resolved.settings.resize_claims or not resolved.claim_templates:
+            return {}
+        namespace, claims = snapshot.owner.namespace, self._claims
+        return {one.ordinal: claim_state(resolved, one, lambda name: claims.get(name, namespace)) for one in listed}
+
+    async def _grow(self, snapshot: Observed, pods: Sequence[Replica]) -> str:
+        namespace, claims, resolved = snapshot.owner.namespace, self._claims, snapshot.resolved
+        wanted = [
+            (pod.name, one) for pod in pods for one in growth(resolved, pod, lambda name: claims.get(name, namespace))
+        ]
+        try:
+            classes = (
+                await list_storage_classes(self.client)
+                if any(one.storage_class for _, one in wanted)
+                else StorageClasses()
+            )
+        except KubeError as error:
+            return str(error)
+        return await grow_claims(self._writer, snapshot, wanted, classes)
+
+    # ---- reporting
+
+    async def _report(self, snapshot: Observed, replicas: Replicas, scaling: Outcome, updating: Outcome) -> None:
+        """AS-116 … AS-121."""
+        workload, resolved, now = snapshot.workload, snapshot.resolved, self.clock.now()
+        namespace, claims = snapshot.owner.namespace, self._claims
+        wanted = base_status(
+            replicas,
+            snapshot.revisions,
+            generation=workload.metadata.generation,
+            label_selector=resolved.selector_text,
+            now=now.timestamp(),
+        )
+        wanted["volumeClaims"] = claim_counts(resolved, replicas, lambda name: claims.get(name, namespace))
+        failures = {
+            type_: outcome.message or None
+            for type_, outcome in ((FAILED_CREATE, scaling), (FAILED_UPDATE, updating))
+            if outcome.message is not None
+        }
+        present = snapshot.state.present_status(workload).status
+        wanted["conditions"] = with_failures(present.get("conditions") or [], failures, now)
+        await write_workload_status(
+            self.client,
+            _RESOURCE,
+            snapshot,
+            wanted,
+            lambda present: status_patch(present, wanted, required=REQUIRED),
+        )
+
+    async def _clean_up(self, snapshot: Observed, *, made: bool) -> None:
+        """AS-47. Failures are only logged."""
+        revisions = snapshot.revisions
+        needed = (revisions.current, revisions.update) if made else (revisions.update,)
+        try:
+            await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
+        except KubeError as error:
+            logger.info("%s: tidying up failed: %s", snapshot.owner, error)
+
+
+def _with_claims(replicas: Replicas, states: dict[int, ClaimState]) -> Replicas:
+    """AS-78: Pods whose claims are still to grow are unavailable."""
+    if not states:
+        return replicas
+    wanted = [
+        Replica(one.ordinal, one.facts, (state := states.get(one.ordinal)) is None or (state.completed))
+        for one in replicas.wanted
+    ]
+    return Replicas(replicas.settings, wanted, replicas.condemned)
+
+
+def _pull_counts(snapshot: Observed, replicas: Replicas) -> RolloutCounts:
+    settings, update = snapshot.resolved.settings, snapshot.update_hash
+    return RolloutCounts(
+        replicas=settings.replicas,
+        partition=min(settings.partition, settings.replicas),
+        max_unavailable=settings.update_limit,
+        updated_ready=sum(one.running_and_ready and one.is_at(update) for one in replicas.everyone),
+    )

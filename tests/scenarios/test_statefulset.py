@@ -1,0 +1,197 @@
+"""A user scales, updates and deletes an Advanced StatefulSet."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.scenarios.world import World, eventually
+
+SET = """
+apiVersion: apps.kruise.io/v1beta1
+kind: StatefulSet
+metadata: {name: web}
+spec:
+  replicas: 3
+  serviceName: web
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: "nginx:1.25"}]
+"""
+PARALLEL = SET.replace("serviceName: web", "serviceName: web\n  podManagementPolicy: Parallel")
+IN_PLACE = PARALLEL.replace(
+    "    spec:\n", "    spec:\n      readinessGates: [{conditionType: InPlaceUpdateReady}]\n"
+).replace(
+    "  template:",
+    "  updateStrategy: {rollingUpdate: {podUpdatePolicy: InPlaceIfPossible, maxUnavailable: 2}}\n  template:",
+)
+KIND = "statefulsets.apps.kruise.io"
+
+
+def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
+    """The StatefulSet once its status says so."""
+    found = world.get(KIND, "web")
+    status = found.get("status", {})
+    ok = status.get("observedGeneration") == found["metadata"]["generation"]
+    return found if ok and all(status.get(key, 0) == value for key, value in wanted.items()) else None
+
+
+def patch(world: World, **spec: Any) -> None:
+    body = json.dumps({"spec": spec})
+    world.kubectl("patch", KIND, "web", "-n", world.namespace, "--type=merge", "-p", body)
+
+
+def new_image(world: World, image: str = "nginx:1.26", **spec: Any) -> None:
+    operations: list[dict[str, Any]] = [
+        {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image},
+        *({"op": "add", "path": f"/spec/updateStrategy/rollingUpdate/{key}", "value": spec[key]} for key in spec),
+    ]
+    text = json.dumps(operations)
+    world.kubectl("patch", KIND, "web", "-n", world.namespace, "--type=json", "-p", text)
+
+
+def pods(world: World) -> dict[str, dict[str, Any]]:
+    found = world.list("pods", "-l", "app=web")
+    return {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
+
+
+def images(world: World) -> dict[str, str]:
+    return {name: pod["spec"]["containers"][0]["image"] for name, pod in pods(world).items()}
+
+
+def ready(world: World, *names: str) -> None:
+    """Exactly these Pods are there, and ready."""
+
+    def look() -> bool:
+        found = status_is(world, replicas=len(names), readyReplicas=len(names))
+        return found is not None and set(pods(world)) == set(names)
+
+    eventually(look, f"{', '.join(names)} are ready", 90)
+
+
+@pytest.mark.behaviour("AS-40", "AS-55", "AS-116", "AS-117", "AS-123")
+def test_applies_a_native_manifest_with_another_api_version(world: World) -> None:
+    """U-30."""
+    world.apply(SET)
+    ready(world, "web-0", "web-1", "web-2")
+    assert world.columns(KIND, "web")[1:5] == ["3", "3", "3", "3"]
+    found = world.get(KIND, "web")
+    assert found["spec"]["podManagementPolicy"] == "OrderedReady"
+    status = found["status"]
+    assert (status["labelSelector"], status["currentRevision"]) == ("app=web", status["updateRevision"])
+    made = pods(world)
+    born = [made[f"web-{n}"]["metadata"]["creationTimestamp"] for n in range(3)]
+    assert born == sorted(born)
+    one = made["web-1"]
+    labels = one["metadata"]["labels"]
+    assert (labels["statefulset.kubernetes.io/pod-name"], labels["apps.kubernetes.io/pod-index"]) == ("web-1", "1")
+    assert labels["controller-revision-hash"] == status["updateRevision"]
+    assert (one["spec"]["hostname"], one["spec"]["subdomain"]) == ("web-1", "web")
+
+    def told() -> bool:
+        events = world.list("events", "--field-selector", "reason=SuccessfulCreate")
+        wanted = {f"create Pod web-{n} in StatefulSet web successful" for n in range(3)}
+        return {event["message"] for event in events} >= wanted
+
+    eventually(told, "an event per Pod")
+
+
+@pytest.mark.behaviour("AS-79", "AS-81", "AS-88")
+def test_rolls_out_three_at_a_time_and_by_partition(world: World) -> None:
+    """U-31, U-32."""
+    world.apply(PARALLEL.replace("replicas: 3", "replicas: 5"))
+    ready(world, *(f"web-{n}" for n in range(5)))
+    new_image(world, partition=4, maxUnavailable=3)
+    eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=5), "web-4 is updated", 90)
+    assert [name for name, image in sorted(images(world).items()) if image == "nginx:1.26"] == ["web-4"]
+    patch(world, updateStrategy={"rollingUpdate": {"partition": 0}})
+    found = eventually(lambda: status_is(world, updatedReadyReplicas=5, availableReplicas=5), "all are updated", 120)
+    assert found["status"]["currentRevision"] == found["status"]["updateRevision"]
+
+
+@pytest.mark.behaviour("AS-109", "AS-123", "AS-96")
+def test_updates_in_place(world: World) -> None:
+    """U-33."""
+    world.apply(IN_PLACE)
+    ready(world, "web-0", "web-1", "web-2")
+    before = pods(world)
+    new_image(world)
+    eventually(lambda: status_is(world, updatedReadyReplicas=3, updatedAvailableReplicas=3), "all are updated", 120)
+    for name, pod in pods(world).items():
+        assert pod["metadata"]["uid"] == before[name]["metadata"]["uid"]
+        assert pod["status"]["podIP"] == before[name]["status"]["podIP"]
+        assert pod["spec"]["containers"][0]["image"] == "nginx:1.26"
+        assert "pod-template-hash" not in pod["metadata"]["labels"]
+    revision = world.get(KIND, "web")["status"]["updateRevision"]
+
+    def told() -> bool:
+        events = world.list("events", "--field-selector", "reason=SuccessfulUpdatePodInPlace")
+        text = f"successfully update pod web-2 in-place(revision {revision})"
+        return text in {event["message"] for event in events}
+
+    eventually(told, "the event of web-2")
+
+
+@pytest.mark.behaviour("AS-22")
+def test_in_place_without_the_gate_is_refused(world: World) -> None:
+    """U-34."""
+    manifest = PARALLEL.replace(
+        "  template:", "  updateStrategy: {rollingUpdate: {podUpdatePolicy: InPlaceOnly}}\n  template:"
+    )
+    refused = world.apply(manifest, check=False)
+    assert "must contains InPlaceUpdateReady when podUpdatePolicy is InPlaceOnly" in refused.stderr
+
+
+@pytest.mark.behaviour("AS-76")
+def test_pauses(world: World) -> None:
+    """U-35."""
+    world.apply(PARALLEL)
+    ready(world, "web-0", "web-1", "web-2")
+    new_image(world, paused=True)
+    patch(world, replicas=4)
+    ready(world, "web-0", "web-1", "web-2", "web-3")
+    assert {images(world)[f"web-{n}"] for n in range(3)} == {"nginx:1.25"}
+    patch(world, updateStrategy={"rollingUpdate": {"paused": False}})
+    eventually(lambda: status_is(world, updatedReadyReplicas=4), "the update goes on", 120)
+
+
+@pytest.mark.behaviour("AS-48", "AS-60", "AS-64")
+def test_leaves_holes_in_the_ordinals(world: World) -> None:
+    """U-36."""
+    world.apply(PARALLEL.replace("replicas: 3", "replicas: 4\n  reserveOrdinals: [1]"))
+    ready(world, "web-0", "web-2", "web-3", "web-4")
+    patch(world, reserveOrdinals=[1, 3])
+    ready(world, "web-0", "web-2", "web-4", "web-5")
+    patch(world, replicas=3)
+    ready(world, "web-0", "web-2", "web-4")
+
+
+@pytest.mark.behaviour("AS-58")
+def test_scales_out_ten_percent_at_a_time(world: World) -> None:
+    """U-37, smaller."""
+    world.apply(PARALLEL.replace("replicas: 3", "replicas: 20\n  scaleStrategy: {maxUnavailable: 10%}"))
+    ready(world, *(f"web-{n}" for n in range(20)))
+
+
+@pytest.mark.behaviour("AS-60", "AS-89")
+def test_scales_in_in_order_and_replaces_a_marked_pod(world: World) -> None:
+    world.apply(SET)
+    ready(world, "web-0", "web-1", "web-2")
+    old = pods(world)["web-1"]["metadata"]["uid"]
+    world.kubectl("label", "pod", "web-1", "-n", world.namespace, "apps.kruise.io/specified-delete=true")
+
+    def replaced() -> bool:
+        found = pods(world).get("web-1")
+        return found is not None and found["metadata"]["uid"] != old
+
+    eventually(replaced, "web-1 is another")
+    ready(world, "web-0", "web-1", "web-2")
+    world.kubectl("scale", KIND, "web", "-n", world.namespace, "--replicas=1")
+    ready(world, "web-0")
+    world.kubectl("delete", KIND, "web", "-n", world.namespace, "--wait=false")
+    eventually(lambda: not pods(world), "all are gone", 60)
