@@ -120,6 +120,10 @@ def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
     group = next((name for name, stage in GROUPS.items() if GATES[gate].stage is stage), "")
     on = f'eq (include "kruise.gateIsOn" (list . "{gate}" "{group}")) "true"'
     documents = [_labelled(role) for role in rbac.gate_roles(gate, rules, _NAMESPACE)]
+    for binding in documents:
+        if binding["kind"] == "RoleBinding":
+            # Dry runs are made by who answers reviews, under whichever identity that is.
+            binding["subjects"].append({"kind": "ServiceAccount", "name": _WEBHOOKS, "namespace": _NAMESPACE})
     return f"{_HEAD}{{{{- if {on} }}}}\n{_documents(documents)}{{{{- end }}}}\n"
 
 

@@ -24,6 +24,7 @@ from app.pods.template_check import template_errors
 from tests.api.record_template_answers import ANSWERS, ask
 from tests.api.template_cases import CASES
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.definitions import delete_definitions
 from tests.scenarios.world import eventually
 
 pytestmark = pytest.mark.controlplane
@@ -36,9 +37,9 @@ PATH = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 def served(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The control plane with our kinds; they go with everything in them."""
     control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", "-f", str(CRDS))
+    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=120s", "-f", str(CRDS))
     yield control_plane
-    control_plane.kubectl("delete", "--wait=true", "--timeout=30s", "-f", str(CRDS))
+    delete_definitions(control_plane, [kind.crd_name for kind in kinds()])
 
 
 def set_of(name: str, **spec: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from app.api.crd import manifests
 from app.manager.slices import kinds
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
+from tests.cluster.definitions import delete_definitions
 from tests.deploy.release import Release
 from tests.deploy.rendering import CHART
 from tests.scenarios.world import eventually
@@ -43,7 +44,7 @@ def fresh(empty: ControlPlane) -> ControlPlane:
     release = Release(empty.kubectl, empty.kubeconfig)
     release.helm("uninstall", "kruise", "--no-hooks", "--wait", check=False)
     names = {item["metadata"]["name"] for item in openkruise.installed()} & set(found(empty)) | set(DECLARED)
-    empty.kubectl("delete", "crd", "--ignore-not-found", "--wait", *sorted(names))
+    delete_definitions(empty, names)
     return empty
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from app.certs.issue import issue
-from app.manager.permissions import all_rules
+from app.manager.permissions import default_rules
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
@@ -34,7 +34,9 @@ NEEDED = {
     "validatingwebhookconfigurations": "webhooks: not registered yet",
 }
 #: Everybody may ask what he may do (system:basic-user).
-EVERY_RESOURCE = sorted({resource for rule in all_rules() for resource in rule.resources} - {"selfsubjectrulesreviews"})
+EVERY_RESOURCE = sorted(
+    {resource for rule in default_rules() for resource in rule.resources} - {"selfsubjectrulesreviews"}
+)
 #: Those without which nothing can be judged or led, and a few others: each commit's own, so that all have their turn.
 #: PYKRUISE_ALL_RIGHTS=1 takes every one.
 RESOURCES = (
@@ -54,7 +56,7 @@ ELECTION = (
 def control_plane() -> Iterator[ControlPlane]:
     """A control plane that nobody else registers webhooks on."""
     with ControlPlane() as started:
-        install(started)
+        install(started, gates=False)
         yield started
 
 
@@ -63,7 +65,7 @@ def without_right(control_plane: ControlPlane, resource: str) -> Iterator[None]:
     """The generated roles without any verb on one resource, for the time of the block."""
     where = ("-n", SYSTEM_NAMESPACE)
     before = [json.loads(control_plane.kubectl("get", *role, *where, "-o", "json").stdout) for role in ROLES]
-    verb, group = next((rule.verbs[0], rule.groups[0]) for rule in all_rules() if resource in rule.resources)
+    verb, group = next((rule.verbs[0], rule.groups[0]) for rule in default_rules() if resource in rule.resources)
     question = (verb, f"{resource.partition('/')[0]}.{group}".rstrip("."), *where, f"--as={SERVICE_ACCOUNT}")
     subresource = ("--subresource", resource.partition("/")[2]) if "/" in resource else ()
 

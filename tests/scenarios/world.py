@@ -118,10 +118,13 @@ def running(arguments: Sequence[str], log: Path, **environment: str) -> Iterator
                 ) from None
 
 
-def install(started: ControlPlane) -> Path:
-    """CRDs, namespace and rights as generated; returns the kubeconfig of the manager's own service account."""
+def install(started: ControlPlane, *, gates: bool = True) -> Path:
+    """CRDs, namespace and rights as generated, those of all gates too if wanted; returns the kubeconfig of the
+    manager's own service account."""
     deploy = ROOT / "deploy"
-    started.kubectl("apply", "-f", str(deploy / "rbac.yaml"), "-f", str(deploy / "rbac-gates"))
+    started.kubectl("apply", "-f", str(deploy / "rbac.yaml"))
+    if gates:
+        started.kubectl("apply", "-f", str(deploy / "rbac-gates"))
     started.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(deploy / "crds"))
     # Right after creation a CRD has no conditions, which kubectl wait takes for an error.
     established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(deploy / "crds")]

@@ -13,7 +13,7 @@ from app.api.conversion import ConversionError, convert
 from app.api.requested import unreadable, version_to_judge
 from app.api.resourcedistribution import RESOURCE_DISTRIBUTION, ResourceDistribution
 from app.api.resourcedistribution.validation import RESOURCE, set_errors, warnings
-from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review, Rule, Webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Review, Rule, Webhook
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
 from app.kube.fielderrors import FieldError, aggregate, internal, invalid
@@ -37,7 +37,6 @@ VALIDATE: Final = Webhook(
         ),
     ),
     summary="Refuses ResourceDistributions with a resource that no namespace would take, or with ambiguous targets",
-    permissions=(PolicyRule(("create",), ("",), ("configmaps", "secrets"), own_namespace=True),),
 )
 WEBHOOKS: Final = (VALIDATE,)
 

@@ -37,6 +37,8 @@ SLICE: Final = Slice(
                 # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
                 PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
                 PolicyRule(("create", "delete", "get", "patch"), ("",), ("configmaps", "secrets")),
+                # RD-15: the webhook's dry runs, under whichever identity it has.
+                PolicyRule(("create",), ("",), ("configmaps", "secrets"), own_namespace=True),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=(GATE,),
