@@ -234,16 +234,66 @@ class PodReadinessGate(Struct, frozen=True):
     condition_type: str = ""
 
 
+class NodeFieldRequirement(Struct, frozen=True):
+    """A requirement on a field of a node, such as its name."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(Struct, frozen=True):
+    """One way in which a node may be right; of its requirements only those on fields are kept."""
+
+    match_fields: tuple[NodeFieldRequirement, ...] = ()
+
+
+class NodeSelector(Struct, frozen=True):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class NodeAffinity(Struct, frozen=True):
+    """Which nodes a Pod must have."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class Affinity(Struct, frozen=True):
+    """Where a Pod wants to be; of it only what must be of the node."""
+
+    node_affinity: NodeAffinity | None = None
+
+
 class PodSpec(Struct, frozen=True):
     """What was asked of a Pod."""
 
     node_name: str = ""
+    #: Of a Pod that has no node yet; afterwards nobody reads it.
+    affinity: Affinity | None = None
     restart_policy: str = ""
     service_account_name: str = ""
     termination_grace_period_seconds: int | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     readiness_gates: tuple[PodReadinessGate, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.node_name and self.affinity is not None:
+            msgspec.structs.force_setattr(self, "affinity", None)
+
+    @property
+    def target_node(self) -> str:
+        """The node the Pod is on, or the one it was made for by a required node affinity; '' if there is none."""
+        affinity = self.affinity.node_affinity if self.affinity is not None else None
+        if self.node_name or affinity is None or affinity.required is None:
+            return self.node_name
+        for term in affinity.required.node_selector_terms:
+            for one in term.match_fields:
+                if one.key == "metadata.name" and one.operator == "In" and len(one.values) == 1:
+                    return one.values[0]
+        return ""
 
 
 class PodCondition(Struct, frozen=True):

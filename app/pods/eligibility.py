@@ -1,0 +1,181 @@
+"""On which nodes a Pod may be, as the scheduler would say without looking at room or at other Pods. Pure.
+
+For whoever puts Pods on nodes by itself: DaemonSets, jobs that run once per node. A node's name, labels and taints
+decide; its conditions and its cordon do so only by the taints that come with them (DS-16, DS-18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.kube.objects import Node, Taint
+from app.kube.selectors import Operator, Requirement
+
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+_NAME: Final = "metadata.name"
+_OPERATORS: Final = {operator.value: operator for operator in Operator}
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """What lets a Pod onto a node in spite of a taint."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+    def tolerates(self, taint: Taint) -> bool:
+        """Whether it covers the taint."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if self.key and self.key != taint.key:
+            return False
+        if self.operator == "Exists":
+            return True
+        return bool(self.key) and self.operator in ("", "Equal") and self.value == taint.value
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """One term of a required node affinity: all of it must hold. Without any requirement nothing does."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+    #: It says something that cannot be read: no node fits.
+    impossible: bool = False
+
+    def fits(self, node: Node) -> bool:
+        """Whether it holds of the node."""
+        if self.impossible or not (self.labels or self.fields):
+            return False
+        fields = {_NAME: node.metadata.name}
+        return all(one.matches(node.metadata.labels) for one in self.labels) and all(
+            one.matches(fields) for one in self.fields
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Eligibility:
+    """What a node is to a Pod. ``reason``: why it should not run there; '' if it should."""
+
+    should_run: bool
+    #: Whether one that is there may stay.
+    should_continue: bool
+    reason: str = ""
+
+
+ELIGIBLE: Final = Eligibility(True, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What a Pod asks of its node: compiled once from its spec, then held against any number of nodes.
+
+    ``terms``: of the required node affinity, one of which must hold; None: there is none.
+    """
+
+    node_name: str = ""
+    node_selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[NodeTerm, ...] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+
+    def eligibility(self, node: Node) -> Eligibility:
+        """DS-18: whether a Pod should run on the node, and whether one that does may stay."""
+        reason = self._mismatch(node)
+        if reason:
+            return Eligibility(False, False, reason)
+        untolerated = [taint for taint in node.spec.taints if self._repels(taint)]
+        if not untolerated:
+            return ELIGIBLE
+        stays = all(taint.effect != NO_EXECUTE for taint in untolerated)
+        return Eligibility(False, stays, f"taint {_shown(untolerated[0])} is not tolerated")
+
+    def _mismatch(self, node: Node) -> str:
+        if self.node_name and self.node_name != node.metadata.name:
+            return f"spec.nodeName is {self.node_name}"
+        labels = node.metadata.labels
+        for key, value in self.node_selector:
+            if labels.get(key) != value:
+                return f"nodeSelector asks for label {key}={value}"
+        if self.terms is not None and not any(term.fits(node) for term in self.terms):
+            return "no term of the required node affinity holds"
+        return ""
+
+    def _repels(self, taint: Taint) -> bool:
+        if taint.effect not in (NO_SCHEDULE, NO_EXECUTE):
+            return False
+        return not any(one.tolerates(taint) for one in self.tolerations)
+
+
+def placement_of(spec: Mapping[str, Any]) -> Placement:
+    """What the spec of a Pod (its JSON, which nobody may have judged) asks of nodes. What cannot be read fits none."""
+    required = _object(_object(spec.get("affinity")).get("nodeAffinity")).get(
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    )
+    terms = None
+    if required is not None:
+        terms = tuple(_term(one) for one in _objects(_object(required).get("nodeSelectorTerms")))
+    return Placement(
+        node_name=_text(spec.get("nodeName")),
+        node_selector=tuple((str(key), _text(value)) for key, value in _object(spec.get("nodeSelector")).items()),
+        terms=terms,
+        tolerations=tuple(_toleration(one) for one in _objects(spec.get("tolerations"))),
+    )
+
+
+def _term(term: Mapping[str, Any]) -> NodeTerm:
+    try:
+        labels = tuple(_requirement(one) for one in _objects(term.get("matchExpressions")))
+        fields = tuple(_requirement(one) for one in _objects(term.get("matchFields")))
+    except ValueError:
+        return NodeTerm(impossible=True)
+    return NodeTerm(labels, fields, impossible=any(one.key != _NAME for one in fields))
+
+
+def _requirement(found: Mapping[str, Any]) -> Requirement:
+    """Raises ValueError for an operator that there is not, or one without the values it needs."""
+    operator = _OPERATORS.get(_text(found.get("operator")))
+    listed = found.get("values")
+    values = tuple(_text(one) for one in listed) if isinstance(listed, list) else ()
+    if operator is None or (operator in (Operator.GREATER_THAN, Operator.LESS_THAN) and len(values) != 1):
+        raise ValueError(f"{found.get('operator')} of {len(values)} values")
+    return Requirement(_text(found.get("key")), operator, values)
+
+
+def _toleration(found: Mapping[str, Any]) -> Toleration:
+    return Toleration(*(_text(found.get(name)) for name in ("key", "operator", "value", "effect")))
+
+
+def with_tolerations(spec: Mapping[str, Any], added: Iterable[Mapping[str, str]]) -> list[Any]:
+    """The tolerations of a Pod's spec and these, each of which takes the place of one that covers the same."""
+    names = ("key", "operator", "value", "effect")
+    found = list(_objects(spec.get("tolerations")))
+    for one in added:
+        same = [
+            index for index, old in enumerate(found) if all(_text(old.get(name)) == one.get(name, "") for name in names)
+        ]
+        if same:
+            found[same[0]] = one
+        else:
+            found.append(one)
+    return found
+
+
+def _shown(taint: Taint) -> str:
+    return f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _objects(value: Any) -> Iterable[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
