@@ -51,6 +51,7 @@ def controller_revision(
     *,
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
+    hash_label: str = names.CONTROLLER_HASH,
 ) -> dict[str, Any]:
     """PM-81: the ControllerRevision to create. ``owner``: the workload's controller reference."""
     return {
@@ -59,7 +60,7 @@ def controller_revision(
         "metadata": {
             "name": create.name,
             "namespace": namespace,
-            "labels": {**labels, names.CONTROLLER_HASH: create.label_hash},
+            "labels": {**labels, hash_label: create.label_hash},
             "annotations": dict(annotations),
             "ownerReferences": [owner],
         },

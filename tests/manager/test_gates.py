@@ -97,6 +97,7 @@ def test_no_group_switches_what_openkruise_does_not_have() -> None:
     ours = {
         "CloneSetStrictValidation",
         "CloneSetInPlaceSurge",
+        "DaemonSetStrictMaxUnavailable",
         "CloneSetPodManagedFields",
         "DeletionProtectionCountsPods",
     }

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.api import names
 from app.api.daemonset import DAEMON_SET
-from app.slices import AdmissionContext, AdmissionPart, Decisions, Slice
+from app.kube.admission import PolicyRule
+from app.pods.counters import WorkloadCounters
+from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Gate, Slice
 from app.workloads.daemonset import admission
+from app.workloads.daemonset.controller import NAME, WATCHED, WORKERS, daemonset_controller
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -19,5 +23,36 @@ def decisions(context: AdmissionContext) -> Decisions:
 SLICE: Final = Slice(
     name="daemonset",
     kinds=(DAEMON_SET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=daemonset_controller,
+            permissions=(
+                PolicyRule(("get",), (names.APPS_GROUP,), ("daemonsets",)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), ("daemonsets/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), ("daemonsets/finalizers",)),
+                PolicyRule(("create", "delete", "get", "patch"), ("",), ("pods",)),
+                PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
+                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers=WORKERS,
+            workers_flag="daemonset-workers",
+            counters=(WorkloadCounters,),
+        ),
+    ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
+    gates=(
+        "PodWebhook",
+        "DaemonSetPruneIneligibleNodes",
+        "ForceDeleteTimeoutExpectationGate",
+        "InPlaceUpdateEnvFromMetadata",
+        "InPlaceWorkloadVerticalScaling",
+        # OpenKruise replaces unavailable old Pods all at once.
+        Gate("DaemonSetStrictMaxUnavailable", "old Pods of a DaemonSet that are unavailable use up its maxUnavailable"),
+    ),
+    flags=("expectation-timeout", "assign-pods-by-scheduler"),
+    workloads=(DAEMON_SET,),
 )

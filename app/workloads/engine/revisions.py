@@ -16,13 +16,14 @@ from app.workloads.engine.kind import Owner
 @dataclass(frozen=True, slots=True)
 class Content:
     """What is to be recorded of a workload. ``labels``: those of its revisions; ``claims_hash``: that of its claim
-    templates, None for a kind without."""
+    templates, None for a kind without; ``hash_label``: the label that holds the hash of a revision."""
 
     owner: Owner
     data: bytes
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     claims_hash: str | None = None
+    hash_label: str = names.CONTROLLER_HASH
 
     # ---- app.pods.history.Recorded
 
@@ -50,7 +51,12 @@ class Content:
         if self.claims_hash is not None:
             annotations[names.CLAIM_TEMPLATES_HASH] = self.claims_hash
         return controller_revision(
-            create, self.namespace, self.owner.reference, labels=self.labels, annotations=annotations
+            create,
+            self.namespace,
+            self.owner.reference,
+            labels=self.labels,
+            annotations=annotations,
+            hash_label=self.hash_label,
         )
 
     def revision_patch(self, revision: Revision, number: int) -> dict[str, Any] | None:

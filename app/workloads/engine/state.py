@@ -127,6 +127,10 @@ class States(Generic[S]):
             self._namespaces.pop(key.namespace, None)
         return self._states.pop(key, None)
 
+    def everywhere(self) -> Iterable[S]:
+        """The states of all workloads."""
+        return list(self._states.values())
+
     def in_namespace(self, namespace: str) -> Iterable[S]:
         """The states of a namespace's workloads."""
         return list(self._namespaces.get(namespace, {}).values())

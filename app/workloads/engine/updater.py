@@ -194,6 +194,6 @@ class Updater:
         self._metrics.in_place_started(namespace)
         after = f" after a grace period of {delay:.0f} s" if delay else ""
         logger.info("inplace: Pod %s/%s goes to %s%s", namespace, facts.name, target.name, after)  # PM-189
-        text = f"successfully update pod {facts.name} in-place(revision {target.name})"
+        text = self.writer.wording.updated_in_place(facts.name, target.name)
         self.writer.event(workload, "SuccessfulUpdatePodInPlace", text)
         return delay

@@ -25,6 +25,10 @@ class Wording:
         """A Pod was deleted."""
         return f"succeed to delete pod {pod}"
 
+    def updated_in_place(self, pod: str, revision: str) -> str:
+        """An update in place was begun."""
+        return f"successfully update pod {pod} in-place(revision {revision})"
+
     def not_deleted(self, owner: Owner, pod: str, why: str) -> str:  # noqa: ARG002
         """A deletion was refused."""
         return f"failed to delete pod {pod}: {why}"

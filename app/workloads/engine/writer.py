@@ -51,7 +51,7 @@ class Writer:
     def __init__(
         self, client: Client, events: EventRecorder, kind: WorkloadKind, wording: Wording | None = None
     ) -> None:
-        self._wording = wording if wording is not None else Wording()
+        self.wording = wording if wording is not None else Wording()
         self._client = client
         self._clock = client.clock
         self._events = events
@@ -102,13 +102,13 @@ class Writer:
             except KubeError as error:
                 if not await self._was_created(workload, pod.name, error):
                     shown = _go_json(POD_TEMPLATE, body)
-                    text = self._wording.not_created(self._owner(workload), pod.name, message_of(error), shown)
+                    text = self.wording.not_created(self._owner(workload), pod.name, message_of(error), shown)
                     self.event(workload, "FailedCreate", text, warning=True)
                     raise
         except KubeError as error:
             self.expectations.creation_observed(metadata.uid, pod.name)
             return error
-        self.event(workload, "SuccessfulCreate", self._wording.created(self._owner(workload), pod.name))
+        self.event(workload, "SuccessfulCreate", self.wording.created(self._owner(workload), pod.name))
         return None
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
@@ -159,10 +159,10 @@ class Writer:
         except KubeError as error:
             self.expectations.deletion_observed(uid, name)
             if not await self._is_being_deleted(pod, error):
-                text = self._wording.not_deleted(self._owner(workload), name, message_of(error))
+                text = self.wording.not_deleted(self._owner(workload), name, message_of(error))
                 self.event(workload, "FailedDelete", text, warning=True)
                 raise
-        self.event(workload, "SuccessfulDelete", self._wording.deleted(self._owner(workload), name))
+        self.event(workload, "SuccessfulDelete", self.wording.deleted(self._owner(workload), name))
         return True
 
     async def _is_being_deleted(self, pod: Pod, error: KubeError) -> bool:

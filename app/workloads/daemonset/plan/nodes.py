@@ -34,22 +34,17 @@ class DaemonPod:
     #: A preDelete hook is on it.
     hooked: bool
     ready: bool
-    #: POSIX seconds after which it is available; -inf: it is; inf: not as it stands.
+    #: POSIX seconds after which it is available; -inf: it is; inf: not as it stands, an update in place included.
     available_after: float
-    #: No update in place keeps it out of service (DS-66).
-    in_place_ready: bool
     #: Seconds since the epoch, and its name, by which older Pods come first.
     age: tuple[bool, float, str]
-
-    def available(self, now: float) -> bool:
-        """At ``now``, POSIX seconds."""
-        return self.available_after < now
 
 
 def daemon_pod(pod: Pod, settings: Settings) -> DaemonPod:
     """What follows from the Pod and the settings, but for the time."""
     metadata, ready = pod.metadata, is_ready(pod)
     condition = pod.condition(names.IN_PLACE_UPDATE_READY)
+    in_place = condition is None or condition.status == "True"
     created = metadata.creation_timestamp.timestamp() if metadata.creation_timestamp is not None else 0.0
     lifecycle = settings.lifecycle
     return DaemonPod(
@@ -63,8 +58,7 @@ def daemon_pod(pod: Pod, settings: Settings) -> DaemonPod:
         preparing_delete=state_of(pod) == LifecycleState.PREPARING_DELETE,
         hooked=lifecycle is not None and is_hooked(lifecycle.pre_delete, pod),
         ready=ready,
-        available_after=_available_after(pod, settings.min_ready_seconds) if ready else inf,
-        in_place_ready=condition is None or condition.status == "True",
+        available_after=_available_after(pod, settings.min_ready_seconds) if ready and in_place else inf,
         age=(not pod.spec.node_name, created, metadata.name),
     )
 

@@ -50,7 +50,8 @@ def resolve_spec(daemonset: DaemonSet, gates: Gates) -> ResolvedSpec:
     metadata = daemonset.metadata
     owner = KIND.owner(metadata.name, metadata.namespace, metadata.uid)
     template = spec.get("template") or {}
-    pod = template.get("spec") if isinstance(template.get("spec"), Mapping) else {}
+    given = template.get("spec")
+    pod: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     tolerations = daemon_tolerations(pod)
     content = Content(
         owner=owner,

@@ -26,7 +26,7 @@ def base_status(observed: Observed, *, generation: int, update_hash: str, collis
             first = node.pods[0]
             current += 1
             ready += first.ready
-            available += observed.available(first) and first.in_place_ready
+            available += observed.available(first)
             updated += observed.is_new(first)
     return {
         "observedGeneration": generation,

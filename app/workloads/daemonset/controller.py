@@ -1,0 +1,43 @@
+"""The DaemonSet controller: what it watches, and what it is made from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.daemonset import DAEMON_SET, DaemonSet
+from app.pods.budget import DisruptionBudget
+from app.pods.counters import WorkloadCounters
+from app.slices import NODES, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
+from app.workloads.daemonset.plan.settings import Gates
+from app.workloads.daemonset.reconcile import DaemonSetCaches, DaemonSetReconciler
+
+NAME: Final = "daemonset-controller"
+WORKERS: Final = 3
+DAEMON_SETS: Final = Watched.kind(DAEMON_SET, DaemonSet)
+#: The revisions of DaemonSets, which carry their hash in a label of another name than those of other workloads.
+DAEMON_REVISIONS: Final = REVISIONS.selected("ControllerRevisions of DaemonSets", names.CONTROLLER_REVISION_HASH)
+WATCHED: Final = (DAEMON_SETS, PODS, DAEMON_REVISIONS, NODES)
+
+
+def caches_of(stores: Stores) -> DaemonSetCaches:
+    """What the controller reads, beside nodes."""
+    return DaemonSetCaches(stores(DAEMON_SETS), stores(PODS), None, stores(DAEMON_REVISIONS))
+
+
+def daemonset_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    flags = context.flags
+    reconciler = DaemonSetReconciler(
+        context.client,
+        caches_of(context.stores),
+        context.stores(NODES),
+        context.events,
+        context.rng,
+        gates=Gates.of(context.enabled, by_scheduler=flags.boolean("assign-pods-by-scheduler")),
+        budget=next(iter(context.provided(DisruptionBudget)), None),
+        metrics=context.counters(WorkloadCounters).of(DAEMON_SET.kind),
+        expectation_timeout=flags.seconds("expectation-timeout"),
+        force_expectations=context.enabled("ForceDeleteTimeoutExpectationGate"),
+    )
+    return Reconciling(reconciler, reconciler.watches())

@@ -1,0 +1,173 @@
+"""The DaemonSet controller's reconcile: ask the plans, carry them out, report (DS-20 … DS-23)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from math import inf
+from random import Random
+from typing import Any, Final
+
+from app.api.daemonset import DAEMON_SET, DaemonSet
+from app.kube.client import Client
+from app.kube.controller import Result, Watch
+from app.kube.errors import KubeError
+from app.kube.events import EventRecorder
+from app.kube.objects import Node, Pod
+from app.kube.resources import ObjectKey
+from app.kube.store import Change, Store
+from app.pods.revisions import short_hash
+from app.workloads.daemonset.plan.nodes import observe
+from app.workloads.daemonset.plan.resolved import KIND, ResolvedSpec, resolve_spec
+from app.workloads.daemonset.plan.scale import plan_scaling
+from app.workloads.daemonset.plan.settings import Gates
+from app.workloads.daemonset.plan.status import REQUIRED, base_status
+from app.workloads.daemonset.plan.update import next_available, plan_update
+from app.workloads.daemonset.scaling import DaemonSetWording, Scaler
+from app.workloads.daemonset.snapshot import DaemonSetSnapshot, Seen
+from app.workloads.daemonset.state import DaemonSetState
+from app.workloads.daemonset.updating import DaemonSetUpdater
+from app.workloads.engine.conditions import status_patch
+from app.workloads.engine.outcome import Outcome, gather_results
+from app.workloads.engine.reconciler import WorkloadReconciler, result_of
+from app.workloads.engine.snapshot import Caches
+from app.workloads.engine.status import truncate_history, write_workload_status
+from app.workloads.engine.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+DaemonSetCaches = Caches[DaemonSet]
+_DAEMON_SETS: Final = DAEMON_SET.resource()
+
+
+class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, ResolvedSpec]):
+    """Keeps the Pods of all DaemonSets. ``rng`` draws the endings of their names; ``options`` are the engine's."""
+
+    adopts = True
+
+    def __init__(
+        self,
+        client: Client,
+        caches: DaemonSetCaches,
+        nodes: Store[Node],
+        events: EventRecorder,
+        rng: Random,
+        *,
+        gates: Gates | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(client, KIND, caches, events, DaemonSetState, **options)
+        self._gates = gates if gates is not None else Gates()
+        self._cluster_nodes = nodes
+        self._scaler = Scaler(self.writer, self.clock, caches.pods, rng)
+        self._updater = DaemonSetUpdater(
+            self._scaler, self.clock, writer=self.writer, budget=self.budget, metrics=self.metrics
+        )
+
+    # ---- what the engine asks
+
+    def make_writer(self, events: EventRecorder) -> Writer:
+        """DS-69."""
+        return Writer(self.client, events, self.kind, DaemonSetWording())
+
+    def resolve(self, workload: DaemonSet) -> ResolvedSpec:
+        """The DaemonSet's spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+        return resolve_spec(workload, self._gates)
+
+    def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:  # noqa: ARG002
+        """DS-20; whoever selects all gets nothing (DS-69)."""
+        return not resolved.selector.empty
+
+    def watches(self) -> list[Watch[Any]]:
+        """What is watched, and which DaemonSets a change concerns."""
+        return [*super().watches(), Watch(self._cluster_nodes, self.keys_for_node, self.mappers.coalesce_delay)]
+
+    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """DS-71: those for which the node is something else now. One that was not worked on yet is queued itself."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _is_alike(old, new):
+            return
+        for state in self.states.everywhere():
+            resolved = state.resolved
+            if resolved is None:
+                continue
+            before = state.facts_of_node(resolved, old).said if old is not None else (False, False, False)
+            after = state.facts_of_node(resolved, new).said if new is not None else (False, False, False)
+            if before != after and (old is not None or after[0]):
+                yield state.key
+
+    # ---- one reconcile
+
+    async def reconcile(self, snapshot: Seen) -> Result | None:
+        """DS-21 … DS-23."""
+        if snapshot.workload.deleting:
+            return None
+        if snapshot.resolved.selector.empty:
+            text = "This DaemonSet is selecting all pods. A non-empty selector is required."
+            self.writer.event(snapshot.workload, "SelectingAll", text, warning=True)
+            return None
+        if snapshot.observed.foreign:
+            await gather_results(self.writer.release(snapshot.owner.uid, pod) for pod in snapshot.observed.foreign)
+        seen = self._with_nodes(snapshot)
+        settings, state = seen.resolved.settings, seen.state
+        plan = plan_scaling(seen.nodes, settings, state.held(self.clock.monotonic()))
+        scaling, updating = await self._scaler.carry_out(seen, plan), Outcome()
+        if not scaling.changed and scaling.error is None:
+            # DS-22: what was counted is still true.
+            updating = await self._updater.update(seen, plan_update(seen.nodes, settings))
+        await self._report(seen)
+        await self._clean_up(seen)
+        return result_of((scaling, updating), [self._next_available(seen)], retry=False)
+
+    def _with_nodes(self, snapshot: Seen) -> DaemonSetSnapshot:
+        """Every node of the cluster, and every Pod of the DaemonSet, whatever its state."""
+        state, resolved, revisions = snapshot.state, snapshot.resolved, snapshot.revisions
+        found = [state.facts_of_node(resolved, node) for node in self._cluster_nodes.list()]
+        state.nodes = {one.node.metadata.name: one for one in found}
+        inactive = [pod for pod in snapshot.observed.inactive if resolved.selector.matches(pod.metadata.labels)]
+        pods = state.facts_of_pods(resolved, [*(one.pod for one in snapshot.observed.active), *inactive])
+        # DS-54: whatever records the same is the same.
+        new = {short_hash(one.name) for one in revisions.ordered if one.data == revisions.update.data}
+        nodes = observe(
+            {name: one.eligibility for name, one in state.nodes.items()},
+            pods,
+            unselected=frozenset(name for name, one in state.nodes.items() if not one.selected),
+            new=new | {short_hash(revisions.update.name)},
+            now=snapshot.now.timestamp(),
+        )
+        return DaemonSetSnapshot.of(snapshot, nodes)
+
+    async def _report(self, snapshot: DaemonSetSnapshot) -> None:
+        """DS-66, DS-67."""
+        revisions = snapshot.revisions
+        wanted = base_status(
+            snapshot.nodes,
+            generation=snapshot.workload.metadata.generation,
+            update_hash=short_hash(revisions.update.name),
+            collision_count=revisions.collision_count,
+        )
+        await write_workload_status(
+            self.client,
+            _DAEMON_SETS,
+            snapshot,
+            wanted,
+            lambda present: status_patch(present, wanted, required=REQUIRED),
+        )
+
+    async def _clean_up(self, snapshot: DaemonSetSnapshot) -> None:
+        """DS-57. Failures are only logged."""
+        limit = snapshot.resolved.settings.history_limit
+        try:
+            await truncate_history(self.history, snapshot, (snapshot.revisions.update,), limit)
+        except KubeError as error:
+            logger.info("%s: tidying up failed: %s", snapshot.owner, error)
+
+    def _next_available(self, snapshot: DaemonSetSnapshot) -> float:
+        """DS-68: seconds until a Pod that is ready becomes available; 0: none does."""
+        at = next_available(snapshot.nodes)
+        return max(0.001, at - self.clock.now().timestamp() + 0.001) if at < inf else 0.0
+
+
+def _is_alike(old: Node, new: Node) -> bool:
+    """Whether nothing of a node changed that decides on Pods: most changes are heartbeats."""
+    return old.spec == new.spec and old.metadata.labels == new.metadata.labels
