@@ -40,6 +40,7 @@ from app.sidecars.sidecarset import whitelist
 from app.sidecars.sidecarset.conflicts import base_of, canary_errors, conflict_errors, update_errors
 from app.sidecars.sidecarset.gospec import SPECS
 from app.sidecars.sidecarset.hashing import SIDECAR_CONTAINER, sidecarset_hashes
+from app.sidecars.sidecarset.no_effect import without_effect
 from app.sidecars.sidecarset.revision_choice import recorded_revision, revision_choice
 from app.sidecars.sidecarset.selection import RecentSets
 from app.sidecars.sidecarset.stricter import stricter_errors, warnings
@@ -173,7 +174,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
     if recent is not None and not review.dry_run:
         metadata = sidecar_set.metadata
         recent.admitted(metadata.name, metadata.uid, metadata.generation)
-    return Allowed((*_warnings(given), *warnings(sidecar_set)))
+    return Allowed((*_warnings(given), *warnings(sidecar_set), *without_effect(sidecar_set, older)))
 
 
 async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: Iterable[str]) -> Collection[SidecarSet]:
