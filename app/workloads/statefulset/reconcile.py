@@ -127,7 +127,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         scaling = await self._scaler.carry_out(snapshot, replicas, plan, self.clock.monotonic())
         if scaling.changed or plan.blocked or refreshed.error is not None:
             return scaling, refreshed
-        states = self._claim_states(snapshot, listed)
+        states = self._claim_states(snapshot, replicas.wanted)
         rollout = plan_update(
             _with_claims(replicas, states),
             listed,
@@ -152,12 +152,12 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         for name in names:
             self._awaited[ObjectKey(namespace, name)] = key
 
-    def _claim_states(self, snapshot: Observed, listed: Sequence[Replica]) -> dict[int, ClaimState]:
+    def _claim_states(self, snapshot: Observed, pods: Sequence[Replica]) -> dict[int, ClaimState]:
         resolved = snapshot.resolved
         if not resolved.settings.resize_claims or not resolved.claim_templates:
             return {}
         namespace, claims = snapshot.owner.namespace, self._claims
-        return {one.ordinal: claim_state(resolved, one, lambda name: claims.get(name, namespace)) for one in listed}
+        return {one.ordinal: claim_state(resolved, one, lambda name: claims.get(name, namespace)) for one in pods}
 
     async def _grow(self, snapshot: Observed, pods: Sequence[Replica]) -> str:
         namespace, claims, resolved = snapshot.owner.namespace, self._claims, snapshot.resolved
@@ -218,7 +218,7 @@ def _with_claims(replicas: Replicas, states: dict[int, ClaimState]) -> Replicas:
     if not states:
         return replicas
     wanted = [
-        Replica(one.ordinal, one.facts, (state := states.get(one.ordinal)) is None or (state.completed))
+        Replica(one.ordinal, one.facts, (state := states.get(one.ordinal)) is None or state.ready)
         for one in replicas.wanted
     ]
     return Replicas(replicas.settings, wanted, replicas.condemned)

@@ -87,14 +87,15 @@ class Growth:
 
 def claim_state(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> ClaimState:
     """AS-103, AS-105: of the claims of one Pod that are there and stay."""
-    compatible, completed, pending = True, True, False
+    compatible, completed, pending, all_ready = True, True, False, True
     for template, claim in _live(resolved, pod, claims):
         waits = any(one.type == _RESIZE_PENDING and one.status == "True" for one in claim.status.conditions)
         ready = _is_ready(claim)
+        all_ready = all_ready and ready
         compatible = compatible and _is_compatible(template, claim)
         completed = completed and (ready or waits)
         pending = pending or (not ready and waits)
-    return ClaimState(compatible, completed and compatible, pending and completed and compatible)
+    return ClaimState(compatible, completed and compatible, pending and completed and compatible, all_ready)
 
 
 def growth(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth]:

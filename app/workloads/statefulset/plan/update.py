@@ -23,11 +23,13 @@ CLAIMS_GROWN = "its claims wait for a file system that grows when they are mount
 @dataclass(frozen=True, slots=True)
 class ClaimState:
     """The claims of one Pod, where they grow with the update (AS-103 … AS-105). ``compatible``: none asks for less than
-    its template; ``completed``: none is still to grow save at the next mount; ``pending``: some is, at that mount."""
+    its template; ``completed``: none is still to grow save at the next mount; ``pending``: some is, at that mount;
+    ``ready``: each has got what it asks for."""
 
     compatible: bool = True
     completed: bool = True
     pending: bool = False
+    ready: bool = True
 
 
 READY_CLAIMS = ClaimState()
