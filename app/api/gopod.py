@@ -168,7 +168,9 @@ _METADATA: Final[tuple[GoField, ...]] = (
     optional("annotations", _TEXTS),
     optional("finalizers", _STRINGS),
 )
-POD_TEMPLATE: Final = struct(optional("metadata", struct(*_METADATA)), optional("spec", POD_SPEC))
+#: ObjectMeta inside an object.
+METADATA: Final = struct(*_METADATA)
+POD_TEMPLATE: Final = struct(optional("metadata", METADATA), optional("spec", POD_SPEC))
 
 _CLAIM_STATUS: Final = struct(
     optional("phase"), optional("accessModes", _STRINGS), optional("capacity", map_of(QUANTITY))

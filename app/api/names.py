@@ -223,3 +223,12 @@ RESOURCE_DISTRIBUTION_SOURCE: Final = "kruise.io/resourcedistribution.resource.f
 """Annotation on a copy: the ResourceDistribution it comes from (RD-36)."""
 RESOURCE_DISTRIBUTION_HASH: Final = "kruise.io/resourcedistribution.resource.hashcode"
 """Annotation on a copy: the SHA-256 of the resource as it was when the copy was written (RD-36)."""
+
+# ---- jobs
+
+BROADCAST_JOB_NAME: Final = "broadcastjob-name"
+"""Label of a Pod: the BroadcastJob it belongs to."""
+BROADCAST_JOB_CONTROLLER_UID: Final = "broadcastjob-controller-uid"
+"""Label of a Pod: the uid of that job."""
+SCHEDULED_AT: Final = "apps.kruise.io/scheduled-at"
+"""Annotation of what an AdvancedCronJob made: the time it was due."""

@@ -428,6 +428,27 @@ class ControllerRevision(Struct, frozen=True):
         msgspec.structs.force_setattr(self, "data", self.data.copy())
 
 
+class JobCondition(Struct, frozen=True):
+    """How a Job ended."""
+
+    type: str = ""
+    status: str = ""
+
+
+class JobStatus(Struct, frozen=True):
+    """Whether it goes on, and since when."""
+
+    start_time: datetime | None = None
+    conditions: tuple[JobCondition, ...] = ()
+
+
+class Job(Struct, frozen=True):
+    """A Job of Kubernetes, as far as whoever made it asks."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    status: JobStatus = JobStatus()
+
+
 class ConfigMap(Struct, frozen=True):
     """A ConfigMap; ``binary_data`` values are base64 text."""
 
@@ -510,4 +531,5 @@ decode_controller_revision = decoder(ControllerRevision)
 decode_config_map = decoder(ConfigMap)
 decode_secret = decoder(Secret)
 decode_lease = decoder(Lease)
+decode_job = decoder(Job)
 decode_event = decoder(Event)

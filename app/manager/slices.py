@@ -22,6 +22,8 @@ FOLDERS: Final[list[str]] = [
     "app.workloads.statefulset",
     "app.workloads.daemonset",
     "app.workloads.uniteddeployment",
+    "app.workloads.broadcastjob",
+    "app.workloads.advancedcronjob",
     "app.protection.deletion",
     "app.protection.podunavailablebudget",
     "app.placement.workloadspread",

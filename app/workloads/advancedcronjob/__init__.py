@@ -1,0 +1,4 @@
+"""AdvancedCronJob: a job on a schedule.
+
+``plan`` decides what is due, ``reconcile`` carries it out.
+"""

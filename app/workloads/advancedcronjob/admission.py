@@ -1,0 +1,128 @@
+"""The two webhooks of AdvancedCronJob: fill in what is left out, refuse what cannot work (ACJ-2 … ACJ-5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from app.api import names
+from app.api.advancedcronjob import ADVANCED_CRON_JOB
+from app.api.advancedcronjob.defaults import default_template, pod_template, with_defaults
+from app.api.advancedcronjob.gospec import SPECS
+from app.api.advancedcronjob.validation import name_errors, pod_template_path, spec_errors, warnings
+from app.api.gojson import GoTypeError, normalized
+from app.api.gopod import POD_TEMPLATE
+from app.api.requested import is_leaving, judged, stored_object, version_to_default, version_to_judge
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    Handler,
+    MatchCondition,
+    Operation,
+    Patched,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.fielderrors import aggregate
+from app.kube.patches import diff, same
+from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
+from app.workloads.engine.job_templates import TemplateLookups, judge_template
+
+#: What time it is.
+Now = Callable[[], datetime]
+
+_RULE: Final = Rule(
+    (Operation.CREATE, Operation.UPDATE),
+    (names.APPS_GROUP,),
+    (names.V1ALPHA1, names.V1BETA1),
+    (ADVANCED_CRON_JOB.plural,),
+)
+#: D-11: what changes metadata alone is nothing to default or judge.
+_CHANGED: Final = (MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),)
+MUTATE: Final = Webhook(
+    name="madvancedcronjob.kb.io",
+    path="/mutate-apps-kruise-io-advancedcronjob",
+    mutating=True,
+    rules=(_RULE,),
+    match_conditions=_CHANGED,
+    summary="Fills in the defaults of an AdvancedCronJob and of its template",
+)
+VALIDATE: Final = Webhook(
+    name="vadvancedcronjob.kb.io",
+    path="/validate-apps-kruise-io-advancedcronjob",
+    mutating=False,
+    rules=(_RULE,),
+    match_conditions=_CHANGED,
+    summary="Refuses AdvancedCronJobs that cannot work",
+    permissions=(MAY_CHECK_TEMPLATES,),
+)
+WEBHOOKS: Final = (MUTATE, VALIDATE)
+
+
+def handlers(lookups: TemplateLookups, now: Now) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups, now)))
+
+
+def mutate(lookups: TemplateLookups, review: Review) -> Decision:
+    """ACJ-2."""
+    given = judged(review.object)
+    version = version_to_default(ADVANCED_CRON_JOB, given)
+    if isinstance(version, Denied):
+        return version
+    go_spec, defaulted = SPECS[version.name], with_defaults(given)
+    spec = defaulted.get("spec") or {}
+    try:
+        before = normalized(go_spec, given.get("spec") or {}, "spec")
+        if not lookups.no_template_defaults and _template_changed(spec, _former(review)):
+            default_template(spec)
+        stored = normalized(go_spec, spec, "spec")
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    if same(before, stored):
+        return Allowed()
+    return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule="ACJ-2")))
+
+
+def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
+    """Whether there is a Pod template that did not stand there before."""
+    template = pod_template(spec)
+    if template is None:
+        return False
+    old = pod_template(former) if former is not None else None
+    path = str(pod_template_path(spec))
+    return old is None or not same(normalized(POD_TEMPLATE, template, path), normalized(POD_TEMPLATE, old, path))
+
+
+async def validate(lookups: TemplateLookups, now: Now, review: Review) -> Decision:
+    """ACJ-3 … ACJ-5; all mistakes are reported together."""
+    given = judged(review.object)
+    version = version_to_judge(ADVANCED_CRON_JOB, given)
+    if isinstance(version, Denied):
+        return version
+    try:
+        given = {**given, "spec": normalized(SPECS[version.name], given["spec"], "spec")}
+        spec = with_defaults(given)["spec"]
+        if is_leaving(review):
+            return Allowed()
+        former = _former(review)
+        changed = _template_changed(spec, former)
+        template, path = pod_template(spec) or {}, pod_template_path(spec)
+        found = await judge_template(lookups, template, path) if changed else ()
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    errors = spec_errors(spec, former, found, now())
+    errors += name_errors(given.get("metadata") or {}, created=former is None)
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    return Allowed(tuple(warnings(spec)))
+
+
+def _former(review: Review) -> Mapping[str, Any] | None:
+    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    old = stored_object(ADVANCED_CRON_JOB, SPECS, review)
+    return with_defaults(old)["spec"] if old is not None else None

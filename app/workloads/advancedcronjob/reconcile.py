@@ -1,0 +1,258 @@
+"""The controller's reconcile: read caches, start what is due, trim what is over, report (ACJ-13 … ACJ-23)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from app.api.advancedcronjob import AdvancedCronJob
+from app.api.advancedcronjob.types import FORBID, REPLACE
+from app.api.broadcastjob import BroadcastJob
+from app.api.cron import ScheduleError
+from app.api.imagepull import ImageListPullJob
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.controller import Result
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Job, decode_metadata
+from app.kube.resources import ObjectKey
+from app.kube.statuses import KnownStatus, write_status
+from app.kube.store import Change, Store
+from app.workloads.advancedcronjob.plan.due import MANY, schedule_of, what_is_due
+from app.workloads.advancedcronjob.plan.jobs import (
+    OWNER,
+    Child,
+    State,
+    child_of_broadcast_job,
+    child_of_image_job,
+    child_of_job,
+    last_scheduled,
+    made_by,
+    moment,
+    new_job,
+    status_of,
+    status_patch,
+    to_trim,
+)
+
+logger = logging.getLogger(__name__)
+
+#: The index of jobs by the uid of the AdvancedCronJob that made them.
+BY_CRON: Final = "advancedcronjob"
+#: Seconds after which the clock is looked at again at the latest: it may have been set.
+LONGEST_WAIT: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What is read."""
+
+    crons: Store[AdvancedCronJob]
+    jobs: Store[Job]
+    broadcast_jobs: Store[BroadcastJob]
+    image_jobs: Store[ImageListPullJob]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of one AdvancedCronJob between reconciles; after a restart the first list has it."""
+
+    uid: str
+    #: When the last job that was started had been due.
+    last: datetime | None = None
+    #: The job that was started and that no cache has shown yet.
+    unseen: Child | None = None
+    #: What was told already.
+    told: tuple[str, str] = ("", "")
+
+
+class AdvancedCronJobReconciler:
+    """Starts the jobs of all AdvancedCronJobs."""
+
+    def __init__(self, client: Client, caches: Caches, events: EventRecorder) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._events = events
+        self._states: dict[ObjectKey, _State] = {}
+
+    def keys_for_child(self, change: Change[Any]) -> Iterable[ObjectKey]:
+        """ACJ-20, ACJ-23: the one that made the job."""
+        keys: dict[ObjectKey, None] = {}
+        for one in (change.old, change.new):
+            owner = cron_of(one) if one is not None else None
+            if one is None or owner is None:
+                continue
+            key = ObjectKey(one.metadata.namespace, owner.name)
+            state = self._states.get(key)
+            if state is not None and state.unseen is not None and state.unseen.uid == one.metadata.uid:
+                state.unseen = None
+            keys[key] = None
+        return keys
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Start what is due, delete what is over and no longer kept, and say so."""
+        cron = self._caches.crons.by_key(key)
+        if cron is None:
+            self._states.pop(key, None)
+            return None
+        if cron.deleting:
+            return None  # ACJ-26
+        state = self._states.get(key)
+        if state is None or state.uid != cron.metadata.uid:
+            state = self._states[key] = _State(cron.metadata.uid)
+        children = self._children(cron)
+        status = cron.status
+        state.last = last_scheduled((state.last, moment(status.last_schedule_time if status else None)), children)
+        await self._report(cron, children, state.last)
+        await self._trim(cron, children)
+        if cron.spec.paused or made_by(cron) is None:
+            return None
+        return await self._start(cron, state, children)
+
+    def _children(self, cron: AdvancedCronJob) -> list[Child]:
+        uid, caches = cron.metadata.uid, self._caches
+        return [
+            *map(child_of_job, caches.jobs.by_index(BY_CRON, uid)),
+            *map(child_of_broadcast_job, caches.broadcast_jobs.by_index(BY_CRON, uid)),
+            *map(child_of_image_job, caches.image_jobs.by_index(BY_CRON, uid)),
+        ]
+
+    async def _start(self, cron: AdvancedCronJob, state: _State, children: Sequence[Child]) -> Result | None:
+        spec, now = cron.spec, self._clock.now()
+        since = state.last or moment(cron.metadata.creation_timestamp) or now
+        try:
+            schedule = schedule_of(spec.schedule, spec.time_zone)
+        except ScheduleError as error:
+            # ACJ-19
+            self._tell_once(cron, state, "UnparseableSchedule", f"unparseable schedule: {spec.schedule!r}: {error}")
+            return None
+        due = what_is_due(schedule, since, now, spec.starting_deadline_seconds)
+        again = Result(requeue_after=max(0.001, min(due.wait, LONGEST_WAIT))) if due.wait is not None else None
+        if due.late is not None:
+            message = f"Missed scheduled time to start a job: {rfc3339(due.late)}"
+            self._tell_once(cron, state, "MissSchedule", message)
+        if due.run is None:
+            return again
+        active = [child for child in children if child.state is State.ACTIVE]
+        if state.unseen is not None:
+            active.append(state.unseen)
+        if active and spec.concurrency_policy == FORBID:
+            # ACJ-18: when it ends its event brings us back.
+            message = "Not starting job because prior execution is running and concurrency policy is Forbid"
+            self._tell_once(cron, state, "JobAlreadyActive", message, "Normal", rfc3339(due.run))
+            return again
+        if due.many:
+            message = (
+                f"too many missed start times (> {MANY}); only the latest is made up for. Set or decrease "
+                ".spec.startingDeadlineSeconds or check clock skew"
+            )
+            self._tell_once(cron, state, "TooManyMissedTimes", message, about=rfc3339(due.run))
+        if spec.concurrency_policy == REPLACE:
+            for child in active:
+                await self._delete(cron, child)
+        await self._create(cron, state, due.run)
+        await self._report(cron, children, state.last)
+        return again
+
+    async def _create(self, cron: AdvancedCronJob, state: _State, run: datetime) -> None:
+        """ACJ-17, ACJ-26: a job of this name that is ours was started for this time."""
+        resource, body = made_by(cron), new_job(cron, run)
+        if resource is None or body is None:
+            return
+        namespace, name = cron.metadata.namespace, body["metadata"]["name"]
+        try:
+            made = await self._client.create(resource, body, namespace, decode=decode_metadata)
+        except AlreadyExists:
+            found = await self._client.get(resource, name, namespace, decode=decode_metadata)
+            owner = found.metadata.controller
+            if owner is None or owner.uid != cron.metadata.uid:
+                message = f"Error creating job: {resource.kind} {name} exists and is not ours; delete or rename it"
+                self._tell(cron, "Warning", "FailedCreate", message)
+                raise
+            state.last = run
+            return
+        except KubeError as error:
+            self._tell(cron, "Warning", "FailedCreate", f"Error creating job: {message_of(error)}")
+            raise
+        state.last = run
+        metadata = made.metadata
+        if not self._is_known(cron, metadata.uid):
+            state.unseen = Child(
+                resource, name, metadata.uid, metadata.resource_version, State.ACTIVE, None, run, deleting=False
+            )
+        self._tell(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
+
+    def _is_known(self, cron: AdvancedCronJob, uid: str) -> bool:
+        return any(child.uid == uid for child in self._children(cron))
+
+    async def _trim(self, cron: AdvancedCronJob, children: Sequence[Child]) -> None:
+        """ACJ-14: what cannot be deleted now is tried again with the next run."""
+        spec = cron.spec
+        for child in to_trim(children, spec.successful_jobs_history_limit, spec.failed_jobs_history_limit):
+            try:
+                await self._delete(cron, child)
+            except KubeError as error:
+                logger.warning("%s %s/%s: %s", OWNER.kind, cron.metadata.namespace, cron.name, message_of(error))
+
+    async def _delete(self, cron: AdvancedCronJob, child: Child) -> None:
+        try:
+            await self._client.delete(
+                child.resource,
+                child.name,
+                cron.metadata.namespace,
+                propagation_policy="Background",
+                uid=child.uid,
+            )
+        except (NotFound, Conflict):
+            return  # gone, whoever may have its name by now
+        except KubeError as error:
+            self._tell(cron, "Warning", "FailedDelete", f"Error deleting job {child.name}: {message_of(error)}")
+            raise
+        self._tell(cron, "Normal", "SuccessfulDelete", f"Deleted job {child.name}")
+
+    async def _report(self, cron: AdvancedCronJob, children: Sequence[Child], last: datetime | None) -> None:
+        known = cron.status.to_dict() if cron.status is not None else {}
+
+        def difference(present: Any) -> dict[str, Any]:
+            return status_patch(status_of(cron, children, last, present), present)
+
+        present = KnownStatus(known, cron.metadata.resource_version)
+        await write_status(self._client, OWNER, cron.metadata, present, difference)
+
+    def _tell_once(
+        self,
+        cron: AdvancedCronJob,
+        state: _State,
+        reason: str,
+        message: str,
+        type_: Literal["Normal", "Warning"] = "Warning",
+        about: str = "",
+    ) -> None:
+        """An event, unless it was the last one told."""
+        if state.told != (reason, about + message):
+            state.told = (reason, about + message)
+            self._tell(cron, type_, reason, message)
+
+    def _tell(self, cron: AdvancedCronJob, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """ACJ-27."""
+        self._events.event(reference(OWNER, cron), type_, reason, message)
+
+
+def cron_of(job: Any) -> Any:
+    """The owner reference of the AdvancedCronJob that made a job (of any kind); None if none did."""
+    for owner in job.metadata.owner_references:
+        if owner.controller:
+            group = owner.api_version.rpartition("/")[0]
+            return owner if (group, owner.kind) == (OWNER.group, OWNER.kind) else None
+    return None
+
+
+def cron_uids(job: Any) -> Iterable[str]:
+    """The index function of :data:`BY_CRON`."""
+    owner = cron_of(job)
+    return (owner.uid,) if owner is not None else ()

@@ -1,0 +1,48 @@
+"""The slice of AdvancedCronJob."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.advancedcronjob import ADVANCED_CRON_JOB
+from app.kube.admission import PolicyRule
+from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
+from app.workloads.advancedcronjob import admission
+from app.workloads.advancedcronjob.controller import NAME, WATCHED, advancedcronjob_controller
+from app.workloads.engine.job_templates import GATE, ClusterTemplates, StandaloneTemplates
+
+_KIND: Final = ADVANCED_CRON_JOB.plural
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    if context.client is None:
+        return Decisions(admission.handlers(StandaloneTemplates(context.enabled), context.clock.now))
+    lookups = ClusterTemplates(context.client, context.own_namespace, context.enabled)
+    return Decisions(admission.handlers(lookups, context.clock.now))
+
+
+SLICE: Final = Slice(
+    name="advancedcronjob",
+    kinds=(ADVANCED_CRON_JOB,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=advancedcronjob_controller,
+            permissions=(
+                PolicyRule(("get",), (names.APPS_GROUP,), (_KIND,)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
+                PolicyRule(("create", "delete", "get"), ("batch",), ("jobs",)),
+                PolicyRule(("create", "delete", "get"), (names.APPS_GROUP,), ("broadcastjobs", "imagelistpulljobs")),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers_flag="advancedcronjob-workers",
+        ),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
+    gates=(GATE,),
+)

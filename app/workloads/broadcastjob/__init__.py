@@ -1,0 +1,1 @@
+"""BroadcastJob: one Pod on every matching node, once."""

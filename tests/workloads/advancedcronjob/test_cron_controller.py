@@ -1,0 +1,252 @@
+"""An AdvancedCronJob's life, through the controller on the sandbox's API server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from app.api.advancedcronjob import ADVANCED_CRON_JOB
+from app.api.broadcastjob import BROADCAST_JOB
+from app.api.imagepull import IMAGE_LIST_PULL_JOB
+from app.kube.clock import rfc3339
+from app.kube.resources import JOBS, Resource
+from app.workloads.advancedcronjob.slice import SLICE
+from tests.workloads.jobs.world import World, in_world
+
+Json = dict[str, Any]
+CRONS = ADVANCED_CRON_JOB.resource()
+BROADCAST_JOBS = BROADCAST_JOB.resource()
+IMAGE_JOBS = IMAGE_LIST_PULL_JOB.resource()
+POD: Json = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"}
+JOB: Json = {
+    "jobTemplate": {
+        "metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}},
+        "spec": {"template": {"spec": POD}},
+    }
+}
+BROADCAST: Json = {"broadcastJobTemplate": {"metadata": {"labels": {"team": "x"}}, "spec": {"template": {"spec": POD}}}}
+IMAGES: Json = {"imageListPullJobTemplate": {"spec": {"images": ["busybox"], "completionPolicy": {"type": "Always"}}}}
+
+
+def scenario(told: Callable[[World], Awaitable[None]]) -> None:
+    in_world(SLICE, [ADVANCED_CRON_JOB, BROADCAST_JOB, IMAGE_LIST_PULL_JOB], told)
+
+
+async def cron(there: World, template: Json | None = None, schedule: str = "*/5 * * * *", **spec: Any) -> None:
+    await there.create(CRONS, "acj", {"schedule": schedule, "template": template or JOB, **spec})
+
+
+async def ends(there: World, name: str, type_: str = "Complete", kind: Resource = JOBS) -> None:
+    now = rfc3339(there.clock.now())
+    condition = {"type": type_, "status": "True"}
+    counts = {"active": 0, "desired": 0, "failed": 0, "succeeded": 0} if kind is BROADCAST_JOBS else {}
+    status = {"conditions": [condition], "startTime": now, **counts}
+    await there.change(kind, name, {"status": status}, "status")
+
+
+async def made(there: World, count: int, kind: Resource = JOBS, seconds: float = 400.0) -> list[str]:
+    async def look() -> list[str] | None:
+        found = await there.names(kind)
+        return found if len(found) == count else None
+
+    found: list[str] = await there.until(look, seconds)
+    return found
+
+
+def creations(there: World, kind: str = "Job") -> list[str]:
+    return [name for verb, of, name in there.writes if (verb, of) == ("create", kind)]
+
+
+@pytest.mark.behaviour("ACJ-6", "ACJ-13", "ACJ-20", "ACJ-27", "ACJ-28")
+@pytest.mark.parametrize(
+    ("template", "kind"), [(JOB, JOBS), (BROADCAST, BROADCAST_JOBS), (IMAGES, IMAGE_JOBS)], ids=["job", "bcj", "images"]
+)
+def test_a_job_of_each_kind_is_made_when_it_is_due(template: Json, kind: Resource) -> None:
+    async def told(there: World) -> None:
+        await cron(there, template)
+        await there.settled(1.0)
+        # The type is there before anything ran.
+        assert await there.status(CRONS, "acj") == {"type": kind.kind}
+        (name,) = await made(there, 1, kind)
+        job = await there.get(kind, name)
+        assert job is not None
+        metadata = job["metadata"]
+        due = metadata["annotations"]["apps.kruise.io/scheduled-at"]
+        assert name == f"acj-{int(datetime.fromisoformat(due).timestamp())}"
+        assert due.endswith(":00Z")
+        (owner,) = metadata["ownerReferences"]
+        assert (owner["apiVersion"], owner["kind"], owner["name"]) == (CRONS.api_version, CRONS.kind, "acj")
+        if kind is not IMAGE_JOBS:
+            assert metadata["labels"]["team"] == "x"
+        await there.settled(2.0)
+        status = await there.status(CRONS, "acj")
+        assert status["lastScheduleTime"] == due
+        assert [(one["kind"], one["name"]) for one in status["active"]] == [(kind.kind, name)]
+        assert "SuccessfulCreate" in await there.reasons()
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-7", "ACJ-14", "ACJ-23")
+def test_a_few_of_what_has_ended_are_kept() -> None:
+    async def told(there: World) -> None:
+        await cron(there, schedule="* * * * *", successfulJobsHistoryLimit=1, failedJobsHistoryLimit=1)
+        for type_ in ("Complete", "Failed", "Complete", "Failed"):
+            count = len(creations(there))
+
+            async def another(before: int = count) -> bool:
+                return len(creations(there)) > before
+
+            await there.until(another, 70)
+            await there.settled(1.0)
+            await ends(there, creations(there)[-1], type_)
+            await there.settled(2.0)
+        assert await there.names(JOBS) == creations(there)[2:4]
+        assert "active" not in await there.status(CRONS, "acj")
+        assert "SuccessfulDelete" in await there.reasons()
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-16", "ACJ-18", "ACJ-27")
+def test_forbid_waits_for_the_end_and_keeps_the_time_it_was_due() -> None:
+    async def told(there: World) -> None:
+        await cron(there, schedule="* * * * *", concurrencyPolicy="Forbid")
+        (first,) = await made(there, 1)
+        await there.settled(90)
+        assert creations(there) == [first]
+        assert "JobAlreadyActive" in await there.reasons()
+        await ends(there, first)
+        _, second = await made(there, 2, seconds=3)
+        assert int(second.removeprefix("acj-")) == int(first.removeprefix("acj-")) + 60
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-16")
+def test_replace_deletes_what_runs() -> None:
+    async def told(there: World) -> None:
+        await cron(there, schedule="* * * * *", concurrencyPolicy="Replace")
+        (first,) = await made(there, 1)
+
+        async def look() -> bool:
+            names = await there.names(JOBS)
+            return len(names) == 1 and names != [first]
+
+        await there.until(look, 70)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-13", "ACJ-15")
+def test_nothing_starts_while_paused_and_the_latest_is_made_up_for() -> None:
+    async def told(there: World) -> None:
+        await cron(there, schedule="* * * * *", paused=True)
+        await there.settled(200)
+        assert creations(there) == []
+        now = there.clock.now()
+        await there.change(CRONS, "acj", {"spec": {"paused": False}})
+        (name,) = await made(there, 1, seconds=3)
+        assert int(name.removeprefix("acj-")) == int(now.timestamp()) // 60 * 60
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-21", "ACJ-29")
+def test_each_minute_runs_once_though_no_job_is_kept() -> None:
+    async def told(there: World) -> None:
+        await cron(there, BROADCAST, schedule="* * * * *", successfulJobsHistoryLimit=0)
+        begin = there.clock.now()
+        seen = 0
+        while there.clock.now().timestamp() < begin.timestamp() + 120 * 60:
+            await there.settled(10.0)
+            found = creations(there, "BroadcastJob")
+            if len(found) > seen:
+                seen = len(found)
+                await ends(there, found[-1], kind=BROADCAST_JOBS)
+        assert 119 <= seen <= 120
+        assert len(set(creations(there, "BroadcastJob"))) == seen
+        times = [int(name.removeprefix("acj-")) for name in creations(there, "BroadcastJob")]
+        assert times == list(range(times[0], times[0] + 60 * seen, 60))
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-17", "ACJ-26")
+def test_a_lost_answer_starts_nothing_twice() -> None:
+    async def told(there: World) -> None:
+        lost = []
+
+        def lose(request: Any) -> bool:
+            if request.method == "POST" and request.path.endswith("/jobs") and len(lost) < 2:
+                lost.append(request)
+                return True
+            return False
+
+        there.manager.lose = lose
+        await cron(there)
+        (name,) = await made(there, 1)
+        await there.settled(20.0)
+        assert creations(there) == [name]
+        assert lost
+        assert (await there.status(CRONS, "acj"))["lastScheduleTime"]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-26", "ACJ-27")
+def test_somebody_elses_job_of_that_name_is_left_alone_and_told() -> None:
+    async def told(there: World) -> None:
+        at = (int(there.clock.now().timestamp()) // 300 + 1) * 300
+        await there.create(JOBS, f"acj-{at}", {"template": {"spec": POD}})
+        await cron(there)
+        await there.settled(310)
+        assert "FailedCreate" in await there.reasons()
+        job = await there.get(JOBS, f"acj-{at}")
+        assert job is not None
+        assert "ownerReferences" not in job["metadata"]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-17")
+def test_a_refused_creation_is_told_and_tried_again() -> None:
+    async def told(there: World) -> None:
+        there.manager.refuse = lambda request: request.method == "POST" and request.path.endswith("/jobs")
+        await cron(there)
+        await there.settled(310)
+        assert creations(there) == []
+        assert "FailedCreate" in await there.reasons()
+        there.manager.refuse = lambda _: False
+        await made(there, 1, seconds=120)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-12", "ACJ-19")
+def test_a_schedule_that_nobody_can_read_is_told_once_and_left() -> None:
+    async def told(there: World) -> None:
+        await cron(there, schedule="never", timeZone="No/Where")
+        await there.settled(400)
+        assert (await there.reasons()).count("UnparseableSchedule") == 1
+        await there.change(CRONS, "acj", {"spec": {"schedule": "* * * * *"}})
+        await made(there, 1, seconds=70)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-13")
+def test_a_taken_over_object_is_not_written_but_for_its_status() -> None:
+    async def told(there: World) -> None:
+        await cron(there, paused=True)
+        await there.settled(10)
+        before = await there.get(CRONS, "acj")
+        there.writes.clear()
+        await there.settled(600)
+        assert await there.get(CRONS, "acj") == before
+        assert there.writes == []
+
+    scenario(told)
