@@ -16,7 +16,7 @@ MODULES = sorted((ROOT / "app").rglob("*.py"))
 #: What no module imports that calls itself pure, and no module of a plan.
 IMPURE = ("app.kube.client", "app.kube.clock", "app.kube.transport", "asyncio", "random", "secrets", "time")
 #: What of these is a pure function all the same.
-FORMATS = ("app.kube.clock.rfc3339", "app.kube.clock.rfc3339_micro")
+FORMATS = ("app.kube.clock.rfc3339", "app.kube.clock.parsed_rfc3339", "app.kube.clock.rfc3339_micro")
 
 
 def name_of(path: Path) -> str:
