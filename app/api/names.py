@@ -190,6 +190,9 @@ CRR_UNREADY_ACQUIRED: Final = "crr.apps.kruise.io/unready-acquired"
 CRR_SYNC_CONTAINER_STATUSES: Final = "crr.apps.kruise.io/sync-container-statuses"
 """Annotation on a v1alpha1 ContainerRecreateRequest: what the Pod's status says about new containers (CRR-20)."""
 
+NODE_POD_PROBE_CLEANUP: Final = "kruise.io/node-pod-probe-cleanup"
+"""Finalizer of a PodProbeMarker: its probes still stand in NodePodProbes (PPM-12)."""
+
 # --- Written by other steps of Pod admission ---
 RELATED_PUB: Final = "pub.kruise.io/related-pub"
 """Annotation on a Pod: its PodUnavailableBudget."""

@@ -176,6 +176,13 @@ class ContainerResizePolicy(Struct, frozen=True):
     restart_policy: str = ""
 
 
+class ContainerPort(Struct, frozen=True):
+    """A port of a container that has a name."""
+
+    name: str = ""
+    container_port: int = 0
+
+
 NO_RESOURCES: Final = ResourceRequirements()
 
 
@@ -189,6 +196,8 @@ class Container(Struct, frozen=True):
     env: tuple[EnvVar, ...] = ()
     resources: ResourceRequirements = NO_RESOURCES
     resize_policy: tuple[ContainerResizePolicy, ...] = ()
+    #: Those with a name.
+    ports: tuple[ContainerPort, ...] = ()
 
     def __post_init__(self) -> None:
         # Plain values are most of a Pod's env, read by nobody, and would double what a cached Pod costs. The rest is
@@ -197,6 +206,9 @@ class Container(Struct, frozen=True):
             msgspec.structs.force_setattr(self, "env", _shared(tuple(entry for entry in self.env if _is_read(entry))))
         if self.resize_policy:
             msgspec.structs.force_setattr(self, "resize_policy", _shared(self.resize_policy))
+        if self.ports:
+            named = _shared(tuple(port for port in self.ports if port.name))
+            msgspec.structs.force_setattr(self, "ports", named)
         msgspec.structs.force_setattr(self, "resources", _shared_resources(self.resources))
 
 

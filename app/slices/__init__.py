@@ -17,13 +17,26 @@ from app.slices.controllers import (
 from app.slices.options import Flag, Gate, Stage
 from app.slices.protected import Protected
 from app.slices.slice import Slice
-from app.slices.watched import CLAIMS, NAMESPACES, NODES, PODS, REVISIONS, Scope, Stores, Watched
+from app.slices.watched import (
+    BY_NAMESPACE,
+    CLAIMS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    PODS_BY_NAMESPACE,
+    REVISIONS,
+    Scope,
+    Stores,
+    Watched,
+)
 
 __all__ = [
+    "BY_NAMESPACE",
     "CLAIMS",
     "NAMESPACES",
     "NODES",
     "PODS",
+    "PODS_BY_NAMESPACE",
     "REVISIONS",
     "AdmissionContext",
     "AdmissionPart",

@@ -153,6 +153,15 @@ class Stores:
 _OWNED: Final[Mapping[str, Callable[[Any], Iterable[str]]]] = {BY_CONTROLLER: controller_keys}
 
 PODS: Final[Watched[Pod]] = Watched("Pods", POD_RESOURCE, decode_pod, indexes=_OWNED)
+BY_NAMESPACE: Final = "namespace"
+
+
+def _namespace(pod: Pod) -> list[str]:
+    return [pod.metadata.namespace]
+
+
+#: The same, found by their namespace too.
+PODS_BY_NAMESPACE: Final = PODS.indexed(**{BY_NAMESPACE: _namespace})
 CLAIMS: Final[Watched[PersistentVolumeClaim]] = Watched(
     "PersistentVolumeClaims", PERSISTENTVOLUMECLAIMS, decode_persistent_volume_claim, indexes=_OWNED
 )

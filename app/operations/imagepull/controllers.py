@@ -12,7 +12,6 @@ from app.kube.controller import Watch, to_self
 from app.operations.imagepull.admission import DAEMON_GATE, JOB_GATE
 from app.operations.imagepull.jobs import (
     BY_IMAGE,
-    BY_NAMESPACE,
     BY_POD_SELECTOR,
     BY_SECRET,
     Caches,
@@ -24,14 +23,13 @@ from app.operations.imagepull.jobs import (
 from app.operations.imagepull.nodeimages import NodeImageReconciler
 from app.operations.imagepull.objects import WATCHED_NODE_IMAGES
 from app.operations.imagepull.secrets import WATCHED_SECRETS
-from app.slices import NODES, PODS, ControllerContext, ControllerPart, Reconciling, Watched
+from app.slices import NODES, PODS_BY_NAMESPACE, ControllerContext, ControllerPart, Reconciling, Watched
 
 #: The flags that these controllers read.
 FLAGS: Final = ("nodeimage-creation-delay", "default-ttlseconds-for-always-nodeimage")
 JOBS: Final = Watched.kind(
     IMAGE_PULL_JOB, ImagePullJob, **{BY_IMAGE: by_image, BY_POD_SELECTOR: by_pod_selector, BY_SECRET: by_secret}
 )
-PODS_BY_NAMESPACE: Final = PODS.indexed(**{BY_NAMESPACE: lambda pod: [pod.metadata.namespace]})
 _EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 
 

@@ -31,6 +31,7 @@ from app.operations.imagepull.plan.jobs import is_active
 from app.operations.imagepull.plan.nodes import NodeRule, is_scheduled
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
 from app.operations.imagepull.secrets import PullSecret, PullSecrets
+from app.slices import BY_NAMESPACE
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,6 @@ JOBS: Final = IMAGE_PULL_JOB.resource()
 BY_IMAGE: Final = "image"
 BY_POD_SELECTOR: Final = "namespace of podSelector"
 BY_SECRET: Final = "pull secret"  # noqa: S105  # the name of an index
-BY_NAMESPACE: Final = "namespace"
 #: NodeImages written at once.
 MAX_CONCURRENT_WRITES: Final = 8
 #: Reports of nodes are counted together for so many seconds.

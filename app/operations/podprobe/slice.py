@@ -5,6 +5,30 @@ from __future__ import annotations
 from typing import Final
 
 from app.api.podprobe import NODE_POD_PROBE, POD_PROBE_MARKER
-from app.slices import Slice
+from app.operations.podprobe import admission
+from app.operations.podprobe.admission import DAEMON_GATE, GATE, SERVERLESS_GATE, ServerlessProbesStep
+from app.operations.podprobe.controllers import MARKER_CONTROLLER, MARKERS, NODE_CONTROLLER
+from app.slices import AdmissionContext, AdmissionPart, Decisions, Slice
 
-SLICE: Final = Slice(name="podprobe", kinds=(POD_PROBE_MARKER, NODE_POD_PROBE))
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handler of the webhook."""
+    return Decisions(admission.handlers(context.enabled))
+
+
+def serverless(context: AdmissionContext) -> Decisions:
+    """The step of Pod creation."""
+    return Decisions(steps=(ServerlessProbesStep(context.stores(MARKERS)),))
+
+
+SLICE: Final = Slice(
+    name="podprobe",
+    kinds=(POD_PROBE_MARKER, NODE_POD_PROBE),
+    controllers=(MARKER_CONTROLLER, NODE_CONTROLLER),
+    admission=(
+        # Served with the gates off too: it says so then (IMG-2).
+        AdmissionPart(decisions, webhooks=admission.WEBHOOKS),
+        AdmissionPart(serverless, watched=(MARKERS,), gates=(SERVERLESS_GATE,)),
+    ),
+    gates=(GATE, DAEMON_GATE, SERVERLESS_GATE),
+)

@@ -1,0 +1,93 @@
+"""The controllers of probes: what they watch, and what a change concerns."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.api.podprobe import NODE_POD_PROBE, POD_PROBE_MARKER, PodProbeMarker
+from app.kube.admission import PolicyRule
+from app.kube.controller import Watch, to_self
+from app.operations.podprobe.admission import GATE, SERVERLESS_GATE
+from app.operations.podprobe.markers import Caches, PodProbeMarkerReconciler, by_namespace
+from app.operations.podprobe.nodes import NodePodProbeReconciler
+from app.operations.podprobe.objects import WATCHED_NODE_POD_PROBES
+from app.slices import (
+    BY_NAMESPACE,
+    NODES,
+    PODS,
+    PODS_BY_NAMESPACE,
+    ControllerContext,
+    ControllerPart,
+    Reconciling,
+    Watched,
+)
+
+MARKERS: Final = Watched.kind(POD_PROBE_MARKER, PodProbeMarker, **{BY_NAMESPACE: by_namespace})
+
+
+def podprobemarker_controller(context: ControllerContext) -> Reconciling:
+    """PodProbeMarkers."""
+    caches = Caches(
+        context.stores(MARKERS),
+        context.stores(PODS_BY_NAMESPACE),
+        context.stores(NODES),
+        context.stores(WATCHED_NODE_POD_PROBES),
+    )
+    reconciler = PodProbeMarkerReconciler(context.client, caches, serverless=context.enabled(SERVERLESS_GATE))
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
+            Watch(caches.nodes, reconciler.keys_for_node, reconciler.coalesce_delay),
+            Watch(caches.node_pod_probes, reconciler.keys_for_node_pod_probe, reconciler.coalesce_delay),
+            Watch(caches.markers, reconciler.keys_for_marker),
+        ],
+    )
+
+
+def nodepodprobe_controller(context: ControllerContext) -> Reconciling:
+    """One NodePodProbe per node, and what its results do."""
+    nodes, node_pod_probes = context.stores(NODES), context.stores(WATCHED_NODE_POD_PROBES)
+    pods, markers = context.stores(PODS), context.stores(MARKERS)
+    reconciler = NodePodProbeReconciler(context.client, nodes, node_pod_probes, pods, markers)
+    return Reconciling(
+        reconciler,
+        [
+            Watch(nodes, reconciler.keys_for_node),
+            Watch(pods, reconciler.keys_for_pod),
+            Watch(markers, reconciler.keys_for_marker),
+            Watch(node_pod_probes, to_self),
+        ],
+    )
+
+
+_NODE_PROBES: Final = NODE_POD_PROBE.plural
+_MARKERS: Final = POD_PROBE_MARKER.plural
+
+MARKER_CONTROLLER: Final = ControllerPart(
+    "podprobemarker-controller",
+    watched=(MARKERS, PODS_BY_NAMESPACE, NODES, WATCHED_NODE_POD_PROBES),
+    make=podprobemarker_controller,
+    permissions=(
+        PolicyRule(("get", "patch"), (names.APPS_GROUP,), (_MARKERS,)),
+        PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_MARKERS}/status",)),
+        PolicyRule(("get", "patch"), (names.APPS_GROUP,), (_NODE_PROBES,)),
+        PolicyRule(("patch",), ("",), ("pods",)),
+    ),
+    gates=(GATE,),
+    workers_flag="podprobemarker-workers",
+)
+NODE_CONTROLLER: Final = ControllerPart(
+    "nodepodprobe-controller",
+    watched=(NODES, WATCHED_NODE_POD_PROBES, PODS, MARKERS),
+    make=nodepodprobe_controller,
+    permissions=(
+        PolicyRule(("get", "create", "patch", "delete"), (names.APPS_GROUP,), (_NODE_PROBES,)),
+        PolicyRule(("get",), ("",), ("nodes",)),
+        PolicyRule(("get", "patch"), ("",), ("pods",)),
+        PolicyRule(("patch",), ("",), ("pods/status",)),
+    ),
+    gates=(GATE,),
+    workers_flag="nodepodprobe-workers",
+)

@@ -1,0 +1,239 @@
+"""The PodProbeMarker controller: tells nodes what to probe in which Pods (PPM-10 … PPM-15, PPM-31)."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api import names
+from app.api.podprobe import POD_PROBE_MARKER, PodProbeMarker
+from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.client import Client
+from app.kube.errors import Conflict, NotFound
+from app.kube.objects import Node, Pod, decode_metadata
+from app.kube.patches import merge_difference
+from app.kube.resources import PODS, ObjectKey
+from app.kube.selectors import Selector, SelectorError, compile_selector
+from app.kube.statuses import KnownStatus, write_status
+from app.kube.store import Change, Store, key_of
+from app.operations.podprobe.objects import BY_MARKER, NODE_POD_PROBES, NodePodProbe
+from app.operations.podprobe.plan.marks import marks_of_conditions
+from app.operations.podprobe.plan.probes import (
+    is_probed,
+    is_virtual,
+    matching,
+    pod_probe,
+    present_probes,
+    replace_probes,
+)
+from app.slices import BY_NAMESPACE
+
+logger = logging.getLogger(__name__)
+
+MARKERS: Final = POD_PROBE_MARKER.resource()
+#: Changes of Pods are looked at together for so many seconds.
+COALESCE_SECONDS: Final = 0.2
+Json = dict[str, Any]
+
+
+def by_namespace(marker: PodProbeMarker) -> list[str]:
+    """Index of the markers by their namespace."""
+    return [marker.metadata.namespace]
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads."""
+
+    markers: Store[PodProbeMarker]
+    pods: Store[Pod]
+    nodes: Store[Node]
+    node_pod_probes: Store[NodePodProbe]
+
+
+class PodProbeMarkerReconciler:
+    """The shell."""
+
+    def __init__(self, client: Client, caches: Caches, *, serverless: bool) -> None:
+        self._client = client
+        self._caches = caches
+        self._serverless = serverless
+        #: By uid: the selector as compiled.
+        self._selectors: dict[str, Selector | None] = {}
+
+    # ---- what a change concerns
+
+    def keys_for_marker(self, change: Change[PodProbeMarker]) -> Iterable[ObjectKey]:
+        """The marker itself."""
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.generation != new.metadata.generation:
+            self._selectors.pop(change.object.metadata.uid, None)
+        return (key_of(change.object),)
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """PPM-10, PPM-41: markers whose Pod it is, or was."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and self._same(old, new):
+            return ()
+        found = []
+        for marker in self._caches.markers.by_index(BY_NAMESPACE, change.object.metadata.namespace):
+            selector = self._selector(marker)
+            if selector is not None and any(
+                selector.matches(pod.metadata.labels) for pod in (old, new) if pod is not None
+            ):
+                found.append(key_of(marker))
+        return found
+
+    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """A node comes or goes, or becomes virtual: whoever may have Pods there."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and is_virtual(old) == is_virtual(new):
+            return ()
+        return map(key_of, self._caches.markers.list())
+
+    def keys_for_node_pod_probe(self, change: Change[NodePodProbe]) -> Iterable[ObjectKey]:
+        """PPM-42: a NodePodProbe has come; what was written before it was there is missing."""
+        return map(key_of, self._caches.markers.list()) if change.old is None else ()
+
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+        """How long a reconcile is put off that a Pod or a node asks for."""
+        return COALESCE_SECONDS
+
+    def _same(self, old: Pod, new: Pod) -> bool:
+        return (
+            old.metadata.labels == new.metadata.labels
+            and old.status.pod_ip == new.status.pod_ip
+            and is_probed(old) == is_probed(new)
+            and not (self._serverless and old.status.conditions != new.status.conditions)
+        )
+
+    def _selector(self, marker: PodProbeMarker) -> Selector | None:
+        uid = marker.metadata.uid
+        if uid not in self._selectors:
+            try:
+                self._selectors[uid] = compile_selector(marker.spec.selector)
+            except SelectorError as error:
+                logger.warning("PodProbeMarker %s is left alone: %s", key_of(marker), error)
+                self._selectors[uid] = None
+        return self._selectors[uid]
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> None:
+        """One marker."""
+        marker = self._caches.markers.by_key(key)
+        selector = self._selector(marker) if marker is not None else None
+        if marker is None or selector is None:
+            return
+        by_node: dict[str, list[Pod]] = defaultdict(list)
+        serverless = []
+        for pod in matching(selector, self._caches.pods.by_index(BY_NAMESPACE, key.namespace)):
+            node = self._caches.nodes.get(pod.spec.node_name)
+            if node is not None and is_virtual(node):
+                serverless.append(pod)
+            elif node is not None:
+                by_node[pod.spec.node_name].append(pod)
+        metadata = marker.metadata
+        if marker.deleting:
+            await self._write(marker, {}, by_node, leaving=True)
+            if names.NODE_POD_PROBE_CLEANUP in metadata.finalizers:
+                left = [one for one in metadata.finalizers if one != names.NODE_POD_PROBE_CLEANUP]
+                await self._set_finalizers(marker, left)
+            return
+        version = metadata.resource_version
+        if names.NODE_POD_PROBE_CLEANUP not in metadata.finalizers:
+            finalizers = [*metadata.finalizers, names.NODE_POD_PROBE_CLEANUP]
+            version = await self._set_finalizers(marker, finalizers)
+        await self._write(marker, by_node, by_node)
+        if self._serverless:
+            for pod in serverless:
+                await self._mark(marker, pod)
+        else:
+            serverless = []
+        await self._report(marker, version, sum(map(len, by_node.values())) + len(serverless))
+
+    async def _write(
+        self,
+        marker: PodProbeMarker,
+        wanted: Mapping[str, Iterable[Pod]],
+        nodes: Iterable[str],
+        *,
+        leaving: bool = False,
+    ) -> None:
+        """Exactly these Pods are probed for the marker, on these nodes and on those that the cache shows.
+
+        When the marker leaves the cache is not believed: what it does not show yet would stay for ever.
+        """
+        namespace, name = marker.metadata.namespace, marker.name
+        present = self._caches.node_pod_probes.by_index(BY_MARKER, f"{namespace}/{name}")
+        for node in sorted({*(one.metadata.name for one in present), *nodes}):
+            cached = self._caches.node_pod_probes.get(node)
+            if cached is None:
+                continue  # PPM-42: its creation comes
+            probes = {pod.metadata.uid: pod_probe(marker, pod) for pod in wanted.get(node, ())}
+            asked = {uid: (one["IP"], one["probes"]) for uid, one in probes.items() if one["probes"]}
+            if leaving or present_probes(cached, namespace, name) != asked:
+                await self._change(node, namespace, name, probes)
+
+    async def _change(self, node: str, namespace: str, marker: str, probes: Mapping[str, Json]) -> None:
+        for attempt in range(CONFLICT_ATTEMPTS):
+            try:
+                live: Json = await self._client.get(NODE_POD_PROBES, node)
+                before = live.get("spec") or {}
+                edited = {"spec": dict(before)}
+                replace_probes(edited, namespace, marker, probes)
+                patch = merge_difference(before, edited["spec"])
+                if not patch:
+                    return
+                known = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
+                body = {"metadata": known, "spec": patch}
+                await self._client.patch(NODE_POD_PROBES, node, body, decode=decode_metadata)
+            except NotFound:
+                return
+            except Conflict:
+                if attempt == CONFLICT_ATTEMPTS - 1:
+                    raise
+                await self._client.clock.sleep(conflict_wait(attempt))
+            else:
+                return
+
+    async def _mark(self, marker: PodProbeMarker, pod: Pod) -> None:
+        """PPM-31."""
+        change = marks_of_conditions(marker, pod).metadata_patch(pod)
+        if not change:
+            return
+        body = {"metadata": {"uid": pod.metadata.uid, **change}}
+        try:
+            await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata)
+        except (NotFound, Conflict):
+            logger.debug("Pod %s is gone", key_of(pod))
+
+    async def _set_finalizers(self, marker: PodProbeMarker, finalizers: list[str]) -> str:
+        """The version that the marker then has."""
+        metadata = marker.metadata
+        known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = {"metadata": {**known, "finalizers": finalizers or None}}
+        try:
+            written = await self._client.patch(MARKERS, metadata.name, body, metadata.namespace, decode=decode_metadata)
+        except NotFound:
+            return metadata.resource_version
+        return written.metadata.resource_version
+
+    async def _report(self, marker: PodProbeMarker, version: str, matched: int) -> None:
+        """PPM-15."""
+        wanted = {"observedGeneration": marker.metadata.generation, "matchedPods": matched}
+        present = marker.status.to_dict() if marker.status is not None else {}
+        if not present.get("matchedPods") and not matched:
+            # Nothing, and zero, is the same.
+            present = {**present, "matchedPods": matched}
+        known = KnownStatus(present, version)
+        await write_status(
+            self._client,
+            MARKERS,
+            marker.metadata,
+            known,
+            lambda status: {key: value for key, value in wanted.items() if status.get(key) != value},
+        )

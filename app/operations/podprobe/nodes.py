@@ -1,0 +1,206 @@
+"""The NodePodProbe controller: one per node, without Pods that are gone; its results mark Pods (PPM-20 … PPM-27)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+from app.api.podprobe import PodProbeMarker
+from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.client import Client, PatchType
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.objects import Node, Pod, decode_metadata, decode_pod
+from app.kube.resources import NODES, PODS, ObjectKey
+from app.kube.store import Change, Store, key_of
+from app.operations.podprobe.objects import BY_MARKER, BY_POD, NODE_POD_PROBES, NodePodProbe
+from app.operations.podprobe.plan.marks import Marks, marks_of
+from app.operations.podprobe.plan.probes import is_active, is_virtual
+
+logger = logging.getLogger(__name__)
+
+
+def is_wanted(node: Node | None) -> bool:
+    """Whether the node, if there is one, has an agent."""
+    return node is not None and node.metadata.deletion_timestamp is None and not is_virtual(node)
+
+
+def is_ready(node: Node) -> bool:
+    """Whether the node is ready."""
+    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+
+
+class NodePodProbeReconciler:
+    """The shell."""
+
+    def __init__(
+        self,
+        client: Client,
+        nodes: Store[Node],
+        node_pod_probes: Store[NodePodProbe],
+        pods: Store[Pod],
+        markers: Store[PodProbeMarker],
+    ) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._node_pod_probes = node_pod_probes
+        self._pods = pods
+        self._markers = markers
+
+    # ---- what a change concerns
+
+    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """PPM-20."""
+        node, name = change.new, change.object.metadata.name
+        present = self._node_pod_probes.get(name) is not None
+        if not is_wanted(node):
+            return (ObjectKey("", name),) if present else ()
+        return (ObjectKey("", name),) if node is not None and not present and is_ready(node) else ()
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """PPM-21: nodes that still probe a Pod that is gone."""
+        if change.new is not None and is_active(change.new):
+            return ()
+        found = self._node_pod_probes.by_index(BY_POD, change.object.metadata.uid)
+        return [ObjectKey("", one.metadata.name) for one in found]
+
+    def keys_for_marker(self, change: Change[PodProbeMarker]) -> Iterable[ObjectKey]:
+        """What a result means has changed."""
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.generation == new.metadata.generation:
+            return ()
+        found = self._node_pod_probes.by_index(BY_MARKER, str(key_of(new)))
+        return [ObjectKey("", one.metadata.name) for one in found]
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> None:
+        """One node."""
+        node, node_pod_probe = self._nodes.get(key.name), self._node_pod_probes.get(key.name)
+        if not is_wanted(node):
+            if node_pod_probe is not None and not node_pod_probe.deleting:
+                await self._delete(node_pod_probe)
+            return
+        if node_pod_probe is None:
+            if node is not None and is_ready(node):
+                await self._create(key.name)
+            return
+        if node_pod_probe.deleting:
+            return
+        gone = await self._gone(node_pod_probe)
+        if gone:
+            await self._drop(node_pod_probe, gone)
+        errors = await self._apply(node_pod_probe)
+        if errors:
+            raise errors[0]
+
+    async def _create(self, name: str) -> None:
+        body = {
+            "apiVersion": NODE_POD_PROBES.api_version,
+            "kind": NODE_POD_PROBES.kind,
+            "metadata": {"name": name},
+            "spec": {},
+        }
+        try:
+            await self._client.create(NODE_POD_PROBES, body, decode=decode_metadata)
+        except AlreadyExists:
+            logger.debug("NodePodProbe %s is there already", name)
+
+    async def _delete(self, node_pod_probe: NodePodProbe) -> None:
+        """The cache of Nodes may be behind: the Node itself is asked."""
+        metadata = node_pod_probe.metadata
+        if self._nodes.get(metadata.name) is None:
+            try:
+                await self._client.get(NODES, metadata.name, decode=decode_metadata)
+            except NotFound:
+                pass
+            else:
+                return
+        try:
+            await self._client.delete(NODE_POD_PROBES, metadata.name, uid=metadata.uid, decode=decode_metadata)
+        except (NotFound, Conflict):
+            logger.debug("NodePodProbe %s is gone already", metadata.name)
+
+    async def _gone(self, node_pod_probe: NodePodProbe) -> set[str]:
+        """PPM-22: the uids of Pods that are gone. The cache may not show them all: the API server is asked."""
+        gone = set()
+        for entry in node_pod_probe.spec.pod_probes:
+            pod = self._pods.get(entry.name, entry.namespace)
+            if pod is not None:
+                if pod.metadata.uid != entry.uid or not is_active(pod):
+                    gone.add(entry.uid)
+                continue
+            try:
+                live = await self._client.get(PODS, entry.name, entry.namespace, decode=decode_pod)
+            except (NotFound, ValueError):
+                gone.add(entry.uid)
+            else:
+                if live.metadata.uid != entry.uid or not is_active(live):
+                    gone.add(entry.uid)
+        return gone
+
+    async def _drop(self, node_pod_probe: NodePodProbe, gone: set[str]) -> None:
+        name = node_pod_probe.metadata.name
+        for attempt in range(CONFLICT_ATTEMPTS):
+            try:
+                live: dict[str, Any] = await self._client.get(NODE_POD_PROBES, name)
+                entries = (live.get("spec") or {}).get("podProbes") or []
+                left = [entry for entry in entries if entry.get("uid") not in gone]
+                if len(left) == len(entries):
+                    return
+                known = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
+                body = {"metadata": known, "spec": {"podProbes": left or None}}
+                await self._client.patch(NODE_POD_PROBES, name, body, decode=decode_metadata)
+            except NotFound:
+                return
+            except Conflict:
+                if attempt == CONFLICT_ATTEMPTS - 1:
+                    raise
+                await self._client.clock.sleep(conflict_wait(attempt))
+            else:
+                return
+
+    # ---- results
+
+    async def _apply(self, node_pod_probe: NodePodProbe) -> list[KubeError]:
+        """PPM-23 … PPM-26. A node marks only its own Pods, and only by what it was asked to probe; one Pod that cannot
+        be written keeps no other from its marks."""
+        asked = {entry.uid: frozenset(probe.name for probe in entry.probes) for entry in node_pod_probe.spec.pod_probes}
+        errors = []
+        for status in node_pod_probe.status.pod_probe_statuses:
+            pod = self._pods.get(status.name, status.namespace)
+            if pod is None or pod.metadata.uid != status.uid or not is_active(pod):
+                continue
+            if pod.spec.node_name != node_pod_probe.metadata.name:
+                continue
+            marker_of = partial(self._markers.get, namespace=status.namespace)
+            marks = marks_of(status.probe_states, asked.get(status.uid, frozenset()), marker_of)
+            try:
+                await self._mark(pod, marks)
+            except KubeError as error:
+                logger.warning("Pod %s cannot be marked: %s", key_of(pod), error)
+                errors.append(error)
+        return errors
+
+    async def _mark(self, pod: Pod, marks: Marks) -> None:
+        """PPM-26: metadata and conditions each by a patch of this very Pod."""
+        metadata = pod.metadata
+        change, conditions = marks.metadata_patch(pod), marks.condition_patch(pod)
+        try:
+            if change:
+                body: dict[str, Any] = {"metadata": {"uid": metadata.uid, **change}}
+                await self._client.patch(PODS, metadata.name, body, metadata.namespace, decode=decode_metadata)
+            if conditions:
+                body = {"metadata": {"uid": metadata.uid}, "status": {"conditions": conditions}}
+                await self._client.patch(
+                    PODS,
+                    metadata.name,
+                    body,
+                    metadata.namespace,
+                    kind=PatchType.STRATEGIC,
+                    subresource="status",
+                    decode=decode_metadata,
+                )
+        except NotFound:
+            logger.debug("Pod %s is gone", key_of(pod))

@@ -1,0 +1,1 @@
+"""The pure half: probes and marks."""

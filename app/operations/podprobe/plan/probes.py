@@ -1,0 +1,150 @@
+"""Which Pods a PodProbeMarker is about, and what their nodes probe (PPM-11 … PPM-14, PPM-40, PPM-41). Pure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from app.api import names
+from app.api.podprobe import PodContainerProbe, PodProbeMarker
+from app.api.podprobe.defaults import HTTP
+from app.api.podprobe.types import SEPARATOR
+from app.kube.objects import Node, Pod
+from app.kube.selectors import Selector
+from app.operations.podprobe.objects import NodePodProbe
+
+logger = logging.getLogger(__name__)
+
+_ENDED: Final = ("Succeeded", "Failed")
+Json = dict[str, Any]
+
+
+def is_active(pod: Pod) -> bool:
+    """Whether the Pod runs, or will."""
+    return pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
+
+
+def is_probed(pod: Pod) -> bool:
+    """PPM-11: whether the Pod is far enough to be probed."""
+    initialized = pod.condition("Initialized")
+    return is_active(pod) and bool(pod.spec.node_name) and initialized is not None and initialized.status == "True"
+
+
+def is_virtual(node: Node) -> bool:
+    """Whether no node agent runs there."""
+    return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
+
+
+def matching(selector: Selector, pods: Iterable[Pod]) -> list[Pod]:
+    """The Pods a marker is about; an empty selector is about none (PPM-10)."""
+    if selector.empty:
+        return []
+    return [pod for pod in pods if is_probed(pod) and selector.matches(pod.metadata.labels)]
+
+
+def pod_probe(marker: PodProbeMarker, pod: Pod) -> Json:
+    """PPM-13: what its node probes of one Pod for one marker."""
+    found = []
+    for probe in marker.spec.probes:
+        rendered = rendered_probe(probe, pod)
+        if rendered is None:
+            logger.info(
+                "PodProbeMarker %s/%s: Pod %s has no container %s with that port: probe %s is left out there",
+                marker.metadata.namespace, marker.name, pod.metadata.name, probe.container_name, probe.name,
+            )  # fmt: skip
+            continue
+        name = f"{marker.name}{SEPARATOR}{probe.name}"
+        found.append({"name": name, "containerName": probe.container_name, "probe": rendered})
+    metadata = pod.metadata
+    return {
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "uid": metadata.uid,
+        "IP": pod.status.pod_ip,
+        "probes": found,
+    }
+
+
+def rendered_probe(probe: PodContainerProbe, pod: Pod) -> Json | None:
+    """PPM-14, PPM-43: the probe with the number of its port and the scheme of its request; None where the container
+    has no such port."""
+    rendered = probe.probe.to_dict()
+    for handler in ("httpGet", "tcpSocket"):
+        action = rendered.get(handler)
+        if action is None:
+            continue
+        port = action.get("port")
+        if isinstance(port, str):
+            number = _port_number(port, probe.container_name, pod)
+            if number is None:
+                return None
+            action["port"] = number
+        if handler == "httpGet" and not action.get("scheme"):
+            action["scheme"] = HTTP
+    return rendered
+
+
+def _port_number(port: str, container_name: str, pod: Pod) -> int | None:
+    if port.isascii() and port.isdigit() and len(port) <= 5:
+        return int(port)
+    for container in pod.spec.containers:
+        if container.name == container_name:
+            for one in container.ports:
+                if one.name == port:
+                    return one.container_port
+    return None
+
+
+def present_probes(node_pod_probe: NodePodProbe, namespace: str, marker: str) -> dict[str, tuple[str, list[Json]]]:
+    """What is probed for a marker now: by uid of the Pod, its address and probes."""
+    found: dict[str, tuple[str, list[Json]]] = {}
+    for pod in node_pod_probe.spec.pod_probes:
+        if pod.namespace != namespace:
+            continue
+        mine = [
+            {"name": one.name, "containerName": one.container_name, "probe": one.probe}
+            for one in pod.probes
+            if one.name.partition(SEPARATOR)[0] == marker
+        ]
+        if mine:
+            found[pod.uid] = (pod.ip, mine)
+    return found
+
+
+def replace_probes(node_pod_probe: Json, namespace: str, marker: str, wanted: Mapping[str, Json]) -> None:
+    """PPM-40, PPM-41: exactly these Pods (by uid) are probed for the marker; what others probe stays. Changes the JSON
+    of a NodePodProbe in place."""
+    spec = node_pod_probe.get("spec")
+    if not isinstance(spec, dict):
+        spec = node_pod_probe["spec"] = {}
+    left, seen = [], set()
+    for entry in spec.get("podProbes") or ():
+        uid = entry.get("uid")
+        others = [one for one in entry.get("probes") or () if not _is_of(one, marker)]
+        if entry.get("namespace") != namespace:
+            left.append(entry)
+            continue
+        mine = wanted.get(uid)
+        if mine is not None and uid not in seen:
+            seen.add(uid)
+            # KD-91: a Pod's address may change.
+            left.append(
+                {**entry, "IP": mine["IP"], "probes": _merged(entry.get("probes") or (), mine["probes"], marker)}
+            )
+        elif others:
+            left.append({**entry, "probes": others})
+    left += [entry for uid, entry in wanted.items() if uid not in seen and entry["probes"]]
+    spec["podProbes"] = [entry for entry in left if entry.get("probes")]
+
+
+def _merged(present: Iterable[Json], mine: list[Json], marker: str) -> list[Json]:
+    """The probes of a Pod where those of one marker are replaced; what stays keeps its place."""
+    by_name = {one["name"]: one for one in mine}
+    found = [by_name.pop(one["name"], None) if _is_of(one, marker) else one for one in present]
+    return [one for one in found if one is not None] + list(by_name.values())
+
+
+def _is_of(probe: Mapping[str, Any], marker: str) -> bool:
+    name = probe.get("name")
+    return isinstance(name, str) and name.partition(SEPARATOR)[0] == marker
