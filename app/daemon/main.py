@@ -100,6 +100,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     options = parser().parse_args(arguments)
     level = logging.DEBUG if options.v >= 5 else logging.INFO
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    # It tells of its own event loop at every call.
+    logging.getLogger("grpc").setLevel(logging.WARNING)
     try:
         node = environ.get("NODE_NAME", "")
         if not node:

@@ -222,6 +222,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--start-seconds", type=float, default=0.0, help="how long a container takes to start")
     parser.add_argument("--restart-seconds", type=float, default=0.0, help="how long it takes to change its image")
     parser.add_argument("--events", action="store_true", help="tell what happens to Pods, as kubectl describe shows it")
+    parser.add_argument("--agents", action="store_true", help="each node has its agent, as from pykruise daemon")
     parser.add_argument("--stop-seconds", type=float, default=0.0, help="how long it takes to stop")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -231,14 +232,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pace = Pace(options.start_seconds, options.restart_seconds, options.stop_seconds)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(options.kubeconfig, nodes, bind=options.bind, pace=pace, events=options.events))
+            serving = _serve(
+                options.kubeconfig,
+                nodes,
+                bind=options.bind,
+                pace=pace,
+                events=options.events,
+                agents=options.agents,
+            )
+            runner.run(serving)
     except KubeError as error:
         logger.error("%s", error)  # noqa: TRY400 - the message says what is wrong and what to do
         return 1
     return 0
 
 
-async def _serve(kubeconfig: str, nodes: Sequence[SimulatedNode], *, bind: bool, pace: Pace, events: bool) -> None:
+async def _serve(
+    kubeconfig: str, nodes: Sequence[SimulatedNode], *, bind: bool, pace: Pace, events: bool, agents: bool
+) -> None:
     transport = AiohttpTransport(await load_config(kubeconfig))
     client = Client(transport, SystemClock(), user_agent="pykruise-sandbox")
     simulation = Nodes(client, nodes, rng=Random(), bind=bind, pace=pace, events=events)
@@ -248,7 +259,7 @@ async def _serve(kubeconfig: str, nodes: Sequence[SimulatedNode], *, bind: bool,
     try:
         await simulation.register()
         logger.info("%d nodes are Ready: %s", len(nodes), ", ".join(node.name for node in nodes))
-        working = asyncio.create_task(simulation.work())
+        working = asyncio.create_task(_work(client, simulation, nodes) if agents else simulation.work())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -259,6 +270,15 @@ async def _serve(kubeconfig: str, nodes: Sequence[SimulatedNode], *, bind: bool,
         await simulation.remove()
     finally:
         await transport.close()
+
+
+async def _work(client: Client, simulation: Nodes, nodes: Sequence[SimulatedNode]) -> None:
+    from app.sandbox.agents import Agents  # knows the agent, which most who want nodes do not need
+
+    agents = Agents(client, [node.name for node in nodes], simulation.kubelets, Random())
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(simulation.work())
+        tasks.create_task(agents.run())
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ async def meta_of(one: Node, name: str = "web-0") -> list[dict[str, Any]]:
     return json.loads(text)["containers"] if text else []
 
 
-@pytest.mark.behaviour("KD-70", "KD-71", "KD-72", "KD-75")
+@pytest.mark.behaviour("KD-70", "KD-71", "KD-72", "KD-75", "PM-136")
 @virtual
 async def test_containers_are_reported_with_the_hash_the_kubelet_knows_them_by() -> None:
     async with node_with_agent() as (one, _):
@@ -111,7 +111,7 @@ async def updating(one: Node, labels: dict[str, str]) -> None:
     await one.client.patch(PODS, "web-0", {"status": {"conditions": [condition]}}, NAMESPACE, subresource="status")
 
 
-@pytest.mark.behaviour("KD-73", "KD-74")
+@pytest.mark.behaviour("KD-73", "KD-74", "PM-139")
 @virtual
 async def test_labels_changed_in_place_restart_the_containers_whose_env_reads_them_and_no_others() -> None:
     async with node_with_agent() as (one, _):

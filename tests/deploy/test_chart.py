@@ -122,7 +122,7 @@ def test_helm_finds_nothing_to_complain_about() -> None:
 
 
 @pytest.mark.controlplane
-@pytest.mark.behaviour("KD-1", "KD-80")
+@pytest.mark.behaviour("KD-1", "KD-80", "MGR-92")
 def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[dict[str, Any]]) -> None:
     daemon_set = find(defaults, "DaemonSet", "kruise-daemon")
     pod = daemon_set["spec"]["template"]["spec"]

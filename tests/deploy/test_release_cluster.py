@@ -141,11 +141,26 @@ def test_the_image_holds_what_runs_and_runs_without_rights() -> None:
 @pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22", "MGR-24", "PW-28")
 def test_two_replicas_on_two_nodes_get_ready(release: Release) -> None:
     release.install("--wait", "--timeout=120s")
-    listed = release.kubectl("get", "pods", "-n", NAMESPACE, "--no-headers").stdout.splitlines()
+    selected = ("get", "pods", "-n", NAMESPACE, "--no-headers", "-l")
+    listed = release.kubectl(*selected, "control-plane=controller-manager").stdout.splitlines()
     assert [line.split()[1:4] for line in listed] == [["1/1", "Running", "0"]] * 2
     assert all(line.startswith("kruise-controller-manager-") for line in listed)
     assert len(set(pods(release).values())) == 2
     assert leader(release) in pods(release)
+
+
+@pytest.mark.behaviour("MGR-92", "KD-1", "KD-4", "KD-80")
+def test_every_node_has_its_agent(release: Release) -> None:
+    release.kubectl("rollout", "status", "-n", NAMESPACE, "daemonset/kruise-daemon", "--timeout=60s")
+    found = release.get("pods", "-n", NAMESPACE, "-l", "control-plane=daemon")["items"]
+    nodes = release.get("nodes")["items"]
+    assert {one["spec"]["nodeName"] for one in found} == {node["metadata"]["name"] for node in nodes}
+    for one in found:
+        (status,) = one["status"]["containerStatuses"]
+        assert (status["ready"], status["restartCount"]) == (True, 0)
+        log = release.kubectl("logs", "-n", NAMESPACE, one["metadata"]["name"]).stdout
+        assert f"the agent of node {one['spec']['nodeName']} runs" in log
+        assert "forbidden" not in log
 
 
 def test_webhooks_are_registered_through_the_service_with_one_authority(release: Release) -> None:

@@ -17,6 +17,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import RECORDING
 from tests.cluster.run import Run
 from tests.cluster.shared import keep, shared
+from tests.daemon.front import AgentProcess
 from tests.scenarios.world import ROOT, manager, running
 
 SIMULATED_NODES: Final = "simulated-nodes"
@@ -46,7 +47,7 @@ def real_containers() -> Cluster:
 def _simulated_nodes() -> Iterator[dict[str, Any]]:
     with ControlPlane(audit_policy=RECORDING) as started:
         folder = _logs(started)
-        nodes = ["app.sandbox.nodes", "--kubeconfig", str(started.kubeconfig), "--nodes", "3", "--bind"]
+        nodes = ["app.sandbox.nodes", "--kubeconfig", str(started.kubeconfig), "--nodes", "3", "--bind", "--agents"]
         with running(nodes, folder / "nodes.log"), manager(started, folder, GATES) as addresses:
             yield {"run": str(started.directory), **addresses}
         _keep_record(started, SIMULATED_NODES)
@@ -57,17 +58,33 @@ def _real_containers() -> Iterator[dict[str, Any]]:
     """Those of `make cluster` if it is up (and stays up), else private ones."""
     found = Cluster.running()
     if found is not None and found.nodes and found.run.owner is None:
-        with manager(found.control_plane, _logs(found.control_plane), GATES) as addresses:
+        with manager(found.control_plane, _logs(found.control_plane), GATES) as addresses, _agents(found):
             yield {"run": RUN_NAME, **addresses}
         _keep_record(found.control_plane, REAL_CONTAINERS)
         return
     with Cluster() as started:
         before = started.run.before
-        with manager(started.control_plane, _logs(started.control_plane), GATES) as addresses:
+        with manager(started.control_plane, _logs(started.control_plane), GATES) as addresses, _agents(started):
             yield {"run": RUN_NAME, **addresses}
         _keep_record(started.control_plane, REAL_CONTAINERS)
     if left := left_over(before):
         raise RuntimeError(f"the cluster left behind: {'; '.join(left)}")
+
+
+@contextmanager
+def _agents(cluster: Cluster) -> Iterator[None]:
+    """Each node has its agent."""
+    agents = []
+    try:
+        for node in cluster.nodes:
+            log = _logs(cluster.control_plane) / f"agent-{node.name}.log"
+            log.write_text("")
+            agents.append(AgentProcess(node, cluster.kubeconfig, log))
+            agents[-1].start()
+        yield
+    finally:
+        for agent in agents:
+            agent.stop()
 
 
 def _logs(started: ControlPlane) -> Path:
