@@ -1,0 +1,199 @@
+"""A user runs a Pod on every node, and updates it node by node, with surge, and in place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.scenarios.world import World, eventually
+
+KIND = "daemonsets.apps.kruise.io"
+TAINT = "example.com/private"
+DAEMON_SET = """
+apiVersion: apps.kruise.io/v1beta1
+kind: DaemonSet
+metadata: {name: ds}
+spec:
+  selector: {matchLabels: {app: ds}}
+  template:
+    metadata: {labels: {app: ds}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: "nginx:1.25"}]
+"""
+
+
+def daemon_set(version: str = "v1beta1", min_ready: int = 0, **strategy: Any) -> str:
+    """The manifest with these fields of rollingUpdate."""
+    found = yaml.safe_load(DAEMON_SET)
+    found["apiVersion"] = f"apps.kruise.io/{version}"
+    found["spec"]["minReadySeconds"] = min_ready
+    if strategy:
+        found["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": strategy}
+    return yaml.safe_dump(found)
+
+
+def eligible(world: World) -> list[str]:
+    """The nodes that take a Pod, as their taints have it."""
+    return [
+        node["metadata"]["name"]
+        for node in world.list("nodes")
+        if not any(
+            taint["effect"] in ("NoSchedule", "NoExecute") and "unschedulable" not in taint["key"]
+            for taint in node["spec"].get("taints") or ()
+        )
+    ]
+
+
+def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
+    """The DaemonSet once its status says so."""
+    found = world.get(KIND, "ds")
+    status = found.get("status", {})
+    ok = status.get("observedGeneration") == found["metadata"]["generation"]
+    return found if ok and all(status.get(key, 0) == value for key, value in wanted.items()) else None
+
+
+def all_updated(world: World) -> dict[str, Any]:
+    nodes = len(eligible(world))
+    return eventually(
+        lambda: status_is(world, desiredNumberScheduled=nodes, updatedNumberScheduled=nodes, numberAvailable=nodes),
+        "every node has an available new Pod",
+        120,
+    )
+
+
+def pods(world: World) -> list[dict[str, Any]]:
+    return [pod for pod in world.list("pods") if "deletionTimestamp" not in pod["metadata"]]
+
+
+def images(world: World) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for pod in pods(world):
+        found.setdefault(pod["spec"].get("nodeName", ""), []).append(pod["spec"]["containers"][0]["image"])
+    return {node: sorted(there) for node, there in found.items() if node}
+
+
+def set_image(world: World, image: str) -> None:
+    operations = f'[{{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "{image}"}}]'
+    world.kubectl("patch", KIND, "ds", "-n", world.namespace, "--type=json", "-p", operations)
+
+
+def set_strategy(world: World, fields: str) -> None:
+    body = f'{{"spec": {{"updateStrategy": {{"rollingUpdate": {fields}}}}}}}'
+    world.kubectl("patch", KIND, "ds", "-n", world.namespace, "--type=merge", "-p", body)
+
+
+def told(world: World, reason: str) -> set[str]:
+    return {one["message"] for one in world.list("events") if one["reason"] == reason}
+
+
+@pytest.fixture
+def private(world: World) -> Iterator[str]:
+    """A node that no other Pod comes to."""
+    name = eligible(world)[0]
+    taints = f'{{"spec": {{"taints": [{{"key": "{TAINT}", "effect": "NoSchedule"}}]}}}}'
+    world.kubectl("patch", "node", name, "--type=merge", "-p", taints)
+    yield name
+    world.kubectl("patch", "node", name, "--type=merge", "-p", '{"spec": {"taints": null}}')
+
+
+@pytest.mark.alone
+@pytest.mark.behaviour("DS-16", "DS-18", "DS-24", "DS-71", "DS-79")
+def test_every_node_that_takes_one_gets_a_pod(world: World, private: str) -> None:
+    """U-40."""
+    world.apply(DAEMON_SET)
+    nodes = eligible(world)
+    assert private not in nodes
+    all_updated(world)
+    assert sorted(pod["spec"]["nodeName"] for pod in pods(world)) == sorted(nodes)
+    assert world.columns(KIND, "ds")[1:6] == [str(len(nodes))] * 5
+    world.kubectl("patch", "node", private, "--type=merge", "-p", '{"spec": {"taints": null}}')
+    eventually(lambda: private in images(world), "the node that takes it now has its Pod")
+    all_updated(world)
+
+
+@pytest.mark.behaviour("DS-45", "DS-69", "DS-78", "DS-82")
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
+def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str) -> None:
+    """U-41."""
+    world.apply(daemon_set(version, min_ready=1))
+    all_updated(world)
+    before = {pod["metadata"]["name"] for pod in pods(world)}
+    set_image(world, "nginx:1.26")
+    all_updated(world)
+    after = {pod["metadata"]["name"] for pod in pods(world)}
+    assert not before & after
+    assert {image for there in images(world).values() for image in there} == {"nginx:1.26"}
+    eventually(lambda: told(world, "SuccessfulDelete") == {f"Deleted pod: {name}" for name in before}, "deletions")
+    eventually(
+        lambda: told(world, "SuccessfulCreate") == {f"Created pod: {name}" for name in before | after}, "creations"
+    )
+    waits = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
+    eventually(lambda: told(world, "numUnavailable >= maxUnavailable") == {waits}, "what the others wait for")
+
+
+@pytest.mark.behaviour("DS-5", "DS-27", "DS-46", "DS-47")
+def test_with_surge_the_new_pod_is_there_before_the_old_one_goes(world: World) -> None:
+    """U-42, as it is written in v1alpha1."""
+    world.apply(daemon_set("v1alpha1", min_ready=1, rollingUpdateType="Surging"))
+    all_updated(world)
+    set_image(world, "nginx:1.26")
+    both = False
+
+    def look() -> bool:
+        nonlocal both
+        found = images(world)
+        assert all(len(there) <= 2 and len(set(there)) == len(there) for there in found.values())
+        both |= ["nginx:1.25", "nginx:1.26"] in found.values()
+        assert sorted(found) == sorted(eligible(world))
+        return all(there == ["nginx:1.26"] for there in found.values())
+
+    eventually(look, "all are new", 120)
+    assert both
+
+
+@pytest.mark.behaviour("DS-40", "DS-41", "DS-42", "DS-23")
+def test_selector_partition_and_pause_hold_nodes_back(world: World) -> None:
+    """U-43, U-44."""
+    world.apply(daemon_set(maxUnavailable=1, partition=10))
+    all_updated(world)
+    set_image(world, "nginx:1.26")
+    eventually(lambda: status_is(world, updatedNumberScheduled=0), "the change is seen")
+    set_strategy(world, '{"partition": 0, "paused": true}')
+    eventually(lambda: status_is(world, updatedNumberScheduled=0), "the pause is seen")
+    assert {image for there in images(world).values() for image in there} == {"nginx:1.25"}
+    first = sorted(eligible(world))[0]
+    selector = f'{{"matchLabels": {{"kubernetes.io/hostname": "{first}"}}}}'
+    set_strategy(world, f'{{"paused": false, "selector": {selector}}}')
+    nodes = len(eligible(world))
+    eventually(lambda: status_is(world, updatedNumberScheduled=1, numberAvailable=nodes), "one node is updated", 120)
+    assert [node for node, there in images(world).items() if there == ["nginx:1.26"]] == [first]
+
+
+@pytest.mark.behaviour("DS-48", "DS-51", "DS-52", "DS-36")
+def test_an_image_changes_in_place(world: World) -> None:
+    """U-45."""
+    world.apply(daemon_set(rollingUpdateType="InPlaceIfPossible", maxUnavailable=1))
+    all_updated(world)
+    before = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods(world)}
+    set_image(world, "nginx:1.26")
+    all_updated(world)
+    after = pods(world)
+    assert {pod["metadata"]["uid"] for pod in after} == set(before)
+    assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in after} == {1}
+    expected = {f"successfully update pod {name} in-place" for name in before.values()}
+    eventually(lambda: told(world, "SuccessfulUpdatePodInPlace") == expected, "each update is told")
+    waits = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
+    eventually(lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "what the others wait for")
+
+
+@pytest.mark.behaviour("DS-20", "DS-34")
+def test_pods_and_revisions_go_with_their_daemonset(world: World) -> None:
+    world.apply(DAEMON_SET)
+    all_updated(world)
+    world.kubectl("delete", KIND, "ds", "-n", world.namespace)
+    eventually(lambda: not world.list("pods"), "the Pods are gone", 90)
+    eventually(lambda: not world.list("controllerrevisions"), "the revisions are gone", 90)
