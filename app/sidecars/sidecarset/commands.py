@@ -45,7 +45,6 @@ from app.slices.controllers import Enabled
 _RESTARTED: Final = {one.kind: one for one in (DAEMONSETS, DEPLOYMENTS, STATEFULSETS)}
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
-_UNKNOWN: Final = "it was injected by a content that is not recorded any more"
 
 
 def parsed(obj: Mapping[str, Any]) -> SidecarSet:
@@ -145,7 +144,7 @@ class Situation:
         """Which field keeps a Pod from being updated in place."""
         _, revision = recorded(pod.metadata.annotations, self.view.name)
         before = self.around.content_of(revision)
-        return obstacle(before, self.owner.spec.to_dict()) if before is not None else _UNKNOWN
+        return obstacle(before, self.owner.spec.to_dict()) if before is not None else ""
 
 
 async def situation(client: Client, stored: Stored) -> Situation:
@@ -184,7 +183,7 @@ async def explain(client: Client, stored: Stored, _enabled: Enabled) -> str:
         f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} updated, "
         f"{counts.ready} ready, {found.tally.blocked} not upgradable"
     ]
-    rows = [("NAMESPACE", "POD", "STATE", "WAITS FOR")]
+    rows = [("NAMESPACE", "POD", "STATE", "BECAUSE")]
     for one in found.tally.all():
         word, why = standing(found.view, one, found.tally, found.obstacle)
         if not one.facts.matched:
@@ -249,7 +248,7 @@ async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[s
             word, why = standing(view, one, found.tally, found.obstacle) if one is not None else ("not matched", "")
             revision = facts.revision
             at = f", revision {revision}" if revision else ""
-            lines.append(f"SidecarSet {view.name}: {word}{f', waits: {why}' if why else ''}{at}")
+            lines.append(f"SidecarSet {view.name}: {word}{f' ({why})' if why else ''}{at}")
         elif selected and owner.spec.injection_strategy.paused:
             lines.append(f"SidecarSet {view.name}: selects it; its injection is paused")
         elif selected:

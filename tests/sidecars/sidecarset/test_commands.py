@@ -117,7 +117,7 @@ async def test_explain_tells_who_waits_for_what_and_who_was_missed() -> None:
         assert "SidecarSet s: selects it, but its containers are missing: the Pod is older than the set" in of_one
         (outdated,) = [line[0] for line in lines if line[1] == "outdated"]
         of_one = await explanation(world.user, NAMESPACE, outdated, GATES)
-        assert "SidecarSet s: outdated, waits: partition 1 keeps 1 of 2 Pods" in of_one
+        assert "SidecarSet s: outdated (partition 1 keeps 1 of 2 Pods)" in of_one
 
 
 @pytest.mark.behaviour("SS-132")

@@ -103,7 +103,8 @@ def standing(view: SetView, one: Judged, tally: PodTally, obstacle: Obstacle) ->
             return "updated", ""
         return "updating", "the former twin idles next" if facts.migrated else "its containers are not ready yet"
     if facts.wait is Wait.BLOCKED:
-        return "not upgradable", obstacle(one.pod) or facts.wait.value
+        field = obstacle(one.pod)
+        return "not upgradable", f"{field} differs; create it anew" if field else facts.wait.value
     return "outdated", waits_for(view, facts, tally)
 
 
