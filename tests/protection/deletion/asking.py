@@ -25,7 +25,10 @@ from app.protection.deletion.table import ProtectedKind, load_table
 
 LABEL = "policy.kruise.io/delete-protection"
 TABLE = load_table()
-KINDS = {kind.kind: kind for kind in TABLE}
+#: The kinds that come from slices; their webhooks judge what is written too.
+OF_SLICES = tuple(kind for kind in TABLE if kind.group.endswith("kruise.io"))
+#: By name; of two kinds of one name the native one.
+KINDS = {kind.kind: kind for kind in (*OF_SLICES, *(kind for kind in TABLE if kind not in OF_SLICES))}
 FORBIDDEN = f"forbidden by ResourcesProtectionDeletion for {LABEL}="
 WIDGETS: dict[str, Any] = {
     "group": "example.com",

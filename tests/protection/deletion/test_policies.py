@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from app.protection.deletion.policies import admission_policies
-from app.protection.deletion.table import load_table, parse_table
+from app.protection.deletion.table import Cascading, load_table, parse_table
 from tests.cluster.controlplane import ControlPlane
-from tests.protection.deletion.asking import FORBIDDEN, LABEL
+from tests.protection.deletion.asking import FORBIDDEN, LABEL, OF_SLICES
 from tests.scenarios.world import eventually
 
 SERVICE: dict[str, Any] = {"kind": "Service", "apiVersion": "v1", "spec": {"ports": [{"port": 80}]}}
@@ -39,7 +39,7 @@ def test_policies_follow_the_table() -> None:
         "deployments",
         "replicasets",
         "statefulsets",
-        "clonesets",
+        *(kind.resource for kind in OF_SLICES if kind.cascading is Cascading.REPLICAS),
     ]
     for policy, binding in ((always, always_binding), (replicas, replicas_binding)):
         assert binding["spec"]["policyName"] == policy["metadata"]["name"]
