@@ -412,6 +412,26 @@ class PersistentVolumeClaimSpec(Struct, frozen=True):
         msgspec.structs.force_setattr(self, "resources", _shared_resources(self.resources))
 
 
+class WorkloadTemplate(Struct, frozen=True):
+    """What a workload makes its Pods from, as far as others ask: their labels."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class WorkloadSpec(Struct, frozen=True):
+    """How many Pods a workload wants; None where it does not say."""
+
+    replicas: int | None = None
+    template: WorkloadTemplate = WorkloadTemplate()
+
+
+class Workload(Struct, frozen=True):
+    """A Deployment, ReplicaSet or StatefulSet, as those see it that count its Pods."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: WorkloadSpec = WorkloadSpec()
+
+
 class PersistentVolumeClaimStatus(Struct, frozen=True):
     """How far a claim is."""
 
@@ -454,10 +474,17 @@ class JobStatus(Struct, frozen=True):
     conditions: tuple[JobCondition, ...] = ()
 
 
+class JobSpec(Struct, frozen=True):
+    """How many Pods a Job runs at once; None where it does not say."""
+
+    parallelism: int | None = None
+
+
 class Job(Struct, frozen=True):
     """A Job of Kubernetes, as far as whoever made it asks."""
 
     metadata: ObjectMeta = ObjectMeta()
+    spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
 
 
@@ -538,6 +565,7 @@ decode_metadata = decoder(Metadata)
 decode_pod = decoder(Pod)
 decode_namespace = decoder(Namespace)
 decode_node = decoder(Node)
+decode_workload = decoder(Workload)
 decode_persistent_volume_claim = decoder(PersistentVolumeClaim)
 decode_controller_revision = decoder(ControllerRevision)
 decode_config_map = decoder(ConfigMap)

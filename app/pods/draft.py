@@ -16,7 +16,7 @@ from app.api import names
 from app.kube.admission import Allowed, Patched, PatchOperation, Review
 from app.kube.fielderrors import too_long
 from app.kube.gotext import shortened
-from app.kube.patches import escape
+from app.kube.patches import diff, escape, same
 from app.kube.validation import TOTAL_ANNOTATION_SIZE_LIMIT
 
 Container: TypeAlias = Mapping[str, Any]
@@ -104,6 +104,16 @@ class PodDraft:
     def readiness_gates(self) -> Sequence[Mapping[str, Any]]:
         """``spec.readinessGates``, changes included."""
         return self._spec.get("readinessGates") or ()
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """``metadata``, changes included."""
+        return self._metadata
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """``spec``, changes included."""
+        return self._spec
 
     @property
     def display(self) -> str:
@@ -219,6 +229,28 @@ class PodDraft:
         gates = self.readiness_gates
         if all(gate.get("conditionType") != condition_type for gate in gates):
             self._insert("readinessGates", len(gates), {"conditionType": condition_type}, rule)
+
+    def change_field(self, part: Literal["metadata", "spec"], field: str, value: Any, rule: str) -> None:
+        """Make ``value`` the field of the metadata or the spec, by the operations that lead there; None takes it away.
+
+        The value is shared, not copied.
+        """
+        held = self._metadata if part == "metadata" else self._spec
+        former = held.get(field)
+        if same(former, value):
+            return
+        own = self._own_metadata() if part == "metadata" else self._own_spec()
+        path = f"/{part}/{escape(field)}"
+        if value is None:
+            del own[field]
+            self._record("remove", path, None, rule)
+        else:
+            own[field] = value
+            if former is None:
+                self._record("add", path, value, rule)
+            else:
+                self._operations.extend(diff(former, value, path=path, rule=rule))
+        self._owned.discard(field)
 
     # --- the outcome --------------------------------------------------------------------------------------------------
 

@@ -17,25 +17,33 @@ from app.kube.admission import PolicyRule
 from app.kube.client import Decode
 from app.kube.objects import (
     ControllerRevision,
+    Job,
     Namespace,
     Node,
     Object,
     PersistentVolumeClaim,
     Pod,
+    Workload,
     decode_controller_revision,
+    decode_job,
     decode_namespace,
     decode_node,
     decode_persistent_volume_claim,
     decode_pod,
+    decode_workload,
 )
 from app.kube.resources import (
     CONTROLLERREVISIONS,
     PERSISTENTVOLUMECLAIMS,
     Resource,
 )
+from app.kube.resources import DEPLOYMENTS as DEPLOYMENT_RESOURCE
+from app.kube.resources import JOBS as JOB_RESOURCE
 from app.kube.resources import NAMESPACES as NAMESPACE_RESOURCE
 from app.kube.resources import NODES as NODE_RESOURCE
 from app.kube.resources import PODS as POD_RESOURCE
+from app.kube.resources import REPLICASETS as REPLICASET_RESOURCE
+from app.kube.resources import STATEFULSETS as STATEFULSET_RESOURCE
 from app.kube.store import IndexFunction, Store
 from app.pods.owners import BY_CONTROLLER, controller_keys
 
@@ -175,3 +183,8 @@ REVISIONS: Final[Watched[ControllerRevision]] = Watched(
 )
 NAMESPACES: Final[Watched[Namespace]] = Watched("Namespaces", NAMESPACE_RESOURCE, decode_namespace, Scope.CLUSTER)
 NODES: Final[Watched[Node]] = Watched("Nodes", NODE_RESOURCE, decode_node, Scope.CLUSTER)
+#: Native workloads, as those see them that count their Pods.
+DEPLOYMENTS: Final[Watched[Workload]] = Watched("Deployments", DEPLOYMENT_RESOURCE, decode_workload)
+REPLICASETS: Final[Watched[Workload]] = Watched("ReplicaSets", REPLICASET_RESOURCE, decode_workload, indexes=_OWNED)
+JOBS: Final[Watched[Job]] = Watched("Jobs", JOB_RESOURCE, decode_job)
+STATEFULSETS: Final[Watched[Workload]] = Watched("native StatefulSets", STATEFULSET_RESOURCE, decode_workload)

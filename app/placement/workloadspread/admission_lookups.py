@@ -13,17 +13,16 @@ from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.fielderrors import Path
 from app.kube.objects import ConfigMap, decode_config_map
-from app.kube.resources import CONFIGMAPS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
+from app.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
 from app.kube.store import Store
 from app.placement.workloadspread.configuration import CustomWorkloads
 from app.placement.workloadspread.plan.whitelist import Whitelist, WhitelistError, parse_whitelist
 from app.pods.template_check import template_errors
 
-JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 CLONE_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet")
 ADVANCED_STATEFUL_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet")
-#: Where targets with a Pod template are read, by group and kind: of two kinds of one name the one that is meant.
-_WITH_TEMPLATE: Final = {
+#: Where the known targets are read, by group and kind: of two kinds of one name the one that is meant.
+TARGETS: Final = {
     (one.group, one.kind): one
     for one in (CLONE_SETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, ADVANCED_STATEFUL_SETS, JOBS)
 }
@@ -55,7 +54,7 @@ class ClusterLookups:
 
     async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
         """The workload as it is stored."""
-        resource = _WITH_TEMPLATE.get((group_of(target), target.kind))
+        resource = TARGETS.get((group_of(target), target.kind))
         if resource is None:
             return None
         try:

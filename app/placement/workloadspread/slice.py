@@ -5,21 +5,38 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
-from app.api.workloadspread import WORKLOAD_SPREAD, WorkloadSpread
-from app.kube.objects import decode_config_map
-from app.kube.resources import CONFIGMAPS
+from app.api.workloadspread import WORKLOAD_SPREAD
+from app.kube.admission import PolicyRule
 from app.placement.workloadspread import admission
 from app.placement.workloadspread.admission import GATE
 from app.placement.workloadspread.admission_lookups import ClusterLookups, StandaloneLookups
-from app.slices import AdmissionContext, AdmissionPart, Decisions, Scope, Slice, Watched
+from app.placement.workloadspread.configuration import CustomWorkloads
+from app.placement.workloadspread.controller import (
+    CONFIGURATION,
+    NAME,
+    SPREADS,
+    VERSIONED_FLAG,
+    WATCHED,
+    workloadspread_controller,
+)
+from app.placement.workloadspread.index import SpreadIndex
+from app.placement.workloadspread.placing import LocalStatuses, Placer, Statuses, shared_statuses
+from app.placement.workloadspread.plan.record import versioned_kinds
+from app.placement.workloadspread.step import WorkloadSpreadStep
+from app.placement.workloadspread.targets import DirectTargets, LiveTargets
+from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
 
-SPREADS: Final = Watched.kind(WORKLOAD_SPREAD, WorkloadSpread)
-CONFIGURATION: Final = Watched(
-    f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}",
-    CONFIGMAPS,
-    decode_config_map,
-    Scope.OWN,
-    field_selector=f"metadata.name={names.CONFIGURATION_CONFIG_MAP}",
+WORKERS: Final = 3
+#: Status by optimistic writes, and reads after conflicts.
+_MAY_COUNT: Final = (
+    PolicyRule(("get",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
+    PolicyRule(("patch",), (names.APPS_GROUP,), (f"{WORKLOAD_SPREAD.plural}/status",)),
+)
+#: How many Pods a target wants, and who is above whom. Further kinds need a rule of the operator's.
+_MAY_READ_TARGETS: Final = (
+    PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
+    PolicyRule(("get",), ("batch",), ("jobs",)),
+    PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
 )
 
 
@@ -32,9 +49,49 @@ def webhook(context: AdmissionContext) -> Decisions:
     return Decisions(admission.handlers(lookups, enabled=context.enabled(GATE)))
 
 
+def placing(context: AdmissionContext) -> Decisions:
+    """The step of Pod creation."""
+    spreads = context.stores(SPREADS)
+    custom = CustomWorkloads(context.stores(CONFIGURATION), context.own_namespace)
+    if context.client is None:
+        targets: DirectTargets | LiveTargets = DirectTargets()
+        statuses: Statuses = LocalStatuses(spreads)
+    else:
+        targets = LiveTargets(context.client, custom)
+        statuses = shared_statuses(context.client, spreads, context.rng)
+    versioned = versioned_kinds(context.flags.text(VERSIONED_FLAG))
+    placer = Placer(SpreadIndex(spreads), statuses, targets, targets, custom, context.clock, context.rng, versioned)
+    return Decisions(steps=(WorkloadSpreadStep(placer),))
+
+
 SLICE: Final = Slice(
     name="workloadspread",
     kinds=(WORKLOAD_SPREAD,),
-    admission=(AdmissionPart(webhook, webhooks=admission.WEBHOOKS, files=(SPREADS, CONFIGURATION)),),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=workloadspread_controller,
+            permissions=(
+                *_MAY_COUNT,
+                *_MAY_READ_TARGETS,
+                PolicyRule(("delete", "get", "patch"), ("",), ("pods",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            gates=(GATE,),
+            workers=WORKERS,
+            workers_flag="workloadspread-workers",
+        ),
+    ),
+    admission=(
+        AdmissionPart(webhook, webhooks=admission.WEBHOOKS, files=(SPREADS, CONFIGURATION)),
+        AdmissionPart(
+            placing,
+            watched=(SPREADS, CONFIGURATION),
+            permissions=(*_MAY_COUNT, *_MAY_READ_TARGETS),
+            gates=(GATE,),
+        ),
+    ),
     gates=(GATE,),
+    flags=(VERSIONED_FLAG,),
 )

@@ -9,22 +9,17 @@ from app.api.advancedcronjob import ADVANCED_CRON_JOB, AdvancedCronJob
 from app.api.broadcastjob import BROADCAST_JOB, BroadcastJob
 from app.api.imagepull import IMAGE_LIST_PULL_JOB, ImageListPullJob
 from app.kube.controller import Watch
-from app.kube.objects import Job, decode_job
-from app.kube.resources import JOBS, ObjectKey
+from app.kube.resources import ObjectKey
 from app.kube.store import Change, key_of
-from app.slices import ControllerContext, Reconciling, Watched
-from app.workloads.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_of, cron_uids
+from app.slices import JOBS, ControllerContext, Reconciling, Watched
+from app.workloads.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_uids
 
 NAME: Final = "advancedcronjob-controller"
 _MADE: Final = {BY_CRON: cron_uids}
 
 
-def _is_made(job: Job) -> bool:
-    return cron_of(job) is not None
-
-
 CRONS: Final = Watched.kind(ADVANCED_CRON_JOB, AdvancedCronJob)
-JOBS_MADE: Final[Watched[Job]] = Watched("Jobs of AdvancedCronJobs", JOBS, decode_job, indexes=_MADE, keep=_is_made)
+JOBS_MADE: Final = JOBS.indexed(**_MADE)
 BROADCAST_JOBS: Final = Watched.kind(BROADCAST_JOB, BroadcastJob, **_MADE)
 IMAGE_JOBS: Final = Watched.kind(IMAGE_LIST_PULL_JOB, ImageListPullJob, **_MADE)
 WATCHED: Final = (CRONS, JOBS_MADE, BROADCAST_JOBS, IMAGE_JOBS)

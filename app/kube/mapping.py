@@ -1,0 +1,86 @@
+"""Where a kind is served: from group, version and kind, as owner references and targets name objects, to a resource.
+
+Asked of the API server's discovery, and remembered for a while: kinds come and go with their definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from app.kube.client import Client
+from app.kube.errors import NotFound
+from app.kube.resources import Resource
+
+#: Seconds for which a group and version is remembered, and for which it is not looked for again.
+REMEMBERED: Final = 300.0
+NOT_FOUND_FOR: Final = 10.0
+#: Groups and versions remembered at most: names come from users.
+MAX_REMEMBERED: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A kind that is served, and whether it can be scaled."""
+
+    resource: Resource
+    scalable: bool
+
+
+class _ApiResource(msgspec.Struct, frozen=True):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+
+
+class _ApiResources(msgspec.Struct, frozen=True):
+    resources: list[_ApiResource] | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_ApiResources)
+_Kinds = Mapping[str, Mapped]
+
+
+class KindMapper:
+    """Finds out where kinds are served."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._found: dict[str, tuple[float, _Kinds]] = {}
+
+    async def find(self, api_version: str, kind: str) -> Mapped | None:
+        """Where the kind is served; None where it is not. Raises ``KubeError``."""
+        now = self._client.clock.monotonic()
+        until, kinds = self._found.get(api_version, (0.0, {}))
+        if now >= until or (kind not in kinds and now >= until - REMEMBERED + NOT_FOUND_FOR):
+            kinds = await self._ask(api_version)
+            if len(self._found) >= MAX_REMEMBERED:
+                self._found.clear()
+            self._found[api_version] = (now + (REMEMBERED if kinds else NOT_FOUND_FOR), kinds)
+        return kinds.get(kind)
+
+    async def _ask(self, api_version: str) -> _Kinds:
+        group, _, version = api_version.rpartition("/")
+        if not version or not all(_is_name(part) for part in (group or "x", version)):
+            return {}
+        try:
+            body = await self._client.raw(f"/apis/{api_version}" if group else f"/api/{version}")
+        except NotFound:
+            return {}
+        return _kinds(group, version, _decode.decode(body).resources or [])
+
+
+def _is_name(part: str) -> bool:
+    return part.replace("-", "").replace(".", "").isalnum() and part.isascii() and len(part) < 254
+
+
+def _kinds(group: str, version: str, served: list[_ApiResource]) -> _Kinds:
+    scalable = {one.name.partition("/")[0] for one in served if one.name.endswith("/scale")}
+    return {
+        one.kind: Mapped(Resource(group, version, one.name, one.kind, one.namespaced), one.name in scalable)
+        for one in served
+        if "/" not in one.name
+    }

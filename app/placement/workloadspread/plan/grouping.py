@@ -1,0 +1,173 @@
+"""Which subset a Pod belongs to: what its annotation says, else the one that fits its node (WS-50 … WS-53). Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api.podmerge import POD
+from app.api.workloadspread import WorkloadSpread
+from app.kube.objects import Node, Pod, Taint
+from app.kube.patches import PatchError, same
+from app.kube.strategic import strategic_merge
+from app.placement.workloadspread.plan.injection import Json, PreparedSubset, required_terms
+from app.placement.workloadspread.plan.places import limit_of
+from app.placement.workloadspread.plan.record import SubsetRecord, record_of
+
+#: The group of Pods that belong to no subset.
+NO_SUBSET: Final = "kruise.io/workloadspread-fake-subset-name"
+#: WS-53: "true" leaves the metadata of Pods that were there before alone.
+IGNORE_METADATA: Final = "workloadspread.kruise.io/ignore-patch-existing-pods-metadata"
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_NAME_FIELD: Final = "metadata.name"
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A Pod that comes into a subset, and what is merged into its metadata."""
+
+    pod: Pod
+    subset: str
+    metadata: Json
+
+
+def recorded_subset(spread: WorkloadSpread, pod: Pod) -> str | None:
+    """WS-50: the subset of a Pod that says this WorkloadSpread is its own; None for other Pods."""
+    record = record_of(pod.metadata.annotations)
+    if record is None or record.spread != spread.name or not record.subset:
+        return None
+    return record.subset if any(one.name == record.subset for one in spread.spec.subsets) else NO_SUBSET
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A Pod without a subset, as JSON, the node it runs on, and its version."""
+
+    pod: Pod
+    raw: Json
+    node: Node
+    version: str
+
+
+def adoptions(
+    spread: WorkloadSpread,
+    subsets: Sequence[PreparedSubset],
+    candidates: Sequence[Candidate],
+    counted: Mapping[tuple[str, str], int],
+    wanted: int,
+) -> list[Adoption]:
+    """WS-51 … WS-53: those that fit a subset. ``counted``: Pods by version and subset that have one."""
+    taken = Counter(counted)
+    limits = {one.name: limit_of(one, wanted) for one in spread.spec.subsets}
+    found = []
+    for candidate in candidates:
+        best: tuple[int, PreparedSubset] | None = None
+        for subset in subsets:
+            limit = limits[subset.name]
+            room = limit is None or taken[candidate.version, subset.name] < limit
+            score = _score(subset, candidate, room=room)
+            if score is not None and (best is None or score > best[0]):
+                best = score, subset
+        if best is None:
+            continue
+        subset = best[1]
+        taken[candidate.version, subset.name] += 1
+        found.append(Adoption(candidate.pod, subset.name, _metadata(spread, subset)))
+    return found
+
+
+def _metadata(spread: WorkloadSpread, subset: PreparedSubset) -> Json:
+    annotations: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    ignored = spread.metadata.annotations.get(IGNORE_METADATA, "").lower() == "true"
+    given = subset.patch.get("metadata") if isinstance(subset.patch, Mapping) and not ignored else None
+    if isinstance(given, Mapping):
+        if isinstance(given.get("labels"), Mapping):
+            metadata["labels"] = dict(given["labels"])
+        if isinstance(given.get("annotations"), Mapping):
+            annotations = dict(given["annotations"])
+    return {**metadata, "annotations": {**annotations, **SubsetRecord(spread.name, subset.name).annotation()}}
+
+
+def _score(subset: PreparedSubset, candidate: Candidate, *, room: bool) -> int | None:
+    """WS-51; None where the Pod could not be on its node."""
+    spec = candidate.raw.get("spec") or {}
+    tolerations = [*(spec.get("tolerations") or ()), *subset.tolerations]
+    if not all(any(_tolerates(one, taint) for one in tolerations) for taint in candidate.node.spec.taints):
+        return None
+    if subset.required is not None:
+        node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+        terms = required_terms(subset.required, node_affinity.get(_REQUIRED) or {})
+        if not any(matches_term(term, candidate.node) for term in terms):
+            return None
+    weights = sum(
+        int(term.get("weight") or 0)
+        for term in subset.preferred
+        if matches_term(term.get("preference") or {}, candidate.node)
+    )
+    return 100 * weights + 10 * _is_patched(subset, candidate.raw) + room
+
+
+def _is_patched(subset: PreparedSubset, pod: Json) -> bool:
+    """Whether the patch, annotations aside, would change nothing."""
+    patch = subset.patch
+    if not patch:
+        return True
+    if not isinstance(patch, Mapping):
+        return False
+    wanted: dict[str, Any] = {key: value for key, value in patch.items() if key in ("metadata", "spec")}
+    if isinstance(wanted.get("metadata"), Mapping):
+        wanted["metadata"] = {key: value for key, value in wanted["metadata"].items() if key != "annotations"}
+    before = {key: pod.get(key) or {} for key in ("metadata", "spec")}
+    try:
+        return same(strategic_merge(before, wanted, POD), before)
+    except PatchError:
+        return False
+
+
+def _tolerates(toleration: Json, taint: Taint) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.effect:
+        return False
+    if toleration.get("key") and toleration["key"] != taint.key:
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == taint.value
+
+
+def matches_term(term: Json, node: Node) -> bool:
+    """Whether a node selector term holds for a node. One that says nothing matches none."""
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    labels = node.metadata.labels
+    return all(_holds(one, labels) for one in expressions) and all(
+        _holds(one, {_NAME_FIELD: node.metadata.name}) for one in fields
+    )
+
+
+def _holds(requirement: Json, values: Mapping[str, str]) -> bool:
+    key, operator, wanted = requirement.get("key"), requirement.get("operator"), requirement.get("values") or ()
+    value = values.get(str(key))
+    match operator:
+        case "In":
+            return value is not None and value in wanted
+        case "NotIn":
+            return value is None or value not in wanted
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            return _compared(str(operator), value, "".join(map(str, wanted)) if len(wanted) == 1 else "")
+    return False
+
+
+def _compared(operator: str, value: str | None, wanted: str) -> bool:
+    try:
+        mine, theirs = int(str(value)), int(wanted)
+    except ValueError:
+        return False
+    return mine > theirs if operator == "Gt" else mine < theirs

@@ -1,0 +1,344 @@
+"""Bringing a WorkloadSpread up to date: Pods grouped and priced, the status written, Pods without a node moved on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeVar
+
+from app.api import names
+from app.api.workloadspread import WORKLOAD_SPREAD, WorkloadSpread
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import Conflict, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import ResourceVersionExpectations
+from app.kube.objects import Pod, decode_metadata
+from app.kube.resources import PODS, ObjectKey
+from app.kube.shared_status import Ruling, SharedStatus
+from app.kube.store import Change
+from app.placement.workloadspread.index import PreparedSpread, SpreadIndex
+from app.placement.workloadspread.plan.costs import Cost, costs, is_priced
+from app.placement.workloadspread.plan.grouping import NO_SUBSET, Adoption, Candidate, adoptions, recorded_subset
+from app.placement.workloadspread.plan.record import record_of, version_of
+from app.placement.workloadspread.plan.replicas import ReplicasPathError
+from app.placement.workloadspread.plan.status import Outcome, compute
+from app.placement.workloadspread.plan.whitelist import Whitelist
+from app.placement.workloadspread.workloads import REVISION, Caches, Target, Workloads
+from app.pods.predicates import is_active
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Requests about single Pods that are under way at once.
+MAX_CONCURRENT: Final = 16
+#: Seconds by which changes of Pods are gathered, and those of a status, which only tell when to look again.
+GATHER: Final = 0.05
+GATHER_STATUS: Final = 1.0
+#: Seconds after which a WorkloadSpread is looked at again whose target is not watched.
+UNWATCHED_AGAIN: Final = 5.0
+
+Versions = dict[str, dict[str, list[Pod]]]
+
+
+class WorkloadSpreadReconciler:
+    """``statuses``: the hands that write them in this process."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        statuses: SharedStatus[WorkloadSpread],
+        events: EventRecorder,
+        whitelist: Callable[[], Whitelist],
+        versioned: Collection[str],
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._statuses = statuses
+        self._events = events
+        self._versioned = versioned
+        self._index = SpreadIndex(caches.spreads)
+        self._workloads = Workloads(client, caches, whitelist, versioned)
+        self._written = ResourceVersionExpectations(client.clock)
+        #: Pods that have no subset, as JSON, by uid: with the version that was read.
+        self._raw: dict[str, tuple[str, Mapping[str, Any]]] = {}
+
+    # ---- which changes concern which WorkloadSpreads
+
+    def of_spread(self, change: Change[WorkloadSpread]) -> Iterable[ObjectKey]:
+        """Itself."""
+        metadata = change.object.metadata
+        return (ObjectKey(metadata.namespace, metadata.name),)
+
+    def delay(self, change: Change[Any], _key: ObjectKey) -> float:
+        """Changes of many Pods come together, and those of a status."""
+        old, new = change.old, change.new
+        if not isinstance(new, WorkloadSpread):
+            return GATHER
+        return GATHER_STATUS if old is not None and old.is_but_for_status(new) else 0.0
+
+    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """WS-46, WS-47: that which the Pod says, and that of its workload, if something changed that counts."""
+        pod = change.object
+        if change.new is None:
+            self._written.forget(pod.metadata.uid)
+            self._raw.pop(pod.metadata.uid, None)
+        else:
+            self._written.observe(change.new.metadata)
+        here = self._index.of(pod.metadata.namespace)
+        if here is None or (change.old is not None and change.new is not None and _alike(change.old, change.new)):
+            return ()
+        found = set()
+        for one in (change.old, change.new):
+            if one is None:
+                continue
+            record = record_of(one.metadata.annotations)
+            if record is not None:
+                found.add(ObjectKey(one.metadata.namespace, record.spread))
+            for workload in self._workloads.keys_above(one.metadata):
+                found |= {spread.key for spread in here.by_target.get(workload, ())}
+        return [key for key in sorted(found) if self._index.get(key) is not None]
+
+    def of_workload(self, group: str, kind: str) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
+        """WS-46: those of a workload that comes, goes, wants another number of Pods or has another latest version."""
+
+        def keys(change: Change[Any]) -> Iterable[ObjectKey]:
+            metadata = change.object.metadata
+            here = self._index.of(metadata.namespace)
+            if here is None or (
+                change.old is not None and change.new is not None and _facts(change.old) == _facts(change.new)
+            ):
+                return ()
+            found = {spread.key for spread in here.by_target.get((group, kind, metadata.name), ())}
+            if kind == "ReplicaSet":
+                for workload in self._workloads.keys_above(metadata):
+                    found |= {spread.key for spread in here.by_target.get(workload, ())}
+            return sorted(found)
+
+        return keys
+
+    def of_configuration(self, _change: Change[Any]) -> Iterable[ObjectKey]:
+        """All: the list of kinds may have changed."""
+        return [ObjectKey(one.metadata.namespace, one.metadata.name) for one in self._caches.spreads.list()]
+
+    # ---- one WorkloadSpread
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """WS-48."""
+        spread, prepared = self._caches.spreads.by_key(key), self._index.get(key)
+        if spread is None or prepared is None or spread.deleting:
+            self._statuses.forget(key)
+            return None
+        try:
+            target = await self._workloads.find(prepared)
+        except ReplicasPathError as error:
+            self._event(spread, "Warning", "ReplicasUnknown", str(error))
+            raise
+        versions = await self._grouped(spread, prepared, target)
+        failures = await self._price(spread, versions, target)
+        outcome = await self._write(key, versions, target)
+        self._tell(spread, outcome)
+        failures += await self._move_on(spread, outcome)
+        if failures:
+            raise failures[0]
+        waits = [seconds for seconds in (outcome.again_after, None if target.watched else UNWATCHED_AGAIN) if seconds]
+        return Result(requeue_after=min(waits)) if waits else None
+
+    async def _grouped(self, spread: WorkloadSpread, prepared: PreparedSpread, target: Target) -> Versions:
+        """WS-50 … WS-53: the Pods by version and subset; those that fit one are put into it."""
+        versions: Versions = {}
+        homeless: list[tuple[Pod, str]] = []
+        counted: Counter[tuple[str, str]] = Counter()
+        for pod in target.pods:
+            controller = pod.metadata.controller
+            version = version_of(controller.kind if controller else "", pod.metadata.labels, self._versioned)
+            subset = recorded_subset(spread, pod)
+            if subset is None:
+                homeless.append((pod, version))
+                continue
+            versions.setdefault(version, {}).setdefault(subset, []).append(pod)
+            counted[version, subset] += 1
+        adopted = adoptions(
+            spread, list(prepared.subsets.values()), await self._candidates(homeless), counted, target.wanted
+        )
+        await self._adopt(adopted)
+        subsets = {one.pod.metadata.uid: one.subset for one in adopted}
+        for pod, version in homeless:
+            subset = subsets.get(pod.metadata.uid, NO_SUBSET)
+            versions.setdefault(version, {}).setdefault(subset, []).append(pod)
+        return versions
+
+    async def _candidates(self, homeless: Sequence[tuple[Pod, str]]) -> list[Candidate]:
+        """Those that run on a node that is known."""
+
+        async def look(pod: Pod, version: str) -> Candidate | None:
+            node = self._caches.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
+            # One whose record was written but is not shown yet must not be put anywhere else.
+            if node is None or not is_active(pod) or self._written.unsatisfied(pod.metadata) is not None:
+                return None
+            raw = await self._as_json(pod)
+            return Candidate(pod, raw, node, version) if raw is not None else None
+
+        found = await _together(look(pod, version) for pod, version in homeless)
+        return [one for one in found if one is not None]
+
+    async def _as_json(self, pod: Pod) -> Mapping[str, Any] | None:
+        """What caches leave out: tolerations, affinity."""
+        version, known = self._raw.get(pod.metadata.uid, ("", None))
+        if known is not None and version == pod.metadata.resource_version:
+            return known
+        try:
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
+        except NotFound:
+            return None
+        metadata = found.get("metadata") or {}
+        if metadata.get("uid") != pod.metadata.uid:
+            return None
+        spec = found.get("spec") or {}
+        self._raw[pod.metadata.uid] = (pod.metadata.resource_version, {"metadata": metadata, "spec": spec})
+        return self._raw[pod.metadata.uid][1]
+
+    async def _adopt(self, found: Sequence[Adoption]) -> None:
+        """WS-53. Raises KubeError."""
+
+        async def adopt(one: Adoption) -> None:
+            await self._patch(one.pod, one.metadata)
+
+        await _together(map(adopt, found))
+
+    async def _price(self, spread: WorkloadSpread, versions: Versions, target: Target) -> list[KubeError]:
+        """WS-54 … WS-59. What failed."""
+        if not is_priced(spread):
+            return []
+
+        async def price(one: Cost) -> KubeError | None:
+            if self._written.unsatisfied(one.pod.metadata) is not None:
+                return None
+            try:
+                await self._patch(one.pod, {"annotations": {names.POD_DELETION_COST: one.cost}})
+            except KubeError as error:
+                pod = one.pod.metadata
+                text = (
+                    f"WorkloadSpread {pod.namespace}/{spread.name} failed to patch deletion-cost annotation "
+                    f"to {one.cost} for Pod {pod.namespace}/{pod.name} in subset {one.subset}: {message_of(error)}"
+                )
+                self._event(spread, "Warning", "PatchPodDeletionCostFailed", text)
+                return error
+            return None
+
+        found = await _together(map(price, costs(spread, versions, target.latest, target.wanted)))
+        return [error for error in found if error is not None]
+
+    async def _patch(self, pod: Pod, metadata: Mapping[str, Any]) -> None:
+        """Merge into the metadata of this very Pod; one that is gone needs nothing."""
+        body = {"metadata": {**metadata, "uid": pod.metadata.uid}}
+        try:
+            written = await self._client.patch(
+                PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata
+            )
+        except (NotFound, Conflict):
+            return
+        self._written.expect(written.metadata)
+
+    async def _write(self, key: ObjectKey, versions: Versions, target: Target) -> Outcome:
+        """WS-60 … WS-63: from the freshest copy."""
+        now = self._client.clock.now()
+
+        def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, Outcome]:
+            if fresh is None or fresh.deleting:
+                return Ruling(Outcome(), provisional=True)
+            outcome = compute(fresh, versions, target.wanted, now)
+            same = fresh.status is not None and fresh.status.to_dict() == outcome.status.to_dict()
+            changed = None if same else fresh.model_copy(update={"status": outcome.status})
+            return Ruling(outcome, changed, provisional=True)
+
+        return await self._statuses.decide(key, decision)
+
+    async def _move_on(self, spread: WorkloadSpread, outcome: Outcome) -> list[KubeError]:
+        """WS-67: what failed. A Pod that has changed meanwhile may have found a node."""
+
+        async def delete(subset: str, pod: Pod) -> KubeError | None:
+            metadata = pod.metadata
+            name, namespace, version = metadata.name, metadata.namespace, metadata.resource_version
+            try:
+                await self._client.delete(PODS, name, namespace, uid=metadata.uid, resource_version=version)
+            except (NotFound, Conflict):
+                return None
+            except KubeError as error:
+                text = (
+                    f"failed to delete unschedulable Pod {namespace}/{name} in Subset {subset} of "
+                    f"WorkloadSpread {namespace}/{spread.name}: {message_of(error)}"
+                )
+                self._event(spread, "Warning", "DeletePodFailed", text)
+                return error
+            return None
+
+        found = await _together(delete(subset, pod) for subset, pod in outcome.moved_on)
+        return [error for error in found if error is not None]
+
+    # ---- what is told
+
+    def _tell(self, spread: WorkloadSpread, outcome: Outcome) -> None:
+        """WS-70."""
+        namespace = spread.metadata.namespace
+        for missed in outcome.missed:
+            verb, reason = ("created", "CreatePodFailed") if missed.coming else ("deleted", "DeletePodFailed")
+            text = f"Pod {namespace}/{missed.pod} was expected to be {verb} but it wasn't"
+            self._event(spread, "Warning", reason, text)
+        for subset in outcome.recovered:
+            text = (
+                f"Subset {subset} of WorkloadSpread {namespace}/{spread.name} is recovered from unschedulable to "
+                "schedulable"
+            )
+            self._event(spread, "Normal", "RecoverSchedulable", text)
+
+    def _event(self, spread: WorkloadSpread, kind: Literal["Normal", "Warning"], reason: str, text: str) -> None:
+        self._events.event(reference(WORKLOAD_SPREAD.resource(), spread), kind, reason, text)
+
+
+def _alike(old: Pod, new: Pod) -> bool:
+    """Whether nothing changed that counts."""
+    return old.metadata.uid == new.metadata.uid and _pod_facts(old) == _pod_facts(new)
+
+
+def _pod_facts(pod: Pod) -> tuple[Any, ...]:
+    metadata, scheduled = pod.metadata, pod.condition("PodScheduled")
+    return (
+        is_active(pod),
+        pod.spec.node_name,
+        metadata.annotations.get(names.MATCHED_WORKLOAD_SPREAD),
+        metadata.annotations.get(names.POD_DELETION_COST),
+        metadata.labels,
+        (scheduled.status, scheduled.reason) if scheduled is not None else None,
+    )
+
+
+def _facts(workload: Any) -> tuple[Any, ...]:
+    metadata, status = workload.metadata, getattr(workload, "status", None)
+    return (
+        metadata.uid,
+        metadata.generation,
+        bool(metadata.deletion_timestamp),
+        metadata.annotations.get(REVISION),
+        metadata.labels.get(names.POD_TEMPLATE_HASH),
+        getattr(status, "update_revision", None),
+    )
+
+
+async def _together(work: Iterable[Awaitable[T]]) -> list[T]:
+    """All of it, so much at once; the first error is raised when all is done."""
+    limit = asyncio.Semaphore(MAX_CONCURRENT)
+
+    async def limited(one: Awaitable[T]) -> T:
+        async with limit:
+            return await one
+
+    found = await asyncio.gather(*map(limited, work), return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return [one for one in found if not isinstance(one, BaseException)]

@@ -1,0 +1,185 @@
+"""The Pods of a target, how many it wants, and which version is the latest (WS-18, WS-19, WS-57).
+
+From the caches where a kind is watched, from the API server where it is not, or where a path has to be followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api import names
+from app.api.cloneset import CloneSet
+from app.api.statefulset import StatefulSet
+from app.api.workloadspread import WorkloadSpread
+from app.kube.client import Client
+from app.kube.objects import ConfigMap, Job, Node, ObjectMeta, Pod
+from app.kube.objects import Workload as NativeWorkload
+from app.kube.resources import ObjectKey
+from app.kube.selectors import SelectorError, parse_query
+from app.kube.store import Store
+from app.placement.workloadspread.index import PreparedSpread
+from app.placement.workloadspread.plan.replicas import replicas_of
+from app.placement.workloadspread.plan.whitelist import Whitelist
+from app.placement.workloadspread.targets import LiveTargets, scale_replicas
+from app.pods.owners import BY_CONTROLLER
+from app.slices import BY_NAMESPACE
+
+#: How a Deployment numbers its ReplicaSets; the highest is of its template.
+REVISION: Final = "deployment.kubernetes.io/revision"
+_DEPLOYMENT: Final = ("apps", "Deployment")
+_REPLICA_SET: Final = ("apps", "ReplicaSet")
+_CLONE_SET: Final = (names.APPS_GROUP, "CloneSet")
+_JOB: Final = ("batch", "Job")
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads."""
+
+    spreads: Store[WorkloadSpread]
+    pods: Store[Pod]
+    nodes: Store[Node]
+    deployments: Store[NativeWorkload]
+    replicasets: Store[NativeWorkload]
+    statefulsets: Store[NativeWorkload]
+    clonesets: Store[CloneSet]
+    advanced_statefulsets: Store[StatefulSet]
+    jobs: Store[Job]
+    configuration: Store[ConfigMap]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target as it is: its Pods (active or not), how many it wants, the latest version (empty: there is only one),
+    and whether a change of it will be seen."""
+
+    pods: Sequence[Pod] = ()
+    wanted: int = 0
+    latest: str = ""
+    watched: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Workload:
+    uid: str
+    wanted: int
+    latest: str = ""
+
+
+class Workloads:
+    """Finds targets. ``versioned``: kinds whose versions are counted apart."""
+
+    def __init__(
+        self, client: Client, caches: Caches, whitelist: Callable[[], Whitelist], versioned: Collection[str]
+    ) -> None:
+        self._caches = caches
+        self._whitelist = whitelist
+        self._live = LiveTargets(client, whitelist)
+        self._versioned = versioned
+        self._stores: Mapping[tuple[str, str], Store[Any]] = {
+            _DEPLOYMENT: caches.deployments,
+            _REPLICA_SET: caches.replicasets,
+            ("apps", "StatefulSet"): caches.statefulsets,
+            _CLONE_SET: caches.clonesets,
+            (names.APPS_GROUP, "StatefulSet"): caches.advanced_statefulsets,
+            _JOB: caches.jobs,
+        }
+
+    async def find(self, spread: PreparedSpread) -> Target:
+        """The target of a WorkloadSpread. Raises KubeError or ReplicasPathError."""
+        group, kind, name = spread.target
+        store = self._stores.get((group, kind))
+        if store is None:
+            return await self._custom(spread)
+        found = store.get(name, spread.key.namespace)
+        if found is None or found.metadata.deletion_timestamp:
+            return Target()
+        own = _replicas(found)
+        pods = () if own == 0 and (group, kind) != _JOB else self._pods_of((group, kind), found.metadata.uid)
+        wanted = await self._at_paths(spread) if spread.paths else own
+        return Target(_selected(spread, pods), wanted, self._latest((group, kind), found))
+
+    def _pods_of(self, kind: tuple[str, str], uid: str) -> Sequence[Pod]:
+        uids = [uid]
+        if kind == _DEPLOYMENT:
+            uids = [one.metadata.uid for one in self._replica_sets(uid)]
+        return [pod for each in uids for pod in self._caches.pods.by_index(BY_CONTROLLER, each)]
+
+    def _replica_sets(self, uid: str) -> Sequence[NativeWorkload]:
+        found = self._caches.replicasets.by_index(BY_CONTROLLER, uid)
+        return [one for one in found if one.metadata.deletion_timestamp is None]
+
+    def _latest(self, kind: tuple[str, str], found: Any) -> str:
+        """WS-57."""
+        if kind == _DEPLOYMENT and "deployment" in self._versioned:
+            newest = max(self._replica_sets(found.metadata.uid), key=_revision, default=None)
+            return newest.metadata.labels.get(names.POD_TEMPLATE_HASH, "") if newest is not None else ""
+        if kind == _REPLICA_SET and "replicaset" in self._versioned:
+            return str(found.metadata.labels.get(names.POD_TEMPLATE_HASH, ""))
+        if kind == _CLONE_SET and "cloneset" in self._versioned and found.status is not None:
+            return str(found.status.update_revision).rpartition("-")[2]
+        return ""
+
+    async def _at_paths(self, spread: PreparedSpread) -> int:
+        group, kind, name = spread.target
+        found = await self._live.target(spread.api_version, group, kind, ObjectKey(spread.key.namespace, name))
+        return replicas_of(found, (group, kind), spread.paths, "") or 0 if found is not None else 0
+
+    async def _custom(self, spread: PreparedSpread) -> Target:
+        """WS-18, WS-19: of a kind that the operator lists; nobody watches it."""
+        group, kind, name = spread.target
+        key = ObjectKey(spread.key.namespace, name)
+        found = await self._live.target(spread.api_version, group, kind, key)
+        if found is None:
+            return Target(watched=False)
+        custom = self._whitelist().targets.get((group, kind))
+        wanted = replicas_of(found, (group, kind), spread.paths, custom.replicas_path if custom is not None else "")
+        metadata = found.get("metadata") or {}
+        pods = self._pods_of((group, kind), str(metadata.get("uid") or ""))
+        scale: Mapping[str, Any] = {}
+        if wanted is None or not pods:
+            scale = await self._live.scale(spread.api_version, kind, key)
+        if not pods:
+            pods = self._by_selector(scale, key.namespace)
+        return Target(_selected(spread, pods), scale_replicas(scale) if wanted is None else wanted, watched=False)
+
+    def _by_selector(self, scale: Mapping[str, Any], namespace: str) -> Sequence[Pod]:
+        status = scale.get("status")
+        text = status.get("selector") if isinstance(status, Mapping) else None
+        try:
+            selector = parse_query(text) if isinstance(text, str) and text else None
+        except SelectorError:
+            return ()
+        if selector is None or selector.empty:
+            return ()
+        here = self._caches.pods.by_index(BY_NAMESPACE, namespace)
+        return [pod for pod in here if selector.matches(pod.metadata.labels)]
+
+    def keys_above(self, metadata: ObjectMeta) -> Iterable[tuple[str, str, str]]:
+        """Who controls an object: group, kind and name, from below up, as far as the caches tell."""
+        controller = metadata.controller
+        while controller is not None:
+            yield controller.group, controller.kind, controller.name
+            store = self._stores.get((controller.group, controller.kind))
+            owner = store.get(controller.name, metadata.namespace) if store is not None else None
+            if owner is None or (controller.group, controller.kind) != _REPLICA_SET:
+                return
+            controller = owner.metadata.controller
+
+
+def _selected(spread: PreparedSpread, pods: Sequence[Pod]) -> Sequence[Pod]:
+    """WS-20. A Pod of another namespace is nobody's here, whatever it claims."""
+    here = [pod for pod in pods if pod.metadata.namespace == spread.key.namespace]
+    return here if spread.selector is None else [pod for pod in here if spread.selector.matches(pod.metadata.labels)]
+
+
+def _replicas(found: Any) -> int:
+    wanted = found.spec.parallelism if isinstance(found, Job) else found.spec.replicas
+    return 1 if wanted is None else int(wanted)
+
+
+def _revision(found: NativeWorkload) -> tuple[int, str]:
+    text = found.metadata.annotations.get(REVISION, "")
+    return (int(text) if text.isdecimal() and len(text) < 20 else 0), found.metadata.name
