@@ -65,7 +65,7 @@ def workloadspread_controller(context: ControllerContext) -> Reconciling:
         shared_statuses(context.client, caches.spreads, context.rng),
         context.events,
         CustomWorkloads(caches.configuration, context.own_namespace),
-        versioned_kinds(context.flags.text(VERSIONED_FLAG)),
+        versioned_kinds(context.flags.text("ws-enabled-versioned-status")),
     )
     return Reconciling(
         reconciler,

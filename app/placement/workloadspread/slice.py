@@ -59,7 +59,7 @@ def placing(context: AdmissionContext) -> Decisions:
     else:
         targets = LiveTargets(context.client, custom)
         statuses = shared_statuses(context.client, spreads, context.rng)
-    versioned = versioned_kinds(context.flags.text(VERSIONED_FLAG))
+    versioned = versioned_kinds(context.flags.text("ws-enabled-versioned-status"))
     placer = Placer(SpreadIndex(spreads), statuses, targets, targets, custom, context.clock, context.rng, versioned)
     return Decisions(steps=(WorkloadSpreadStep(placer),))
 
