@@ -53,6 +53,10 @@ T = TypeVar("T", bound=Object)
 CacheKey: TypeAlias = tuple[Resource, "Scope", str, str]
 
 
+#: The field selector of one object.
+_BY_NAME: Final = "metadata.name="
+
+
 class Scope(StrEnum):
     """Where objects are watched."""
 
@@ -85,10 +89,15 @@ class Watched(Generic[T]):
 
     @property
     def permission(self) -> PolicyRule:
-        """What its reflector needs."""
+        """What its reflector needs. Of one object by name no more than that."""
         resource = self.resource
+        name = self.field_selector.removeprefix(_BY_NAME) if self.field_selector.startswith(_BY_NAME) else ""
         return PolicyRule(
-            ("list", "watch"), (resource.group,), (resource.plural,), own_namespace=self.scope is Scope.OWN
+            ("list", "watch"),
+            (resource.group,),
+            (resource.plural,),
+            (name,) if name else (),
+            own_namespace=self.scope is Scope.OWN,
         )
 
     def indexed(self, **indexes: IndexFunction[T]) -> Watched[T]:
