@@ -6,7 +6,7 @@ import os
 from typing import Final
 
 from app.api import names
-from app.api.imagepull import IMAGE_PULL_JOB, NODE_IMAGE, ImagePullJob
+from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE, ImageListPullJob, ImagePullJob
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
 from app.operations.imagepull.admission import DAEMON_GATE, JOB_GATE
@@ -20,6 +20,7 @@ from app.operations.imagepull.jobs import (
     by_pod_selector,
     by_secret,
 )
+from app.operations.imagepull.lists import BY_LIST, ImageListPullJobReconciler, by_list
 from app.operations.imagepull.nodeimages import NodeImageReconciler
 from app.operations.imagepull.objects import WATCHED_NODE_IMAGES
 from app.operations.imagepull.secrets import WATCHED_SECRETS
@@ -28,8 +29,11 @@ from app.slices import NODES, PODS_BY_NAMESPACE, ControllerContext, ControllerPa
 #: The flags that these controllers read.
 FLAGS: Final = ("nodeimage-creation-delay", "default-ttlseconds-for-always-nodeimage")
 JOBS: Final = Watched.kind(
-    IMAGE_PULL_JOB, ImagePullJob, **{BY_IMAGE: by_image, BY_POD_SELECTOR: by_pod_selector, BY_SECRET: by_secret}
+    IMAGE_PULL_JOB,
+    ImagePullJob,
+    **{BY_IMAGE: by_image, BY_POD_SELECTOR: by_pod_selector, BY_SECRET: by_secret, BY_LIST: by_list},
 )
+LISTS: Final = Watched.kind(IMAGE_LIST_PULL_JOB, ImageListPullJob)
 _EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 
 
@@ -83,6 +87,13 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
     )
 
 
+def imagelistpulljob_controller(context: ControllerContext) -> Reconciling:
+    """ImageListPullJobs."""
+    lists, jobs = context.stores(LISTS), context.stores(JOBS)
+    reconciler = ImageListPullJobReconciler(context.client, lists, jobs, context.events)
+    return Reconciling(reconciler, [Watch(jobs, reconciler.keys_for_job), Watch(lists, to_self)])
+
+
 NODE_IMAGE_CONTROLLER: Final = ControllerPart(
     "nodeimage-controller",
     watched=(NODES, WATCHED_NODE_IMAGES, JOBS),
@@ -110,4 +121,18 @@ IMAGE_PULL_JOB_CONTROLLER: Final = ControllerPart(
     ),
     gates=(JOB_GATE,),
     workers_flag="imagepulljob-workers",
+)
+IMAGE_LIST_PULL_JOB_CONTROLLER: Final = ControllerPart(
+    "imagelistpulljob-controller",
+    watched=(LISTS, JOBS),
+    make=imagelistpulljob_controller,
+    permissions=(
+        PolicyRule(("get", "patch", "delete"), (names.APPS_GROUP,), (IMAGE_LIST_PULL_JOB.plural,)),
+        PolicyRule(("patch",), (names.APPS_GROUP,), (f"{IMAGE_LIST_PULL_JOB.plural}/status",)),
+        # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+        PolicyRule(("update",), (names.APPS_GROUP,), (f"{IMAGE_LIST_PULL_JOB.plural}/finalizers",)),
+        PolicyRule(("create", "delete"), (names.APPS_GROUP,), (IMAGE_PULL_JOB.plural,)),
+        _EVENTS,
+    ),
+    gates=(JOB_GATE,),
 )

@@ -9,6 +9,7 @@ from app.operations.imagepull import admission
 from app.operations.imagepull.admission import DAEMON_GATE, JOB_GATE
 from app.operations.imagepull.controllers import (
     FLAGS,
+    IMAGE_LIST_PULL_JOB_CONTROLLER,
     IMAGE_PULL_JOB_CONTROLLER,
     NODE_IMAGE_CONTROLLER,
 )
@@ -23,7 +24,7 @@ def decisions(context: AdmissionContext) -> Decisions:
 SLICE: Final = Slice(
     name="imagepull",
     kinds=(IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE),
-    controllers=(NODE_IMAGE_CONTROLLER, IMAGE_PULL_JOB_CONTROLLER),
+    controllers=(NODE_IMAGE_CONTROLLER, IMAGE_PULL_JOB_CONTROLLER, IMAGE_LIST_PULL_JOB_CONTROLLER),
     # Served with the gates off too: it says so then (IMG-2).
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(DAEMON_GATE, JOB_GATE),

@@ -20,6 +20,7 @@ from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, NO
 from app.kube.virtualtime import VirtualClock
 from app.operations.imagepull.slice import SLICE
 from app.sandbox.apiserver import ApiServer
+from app.slices import Slice
 from tests.kube.fakes import running
 from tests.slicing import context, stores_of
 
@@ -165,13 +166,18 @@ class World:
 
 
 @asynccontextmanager
-async def world(*, agents: bool = True) -> AsyncIterator[World]:
+async def world(
+    *, agents: bool = True, more: tuple[Slice, ...] = (), before: Callable[[Client], Awaitable[None]] | None = None
+) -> AsyncIterator[World]:
+    """``more``: slices whose controllers run too; ``before``: what happens before ours start."""
+    slices = (SLICE, *more)
     clock, rng = VirtualClock(), Random(1)
     api = ApiServer(clock=clock, rng=rng)
     admin = Client(api.transport(), clock)
-    for kind in SLICE.kinds:
+    kinds = [kind for one in slices for kind in one.kinds]
+    for kind in kinds:
         await admin.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
-    for kind in SLICE.kinds:
+    for kind in kinds:
         while True:
             try:
                 await admin.list(kind.resource())
@@ -186,8 +192,11 @@ async def world(*, agents: bool = True) -> AsyncIterator[World]:
         metadata = (after or before or {}).get("metadata", {})
         found.writes.append((verb, resource.kind, metadata.get("name", "")))
 
+    if before is not None:
+        await before(admin)
+    api.on_write(note)
     async with AsyncExitStack() as stack:
-        for part in SLICE.controllers:
+        for part in (part for one in slices for part in one.controllers):
             stores = stores_of(part)
             for one in part.watched:
                 store: Any = stores(one)
@@ -208,6 +217,5 @@ async def world(*, agents: bool = True) -> AsyncIterator[World]:
             await stack.enter_async_context(running(controller.run()))
         if agents:
             await stack.enter_async_context(running(found.agents()))
-        api.on_write(note)
         yield found
     api.close()

@@ -1,0 +1,163 @@
+"""The ImagePullJobs of an ImageListPullJob, and how far it is (IMG-70 … IMG-76, IMG-104). Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from app.api import names
+from app.api.gojson import dumps_go
+from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, ImageListPullJob, ImagePullJob
+from app.api.imagepull.defaults import job_with_defaults
+from app.api.imagepull.types import NEVER
+from app.kube.clock import parsed_rfc3339, rfc3339
+
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX: Final = 5
+_MAX_NAME: Final = 253
+Json = dict[str, Any]
+
+
+def template_of(job: ImageListPullJob) -> Json:
+    """What all jobs of the list have in common.
+
+    IMG-104: without the TTL, which is the list's own: a job that went before the list is done would be made again, and
+    pull again.
+    """
+    return _without_ttl({key: value for key, value in job.spec.to_dict().items() if key != "images"})
+
+
+def template_hash(template: Mapping[str, Any]) -> str:
+    """IMG-70: a hash of what the jobs have in common."""
+    return _safe(dumps_go(_comparable(template), sort_keys=True), 10)
+
+
+def is_up_to_date(child: ImagePullJob, template: Mapping[str, Any]) -> bool:
+    """IMG-73: whether the job says what the list does; by its content, since the hash of OpenKruise is another."""
+    spec = {key: value for key, value in child.spec.to_dict().items() if key != "image"}
+    return bool(_comparable(_without_ttl(spec)) == _comparable(template))
+
+
+def child_of(job: ImageListPullJob, image: str, template: Mapping[str, Any], hash_: str) -> Json:
+    """IMG-72. The name follows from list, image and template: whoever makes it twice makes it once."""
+    metadata, kind = job.metadata, IMAGE_LIST_PULL_JOB
+    prefix = f"{metadata.name[: _MAX_NAME - _SUFFIX - 1]}-"
+    child_kind = IMAGE_PULL_JOB
+    return {
+        "apiVersion": f"{child_kind.group}/{child_kind.hub.name}",
+        "kind": child_kind.kind,
+        "metadata": {
+            "name": prefix + _safe(f"{metadata.uid} {image} {hash_}", _SUFFIX),
+            "generateName": prefix,
+            "namespace": metadata.namespace,
+            "labels": {names.CONTROLLER_REVISION_HASH: hash_},
+            "ownerReferences": [
+                {
+                    "apiVersion": f"{kind.group}/{kind.hub.name}",
+                    "kind": kind.kind,
+                    "name": metadata.name,
+                    "uid": metadata.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {**template, "image": image},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Children:
+    """The jobs of a list: those that are right, by image, those to make and those to delete."""
+
+    current: Mapping[str, ImagePullJob]
+    create: tuple[str, ...]
+    delete: tuple[ImagePullJob, ...]
+
+
+def children_of(job: ImageListPullJob, present: Iterable[ImagePullJob], template: Mapping[str, Any]) -> Children:
+    """IMG-73."""
+    current: dict[str, ImagePullJob] = {}
+    delete = []
+    wanted = set(job.spec.images)
+    for child in sorted(present, key=lambda one: (one.metadata.creation_timestamp, one.name)):
+        if child.deleting:
+            continue
+        image = child.spec.image
+        if image in wanted and image not in current and is_up_to_date(child, template):
+            current[image] = child
+        else:
+            delete.append(child)
+    create = tuple(image for image in dict.fromkeys(job.spec.images) if image not in current)
+    return Children(current, create, tuple(delete))
+
+
+def status_of(job: ImageListPullJob, current: Mapping[str, ImagePullJob], now: datetime) -> Json:
+    """IMG-75, IMG-76."""
+    active = completed = succeeded = 0
+    failed: list[Json] = []
+    for image, child in sorted(current.items()):
+        status = child.status
+        if status is None or not status.start_time:
+            continue
+        active += status.active > 0
+        completed += status.desired == status.failed + status.succeeded
+        succeeded += status.desired == status.succeeded
+        if status.failed:
+            message = f"Please check for details which nodes failed by 'kubectl get ImagePullJob {child.name}'."
+            failed.append({"imagePullJob": child.name, "name": image, "message": message})
+    started = job.status.start_time if job.status is not None else ""
+    desired = len(job.spec.images)
+    found: Json = {
+        "startTime": started or rfc3339(now),
+        "desired": desired,
+        "active": active,
+        "completed": completed,
+        "succeeded": succeeded,
+    }
+    if failed:
+        found["failedImageStatuses"] = failed
+    if job.spec.completion_policy.type != NEVER and completed == desired:
+        found["completionTime"] = rfc3339(now)
+    return found
+
+
+def seconds_kept(job: ImageListPullJob, now: datetime) -> float | None:
+    """IMG-71: how long a list that has ended is still kept; None: for ever."""
+    ttl = job.spec.completion_policy.ttl_seconds_after_finished
+    ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
+    return ttl - (now - ended).total_seconds() if ttl is not None and ended is not None else None
+
+
+def _without_ttl(spec: Json) -> Json:
+    completion = {
+        key: value for key, value in (spec.get("completionPolicy") or {}).items() if key != "ttlSecondsAfterFinished"
+    }
+    return {**spec, "completionPolicy": completion}
+
+
+def _comparable(template: Mapping[str, Any]) -> Any:
+    """With defaults, and without what is empty: as two writers of the same would have it."""
+    return _full(job_with_defaults({"spec": dict(template)})["spec"])
+
+
+def _full(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: kept for key, one in value.items() if (kept := _full(one)) not in (None, "", [], {})}
+    return [_full(one) for one in value] if isinstance(value, list) else value
+
+
+def _safe(text: str, length: int) -> str:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:length])
+
+
+def batches(images: Sequence[str]) -> Iterable[Sequence[str]]:
+    """IMG-73: one, two, four … at once."""
+    start, size = 0, 1
+    while start < len(images):
+        yield images[start : start + size]
+        start, size = start + size, size * 2
