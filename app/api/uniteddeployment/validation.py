@@ -120,6 +120,10 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
     given = template_of(spec)
     if given is not None and given[0] == DEPLOYMENT and any(partitions.values()):
         found.append("spec.updateStrategy.manualUpdate.partitions: a Deployment has no partition, all Pods are updated")
+    strategy = spec.topology.schedule_strategy if spec.topology is not None else None
+    if strategy is not None and strategy.adaptive is not None and strategy.adaptive.reserve_unschedulable_pods:
+        at = "spec.topology.scheduleStrategy.adaptive.reserveUnschedulablePods"
+        found.append(f"{at}: not built yet; Pods that cannot run move to other subsets and are not kept")
     if not _subsets(spec):
         found.append("spec.topology.subsets: without a subset there are no Pods")
     return tuple(found)

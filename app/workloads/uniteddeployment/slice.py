@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.api import names
 from app.api.uniteddeployment import UNITED_DEPLOYMENT
-from app.slices import AdmissionContext, AdmissionPart, Decisions, Protected, Slice
+from app.kube.admission import PolicyRule
+from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Slice
 from app.workloads.uniteddeployment import admission
 from app.workloads.uniteddeployment.admission import TEMPLATE_GATE, ClusterLookups, StandaloneLookups
+from app.workloads.uniteddeployment.controller import NAME, WATCHED, uniteddeployment_controller
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -21,6 +24,23 @@ def decisions(context: AdmissionContext) -> Decisions:
 SLICE: Final = Slice(
     name="uniteddeployment",
     kinds=(UNITED_DEPLOYMENT,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=uniteddeployment_controller,
+            permissions=(
+                PolicyRule(("get", "patch"), (names.APPS_GROUP,), ("uniteddeployments", "uniteddeployments/status")),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), ("uniteddeployments/finalizers",)),
+                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("deployments", "statefulsets")),
+                PolicyRule(("create", "delete", "get", "patch"), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
+                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers_flag="uniteddeployment-workers",
+        ),
+    ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(TEMPLATE_GATE,),
     protected=(Protected(UNITED_DEPLOYMENT, cascading="replicas"),),

@@ -1,0 +1,130 @@
+"""A platform engineer spreads one workload over subsets of the nodes (U-74)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.scenarios.world import World, eventually
+
+UNITED = """
+apiVersion: apps.kruise.io/v1beta1
+kind: UnitedDeployment
+metadata: {name: web}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  template:
+    %s:
+      metadata: {labels: {app: web}}
+      spec:
+        %s
+        selector: {matchLabels: {app: web}}
+        template:
+          metadata: {labels: {app: web}}
+          spec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: "nginx:1.25"}]}
+  topology:
+    subsets:
+    - {name: one, replicas: 1}
+    - {name: two, patch: {metadata: {labels: {tier: gold}}}}
+"""
+KINDS = {
+    "deploymentTemplate": ("deployments.apps", ""),
+    "cloneSetTemplate": ("clonesets.apps.kruise.io", ""),
+    "statefulSetTemplate": ("statefulsets.apps", "serviceName: web"),
+    "advancedStatefulSetTemplate": ("statefulsets.apps.kruise.io", "serviceName: web"),
+}
+
+
+def subsets(world: World, kind: str) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["labels"]["apps.kruise.io/subset-name"]: one for one in world.list(kind)}
+
+
+def counts(world: World, kind: str) -> dict[str, int]:
+    return {name: one["spec"]["replicas"] for name, one in subsets(world, kind).items()}
+
+
+def status(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.get("uniteddeployment", "web").get("status", {})
+    return found
+
+
+def ready(world: World, replicas: int) -> bool:
+    found = status(world)
+    return (found.get("readyReplicas"), found.get("updatedReadyReplicas"), found.get("replicas")) == (replicas,) * 3
+
+
+def replace(world: World, path: str, value: Any) -> None:
+    patch = json.dumps([{"op": "replace", "path": path, "value": value}])
+    world.kubectl("patch", "uniteddeployment", "web", "-n", world.namespace, "--type=json", "-p", patch)
+
+
+@pytest.mark.behaviour("UD-26", "UD-27", "UD-28", "UD-29", "UD-48", "UD-49", "UD-63", "UD-65")
+@pytest.mark.parametrize("template", KINDS)
+def test_one_workload_per_subset_follows_replicas_and_template(world: World, template: str) -> None:
+    kind, more = KINDS[template]
+    world.apply(UNITED % (template, more))
+    eventually(lambda: counts(world, kind) == {"one": 1, "two": 3}, "both subsets have their share")
+    eventually(lambda: ready(world, 4), "all Pods are ready", 120)
+    made = subsets(world, kind)
+    assert made["two"]["spec"]["template"]["metadata"]["labels"]["tier"] == "gold"
+    assert made["one"]["metadata"]["name"].startswith("web-one-")
+    assert world.columns("uniteddeployment", "web")[1:5] == ["4", "4", "4", "4"]
+    world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, "--replicas=6")
+    eventually(lambda: counts(world, kind) == {"one": 1, "two": 5}, "the rest grows")
+    image = [
+        {
+            "op": "replace",
+            "path": f"/spec/template/{template}/spec/template/spec/containers/0/image",
+            "value": "nginx:1.26",
+        }
+    ]
+    world.kubectl("patch", "uniteddeployment", "web", "-n", world.namespace, "--type=json", "-p", json.dumps(image))
+    eventually(lambda: ready(world, 6), "all Pods are updated and ready", 180)
+    found = status(world)
+    assert found["currentRevision"] == found["updatedRevision"]
+    assert [one["name"] for one in found["subsetStatuses"]] == ["one", "two"]
+
+
+@pytest.mark.behaviour("UD-33", "UD-41", "UD-68")
+def test_a_subset_that_is_taken_away_goes_and_shares_that_cannot_be_met_change_nothing(world: World) -> None:
+    world.apply(UNITED % ("deploymentTemplate", ""))
+    eventually(lambda: counts(world, "deployments.apps") == {"one": 1, "two": 3}, "both subsets have their share")
+    replace(world, "/spec/topology/subsets", [{"name": "two"}, {"name": "three"}])
+    eventually(lambda: counts(world, "deployments.apps") == {"two": 2, "three": 2}, "one went, three came")
+    replace(world, "/spec/topology/subsets", [{"name": "two", "replicas": 4}, {"name": "three", "replicas": 0}])
+    eventually(lambda: counts(world, "deployments.apps") == {"two": 4, "three": 0}, "the shares are as asked for")
+    world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, "--replicas=3")
+
+    def told() -> bool:
+        return any(event["reason"] == "Failed SpecifySubsetReplicas" for event in world.list("events"))
+
+    eventually(told, "it is said that the shares cannot be met")
+    assert counts(world, "deployments.apps") == {"two": 4, "three": 0}
+
+
+@pytest.mark.behaviour("UD-44", "UD-47")
+def test_a_partition_holds_a_subset_back_until_it_is_lowered(world: World) -> None:
+    manifest = UNITED % ("cloneSetTemplate", "")
+    held = "  updateStrategy: {manualUpdate: {partitions: {two: 9}}}\n  revisionHistoryLimit: 0\n"
+    world.apply(manifest + held)
+    eventually(lambda: ready(world, 4), "all Pods are ready", 120)
+    replace(world, "/spec/template/cloneSetTemplate/spec/template/spec/containers/0/image", "nginx:1.26")
+    eventually(lambda: status(world).get("updatedReadyReplicas") == 1, "one subset is updated", 120)
+    found = subsets(world, "clonesets.apps.kruise.io")
+    assert found["two"]["spec"]["updateStrategy"]["rollingUpdate"]["partition"] == 3
+    assert status(world)["currentRevision"] != status(world)["updatedRevision"]
+    replace(world, "/spec/updateStrategy/manualUpdate/partitions", {"two": 0})
+    eventually(lambda: ready(world, 4), "all Pods are updated and ready", 120)
+
+    def own() -> list[str]:
+        revisions = world.list("controllerrevisions.apps", "-l", "app=web")
+        return [
+            one["metadata"]["name"]
+            for one in revisions
+            if one["metadata"]["ownerReferences"][0]["kind"] == "UnitedDeployment"
+        ]
+
+    eventually(lambda: len(own()) == 1, "the old revision went")
