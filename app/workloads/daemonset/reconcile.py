@@ -17,6 +17,7 @@ from app.kube.objects import Node, Pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
 from app.pods.revisions import short_hash
+from app.workloads.daemonset.image_pulls import DaemonSetImagePuller, counts_of
 from app.workloads.daemonset.plan.nodes import observe
 from app.workloads.daemonset.plan.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.daemonset.plan.scale import plan_scaling
@@ -64,6 +65,8 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             self._scaler, self.clock, writer=self.writer, budget=self.budget, metrics=self.metrics
         )
 
+        self._puller = DaemonSetImagePuller(client, self.writer, self.history)
+
     # ---- what the engine asks
 
     def make_writer(self, events: EventRecorder) -> Writer:
@@ -110,6 +113,8 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             await gather_results(self.writer.release(snapshot.owner.uid, pod) for pod in snapshot.observed.foreign)
         seen = self._with_nodes(snapshot)
         settings, state = seen.resolved.settings, seen.state
+        if settings.gates.pre_download_images:
+            await self._puller.reconcile(seen, counts_of(seen))
         plan = plan_scaling(seen.nodes, settings, state.held(self.clock.monotonic()))
         scaling, updating = await self._scaler.carry_out(seen, plan), Outcome()
         if not scaling.changed and scaling.error is None:

@@ -37,6 +37,8 @@ SLICE: Final = Slice(
                 PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
                 PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
+                # DS-62, DS-64
+                PolicyRule(("create", "delete", "list"), (names.APPS_GROUP,), ("imagepulljobs",)),
             ),
             workers=WORKERS,
             workers_flag="daemonset-workers",
@@ -50,6 +52,8 @@ SLICE: Final = Slice(
         "ForceDeleteTimeoutExpectationGate",
         "InPlaceUpdateEnvFromMetadata",
         "InPlaceWorkloadVerticalScaling",
+        "KruiseDaemon",
+        "PreDownloadImageForDaemonSetUpdate",
         # OpenKruise replaces unavailable old Pods all at once.
         Gate("DaemonSetStrictMaxUnavailable", "old Pods of a DaemonSet that are unavailable use up its maxUnavailable"),
     ),

@@ -9,7 +9,7 @@ from app.kube.objects import Node, Pod
 from app.pods.eligibility import Eligibility
 from app.workloads.daemonset.plan.nodes import DaemonPod, daemon_pod
 from app.workloads.daemonset.plan.resolved import ResolvedSpec
-from app.workloads.engine.state import WorkloadState
+from app.workloads.engine.state import TIMER_TOLERANCE, WorkloadState
 
 #: DS-29: seconds that a node's ended Pod is left alone after another one of it was deleted; doubled each time, up to.
 FIRST_WAIT: Final = 1.0
@@ -70,7 +70,8 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
         for node, (wait, since) in list(self.ended.items()):
             if now - since > 2 * max(wait, LONGEST_WAIT):
                 del self.ended[node]
-        return {node: wait - (now - since) for node, (wait, since) in self.ended.items() if now - since < wait}
+        left = {node: wait - (now - since) for node, (wait, since) in self.ended.items()}
+        return {node: seconds for node, seconds in left.items() if seconds > TIMER_TOLERANCE}
 
     def note_ended(self, node: str, now: float) -> None:
         """DS-29: an ended Pod of the node was deleted."""

@@ -54,7 +54,10 @@ class RolloutCounts:
 
 
 class ImagePuller:
-    """Makes ImagePullJobs and takes them away. Decided once per update revision, remembered on it by a label."""
+    """Makes ImagePullJobs and takes them away. Decided once per update revision, remembered on it by a label.
+
+    A workload may decide otherwise in a subclass: :meth:`decision`, :meth:`images`.
+    """
 
     def __init__(self, client: Client, writer: Writer, history: History) -> None:
         self._client = client
@@ -64,7 +67,7 @@ class ImagePuller:
     async def reconcile(self, snapshot: AnySnapshot, counts: RolloutCounts) -> None:
         """What is due for the update revision."""
         update, state, ordered = snapshot.revisions.update, snapshot.state, snapshot.revisions.ordered
-        decision = decide(rollout_of(snapshot, counts))
+        decision = self.decision(snapshot, counts)
         done = (update.name, decision)
         if state.pulls == done or decision in (Decision.NOTHING, Decision.WAIT):
             return
@@ -79,14 +82,23 @@ class ImagePuller:
             return
         state.pulls = done
 
+    def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
+        """What to do about the update revision (CS-139, CS-140)."""
+        return decide(rollout_of(snapshot, counts))
+
+    def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
+        """Container → image of what is to be pulled (CS-141). ``template``: that of the update revision."""
+        old = recorded_template(snapshot.revisions.current)
+        return changed_images(old, template) if old is not None else {}
+
     async def _create(self, snapshot: AnySnapshot) -> bool:
         """CS-141: one job per changed image. False: this cluster knows no such jobs (CS-138)."""
         workload, update = snapshot.workload, snapshot.revisions.update
-        old, new = recorded_template(snapshot.revisions.current), recorded_template(update)
-        if old is None or new is None:
+        new = recorded_template(update)
+        if new is None:
             return True
         puller = puller_of(snapshot, update, new)
-        for container, image in changed_images(old, new).items():
+        for container, image in self.images(snapshot, new).items():
             job = pull_job(puller, container, image)
             name = job["metadata"]["name"]
             try:

@@ -26,6 +26,8 @@ class Gates(EngineGates):
     managed_fields: bool = False
     #: The scheduler binds Pods; else they are created bound (DS-35).
     by_scheduler: bool = True
+    #: Images are pulled ahead of an update (DS-62).
+    pre_download_images: bool = False
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool], *, by_scheduler: bool = True) -> Self:
@@ -37,6 +39,7 @@ class Gates(EngineGates):
             strict=enabled("DaemonSetStrictMaxUnavailable"),
             managed_fields=enabled("CloneSetPodManagedFields") or not enabled("PodWebhook"),
             by_scheduler=by_scheduler,
+            pre_download_images=enabled("PreDownloadImageForDaemonSetUpdate") and enabled("KruiseDaemon"),
         )
 
 
