@@ -233,6 +233,8 @@ BROADCAST_JOB_NAME: Final = "broadcastjob-name"
 """Label of a Pod: the BroadcastJob it belongs to."""
 BROADCAST_JOB_CONTROLLER_UID: Final = "broadcastjob-controller-uid"
 """Label of a Pod: the uid of that job."""
+BROADCAST_JOB_SEEN_FAILURES: Final = "apps.kruise.io/broadcastjob-seen-failures"
+"""Annotation of a BroadcastJob: for how many failed Pods its failure policy has paused it."""
 SCHEDULED_AT: Final = "apps.kruise.io/scheduled-at"
 """Annotation of what an AdvancedCronJob made: the time it was due."""
 # --- UnitedDeployment ---

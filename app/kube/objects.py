@@ -125,6 +125,8 @@ class NodeStatus(Struct, frozen=True):
     """What a node reports."""
 
     conditions: tuple[NodeCondition, ...] = ()
+    #: What Pods can have of it together, by resource.
+    allocatable: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Node(Struct, frozen=True):

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from app.api import names
 from app.api.broadcastjob import BROADCAST_JOB
-from app.slices import AdmissionContext, AdmissionPart, Decisions, Slice
+from app.kube.admission import PolicyRule
+from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
 from app.workloads.broadcastjob import admission
+from app.workloads.broadcastjob.controller import NAME, WATCHED, broadcastjob_controller
 from app.workloads.engine.job_templates import GATE, ClusterTemplates, StandaloneTemplates
+
+_KIND: Final = BROADCAST_JOB.plural
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -20,6 +25,24 @@ def decisions(context: AdmissionContext) -> Decisions:
 SLICE: Final = Slice(
     name="broadcastjob",
     kinds=(BROADCAST_JOB,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=broadcastjob_controller,
+            permissions=(
+                PolicyRule(("delete", "get", "patch"), (names.APPS_GROUP,), (_KIND,)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
+                PolicyRule(("create", "delete", "get"), ("",), ("pods",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers_flag="broadcastjob-workers",
+        ),
+    ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(GATE,),
+    flags=("expectation-timeout", "assign-bcj-pods-by-scheduler"),
+    workloads=(BROADCAST_JOB,),
 )

@@ -1,0 +1,1 @@
+"""Which nodes are to be served, and what comes next: pure functions."""

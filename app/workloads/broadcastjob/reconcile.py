@@ -1,0 +1,382 @@
+"""The controller's reconcile: read caches, carry the plan out, report (BJ-7 … BJ-26)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from app.api import names
+from app.api.broadcastjob import BroadcastJob
+from app.api.broadcastjob.types import NEVER, PAUSED, RUNNING
+from app.kube.client import Client
+from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.controller import Result
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import ScaleAction, ScaleExpectations
+from app.kube.objects import Node, Pod, decode_pod
+from app.kube.resources import PODS, ObjectKey
+from app.kube.statuses import KnownStatus, write_status
+from app.kube.store import Change, Store, key_of
+from app.pods.owners import BY_CONTROLLER
+from app.pods.predicates import is_active
+from app.workloads.broadcastjob.plan.fit import Fit, fit_of
+from app.workloads.broadcastjob.plan.pods import OWNER, new_pod
+from app.workloads.broadcastjob.plan.steps import (
+    Counts,
+    Next,
+    Step,
+    has_failed,
+    is_finished,
+    next_step,
+    phase_of,
+    restart_limit,
+    restarts,
+)
+
+#: Pods that are written at once, at the most; creation begins with one and doubles.
+MAX_CONCURRENT_WRITES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What is read."""
+
+    jobs: Store[BroadcastJob]
+    pods: Store[Pod]
+    nodes: Store[Node]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of one job between reconciles; it may be lost at any time."""
+
+    uid: str
+    template: Any = None
+    fit: Fit | None = None
+    #: Node → the state of it that was looked at, and whether it fits.
+    nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+
+class BroadcastJobReconciler:
+    """Serves the nodes of all BroadcastJobs."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        events: EventRecorder,
+        *,
+        by_scheduler: bool = True,
+        expectation_timeout: float = 300.0,
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._events = events
+        self._by_scheduler = by_scheduler
+        self._timeout = expectation_timeout
+        self._states: dict[ObjectKey, _State] = {}
+        #: BJ-19: by node.
+        self._expected: ScaleExpectations[ObjectKey] = ScaleExpectations(self._clock)
+
+    # ---- what changes concern (BJ-19)
+
+    def keys_for_job(self, change: Change[BroadcastJob]) -> Iterable[ObjectKey]:
+        """Itself, but for a change of its status alone, which is our own."""
+        old, new = change.old, change.new
+        return () if old is not None and new is not None and new.is_but_for_status(old) else (key_of(change.object),)
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """The job it belongs to, unless nothing changed that counts."""
+        old, new = change.old, change.new
+        pod = change.object
+        owner = pod.metadata.controller
+        if owner is None or (owner.group, owner.kind) != (OWNER.group, OWNER.kind):
+            return ()
+        key, node = ObjectKey(pod.metadata.namespace, owner.name), pod.spec.target_node
+        if new is not None:
+            self._expected.observe(key, ScaleAction.CREATE, node)
+        if new is None or new.metadata.deletion_timestamp is not None:
+            self._expected.observe(key, ScaleAction.DELETE, pod.metadata.name)
+        return () if old is not None and new is not None and _counts_of(old) == _counts_of(new) else (key,)
+
+    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """The jobs that go on and for which the node is another than before: most changes are heartbeats."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _same_node(old, new):
+            return []
+        return [key_of(job) for job in self._caches.jobs.list() if not is_finished(job)]
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring one job on."""
+        job = self._caches.jobs.by_key(key)
+        if job is None:
+            self._states.pop(key, None)
+            self._expected.forget(key)
+            return None
+        state = self._states.get(key)
+        if state is None or state.uid != job.metadata.uid:
+            state = self._states[key] = _State(job.metadata.uid)
+            self._expected.forget(key)
+        if (waiting := self._expected.unsatisfied(key)) is not None:
+            if (left := waiting.remaining(self._timeout)) > 0:
+                return Result(requeue_after=left)
+            self._expected.forget(key)  # BJ-26
+        if is_finished(job):
+            return await self._after_the_end(job)
+        if job.deleting:
+            return None  # BJ-17
+        return await self._go_on(key, job, state)
+
+    async def _after_the_end(self, job: BroadcastJob) -> Result | None:
+        """BJ-16."""
+        ttl = job.spec.completion_policy.ttl_seconds_after_finished
+        ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
+        if ttl is None or ended is None or job.deleting:
+            return None
+        left = ended.timestamp() + max(ttl, 0) - self._clock.now().timestamp()
+        if left > 0:
+            return Result(requeue_after=left)
+        metadata = job.metadata
+        try:
+            await self._client.delete(
+                OWNER, job.name, metadata.namespace, propagation_policy="Background", uid=metadata.uid
+            )
+        except (NotFound, Conflict):
+            return None
+        return None
+
+    async def _go_on(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
+        now = self._clock.now()
+        status = job.status
+        started = (parsed_rfc3339(status.start_time) if status is not None else None) or now.replace(microsecond=0)
+        fitting = self._fitting(job, state)
+        pods = self._caches.pods.by_index(BY_CONTROLLER, job.metadata.uid)
+        seen = _number(job.metadata.annotations.get(names.BROADCAST_JOB_SEEN_FAILURES))
+        step = next_step(job, fitting, state.nodes, pods, now, started, seen)
+        if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:
+            self._tell(job, "Normal", "Continue", "continue to process job")
+        for node, found in step.duplicates.items():
+            self._tell_once(
+                job,
+                state,
+                "DuplicatePodCreatedOnSameNode",
+                f"Duplicated pod {found[-1].metadata.name} found on same node {node}",
+            )
+        counts = step.counts
+        if step.next is Next.PAUSE and step.reason:
+            await self._pause(job, counts.failed)
+        if step.next in (Next.FAIL, Next.GO_ON):
+            counts = await self._carry_out(key, job, state, step)
+        await self._report(job, step, counts, started)
+        return self._again(key, job, step, started)
+
+    async def _carry_out(self, key: ObjectKey, job: BroadcastJob, state: _State, step: Step) -> Counts:
+        """Delete and create; the counts afterwards (BJ-12, BJ-24)."""
+        limit, counts = restart_limit(job), step.counts
+        await self._delete(key, job, step.delete)
+        stopped = sum(not has_failed(pod, limit) for pod in step.delete)
+        counts = Counts(counts.active - stopped, counts.succeeded, counts.failed + stopped)
+        if step.crowded:
+            self._tell_once(job, state, "TooManyActivePods", "Number of active pods exceed parallelism limit")
+        if step.unreadable:
+            message = f"spec.parallelism: {job.spec.parallelism!r} is no number and no percentage; use 10 or 10%"
+            self._tell_once(job, state, "InvalidParallelism", message)
+        made = await self._create(key, job, step.create)
+        return Counts(counts.active + made, counts.succeeded, counts.failed)
+
+    def _again(self, key: ObjectKey, job: BroadcastJob, step: Step, started: datetime) -> Result | None:
+        """BJ-16, BJ-20: when the clock alone changes something."""
+        policy, waits = job.spec.completion_policy, []
+        if self._expected.unsatisfied(key) is not None:
+            waits.append(self._timeout)  # BJ-26
+        if policy.type != NEVER and step.next in (Next.FAIL, Next.COMPLETE):
+            if policy.ttl_seconds_after_finished is not None:
+                waits.append(max(policy.ttl_seconds_after_finished, 0) + 1.0)
+        elif policy.type != NEVER and policy.active_deadline_seconds is not None and step.next is Next.GO_ON:
+            passed = (self._clock.now() - started).total_seconds()
+            waits.append(max(policy.active_deadline_seconds - passed, 0.001))
+        return Result(requeue_after=min(waits)) if waits else None
+
+    def _fitting(self, job: BroadcastJob, state: _State) -> set[str]:
+        """The nodes that take a Pod; one that has not changed is not judged again."""
+        if state.fit is None or state.template != job.spec.template:
+            state.template, state.fit = job.spec.template, fit_of(job.spec.template)
+            state.nodes.clear()
+        known = state.nodes
+        state.nodes = {}
+        for node in self._caches.nodes.list():
+            before = known.get(node.metadata.name)
+            same = before is not None and (before[0] is node or _same_node(before[0], node))
+            fits = before[1] if before is not None and same else state.fit.fits(node)
+            state.nodes[node.metadata.name] = (node, fits)
+        return {name for name, (_, fits) in state.nodes.items() if fits}
+
+    # ---- writing
+
+    async def _delete(self, key: ObjectKey, job: BroadcastJob, pods: Sequence[Pod]) -> None:
+        """BJ-24: what cannot be deleted now is tried again before the job counts as ended."""
+        for start in range(0, len(pods), MAX_CONCURRENT_WRITES):
+            batch = pods[start : start + MAX_CONCURRENT_WRITES]
+            failed = [error for error in await asyncio.gather(*(self._drop(key, job, pod) for pod in batch)) if error]
+            if failed:
+                raise failed[0]
+
+    async def _drop(self, key: ObjectKey, job: BroadcastJob, pod: Pod) -> KubeError | None:
+        metadata = pod.metadata
+        self._expected.expect(key, ScaleAction.DELETE, metadata.name)
+        try:
+            await self._client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
+        except (NotFound, Conflict):
+            self._expected.observe(key, ScaleAction.DELETE, metadata.name)
+        except KubeError as error:
+            self._expected.observe(key, ScaleAction.DELETE, metadata.name)
+            self._tell(job, "Warning", "FailedDelete", f"Error deleting: {message_of(error)}")
+            return error
+        else:
+            self._tell(job, "Normal", "SuccessfulDelete", f"Delete pod: {metadata.name}")
+        return None
+
+    async def _create(self, key: ObjectKey, job: BroadcastJob, nodes: Sequence[str]) -> int:
+        """BJ-12: one, two, four …, until one is refused; how many there are now."""
+        start, size = 0, 1
+        while start < len(nodes):
+            batch = nodes[start : start + size]
+            failed = [error for error in await asyncio.gather(*(self._make(key, job, node) for node in batch)) if error]
+            if failed:
+                raise failed[0]
+            start, size = start + size, min(size * 2, MAX_CONCURRENT_WRITES)
+        return len(nodes)
+
+    async def _make(self, key: ObjectKey, job: BroadcastJob, node: str) -> KubeError | None:
+        body = new_pod(job, node, by_scheduler=self._by_scheduler)
+        name, namespace = body["metadata"]["name"], job.metadata.namespace
+        self._expected.expect(key, ScaleAction.CREATE, node)
+        try:
+            await self._client.create(PODS, body, namespace, decode=decode_pod)
+        except AlreadyExists as error:
+            # An answer was lost, or the cache is late: it is there.
+            if await self._is_ours(job, name):
+                if self._caches.pods.get(name, namespace) is not None:
+                    self._expected.observe(key, ScaleAction.CREATE, node)
+                return None
+            self._expected.observe(key, ScaleAction.CREATE, node)
+            self._tell(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
+            return error
+        except KubeError as error:
+            self._expected.observe(key, ScaleAction.CREATE, node)
+            self._tell(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
+            return error
+        self._tell(job, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+        return None
+
+    async def _is_ours(self, job: BroadcastJob, name: str) -> bool:
+        try:
+            found = await self._client.get(PODS, name, job.metadata.namespace, decode=decode_pod)
+        except KubeError:
+            return False
+        owner = found.metadata.controller
+        return owner is not None and owner.uid == job.metadata.uid
+
+    async def _pause(self, job: BroadcastJob, failed: int) -> None:
+        """BJ-22: in the object, so that whoever sets it back goes on."""
+        metadata = job.metadata
+        patch = {
+            "metadata": {
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+                "annotations": {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)},
+            },
+            "spec": {"paused": True},
+        }
+        await self._client.patch(OWNER, job.name, patch, metadata.namespace)
+        self._tell(job, "Warning", "Paused", "job is paused, due to failed pod")
+
+    async def _report(self, job: BroadcastJob, step: Step, counts: Counts, started: datetime) -> None:
+        known = job.status.to_dict() if job.status is not None else {}
+        now = rfc3339(self._clock.now())
+        phase = phase_of(step)
+        if step.next is Next.PAUSE and known.get("phase") not in (None, "", RUNNING, PAUSED):
+            phase = known["phase"]
+        wanted: dict[str, Any] = {
+            "startTime": rfc3339(started),
+            "active": max(0, counts.active),
+            "succeeded": counts.succeeded,
+            "failed": counts.failed,
+            "desired": step.desired,
+            "phase": phase,
+        }
+        tally = f"{counts.succeeded} pods succeeded, {counts.failed} pods failed"
+        if step.next is Next.FAIL:
+            wanted |= {"completionTime": now, "conditions": [_condition("Failed", step.message, now)]}
+        elif step.next is Next.COMPLETE:
+            message = f"Job completed, {tally}"
+            wanted |= {"completionTime": now, "conditions": [_condition("Complete", message, now)]}
+
+        def difference(present: Any) -> dict[str, Any]:
+            if has_ended(present) and job.spec.completion_policy.type != NEVER:
+                return {}  # the cache is late
+            kept = {"startTime": present["startTime"]} if present.get("startTime") else {}
+            return {key: value for key, value in (wanted | kept).items() if present.get(key) != value}
+
+        metadata = job.metadata
+        present = KnownStatus(known, metadata.resource_version)
+        written = await write_status(self._client, OWNER, metadata, present, difference)
+        if written is None:
+            return
+        if step.next is Next.FAIL:
+            # BJ-11
+            message = step.message if step.reason != "DeadlineExceeded" else f"{step.message}: {tally}"
+            self._tell(job, "Warning", step.reason, message)
+        elif step.next is Next.COMPLETE:
+            self._tell(job, "Normal", "JobComplete", f"Job {metadata.namespace}/{job.name} is completed, {tally}")
+
+    def _tell_once(self, job: BroadcastJob, state: _State, reason: str, message: str) -> None:
+        if message not in state.told:
+            state.told.add(message)
+            self._tell(job, "Warning", reason, message)
+
+    def _tell(self, job: BroadcastJob, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """BJ-18."""
+        self._events.event(reference(OWNER, job), type_, reason, message)
+
+
+def has_ended(status: Any) -> bool:
+    """Whether a status (its JSON) says so."""
+    conditions = status.get("conditions") or ()
+    return any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
+
+
+def _condition(type_: str, message: str, now: str) -> dict[str, str]:
+    return {
+        "type": type_,
+        "status": "True",
+        "lastProbeTime": now,
+        "lastTransitionTime": now,
+        "reason": type_,
+        "message": message,
+    }
+
+
+def _counts_of(pod: Pod) -> tuple[object, ...]:
+    return pod.status.phase, is_active(pod), restarts(pod), pod.spec.target_node
+
+
+def _same_node(old: Node, new: Node) -> bool:
+    """Whether nothing of a node changed that decides on Pods."""
+    return (
+        old.metadata.labels == new.metadata.labels
+        and old.spec == new.spec
+        and old.status.allocatable == new.status.allocatable
+    )
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else 0

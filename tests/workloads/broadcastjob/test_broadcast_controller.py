@@ -1,0 +1,254 @@
+"""A BroadcastJob's life, through the controller on the sandbox's API server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from app.api.broadcastjob import BROADCAST_JOB
+from app.kube.objects import decode_pod
+from app.kube.resources import NODES
+from app.workloads.broadcastjob.slice import SLICE
+from tests.workloads.jobs.world import NAMESPACE, World, in_world
+
+Json = dict[str, Any]
+JOBS = BROADCAST_JOB.resource()
+
+
+def scenario(told: Callable[[World], Awaitable[None]]) -> None:
+    in_world(SLICE, [BROADCAST_JOB], told)
+
+
+async def node(there: World, name: str, **spec: Any) -> None:
+    await there.create(NODES, name, spec)
+    await there.change(NODES, name, {"status": {"allocatable": {"cpu": "4", "pods": "10"}}}, "status")
+
+
+async def nodes(there: World, count: int) -> None:
+    for number in range(count):
+        await node(there, f"n{number:02}")
+
+
+async def job(there: World, policy: str = "Never", **spec: Any) -> None:
+    pod = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": policy}
+    await there.create(JOBS, "bj", {"template": {"spec": pod}, **spec})
+
+
+async def served(there: World) -> list[str]:
+    return sorted(decode_pod(json.dumps(pod).encode()).spec.target_node for pod in await there.pods())
+
+
+async def active(there: World) -> list[str]:
+    ended = ("Succeeded", "Failed")
+    return sorted(
+        pod["metadata"]["name"] for pod in await there.pods() if pod.get("status", {}).get("phase") not in ended
+    )
+
+
+async def counts(there: World, **wanted: Any) -> None:
+    async def look() -> bool:
+        status = await there.status(JOBS, "bj")
+        return all(status.get(name) == value for name, value in wanted.items())
+
+    await there.until(look)
+
+
+@pytest.mark.behaviour("BJ-1", "BJ-13", "BJ-16", "BJ-18", "BJ-19")
+def test_every_node_is_served_once_and_the_job_goes_after_its_time() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 3)
+        await node(there, "cordoned", unschedulable=True)
+        await job(there, completionPolicy={"ttlSecondsAfterFinished": 30})
+        await counts(there, desired=3, active=3, phase="running")
+        assert await served(there) == ["n00", "n01", "n02"]
+        for name in await active(there):
+            await there.pod_status(name, "Succeeded")
+        await counts(there, desired=3, active=0, succeeded=3, phase="completed")
+        status = await there.status(JOBS, "bj")
+        (condition,) = status["conditions"]
+        assert condition["message"] == "Job completed, 3 pods succeeded, 0 pods failed"
+        reasons = await there.reasons()
+        assert "JobComplete" in reasons
+        assert "SuccessfulCreate" in reasons
+        await node(there, "late")
+        await there.settled(10.0)
+        assert await served(there) == ["n00", "n01", "n02"]
+        await there.settled(25.0)
+        assert await there.get(JOBS, "bj") is None
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-12")
+def test_never_more_than_parallelism_at_once() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 10)
+        await job(there, parallelism=3)
+        for done in range(10):
+            await counts(there, succeeded=done, active=min(3, 10 - done))
+            running = await active(there)
+            assert len(running) == min(3, 10 - done)
+            await there.pod_status(running[0], "Succeeded")
+        await counts(there, phase="completed", succeeded=10)
+        assert len(set(await served(there))) == 10
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-13", "BJ-24")
+def test_lost_answers_and_refusals_serve_no_node_twice() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 8)
+        seen: list[str] = []
+
+        def every_other(request: Any) -> bool:
+            if request.method == "POST" and request.path.endswith("/pods"):
+                seen.append(request.path)
+                return len(seen) % 2 == 0
+            return False
+
+        there.manager.lose = every_other
+        await job(there, parallelism=4)
+        for _ in range(400):
+            running = await active(there)
+            assert len(running) <= 4
+            for name in running[:2]:
+                await there.pod_status(name, "Succeeded")
+            if (await there.status(JOBS, "bj")).get("phase") == "completed":
+                break
+            await there.settled(1.0)
+        await counts(there, phase="completed", succeeded=8)
+        created = [name for verb, kind, name in there.writes if (verb, kind) == ("create", "Pod")]
+        assert len(created) == len(set(created)) == 8
+        assert len(set(await served(there))) == 8
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-10", "BJ-11", "BJ-24")
+def test_the_first_failure_stops_the_rest() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 3)
+        await job(there)
+        await counts(there, active=3)
+        await there.pod_status((await active(there))[0], "Failed")
+        await counts(there, phase="failed", failed=3, active=0)
+        assert await active(there) == []
+        status = await there.status(JOBS, "bj")
+        assert status["conditions"][0]["type"] == "Failed"
+        assert status["completionTime"]
+        reasons = await there.reasons()
+        assert reasons.count("failed pod is found") == 1
+        assert "SuccessfulDelete" in reasons
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-20", "BJ-26")
+def test_a_deadline_stops_what_runs() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 2)
+        await job(there, completionPolicy={"activeDeadlineSeconds": 10})
+        await counts(there, active=2)
+        await there.settled(10.0)
+        await counts(there, phase="failed", failed=2, active=0)
+        assert await active(there) == []
+        assert "DeadlineExceeded" in await there.reasons()
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-15")
+def test_never_serves_nodes_that_come_later() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 1)
+        await job(there, completionPolicy={"type": "Never"})
+        await counts(there, active=1)
+        await there.pod_status((await active(there))[0], "Succeeded")
+        await counts(there, succeeded=1, phase="running")
+        await node(there, "late")
+        await counts(there, desired=2, active=1)
+        assert await served(there) == ["late", "n00"]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-22")
+def test_a_failure_pauses_until_the_user_goes_on() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 3)
+        await job(there, parallelism=1, failurePolicy={"type": "Pause"})
+        await counts(there, active=1)
+        await there.pod_status((await active(there))[0], "Failed")
+        await counts(there, phase="paused", failed=1)
+        await there.settled(20.0)
+        found = await there.get(JOBS, "bj")
+        assert found is not None
+        assert found["spec"]["paused"] is True
+        assert len(await there.pods()) == 1
+        await there.change(JOBS, "bj", {"spec": {"paused": False}})
+        await counts(there, phase="running", failed=1, active=1)
+        await there.pod_status((await active(there))[0], "Failed")
+        await counts(there, phase="paused", failed=2)
+        reasons = await there.reasons()
+        assert {"Paused", "Continue"} <= set(reasons)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-7", "BJ-23")
+def test_a_cordon_deletes_what_runs_and_keeps_what_has_ended() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 3)
+        await job(there, completionPolicy={"type": "Never"})
+        await counts(there, active=3)
+        pods = {one["metadata"]["name"] for one in await there.pods()}
+        first = (await active(there))[0]
+        await there.pod_status(first, "Succeeded")
+        for name in ("n00", "n01", "n02"):
+            await there.change(NODES, name, {"spec": {"unschedulable": True}})
+
+        async def look() -> bool:
+            return {one["metadata"]["name"] for one in await there.pods()} == {first}
+
+        await there.until(look)
+        assert len(pods) == 3
+        for name in ("n00", "n01", "n02"):
+            await there.change(NODES, name, {"spec": {"unschedulable": False}})
+        await counts(there, active=2, succeeded=1, desired=3)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-17")
+def test_nothing_is_created_for_a_job_that_goes() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 1)
+        pod = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"}
+        await there.create(JOBS, "bj", {"template": {"spec": pod}, "paused": True}, finalizers=["example.com/wait"])
+        await there.settled(2.0)
+        await there.client.delete(JOBS, "bj", NAMESPACE)
+        await there.change(JOBS, "bj", {"spec": {"paused": False}})
+        await there.settled(5.0)
+        assert await there.pods() == []
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-19")
+def test_a_heartbeat_costs_nothing() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 2)
+        await job(there)
+        await counts(there, active=2)
+        await there.settled(3.0)
+        there.writes.clear()
+        beat = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        await there.change(NODES, "n00", beat, "status")
+        await there.settled(5.0)
+        assert [kind for _, kind, _ in there.writes if kind != "Node"] == []
+
+    scenario(told)
