@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from app.api.imagepull.defaults import job_with_defaults
 from app.kube.resources import NAMESPACES, NODES, PODS, SECRETS
 from app.kube.virtualtime import run
+from app.pods.predownload import Puller, pull_job
 from tests.operations.imagepull.world import AGENTS, JOBS, NODE_IMAGES, World, world
 
 Json = dict[str, Any]
@@ -424,5 +426,37 @@ def test_without_the_namespace_of_agents_a_job_says_so_and_can_be_deleted() -> N
         await there.client.delete(JOBS, "warm", "default")
         await there.settled(20)
         assert await there.get(JOBS, "warm", "default") is None
+
+    in_world(scenario)
+
+
+# ---- Images that a workload pulls ahead
+
+
+@pytest.mark.behaviour("IMG-80")
+def test_a_job_that_a_workload_makes_pulls_where_its_old_pods_run() -> None:
+    async def scenario(there: World) -> None:
+        await there.nodes("n1", "n2", "n3")
+        for number in (1, 2):
+            await there.pod(f"web-{number}", f"n{number}", app="web", **{"controller-revision-hash": "old"})
+        await there.pod("web-3", "n3", app="web", **{"controller-revision-hash": "new"})
+        owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "u"}
+        puller = Puller(
+            namespace="default",
+            owner=owner | {"controller": True, "blockOwnerDeletion": True},
+            selector={"matchLabels": {"app": "web"}},
+            template={"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}},
+            revision="web-new",
+            revision_hash="new",
+            parallelism=1,
+            timeout_seconds=300,
+        )
+        body = job_with_defaults(pull_job(puller, "main", "nginx:2"))
+        body["metadata"].pop("ownerReferences")  # there is no CloneSet here
+        name = body["metadata"]["name"]
+        await there.client.create(JOBS, body, "default")
+        await there.counts(name, desired=2, succeeded=2, message="job has completed")
+        assert await there.tag("n3", "nginx", "2") is None
+        assert there.most_at_once == 1
 
     in_world(scenario)

@@ -1,0 +1,115 @@
+"""An operator pulls images ahead, restarts containers and has Pods probed, by the agents of the nodes (U-80 … U-86)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.scenarios.world import World, eventually
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  terminationGracePeriodSeconds: 2
+  containers:
+  - {name: main, image: "nginx:1.25"}
+  - {name: side, image: "busybox:1.36", command: [sleep, "100000"]}
+"""
+REQUEST = """
+apiVersion: apps.kruise.io/{version}
+kind: ContainerRecreateRequest
+metadata: {{name: again}}
+spec:
+  podName: web
+  containers: [{{name: main}}]
+  strategy: {{failurePolicy: Fail}}
+  activeDeadlineSeconds: 120
+  ttlSecondsAfterFinished: 1800
+"""
+
+
+def node_images(world: World) -> dict[str, dict[str, Any]]:
+    return {one["metadata"]["name"]: one for one in world.list("nodeimage", namespace="")}
+
+
+def restarts(world: World) -> dict[str, int]:
+    statuses = world.get("pod", "web")["status"].get("containerStatuses", [])
+    return {one["name"]: one["restartCount"] for one in statuses}
+
+
+@pytest.mark.behaviour("IMG-30", "IMG-31")
+def test_each_node_has_a_node_image_with_its_labels(world: World) -> None:
+    nodes = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in world.list("node", namespace="")}
+    eventually(lambda: node_images(world).keys() >= nodes.keys(), "each node has a NodeImage", 90)
+    for name, labels in nodes.items():
+        assert node_images(world)[name]["metadata"].get("labels", {}) == labels
+
+
+@pytest.mark.behaviour("IMG-43", "IMG-51", "IMG-52")
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
+def test_an_image_is_pulled_on_the_nodes_that_a_job_names(world: World, version: str) -> None:
+    nodes = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
+    eventually(lambda: node_images(world).keys() >= set(nodes), "each node has a NodeImage", 90)
+    job = f"""
+apiVersion: apps.kruise.io/{version}
+kind: ImagePullJob
+metadata: {{name: warm}}
+spec:
+  image: "busybox:1.36"
+  parallelism: 2
+  selector: {{names: [{nodes[0]}, {nodes[-1]}]}}
+  completionPolicy: {{type: Always, ttlSecondsAfterFinished: 600}}
+"""
+    world.apply(job)
+    done = lambda: world.get("imagepulljob", "warm").get("status", {}).get("completionTime")  # noqa: E731
+    eventually(done, "the job has ended", 120)
+    status = world.get("imagepulljob", "warm")["status"]
+    assert (status["desired"], status["succeeded"], status["message"]) == (
+        len({nodes[0], nodes[-1]}),
+        len({nodes[0], nodes[-1]}),
+        "job has completed",
+    )
+    refused = world.apply(job.replace("parallelism: 2", 'parallelism: "10%"').replace("warm", "refused"), check=False)
+    assert "parallelism does not support percentage value" in refused.stderr
+
+
+@pytest.mark.behaviour("CRR-4", "CRR-12", "CRR-20")
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
+def test_one_container_is_restarted_and_the_other_stays(world: World, version: str) -> None:
+    world.apply(POD)
+    eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
+    before = restarts(world)
+    world.apply(REQUEST.format(version=version))
+    phase = lambda: world.get("containerrecreaterequest", "again").get("status", {}).get("phase")  # noqa: E731
+    eventually(lambda: phase() == "Completed", "the request is done", 120)
+    status = world.get("containerrecreaterequest", "again")["status"]
+    assert [one["phase"] for one in status["containerRecreateStates"]] == ["Succeeded"]
+    assert restarts(world) == {"main": before["main"] + 1, "side": before["side"]}
+    changed = world.apply(REQUEST.format(version=version).replace("120", "130"), check=False)
+    assert "a request cannot be changed" in changed.stderr
+
+
+@pytest.mark.behaviour("PPM-13", "PPM-24", "PPM-25")
+def test_a_probe_marks_its_pods(world: World) -> None:
+    world.apply(POD)
+    world.apply("""
+apiVersion: apps.kruise.io/v1alpha1
+kind: PodProbeMarker
+metadata: {name: idle}
+spec:
+  selector: {matchLabels: {app: web}}
+  probes:
+  - name: ok
+    containerName: side
+    probe: {exec: {command: ["true"]}, periodSeconds: 1}
+    markerPolicy: [{state: Succeeded, labels: {idle: "true"}}]
+    podConditionType: game.example/idle
+""")
+    labelled = lambda: world.get("pod", "web")["metadata"]["labels"].get("idle") == "true"  # noqa: E731
+    eventually(labelled, "the Pod is marked", 120)
+    conditions = {one["type"]: one["status"] for one in world.get("pod", "web")["status"]["conditions"]}
+    assert conditions["game.example/idle"] == "True"
+    assert world.get("podprobemarker", "idle")["status"]["matchedPods"] == 1
