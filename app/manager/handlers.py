@@ -6,15 +6,19 @@ The manager fills the context from caches and the API server, standalone mode fr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from app.admission import pod
+from app.admission import pod, podguard
 from app.admission.merging import merged_handlers, merged_webhooks
 from app.kube.admission import Allowed, Decision, Handler, Review, Webhook
+from app.kube.client import Client
+from app.kube.errors import NotFound
+from app.kube.resources import PODS
 from app.kube.selectors import Selector, compile_selector
 from app.manager.slices import slices
+from app.pods.guards import PodGuard
 from app.pods.steps import PodStep
 from app.slices import AdmissionContext, AdmissionPart
 from app.slices.slice import is_on
@@ -23,7 +27,7 @@ from app.slices.slice import is_on
 def declarations(policies: Path | None = None) -> tuple[Webhook, ...]:
     """What is registered with an operator's folder of policies, whatever the gates. Raises TableError."""
     found = (webhook for part in _parts() for webhook in part.declared(policies))
-    return merged_webhooks((_pod_webhook(), *found))
+    return merged_webhooks((_pod_webhook(), *podguard.WEBHOOKS, *found))
 
 
 def _pod_webhook() -> Webhook:
@@ -43,20 +47,40 @@ WEBHOOKS: Final[tuple[Webhook, ...]] = declarations()
 def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> tuple[Handler, ...]:
     """The handlers of all declarations; ``context_of`` gives each part what it is made from. Raises TableError."""
     steps: list[PodStep] = []
+    guards: list[PodGuard] = []
     handlers: list[Handler] = []
+    client: Client | None = None
     for part in _parts():
         context = context_of(part)
+        client = context.client
         if not is_on(part.gates, context.enabled):
             # Replicas with other gates may have registered these.
             handlers += (Handler(webhook, _pass) for webhook in part.declared(context.policies))
             continue
         made = part.make(context)
         steps += made.steps
+        guards += made.guards
         handlers += (
             Handler(dataclasses.replace(one.webhook, gates=part.gates), one.decide) if part.gates else one
             for one in made.handlers
         )
-    return merged_handlers((pod.pod_handler(steps, _pod_webhook()), *handlers))
+    guarding = podguard.handlers(guards, _fetch(client))
+    return merged_handlers((pod.pod_handler(steps, _pod_webhook()), *guarding, *handlers))
+
+
+def _fetch(client: Client | None) -> podguard.Fetch:
+    """Reads a Pod; without a cluster there are none."""
+
+    async def fetch(namespace: str, name: str) -> Mapping[str, Any] | None:
+        if client is None or not (namespace and name):
+            return None
+        try:
+            found: Mapping[str, Any] = await client.get(PODS, name, namespace)
+        except NotFound:
+            return None
+        return found
+
+    return fetch
 
 
 def _pass(_review: Review) -> Decision:

@@ -13,6 +13,7 @@ from app.kube.admission import Handler, PolicyRule, Webhook
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.events import EventRecorder
+from app.pods.guards import PodGuard
 from app.pods.steps import PodStep
 from app.slices.controllers import Counters, Counting, Enabled, Flags
 from app.slices.watched import Stores, Watched
@@ -40,10 +41,11 @@ class AdmissionContext:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The functions that answer for the webhooks of a part, and its steps of Pod creation."""
+    """The functions that answer for the webhooks of a part, its steps of Pod creation, and its guards of Pods."""
 
     handlers: Sequence[Handler] = ()
     steps: Sequence[PodStep] = ()
+    guards: Sequence[PodGuard] = ()
 
 
 @dataclass(frozen=True, slots=True)

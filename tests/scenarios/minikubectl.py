@@ -83,6 +83,8 @@ class MiniKubectl:
         return out
 
     def _create(self, options: Any, stdin: str) -> str:
+        if options.raw:
+            return self._send("POST", options.raw, json.loads(stdin)).text
         if options.file:
             for manifest in self._manifests(options, stdin):
                 self._send("POST", self._path_of(manifest, options.namespace), manifest, {"fieldValidation": "Strict"})

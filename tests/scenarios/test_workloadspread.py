@@ -141,3 +141,48 @@ def test_pods_of_a_statefulset_are_placed_by_their_ordinals(world: World) -> Non
         }
 
     eventually(placed, "ordinals 0 to 2 are in base")
+
+
+@pytest.mark.behaviour("WS-42", "WS-43", "WS-44", "PW-23")
+def test_a_place_is_free_as_soon_as_its_pod_is_evicted_or_deleted(world: World) -> None:
+    world.apply(SPREAD)
+    world.apply(CLONE_SET)
+    eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
+    evicted, deleted = [pod["metadata"]["name"] for pod in pods(world) if subset_of(pod) == "base"][:2]
+    path = f"/api/v1/namespaces/{world.namespace}/pods/{evicted}/eviction"
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted}}
+    dry = {**eviction, "deleteOptions": {"dryRun": ["All"]}}
+    world.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(dry))
+    assert status(world) == {"base": (3, 0), "burst": (2, -1)}, "a dry run changes nothing"
+    world.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+    world.kubectl("delete", "pod", deleted, "-n", world.namespace, "--wait=false")
+    eventually(
+        lambda: (
+            subsets(world) == {"base": 3, "burst": 2}
+            and not {evicted, deleted} & {pod["metadata"]["name"] for pod in pods(world)}
+        ),
+        "those that replace them are in base again",
+    )
+    eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
+
+
+@pytest.mark.behaviour("WS-64", "WS-65", "WS-66", "WS-67", "WS-47", "WS-48")
+def test_pods_that_find_no_node_move_on_to_the_next_subset(world: World) -> None:
+    adaptive = SPREAD.replace(
+        "  subsets:", "  scheduleStrategy: {type: Adaptive, adaptive: {rescheduleCriticalSeconds: 2}}\n  subsets:"
+    ).replace("operator: NotIn, values: [none]", "operator: In, values: [none]")
+    world.apply(adaptive)
+    world.apply(CLONE_SET)
+    eventually(lambda: subsets(world) == {"burst": 5}, "all have moved on")
+    assert all(pod["spec"].get("nodeName") for pod in pods(world))
+    found = world.get("workloadspread", "shop")["status"]["subsetStatuses"]
+    conditions = {one["name"]: one["conditions"][0] for one in found}
+    assert (conditions["base"]["status"], conditions["base"]["reason"]) == ("False", "PodUnschedulable")
+    assert (conditions["burst"]["status"], conditions["burst"]["reason"]) == ("True", "Sufficient")
+    world.apply(SPREAD)
+    eventually(
+        lambda: (
+            not any(one.get("conditions") for one in world.get("workloadspread", "shop")["status"]["subsetStatuses"])
+        ),
+        "without Adaptive no condition stands",
+    )

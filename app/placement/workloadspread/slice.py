@@ -19,6 +19,7 @@ from app.placement.workloadspread.controller import (
     WATCHED,
     workloadspread_controller,
 )
+from app.placement.workloadspread.guard import WorkloadSpreadGuard
 from app.placement.workloadspread.index import SpreadIndex
 from app.placement.workloadspread.placing import LocalStatuses, Placer, Statuses, shared_statuses
 from app.placement.workloadspread.plan.record import versioned_kinds
@@ -50,7 +51,7 @@ def webhook(context: AdmissionContext) -> Decisions:
 
 
 def placing(context: AdmissionContext) -> Decisions:
-    """The step of Pod creation."""
+    """The step of Pod creation, and the guard of Pods that go."""
     spreads = context.stores(SPREADS)
     custom = CustomWorkloads(context.stores(CONFIGURATION), context.own_namespace)
     if context.client is None:
@@ -61,7 +62,7 @@ def placing(context: AdmissionContext) -> Decisions:
         statuses = shared_statuses(context.client, spreads, context.rng)
     versioned = versioned_kinds(context.flags.text("ws-enabled-versioned-status"))
     placer = Placer(SpreadIndex(spreads), statuses, targets, targets, custom, context.clock, context.rng, versioned)
-    return Decisions(steps=(WorkloadSpreadStep(placer),))
+    return Decisions(steps=(WorkloadSpreadStep(placer),), guards=(WorkloadSpreadGuard(placer),))
 
 
 SLICE: Final = Slice(
