@@ -15,12 +15,12 @@ from app.api.cloneset.types import ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.api.requested import unreadable
 from app.kube.client import Client
 from app.kube.clock import rfc3339
-from app.kube.objects import Node, Pod, decode_controller_revision, decode_node, decode_pod
-from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
-from app.kube.selectors import SelectorError, to_query
+from app.kube.objects import Node, Pod, decode_node
+from app.kube.resources import NODES, PODS
+from app.kube.selectors import SelectorError
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
-from app.pods.revisions import Create, Revision, current_revision, in_order, of_owner, plan_revision, revision_of
+from app.pods.revisions import Revision
 from app.slices.commands import CommandError, Commands, Progress, Stored, table
 from app.slices.controllers import Enabled
 from app.workloads.cloneset.plan.explain import explain as explained
@@ -31,6 +31,7 @@ from app.workloads.cloneset.plan.rollout import Inputs, counted
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts, pod_facts
+from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
 from app.workloads.engine.revisions import Revisions
 
 RESOURCE: Final = CLONE_SET.resource()
@@ -61,20 +62,11 @@ class Surroundings:
 
 async def surroundings(client: Client, owner: CloneSet) -> Surroundings:
     """Read them from the cluster."""
-    namespace, uid = owner.metadata.namespace, owner.metadata.uid
-    query = to_query(owner.spec.selector)
-    pods = await client.list(PODS, namespace, label_selector=query, decode=decode_pod)
-    revisions = await client.list(
-        CONTROLLERREVISIONS, namespace, label_selector=query, decode=decode_controller_revision
-    )
+    pods, revisions = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: dict[str, Node] = {}
     if topology_keys(owner.spec.template):
         nodes = {node.metadata.name: node for node in (await client.list(NODES, decode=decode_node)).items}
-    return Surroundings(
-        [pod for pod in pods.items if (ref := KIND.managing_reference(pod.metadata)) is not None and ref.uid == uid],
-        in_order(of_owner(map(revision_of, revisions.items), uid)),
-        nodes,
-    )
+    return Surroundings(pods, revisions, nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +87,8 @@ def situation(owner: CloneSet, around: Surroundings, gates: Gates) -> Situation:
         raise CommandError(f"CloneSet {owner.name}: spec.selector: {error}") from None
     status = owner.status
     collisions = (status.collision_count or 0) if status is not None else 0
-    plan = plan_revision(owner.name, resolved.content.data, list(around.revisions), collisions)
-    update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
-    ordered = [*(one for one in around.revisions if one.name != update.name), update]
     recorded = status.current_revision if status is not None else ""
-    revisions = Revisions(current_revision(recorded, ordered, update), update, ordered, collisions)
+    revisions = revisions_to_come(resolved.content, around.revisions, recorded, collisions)
     pods = [
         pod_facts(pod, resolved.settings)
         for pod in around.pods

@@ -9,6 +9,7 @@ from app.api.statefulset import STATEFUL_SET
 from app.kube.admission import PolicyRule
 from app.pods.counters import WorkloadCounters
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Slice
+from app.slices.commands import Commands
 from app.workloads.statefulset import admission
 from app.workloads.statefulset.admission_lookups import ClusterLookups, StandaloneLookups
 from app.workloads.statefulset.controller import NAME, WATCHED, WORKERS, statefulset_controller
@@ -19,6 +20,13 @@ def decisions(context: AdmissionContext) -> Decisions:
     if context.client is None:
         return Decisions(admission.handlers(StandaloneLookups(context.enabled)))
     return Decisions(admission.handlers(ClusterLookups(context.client, context.enabled)))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of StatefulSets."""
+    from app.workloads.statefulset.commands import COMMANDS
+
+    return (COMMANDS,)
 
 
 SLICE: Final = Slice(
@@ -67,4 +75,5 @@ SLICE: Final = Slice(
     flags=("expectation-timeout",),
     protected=(Protected(STATEFUL_SET, cascading="replicas"),),
     workloads=(STATEFUL_SET,),
+    commands=commands,
 )

@@ -91,8 +91,8 @@ def _take_away(plan: ScalePlan, replicas: Replicas, now: float) -> None:
     plan.blocked = True
     if highest.terminating:
         return
-    if not highest.facts.preparing_delete:
-        # AS-102: whoever waits for its hook need not be available.
+    if not (highest.facts.preparing_delete or highest.ended):
+        # AS-102: whoever waits for its hook need not be available; what has ended will never be.
         unhealthy = [one for one in replicas.condemned if not one.healthy]
         first_unhealthy = unhealthy[-1] if unhealthy else None
         if not (highest.running_and_ready and highest.available(now)) and highest is not first_unhealthy:

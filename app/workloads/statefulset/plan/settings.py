@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from app.api.update_order import UpdatePriorityStrategy
-from app.pods.fieldtracking import GATE as MANAGED_FIELDS
 from app.pods.lifecycle import Lifecycle
 from app.workloads.engine.settings import EngineGates, UpdatePolicy, shared_gates
 from app.workloads.engine.shares import share
@@ -37,7 +36,7 @@ class Gates(EngineGates):
             auto_delete_claims=enabled("StatefulSetAutoDeletePVC"),
             auto_resize_claims=enabled("StatefulSetAutoResizePVCGate"),
             preparing_update_as_update=enabled("PreparingUpdateAsUpdate"),
-            managed_fields=enabled(MANAGED_FIELDS) or not enabled("PodWebhook"),
+            managed_fields=enabled("CloneSetPodManagedFields") or not enabled("PodWebhook"),
         )
 
 

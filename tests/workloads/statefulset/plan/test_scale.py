@@ -59,6 +59,8 @@ def test_an_ordered_scale_in_waits_for_each_to_be_gone() -> None:
     assert deleted(plan(chosen, [*map(pod, range(3)), pod(3, ready=False)])) == [3]
     # 2 is, so 3 has to wait for one of both to recover.
     assert deleted(plan(chosen, [pod(0), pod(1), pod(2, ready=False), pod(3, ready=False)])) == []
+    # What has ended is not waited for.
+    assert deleted(plan(chosen, [pod(0), pod(1), pod(2, phase="Failed"), pod(3, phase="Failed")])) == [3]
     young = [*map(pod, range(4)), pod(4, ready_for=10)]
     assert deleted(plan(settings(3, ordered=True, min_ready=30), young)) == []
 

@@ -1,0 +1,153 @@
+"""The commands about StatefulSets: how far a roll-out is, how it is started anew, what comes next and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from app.api import names
+from app.api.in_place import ON_DELETE, RECREATE, ROLLING_UPDATE
+from app.api.requested import unreadable
+from app.api.statefulset import STATEFUL_SET, StatefulSet
+from app.api.statefulset.defaults import ClaimGates, with_defaults
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.objects import Pod
+from app.kube.resources import PODS
+from app.kube.selectors import SelectorError
+from app.pods.predicates import is_active
+from app.pods.revisions import short_hash
+from app.slices.commands import CommandError, Commands, Progress, Stored, table
+from app.slices.controllers import Enabled
+from app.workloads.engine.pods import PodFacts, pod_facts
+from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
+from app.workloads.engine.revisions import Revisions
+from app.workloads.statefulset.plan.explain import explain as explained
+from app.workloads.statefulset.plan.preview import Preview, preview
+from app.workloads.statefulset.plan.resolved import KIND, ResolvedSpec, resolve_spec, settings_of
+from app.workloads.statefulset.plan.settings import Gates
+
+RESOURCE: Final = STATEFUL_SET.resource()
+RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
+
+
+def parsed(obj: Mapping[str, Any]) -> StatefulSet:
+    """The model of a stored (v1beta1) object. Raises CommandError."""
+    try:
+        return StatefulSet.model_validate(with_defaults(obj, ClaimGates()))
+    except ValidationError as error:
+        raise CommandError(f"StatefulSet {obj['metadata']['name']}: {unreadable(error)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A StatefulSet as the plan sees it: its resolved spec, Pods, and revisions."""
+
+    resolved: ResolvedSpec
+    pods: Sequence[PodFacts]
+    revisions: Revisions
+
+    def preview(self, now: float) -> Preview:
+        """What comes, from POSIX seconds ``now`` on."""
+        return preview(self.resolved, self.pods, self.revisions, now)
+
+
+async def situation(client: Client, owner: StatefulSet, gates: Gates) -> Situation:
+    """Read it from the cluster; the update revision may be one that is not recorded yet. Raises CommandError."""
+    try:
+        resolved = resolve_spec(owner, gates)
+    except SelectorError as error:
+        raise CommandError(f"StatefulSet {owner.name}: spec.selector: {error}") from None
+    pods, recorded = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+    status = owner.status
+    current = status.current_revision if status is not None else ""
+    collisions = (status.collision_count or 0) if status is not None else 0
+    revisions = revisions_to_come(resolved.content, recorded, current, collisions)
+    return Situation(resolved, [pod_facts(pod, resolved.settings) for pod in pods], revisions)
+
+
+def progress_of(found: StatefulSet) -> Progress:
+    """What the status says about the roll-out (AS-122). Pure."""
+    status, settings = found.status, settings_of(found.spec, Gates())
+    replicas = settings.replicas
+    if status is None or status.observed_generation < found.metadata.generation:
+        return Progress(0, 0, replicas, False, "", "waiting for the change to be seen")
+    expected = max(0, replicas - settings.partition)
+    updated, available = status.updated_replicas, status.updated_available_replicas
+    text = f"{updated} of {expected} Pods updated, {available} available"
+    done = updated >= expected and status.available_replicas == status.replicas == replicas
+    if done:
+        kept = replicas - expected
+        text += f"; the partition keeps {kept} at the old revision" if kept > 0 else ""
+    elif settings.on_delete:
+        text += "; OnDelete: Pods are updated when somebody deletes them"
+    elif settings.paused and updated < expected:
+        text += f"; paused: pykruise rollout resume statefulset {found.name}"
+    elif status.replicas != replicas:
+        text += f"; {status.replicas} Pods for {replicas} replicas"
+    failures = [one.message for one in status.conditions or () if one.status == "True"]
+    if failures and not done:
+        text += f"; {failures[0]}"
+    return Progress(updated, available, expected, done, "", text)
+
+
+async def restart(client: Client, stored: Stored) -> str:
+    """Replace all Pods by new ones, step by step."""
+    owner = parsed(stored)
+    name, namespace, strategy = owner.name, owner.metadata.namespace, owner.spec.update_strategy
+    rolling = strategy.rolling_update
+    if rolling is not None and rolling.paused:
+        raise CommandError(f"StatefulSet {name}: is paused; pykruise rollout resume statefulset {name}")
+    if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
+        annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
+        patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+        await client.patch(RESOURCE, name, patch, namespace, field_manager="pykruise")
+        return "restarted"
+    # An annotation alone would be updated in place, and nothing would restart: each Pod is asked to be replaced.
+    pods, _ = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+    active = [pod for pod in pods if is_active(pod)]
+    for pod in active:
+        body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
+        await client.patch(PODS, pod.metadata.name, body, namespace, field_manager="pykruise")
+    return f"restarted: {len(active)} Pods will be replaced as maxUnavailable allows"
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:
+    """What the StatefulSet as it would be stored does to its Pods."""
+    wanted = parsed(stored)
+    found = await situation(client, wanted, Gates.of(enabled))
+    coming = found.preview(client.clock.now().timestamp())
+    before = wanted.status.update_revision if wanted.status is not None else ""
+    update = found.revisions.update
+    template = "the template stays" if update.uid and update.name == before else "the template changes"
+    head = f"StatefulSet {wanted.metadata.namespace}/{wanted.name}: {template}, update revision {update.name}"
+    if not coming.steps:
+        return f"{head}\nnothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
+    rows = [("STEP", "POD", "ACTION", "BECAUSE")]
+    rows += [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
+    lines = [head, table(rows)]
+    if coming.rest:
+        lines.append(f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}")
+    return "\n".join([*lines, *([coming.ends] if coming.ends else [])])
+
+
+async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
+    """Why the Pod is as it is, and what comes next for it."""
+    owner = parsed(stored)
+    found, now = await situation(client, owner, Gates.of(enabled)), client.clock.now().timestamp()
+    facts = pod_facts(pod, found.resolved.settings)
+    update = short_hash(found.revisions.update.name)
+    return explained(facts, found.resolved, found.preview(now), update=update, now=now)
+
+
+COMMANDS: Final = Commands(
+    STATEFUL_SET,
+    progress=lambda stored: progress_of(parsed(stored)),
+    restart=restart,
+    plan=plan,
+    explain=explain,
+    without_rollout=ON_DELETE,
+)

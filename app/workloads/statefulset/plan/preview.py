@@ -1,0 +1,201 @@
+"""What happens to each Pod of a StatefulSet, and in which order: the plan, played to its end. Pure.
+
+After each step the Pods it touched are taken to be available, as the next step waits for them; what users' hooks wait
+for is taken to happen. Claims are taken to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from app.api import names
+from app.kube.objects import ObjectMeta, Pod, PodCondition, PodStatus
+from app.pods.lifecycle import LifecycleState
+from app.pods.revisions import short_hash
+from app.workloads.engine.in_place import InPlaceUpdates
+from app.workloads.engine.pods import PodFacts, pod_facts
+from app.workloads.engine.revisions import Revisions
+from app.workloads.engine.steps import StepKind
+from app.workloads.statefulset.plan.creation import pod_name
+from app.workloads.statefulset.plan.replicas import Replicas
+from app.workloads.statefulset.plan.resolved import ResolvedSpec
+from app.workloads.statefulset.plan.scale import ScalePlan, plan_scaling
+from app.workloads.statefulset.plan.update import candidates, plan_update
+
+_LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
+#: Turns of Pods after which no more are looked for.
+MAX_STEPS: Final = 1000
+
+
+class Action(StrEnum):
+    """What happens to a Pod."""
+
+    IN_PLACE = "update in place"
+    RECREATE = "recreate"
+    CREATE = "create"
+    DELETE = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewStep:
+    """One Pod's turn. ``step`` counts from 1; what has the same number happens together."""
+
+    step: int
+    action: Action
+    pod: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """All turns. ``rest``: Pods that keep another revision; ``ends``: why it ends before all are updated."""
+
+    steps: tuple[PreviewStep, ...]
+    rest: tuple[str, ...]
+    ends: str
+
+    def of(self, pod: str) -> PreviewStep | None:
+        """The turn of this Pod."""
+        return next((one for one in self.steps if one.pod == pod), None)
+
+
+@dataclass(slots=True)
+class _Run:
+    """The Pods as they would be by now, by name."""
+
+    resolved: ResolvedSpec
+    revisions: Revisions
+    pods: dict[str, PodFacts]
+    now: float
+    step: int = 0
+    steps: list[PreviewStep] = field(default_factory=list)
+    updates: InPlaceUpdates = field(default_factory=InPlaceUpdates)
+    #: Pods that were deleted to be made anew.
+    replaced: set[str] = field(default_factory=set)
+
+    def note(self, action: Action, pod: str, reason: str = "") -> None:
+        self.steps.append(PreviewStep(self.step, action, pod, reason))
+
+    def put(self, name: str, revision: str) -> None:
+        """A Pod of that revision is there, and available."""
+        self.pods[name] = pod_facts(_serving(name, revision), self.resolved.settings)
+
+    @property
+    def replicas(self) -> Replicas:
+        return Replicas.of(self.resolved.settings, self.resolved.owner.name, self.pods.values())
+
+
+def preview(resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisions, now: float) -> Preview:
+    """Play the plan to its end. ``revisions``: the update revision may be one that is not recorded yet; ``now``: POSIX
+    seconds."""
+    run = _Run(resolved, revisions, {one.name: one for one in pods}, now)
+    _let_finish(run)
+    ends = ""
+    while len(run.steps) < MAX_STEPS:
+        run.step += 1
+        before = len(run.steps)
+        replicas = run.replicas
+        current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
+        scaling = plan_scaling(replicas, current=current, update=update, now=now)
+        _scale(run, scaling)
+        if scaling.create or scaling.delete or scaling.prepare or scaling.revive:
+            run.step -= len(run.steps) == before
+            continue
+        if scaling.blocked:
+            ends = _blocked(replicas, now)
+            break
+        if (ended := _update(run, replicas)) is not None:
+            ends = ended
+            break
+    else:
+        ends = f"no more than {MAX_STEPS} turns are shown"
+    rest = [one.name for one in run.replicas.wanted if not one.is_at(short_hash(revisions.update.name))]
+    return Preview(tuple(run.steps), tuple(rest), ends)
+
+
+def _let_finish(run: _Run) -> None:
+    """What is under way is taken to end well; Pods that are going are gone."""
+    for name, one in list(run.pods.items()):
+        if one.pod.metadata.deletion_timestamp is not None:
+            del run.pods[name]
+            run.replaced.add(name)
+        elif one.lifecycle not in ("", LifecycleState.NORMAL, LifecycleState.PREPARING_DELETE):
+            run.put(name, one.pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, ""))
+
+
+def _scale(run: _Run, plan: ScalePlan) -> None:
+    revisions, owner = run.revisions, run.resolved.owner.name
+    for ordinal, updated in plan.create:
+        name = pod_name(owner, ordinal)
+        run.put(name, (revisions.update if updated else revisions.current).name)
+        if name not in run.replaced:
+            run.note(Action.CREATE, name)
+        run.replaced.discard(name)  # its turn has been noted
+    for one in (*plan.delete, *plan.prepare):
+        del run.pods[one.name]
+        wanted = one.ordinal in run.resolved.settings.slots
+        run.note(Action.RECREATE if wanted else Action.DELETE, one.name, "it has ended" if wanted else "")
+        if wanted:
+            run.replaced.add(one.name)
+    for one in plan.revive:
+        run.put(one.name, one.facts.pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, ""))
+
+
+def _update(run: _Run, replicas: Replicas) -> str | None:
+    """One step of the update; why it ends, if it does."""
+    settings, revisions = run.resolved.settings, run.revisions
+    current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
+    listed = candidates(replicas, current=current, update=update)
+    plan = plan_update(
+        replicas,
+        listed,
+        update=update,
+        now=run.now,
+        obstacle=lambda pod: run.updates.obstacle(pod, revisions.update, revisions.ordered, settings),
+    ).update
+    for one in plan.steps:
+        name = one.pod.name
+        if one.kind is StepKind.RECREATE:
+            del run.pods[name]
+            run.replaced.add(name)
+            run.note(Action.RECREATE, name, one.obstacle)
+        elif one.kind is not StepKind.REFUSE:
+            run.put(name, revisions.update.name)
+            run.note(Action.IN_PLACE, name, "once its hook lets it go" if one.kind is StepKind.PREPARE else "")
+    if plan.failure:
+        return plan.failure
+    if not plan.steps:
+        return _why_it_ends(replicas, update)
+    return None
+
+
+def _blocked(replicas: Replicas, now: float) -> str:
+    waits = next((one.name for one in replicas.wanted if one.ended or not one.available(now)), "")
+    waits = waits or next((one.name for one in replicas.condemned), "")
+    return f"OrderedReady: everything waits for {waits} to be available" if waits else ""
+
+
+def _why_it_ends(replicas: Replicas, update: str) -> str:
+    settings = replicas.settings
+    if all(one.is_at(update) for one in replicas.wanted):
+        return ""
+    if settings.on_delete:
+        return "OnDelete: Pods are updated when somebody deletes them"
+    if settings.paused:
+        return "the update is paused"
+    if settings.partition:
+        return f"the partition keeps {min(settings.partition, settings.replicas)} at the old revision"
+    return "as many Pods as maxUnavailable allows are unavailable already"
+
+
+def _serving(name: str, revision: str) -> Pod:
+    labels = {names.CONTROLLER_REVISION_HASH: revision, names.LIFECYCLE_STATE: LifecycleState.NORMAL.value}
+    ready = PodCondition(type="Ready", status="True", last_transition_time=_LONG_AGO)
+    status = PodStatus(phase="Running", conditions=(ready,))
+    return msgspec.structs.replace(Pod(), metadata=ObjectMeta(name=name, uid=name, labels=labels), status=status)
