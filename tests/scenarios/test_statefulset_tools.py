@@ -1,0 +1,100 @@
+"""Tools around Advanced StatefulSets: kubectl scale and explain, the scale subresource, and our own commands."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from tests.scenarios.conftest import LEVELS
+from tests.scenarios.test_cloneset_tools import pykruise
+from tests.scenarios.test_statefulset import KIND, PARALLEL, SET, images, new_image, patch, ready, status_is
+from tests.scenarios.world import World, eventually
+
+# What is tried here is kubectl itself: the sandbox's level has as much of it as needs no kubectl.
+pytestmark = pytest.mark.parametrize("world", LEVELS[1:], indirect=True)
+
+
+@pytest.mark.behaviour("AS-135")
+def test_kubectl_scale_and_the_columns(world: World) -> None:
+    world.apply(PARALLEL.replace("replicas: 3", "replicas: 0"))
+    path = f"/apis/apps.kruise.io/v1beta1/namespaces/{world.namespace}/statefulsets/web/scale"
+
+    def selector() -> bool:
+        return bool(json.loads(world.kubectl("get", "--raw", path).stdout)["status"].get("selector") == "app=web")
+
+    eventually(selector, "an autoscaler finds the selector")
+    assert "scaled" in world.kubectl("scale", "asts", "web", "-n", world.namespace, "--replicas=2").stdout
+    ready(world, "web-0", "web-1")
+    head, row = world.kubectl("get", "asts", "web", "-n", world.namespace, "-o", "wide").stdout.splitlines()
+    assert head.split() == ["NAME", "DESIRED", "CURRENT", "UPDATED", "READY", "AGE", "CONTAINERS", "IMAGES"]
+    assert row.split()[1:5] == ["2"] * 4
+    text = world.kubectl("explain", f"{KIND}.spec.reserveOrdinals", "--api-version=apps.kruise.io/v1beta1").stdout
+    assert "Ordinals that no Pod may have" in text
+
+
+@pytest.mark.behaviour("AS-122")
+def test_our_own_commands(world: World) -> None:
+    world.apply(PARALLEL)
+    ready(world, "web-0", "web-1", "web-2")
+    file = f"/tmp/pykruise-sts-{os.getpid()}.yaml"
+    try:
+        with open(file, "w", encoding="utf-8") as changed:
+            changed.write(PARALLEL.replace("nginx:1.25", "nginx:1.26"))
+        told = pykruise(world, "plan", "-f", file).splitlines()
+    finally:
+        os.unlink(file)
+    assert "the template changes" in told[0]
+    turns = [line.split()[1] for line in told[2:]]
+    assert turns == ["web-2", "web-1", "web-0"]
+    new_image(world, partition=2)
+    pykruise(world, "rollout", "status", KIND, "web")
+    assert [name for name, image in images(world).items() if image == "nginx:1.26"] == ["web-2"]
+    assert "the partition of 2 keeps it" in pykruise(world, "explain", "pod", "web-0")
+    pykruise(world, "rollout", "pause", KIND, "web")
+    patch(world, updateStrategy={"rollingUpdate": {"partition": 0}})
+    assert "the update is paused" in pykruise(world, "explain", "pod", "web-0")
+    pykruise(world, "rollout", "resume", KIND, "web")
+    pykruise(world, "rollout", "status", KIND, "web")
+    pykruise(world, "rollout", "undo", KIND, "web")
+    pykruise(world, "rollout", "status", KIND, "web")
+    assert set(images(world).values()) == {"nginx:1.25"}
+    pykruise(world, "rollout", "restart", KIND, "web")
+    pykruise(world, "rollout", "status", KIND, "web")
+    assert status_is(world, readyReplicas=3, updatedReplicas=3)
+
+
+@pytest.mark.behaviour("AS-55", "AS-60", "AS-57")
+def test_it_goes_beside_a_native_one(world: World) -> None:
+    """Both of the same manifest: the same Pods in the same order, while all is well and while a Pod never is ready."""
+    native = SET.replace("apps.kruise.io/v1beta1", "apps/v1").replace("name: web}", "name: native}")
+    native = native.replace("app: web", "app: native")
+    world.apply(SET)
+    world.apply(native)
+
+    def ordinals(name: str) -> list[int]:
+        found = world.list("pods", "-l", f"app={name}")
+        there = [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
+        return sorted(int(one.rpartition("-")[2]) for one in there)
+
+    def counted(kind: str, name: str) -> dict[str, int]:
+        status = world.get(kind, name).get("status", {})
+        wanted = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "availableReplicas")
+        return {key: status.get(key, 0) for key in wanted}
+
+    def alike(replicas: int) -> bool:
+        both = [counted("statefulsets.apps", "native"), counted(KIND, "web")]
+        return both[0] == both[1] and both[0]["readyReplicas"] == replicas and ordinals("web") == ordinals("native")
+
+    for replicas in (3, 5, 2):
+        for kind, name in ((KIND, "web"), ("statefulsets.apps", "native")):
+            world.kubectl("scale", kind, name, "-n", world.namespace, f"--replicas={replicas}")
+        eventually(lambda replicas=replicas: alike(replicas), f"both have {replicas}", 90)  # type: ignore[misc]
+    labels = [world.get("pod", f"{name}-1")["metadata"]["labels"] for name in ("web", "native")]
+    assert labels[0].keys() - labels[1].keys() == {"lifecycle.apps.kruise.io/state"}
+    for kind, name in ((KIND, "web"), ("statefulsets.apps", "native")):
+        world.kubectl("delete", kind, name, "-n", world.namespace, "--cascade=orphan")
+    eventually(lambda: ordinals("web") == ordinals("native") == [0, 1], "orphans stay")
+    world.apply(SET.replace("replicas: 3", "replicas: 2"))
+    eventually(lambda: world.get(KIND, "web")["status"]["readyReplicas"] == 2, "orphans are adopted")
