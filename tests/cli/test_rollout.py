@@ -321,7 +321,7 @@ def refused(*arguments: str, stdin: str = "") -> str:
         (
             {"apiVersion": "apps.kruise.io/v9", "metadata": {"name": "web"}, "spec": {}},
             (),
-            "-: expected one SidecarSet or CloneSet, found 0",
+            "-: expected one SidecarSet or CloneSet or StatefulSet, found 0",
         ),
     ],
 )
