@@ -349,5 +349,5 @@ async def test_explain_tells_about_one_pod() -> None:
     with pytest.raises(CommandError, match="Pod shop/api: not found"):
         await explanation(client, "shop", "api", parse_gates(""))
     server.put(f"{PODS}/alone", {"metadata": {"name": "alone", "namespace": "shop"}})
-    with pytest.raises(CommandError, match="Pod shop/alone: no CloneSet controls it"):
+    with pytest.raises(CommandError, match="Pod shop/alone: no CloneSet or StatefulSet controls it"):
         await explanation(client, "shop", "alone", parse_gates(""))

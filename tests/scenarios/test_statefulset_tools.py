@@ -30,7 +30,7 @@ def test_kubectl_scale_and_the_columns(world: World) -> None:
     head, row = world.kubectl("get", "asts", "web", "-n", world.namespace, "-o", "wide").stdout.splitlines()
     assert head.split() == ["NAME", "DESIRED", "CURRENT", "UPDATED", "READY", "AGE", "CONTAINERS", "IMAGES"]
     assert row.split()[1:5] == ["2"] * 4
-    text = world.kubectl("explain", f"{KIND}.spec.reserveOrdinals", "--api-version=apps.kruise.io/v1beta1").stdout
+    text = world.kubectl("explain", "asts.spec.reserveOrdinals").stdout
     assert "Ordinals that no Pod may have" in text
 
 
