@@ -159,6 +159,35 @@ async def test_a_plugin_that_does_not_answer_counts_as_silent(
     assert await plugins.credentials("other.registry/app:1") == []
 
 
+@pytest.mark.behaviour("KD-36")
+async def test_a_plugin_is_asked_as_the_kubelet_asks_and_its_answer_kept(tmp_path: Path) -> None:
+    answer = {
+        "kind": "CredentialProviderResponse",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "cacheKeyType": "Registry",
+        "auth": {"*.example": {"username": "robot", "password": "word"}},
+    }
+    asking = f'cat >> {tmp_path}/asked\necho "$GREETING $1" >> {tmp_path}/asked'
+    (tmp_path / "provider").write_text(f"#!/bin/sh\n{asking}\necho '{json.dumps(answer)}'\n")
+    (tmp_path / "provider").chmod(0o755)
+    env = [{"name": "GREETING", "value": "hello"}]
+    provider = {**CONFIG["providers"][0], "args": ["there"], "env": env}
+    plugins = Plugins(read_config({**CONFIG, "providers": [provider]}), str(tmp_path), SystemClock())
+    for tag in ("1", "2"):
+        known = await plugins.credentials(f"registry.example/app:{tag}")
+        assert [auth.username for auth in lookup(known, f"registry.example/app:{tag}")] == ["robot"]
+    asked = (tmp_path / "asked").read_text()
+    assert asked.endswith("hello there\n")
+    assert json.loads(asked.removesuffix("hello there\n")) == {
+        "kind": "CredentialProviderRequest",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "image": "registry.example/app:1",
+    }
+    plugins.forget()
+    await plugins.credentials("registry.example/app:1")
+    assert (tmp_path / "asked").read_text().count("hello there") == 2
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("12h", 43200.0), ("1h30m", 5400.0), ("500ms", 0.5), ("0", 0.0), ("", None), ("5x", None)]
 )

@@ -8,7 +8,9 @@ import logging
 
 import pytest
 
-from app.daemon.images.plugins import Plugin, Plugins
+from app.daemon.cri import Auth
+from app.daemon.images.keyring import Credential, Pattern
+from app.daemon.images.plugins import Plugins
 from app.daemon.objects import NODE_IMAGES
 from app.kube.resources import SECRETS as SECRET
 from tests.daemon.node import NAMESPACE, NODE, node, node_with_agent, tag
@@ -267,31 +269,16 @@ async def test_what_the_manager_has_given_up_is_left_alone() -> None:
 
 @pytest.mark.behaviour("KD-36")
 @virtual
-async def test_plugins_know_credentials_too(tmp_path_factory: pytest.TempPathFactory) -> None:
-    folder = tmp_path_factory.mktemp("plugins")
-    answer = {
-        "kind": "CredentialProviderResponse",
-        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
-        "cacheKeyType": "Registry",
-        "auth": {"*.example": {"username": "robot", "password": "word"}},
-    }
-    program = folder / "provider"
-    program.write_text(
-        f"#!/bin/sh\ncat > {folder}/asked\necho \"$GREETING\" >> {folder}/asked\necho '{json.dumps(answer)}'\n"
-    )
-    program.chmod(0o755)
-    version = "credentialprovider.kubelet.k8s.io/v1"
-    plugin = Plugin("provider", ("*.example",), 60.0, version, (), (("GREETING", "hello"),))
+async def test_plugins_know_credentials_too() -> None:
+    class Knowing(Plugins):
+        async def credentials(self, image: str) -> list[Credential]:
+            pattern = Pattern.of("*.example")
+            assert pattern is not None
+            return [Credential(pattern, Auth("robot", "word"))]
+
     async with node() as one:
         one.runtime.registry.users = {"registry.example": ("robot", "word")}
-        plugins = Plugins([plugin], str(folder), one.clock)
+        plugins = Knowing((), "", one.clock)
         async with running(one.agent(plugins=plugins).run()):
             await one.node_image(**{"registry.example_app": {"tags": [tag("1")]}})
             await one.pulled("registry.example/app", **{"1": "Succeeded"})
-    asked = (folder / "asked").read_text()
-    assert json.loads(asked.splitlines()[0].removesuffix("hello")) == {
-        "kind": "CredentialProviderRequest",
-        "apiVersion": version,
-        "image": "registry.example/app:1",
-    }
-    assert asked.endswith("hello\n")
