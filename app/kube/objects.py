@@ -280,6 +280,20 @@ class Affinity(Struct, frozen=True):
     node_affinity: NodeAffinity | None = None
 
 
+class PlainEnvVar(Struct, frozen=True):
+    """An environment variable with its value."""
+
+    name: str = ""
+    value: str = ""
+
+
+class EphemeralContainer(Struct, frozen=True):
+    """A container that was put into a running Pod."""
+
+    name: str = ""
+    env: tuple[PlainEnvVar, ...] = ()
+
+
 class PodSpec(Struct, frozen=True):
     """What was asked of a Pod."""
 
@@ -291,6 +305,7 @@ class PodSpec(Struct, frozen=True):
     termination_grace_period_seconds: int | None = None
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[EphemeralContainer, ...] = ()
     readiness_gates: tuple[PodReadinessGate, ...] = ()
 
     def __post_init__(self) -> None:
@@ -385,6 +400,7 @@ class PodStatus(Struct, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(Struct, frozen=True):

@@ -24,6 +24,7 @@ FOLDERS: Final[list[str]] = [
     "app.workloads.uniteddeployment",
     "app.workloads.broadcastjob",
     "app.workloads.advancedcronjob",
+    "app.workloads.ephemeraljob",
     "app.protection.deletion",
     "app.protection.podunavailablebudget",
     "app.placement.workloadspread",

@@ -1,0 +1,1 @@
+"""EphemeralJob: ephemeral containers in running Pods."""

@@ -1,0 +1,141 @@
+"""What an EphemeralJob does next (EJ-6 … EJ-17)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from app.api.ephemeraljob import EphemeralJob
+from app.api.ephemeraljob.types import ERROR, FAILED, PAUSED, RUNNING, SUCCEEDED, UNKNOWN, WAITING
+from app.kube.objects import Pod
+from app.pods.predicates import is_active
+
+MARK: Final = "KRUISE_EJOB_ID"
+"""EJ-7: env of each container that a job put into a Pod: the job's uid."""
+TTL_SECONDS: Final = 1800
+_BEGIN: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class State(StrEnum):
+    """How far the containers in one Pod are (EJ-10)."""
+
+    ABSENT = "absent"
+    UNCOUNTED = "uncounted"
+    WAITING = "waiting"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What comes next, and what the status says then. ``conditions``: type, reason, message."""
+
+    phase: str
+    match: int
+    counts: Mapping[State, int]
+    inject: Sequence[Pod] = ()
+    conditions: Sequence[tuple[str, str, str]] = ()
+    ended: bool = False
+
+
+def is_marked(pod: Pod, uid: str) -> bool:
+    """Whether the Pod has a container of this job."""
+    return any((MARK, uid) in ((env.name, env.value) for env in one.env) for one in pod.spec.ephemeral_containers)
+
+
+def state_of(pod: Pod, uid: str, names: frozenset[str]) -> State:
+    """EJ-10."""
+    if not is_marked(pod, uid):
+        return State.ABSENT
+    states = [one.state for one in pod.status.ephemeral_container_statuses if one.name in names]
+    if not states:
+        return State.UNCOUNTED
+    if any(one.terminated is not None and one.terminated.exit_code != 0 for one in states) or any(
+        one.waiting is not None and one.waiting.reason == "RunContainerError" for one in states
+    ):
+        return State.FAILED
+    if len(states) == len(names) and all(one.terminated is not None for one in states):
+        return State.SUCCEEDED
+    if any(one.running is not None for one in states):
+        return State.RUNNING
+    return State.WAITING if any(one.waiting is not None for one in states) else State.UNCOUNTED
+
+
+def targets(pods: Sequence[Pod], uid: str, names: frozenset[str], replicas: int | None) -> list[Pod]:
+    """EJ-6, EJ-17: those that have containers of this job already come first, whatever became of them."""
+    marked = [pod for pod in pods if is_marked(pod, uid)]
+    free = [
+        pod
+        for pod in pods
+        if is_active(pod)
+        and not is_marked(pod, uid)
+        and not any(one.name in names for one in pod.spec.ephemeral_containers)
+    ]
+    found = [*sorted(marked, key=_age), *sorted(free, key=_age)]
+    return found if replicas is None else found[: max(0, replicas)]
+
+
+def _age(pod: Pod) -> tuple[datetime, str]:
+    return pod.metadata.creation_timestamp or _BEGIN, pod.metadata.name
+
+
+def next_step(job: EphemeralJob, pods: Sequence[Pod], passed: float) -> Step:
+    """``pods``: those that match; ``passed``: seconds since the job began."""
+    spec, uid = job.spec, job.metadata.uid
+    names = frozenset(str(one.get("name")) for one in spec.template.ephemeral_containers)
+    if not names:
+        return broken()
+    chosen = targets(pods, uid, names, spec.replicas)
+    states = [state_of(pod, uid, names) for pod in chosen]
+    counts = {state: states.count(state) for state in State}
+    phase, condition = _phase(len(chosen), counts)
+    conditions = [condition] if condition else []
+    place = f"EphemeralJob {job.metadata.namespace}/{job.name}"
+    if phase in (SUCCEEDED, FAILED):
+        return Step(phase, len(chosen), counts, conditions=conditions, ended=True)
+    if counts[State.FAILED]:
+        conditions.append(("JobFailed", "CreateFailed", f"{place} failed to create ephemeral container"))
+    deadline = spec.active_deadline_seconds
+    if deadline is not None and passed >= deadline:
+        late = ("JobFailed", "DeadlineExceeded", f"{place} was active longer than specified deadline")
+        return Step(FAILED, len(chosen), counts, conditions=[late], ended=True)
+    if spec.paused:
+        return Step(PAUSED, len(chosen), counts, conditions=conditions)
+    # EJ-9, EJ-15
+    busy = sum(counts[state] for state in (State.UNCOUNTED, State.WAITING, State.RUNNING))
+    room = max(0, (1 if spec.parallelism is None else spec.parallelism) - busy)
+    absent = [pod for pod, state in zip(chosen, states, strict=True) if state is State.ABSENT]
+    return Step(phase, len(chosen), counts, absent[:room], conditions)
+
+
+def broken() -> Step:
+    """EJ-12: of a job that says nothing that can be done."""
+    error = ("JobError", "Error", "job spec invalid fields.")
+    return Step(ERROR, 0, dict.fromkeys(State, 0), conditions=[error], ended=True)
+
+
+def _phase(match: int, counts: Mapping[State, int]) -> tuple[str, tuple[str, str, str] | None]:
+    """EJ-11, EJ-14."""
+    succeeded, failed = counts[State.SUCCEEDED], counts[State.FAILED]
+    if match == 0:
+        return WAITING, ("MatchedEmpty", "MatchEmpty", "job match no pods")
+    if succeeded == match:
+        return SUCCEEDED, ("JobSucceeded", "JobSucceeded", "job success to run all tasks")
+    if counts[State.RUNNING]:
+        return RUNNING, None
+    if succeeded + failed == match:
+        return FAILED, ("JobFailed", "JobFailed", "job failed to run all tasks")
+    return (WAITING if counts[State.WAITING] == match else UNKNOWN), None
+
+
+def containers_of(job: EphemeralJob) -> list[dict[str, Any]]:
+    """EJ-7, EJ-8: what is put into a Pod."""
+    mark = {"name": MARK, "value": job.metadata.uid}
+    return [
+        {**container, "env": [*(container.get("env") or ()), mark]}
+        for container in job.spec.template.ephemeral_containers
+    ]

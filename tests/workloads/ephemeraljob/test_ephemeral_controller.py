@@ -1,0 +1,176 @@
+"""An EphemeralJob's life, through the controller on the sandbox's API server."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from app.api.ephemeraljob import EPHEMERAL_JOB
+from app.kube.resources import PODS
+from app.workloads.ephemeraljob.slice import SLICE
+from tests.workloads.jobs.world import NAMESPACE, World, in_world
+
+Json = dict[str, Any]
+JOBS = EPHEMERAL_JOB.resource()
+CONTAINER = {
+    "name": "debug",
+    "image": "busybox",
+    "imagePullPolicy": "IfNotPresent",
+    "terminationMessagePolicy": "File",
+}
+DONE = {"terminated": {"exitCode": 0, "finishedAt": "2030-01-01T00:00:00Z"}}
+BROKEN = {"terminated": {"exitCode": 1, "finishedAt": "2030-01-01T00:00:00Z"}}
+
+
+def scenario(told: Callable[[World], Awaitable[None]]) -> None:
+    in_world(SLICE, [EPHEMERAL_JOB], told)
+
+
+async def pods(there: World, count: int) -> None:
+    for number in range(count):
+        spec = {"containers": [{"name": "main", "image": "nginx"}]}
+        await there.create(PODS, f"p{number}", spec, labels={"app": "x"})
+        await there.pod_status(f"p{number}", "Running")
+
+
+async def job(there: World, **spec: Any) -> None:
+    body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}, **spec}
+    await there.create(JOBS, "ej", body)
+
+
+async def injected(there: World) -> list[str]:
+    return sorted(one["metadata"]["name"] for one in await there.pods() if one["spec"].get("ephemeralContainers"))
+
+
+async def reports(there: World, name: str, state: Json) -> None:
+    status = {"name": "debug", "state": state, "image": "busybox", "imageID": "", "ready": False, "restartCount": 0}
+    await there.change(PODS, name, {"status": {"ephemeralContainerStatuses": [status]}}, "status")
+
+
+async def status(there: World, **wanted: Any) -> Json:
+    async def look() -> Json | None:
+        found = await there.status(JOBS, "ej")
+        return found if all(found.get(key) == value for key, value in wanted.items()) else None
+
+    found: Json = await there.until(look)
+    return found
+
+
+@pytest.mark.behaviour("EJ-3", "EJ-4", "EJ-6", "EJ-7", "EJ-8", "EJ-9", "EJ-10", "EJ-11", "EJ-14", "EJ-15")
+def test_one_pod_after_the_other_and_the_job_goes_after_its_time() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 3)
+        await job(there, replicas=5, ttlSecondsAfterFinished=30)
+        for number in range(3):
+            await there.settled(2.0)
+            assert await injected(there) == [f"p{one}" for one in range(number + 1)]
+            await reports(there, f"p{number}", {"running": {}})
+            await status(there, phase="Running", running=1, succeeded=number, match=3)
+            await reports(there, f"p{number}", DONE)
+        found = await status(there, phase="Succeeded", succeeded=3, running=0)
+        assert [one["type"] for one in found["conditions"]] == ["Initialized", "JobSucceeded"]
+        (container,) = (await there.pods())[0]["spec"]["ephemeralContainers"]
+        held = await there.get(JOBS, "ej")
+        assert held is not None
+        assert container["env"] == [{"name": "KRUISE_EJOB_ID", "value": held["metadata"]["uid"]}]
+        assert held["metadata"]["finalizers"] == ["apps.kruise.io/ephemeralcontainers-cleanup"]
+        await there.settled(35.0)
+        assert await there.get(JOBS, "ej") is None
+        assert len(await injected(there)) == 3
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-5", "EJ-12", "EJ-16")
+def test_a_deadline_ends_it_and_nothing_more_is_put_in() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 2)
+        await job(there, activeDeadlineSeconds=10)
+        await there.settled(3.0)
+        await reports(there, "p0", {"running": {}})
+        await there.settled(10.0)
+        found = await status(there, phase="Failed")
+        assert found["conditions"][-1]["reason"] == "DeadlineExceeded"
+        await reports(there, "p0", DONE)
+        await there.settled(10.0)
+        assert await injected(there) == ["p0"]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-11", "EJ-14")
+def test_mixed_ends_are_a_failure() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 2)
+        await job(there, parallelism=2)
+        await there.settled(3.0)
+        await reports(there, "p0", DONE)
+        await reports(there, "p1", BROKEN)
+        assert (await status(there, phase="Failed", succeeded=1, failed=1))["completionTime"]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-12", "EJ-11", "EJ-2")
+def test_paused_empty_and_broken_jobs() -> None:
+    async def told(there: World) -> None:
+        await job(there, paused=True)
+        await status(there, phase="Paused", match=0)
+        await pods(there, 1)
+        await status(there, phase="Paused", match=1)
+        await there.settled(5.0)
+        assert await injected(there) == []
+        await there.change(JOBS, "ej", {"spec": {"paused": False}})
+        await there.settled(3.0)
+        assert await injected(there) == ["p0"]
+        spec = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": []}}
+        await there.create(JOBS, "none", spec)
+        await there.settled(3.0)
+        assert (await there.status(JOBS, "none"))["phase"] == "Error"
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-8", "EJ-13")
+def test_refusals_are_told_and_lost_answers_put_nothing_in_twice() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 2)
+        there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
+        await job(there, parallelism=2)
+        await there.settled(5.0)
+        assert await injected(there) == []
+        assert "CreateFailed" in await there.reasons()
+        lost: list[str] = []
+
+        def lose(request: Any) -> bool:
+            if request.path.endswith("/ephemeralcontainers") and len(lost) < 3:
+                lost.append(request.path)
+                return True
+            return False
+
+        there.manager.refuse, there.manager.lose = lambda _: False, lose
+        await there.settled(60.0)
+        assert await injected(there) == ["p0", "p1"]
+        assert all(len(one["spec"]["ephemeralContainers"]) == 1 for one in await there.pods())
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-3", "EJ-17")
+def test_deletion_takes_nothing_out_and_pods_that_end_keep_their_place() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 3)
+        await job(there, replicas=1)
+        await there.settled(3.0)
+        await reports(there, "p0", {"running": {}})
+        await there.pod_status("p0", "Failed")
+        await there.settled(3.0)
+        assert await injected(there) == ["p0"]
+        await there.client.delete(JOBS, "ej", NAMESPACE)
+        await there.settled(3.0)
+        assert await there.get(JOBS, "ej") is None
+        assert await injected(there) == ["p0"]
+
+    scenario(told)
