@@ -1,0 +1,46 @@
+"""Ephemeral containers in running Pods, and what stays of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scenarios.world import World, eventually
+
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  containers: [{name: main, image: "busybox:1.36", command: ["/bin/sh", "-c", "sleep 600"]}]
+"""
+JOB = """
+apiVersion: apps.kruise.io/v1alpha1
+kind: EphemeralJob
+metadata: {name: look}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    ephemeralContainers:
+    - {name: look, image: "busybox:1.36", imagePullPolicy: IfNotPresent, terminationMessagePolicy: File}
+"""
+
+
+@pytest.mark.behaviour("EJ-3", "EJ-7", "EJ-8")
+def test_a_container_comes_into_a_running_pod_and_stays(world: World) -> None:
+    world.apply(POD)
+    eventually(lambda: world.pod_is_ready("web"), "the Pod is ready")
+    world.apply(JOB)
+    found = eventually(lambda: world.get("pod", "web")["spec"].get("ephemeralContainers"), "the container is there")
+    assert [one["name"] for one in found] == ["look"]
+    job = world.get("ephemeraljob", "look")
+    assert {"name": "KRUISE_EJOB_ID", "value": job["metadata"]["uid"]} in found[0]["env"]
+    eventually(lambda: world.get("ephemeraljob", "look").get("status", {}).get("match") == 1, "the Pod is counted")
+    world.kubectl("delete", "ephemeraljob", "look", "-n", world.namespace)
+    eventually(lambda: not world.list("ephemeraljobs"), "the job is gone")
+    assert world.get("pod", "web")["spec"]["ephemeralContainers"]
+
+
+@pytest.mark.behaviour("EJ-1")
+def test_a_container_that_no_pod_takes_is_refused(world: World) -> None:
+    refused = world.create(JOB.replace("imagePullPolicy: IfNotPresent, ", ""))
+    assert "ephemeralContainers[0].imagePullPolicy: Required value" in refused.stderr
