@@ -24,7 +24,7 @@ from app.kube.selectors import EVERYTHING, SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
 from app.sidecars.sidecarset.plan.facts import pod_facts
-from app.sidecars.sidecarset.plan.neighbours import Neighbour
+from app.sidecars.sidecarset.plan.neighbours import UNKNOWN, Neighbour
 from app.sidecars.sidecarset.plan.records import injected_sets
 from app.sidecars.sidecarset.plan.tally import Counts, PodTally, status_patch
 from app.sidecars.sidecarset.plan.view import SetView, set_view
@@ -106,6 +106,8 @@ class _State:
     #: The generation of the set that was looked at last, and whether it is malformed.
     looked_at: str = ""
     malformed: bool = False
+    #: Whether all Pods are being judged just now.
+    counting: bool = False
     progress: Progress = field(default_factory=Progress)
 
 
@@ -235,7 +237,12 @@ class SidecarSetReconciler:
 
         def neighbour(name: str) -> Neighbour | None:
             other = self._states.get(name)
-            return Neighbour(other.view.strategy, other.tally) if other is not None and other.view is not None else None
+            if other is None:
+                # It was not looked at yet, as when a leader has just begun.
+                return UNKNOWN if self._caches.sets.get(name) is not None else None
+            if other.view is None:
+                return None  # it is malformed
+            return Neighbour(other.view.strategy, other.tally, not other.counting)
 
         one = Pass(owner, view, state.tally, state.progress, latest, self._observe, neighbour, self._writing)
         return await self._roller.carry_out(one)
@@ -273,6 +280,7 @@ class SidecarSetReconciler:
         if state.view is None or state.view_key != view_key or now >= state.recount_at:
             state.view, state.view_key, state.recount_at = _view(owner), view_key, now + RECOUNT
             state.tally.clear()
+            state.counting = True
             state.dirty = {key_of(pod) for pod in self._caches.pods.by_index(INJECTED_BY, owner.name)}
         judged = 0
         while state.dirty:
@@ -280,6 +288,7 @@ class SidecarSetReconciler:
             judged += 1
             if judged % BATCH == 0:
                 await self._clock.sleep(0)
+        state.counting = False
         return state.tally.counts
 
     def _judge(self, view: SetView, tally: PodTally, key: ObjectKey) -> None:

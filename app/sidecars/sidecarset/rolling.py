@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -22,7 +22,7 @@ from app.kube.resources import PODS, ObjectKey
 from app.kube.store import key_of
 from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
 from app.sidecars.sidecarset.plan.neighbours import Neighbour, Neighbours
-from app.sidecars.sidecarset.plan.rollout import next_pods
+from app.sidecars.sidecarset.plan.rollout import next_pods, next_to_idle
 from app.sidecars.sidecarset.plan.tally import Judged, PodTally
 from app.sidecars.sidecarset.plan.update import CannotUpdateError, PodUpdate, idled, updated
 from app.sidecars.sidecarset.plan.upgradable import condition_patch
@@ -90,6 +90,10 @@ class Pass:
     writing: dict[ObjectKey, str]
 
 
+#: What is done to one Pod.
+Work = Callable[[Pass, Pod], Awaitable[None]]
+
+
 class Roller:
     """Writes Pods. ``budget`` is asked before a container is restarted; None: nobody keeps budgets."""
 
@@ -104,7 +108,8 @@ class Roller:
         self._release(one.progress)
         if not one.view.strategy.rolling:
             return 0.0
-        more = await self._each(one, one.tally.migrated, self._idle)  # SS-83: while the roll-out is paused, too
+        one.progress.waits = False
+        more = await self._end_hot_upgrades(one)  # SS-83: while the roll-out is paused, too
         if not one.view.strategy.paused:
             self._tell(one)
             more |= await self._each(one, one.tally.untold, self._say)
@@ -114,7 +119,8 @@ class Roller:
         now = self._clock.monotonic()
         if one.progress.waits:
             return WAIT_FOR_OTHERS
-        return min((hold.until - now for hold in one.progress.held.values() if hold.until > now), default=0.0)
+        # A clock that counts in floats may not notice less, and the pass would come back for ever.
+        return min((max(REQUEUE_DELAY, hold.until - now) for hold in self._holds(one.progress).values()), default=0.0)
 
     def _release(self, progress: Progress) -> None:
         """Those whose time has come may be tried again; how long they waited is remembered for as long again."""
@@ -127,7 +133,12 @@ class Roller:
         hold = progress.held.get(pod.metadata.uid)
         return hold is not None and hold.until > self._clock.monotonic()
 
-    async def _each(self, one: Pass, due: Iterable[Judged], work: Callable[[Pass, Pod], Awaitable[None]]) -> bool:
+    def _holds(self, progress: Progress) -> dict[str, _Hold]:
+        """Who is put off now, by uid."""
+        now = self._clock.monotonic()
+        return {uid: hold for uid, hold in progress.held.items() if hold.until > now}
+
+    async def _each(self, one: Pass, due: Iterable[Judged], work: Work) -> bool:
         """Do the same on every Pod that is not put off; whether some are left for the next pass."""
         pods = [judged.pod for judged in due if not self._is_held(one.progress, judged.pod)]
         free = asyncio.Semaphore(MAX_CONCURRENT)
@@ -139,29 +150,40 @@ class Roller:
         await asyncio.gather(*map(limited, pods[:MAX_AT_A_TIME]))
         return len(pods) > MAX_AT_A_TIME
 
+    async def _end_hot_upgrades(self, one: Pass) -> bool:
+        """SS-81. A Pod that is ready will not be for a moment, which its other sets must allow (SS-131)."""
+        beside = Neighbours(one.view.name, one.neighbour, one.writing)
+        due = next_to_idle(one.view.strategy, one.tally, self._holds(one.progress), beside)
+        one.progress.waits |= beside.waited
+        await self._written(one, due, self._idle)
+        return len(due) > MAX_AT_A_TIME
+
     async def _update(self, one: Pass) -> bool:
         """SS-95. SS-102: where a Pod fails, another takes its turn; whether some are left for the next pass."""
         left = MAX_AT_A_TIME
         while left:
-            now = self._clock.monotonic()
-            holds = {uid: hold for uid, hold in one.progress.held.items() if hold.until > now}
+            holds = self._holds(one.progress)
             uncertain = sum(hold.uncertain for hold in holds.values())
             beside = Neighbours(one.view.name, one.neighbour, one.writing)
             chosen = next_pods(one.view.strategy, one.tally, holds, uncertain, left, beside)
-            one.progress.waits = beside.waited
+            one.progress.waits |= beside.waited
             if not chosen:
                 return False
-            writing = dict.fromkeys((key_of(judged.pod) for judged in chosen), one.view.name)
-            one.writing.update(writing)
-            try:
-                await self._each(one, chosen, self._take)
-            finally:
-                for key in writing:
-                    one.writing.pop(key, None)
+            await self._written(one, chosen, self._take)
             left -= len(chosen)
         return True
 
-    async def _attempt(self, one: Pass, pod: Pod, work: Callable[[Pass, Pod], Awaitable[None]]) -> None:
+    async def _written(self, one: Pass, chosen: Sequence[Judged], work: Work) -> None:
+        """Write these Pods; who decides meanwhile knows of it from the moment they are chosen."""
+        writing = dict.fromkeys((key_of(judged.pod) for judged in chosen), one.view.name)
+        one.writing.update(writing)
+        try:
+            await self._each(one, chosen, work)
+        finally:
+            for key in writing:
+                one.writing.pop(key, None)
+
+    async def _attempt(self, one: Pass, pod: Pod, work: Work) -> None:
         """SS-102: what fails on one Pod concerns no other."""
         progress, uid = one.progress, pod.metadata.uid
         try:

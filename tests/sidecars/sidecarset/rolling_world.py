@@ -96,6 +96,14 @@ class World:
             return await self.user.replace(SETS, name, body)
         return await self.user.create(SETS, body)
 
+    async def served(self) -> bool:
+        """Whether the kind is."""
+        try:
+            await self.user.list(SETS)
+        except NotFound:
+            return False
+        return True
+
     async def pods_of(self, *pods: str, labels: dict[str, str] | None = None, **spec: Any) -> None:
         """Create Pods, injected by all the sets there are."""
         admitting = Admitting(namespaces={NAMESPACE: {}})
@@ -180,9 +188,9 @@ def is_ready(pod: Json) -> bool:
 
 @asynccontextmanager
 async def rolling_world(
-    *, pace: Pace | None = None, budget: DisruptionBudget | None = None, seed: int = 7
+    *, pace: Pace | None = None, budget: DisruptionBudget | None = None, seed: int = 7, managed: bool = True
 ) -> AsyncIterator[World]:
-    """The cluster, running, with a namespace for the Pods and the manager's own."""
+    """The cluster, running, with a namespace for the Pods and the manager's own; ``managed``: and a manager."""
     clock, rng = VirtualClock(), Random(seed)
     api = ApiServer(clock=clock, rng=rng)
     world = World(api, clock)
@@ -190,7 +198,22 @@ async def rolling_world(
     for name in (NAMESPACE, "kruise-system"):
         await world.user.create(NAMESPACES, {"metadata": {"name": name}})
     nodes = Nodes(Client(api.transport(), clock), simulated_nodes(3), rng=rng, bind=True, pace=pace)
-    client = Client(world.sent, clock)
+    try:
+        async with running(nodes.run()):
+            if not managed:
+                await world.until(world.served, "the kind is served")
+                yield world
+                return
+            async with managing(world, rng, budget):
+                yield world
+    finally:
+        api.close()
+
+
+@asynccontextmanager
+async def managing(world: World, rng: Random, budget: DisruptionBudget | None = None) -> AsyncIterator[None]:
+    """A manager that leads, from its start to its end, with caches of its own."""
+    client = Client(world.sent, world.clock)
     caches = Caches("kruise-system", declared=[SLICE])
     events = EventRecorder(client, NAME)
     (part,) = SLICE.controllers
@@ -199,13 +222,10 @@ async def rolling_world(
     controller = controller_of(SLICE, client, given, events=events, provided=provided)
     made = (caches.admission_reflectors, caches.controller_reflectors)
     reflectors = [one.run() for make in made for one in make(client, rng, NoReflectorMetrics())]
-    try:
-        async with running(nodes.run(), events.run(), *reflectors, controller.run()):
-            # A definition is served a moment after it was created, and the caches are filled then.
-            await until(lambda: all(store.ready for store in given.values()))
-            yield world
-    finally:
-        api.close()
+    async with running(events.run(), *reflectors, controller.run()):
+        # A definition is served a moment after it was created, and the caches are filled then.
+        await until(lambda: all(store.ready for store in given.values()), 600)
+        yield
 
 
 class NoReflectorMetrics:

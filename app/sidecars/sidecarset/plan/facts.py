@@ -56,6 +56,8 @@ class PodFacts(NamedTuple):
     disturbed: bool = False
     #: Unavailable, or about to be, because of what another set changed last.
     by_others: bool = False
+    #: Because of either it is not ready now, or will not be in a moment.
+    down: bool = False
     #: A hot upgrade has come so far that the former twin may idle.
     migrated: bool = False
     #: SS-105: what the Pod's condition is to say of this set; None if it need not change.
@@ -85,6 +87,7 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
     said = told(pod, view.name)
     disturbed = not ready and (bool(twins_to_idle(view, pod)) or _is_disturbed(view.name, pod, late, states))
     by_others = _is_disturbed_by_others(view, pod, states)
+    down = by_others or (disturbed and (not up or bool(late)))
     if updated:
         return PodFacts(
             True,
@@ -93,6 +96,7 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
             revision,
             disturbed=disturbed,
             by_others=by_others,
+            down=down,
             migrated=migrated,
             upgradable=True if said is False else None,
         )
@@ -106,6 +110,7 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
         free=not ready and (disturbed or not by_others),
         disturbed=disturbed,
         by_others=by_others,
+        down=down,
         migrated=migrated,
         upgradable=_to_tell(wait, said),
     )

@@ -28,6 +28,8 @@ class Neighbour:
 
     strategy: Strategy
     tally: PodTally
+    #: Whether its Pods have been judged, all of them.
+    known: bool = True
 
 
 @dataclass(slots=True)
@@ -60,6 +62,8 @@ class Neighbours:
         other = self.find(name)
         if other is None or not other.strategy.rolling:
             return True
+        if not other.known:
+            return False
         begun = sum(by == name for by in self.written_now.values())
         if not other.tally.updating + begun:
             return True  # it updates nobody now
@@ -67,4 +71,5 @@ class Neighbours:
         return down < max_unavailable_of(other.strategy.max_unavailable, other.tally.counts.matched)
 
 
+UNKNOWN: Final = Neighbour(Strategy(rolling=True), PodTally(), known=False)
 ALONE: Final = Neighbours("", lambda _: None, {})

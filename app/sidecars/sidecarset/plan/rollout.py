@@ -8,6 +8,7 @@ from typing import NamedTuple
 from app.api.update_order import UpdateScatterTerm
 from app.kube.intorpercent import IntOrPercentError, scaled
 from app.kube.objects import Pod
+from app.pods.predicates import is_ready
 from app.pods.update_order import by_priority, scattered
 from app.sidecars.sidecarset.plan.neighbours import ALONE, Neighbours, max_unavailable_of
 from app.sidecars.sidecarset.plan.tally import Judged, PodTally
@@ -32,7 +33,8 @@ class Room(NamedTuple):
     pods: int
     #: By maxUnavailable, of those that this costs something.
     costly: int
-    #: By maxUnavailable, if the updates of other sets count as well: of those that are ready.
+    #: By maxUnavailable, if the updates of other sets count as well: of those that are ready. Below 0 no Pod that
+    #: another set has taken down is updated, either.
     ready: int
 
 
@@ -49,7 +51,7 @@ def room(strategy: Strategy, tally: PodTally, uncertain: int = 0, elsewhere: int
     return Room(
         max(0, allowed),
         max(0, limit - tally.unavailable - uncertain),
-        max(0, limit - tally.disturbed - uncertain - elsewhere),
+        limit - tally.disturbed - uncertain - elsewhere,
     )
 
 
@@ -76,13 +78,30 @@ def next_pods(
         if len(taken) == allowed:
             break
         if not one.facts.free:
-            if not costly or (one.facts.ready and not ready):
+            if not costly or ready < one.facts.ready:
                 break
             if one.facts.ready:
                 if not neighbours.take(one.pod):
                     continue
                 ready -= 1
             costly -= 1
+        taken.append(one)
+    return taken
+
+
+def next_to_idle(strategy: Strategy, tally: PodTally, held: Collection[str], neighbours: Neighbours) -> list[Judged]:
+    """SS-81: the Pods whose former twin takes the empty image now. One that is ready will not be for a moment: of
+    those go no more than may be unavailable, but one always."""
+    limit = max(1, max_unavailable_of(strategy.max_unavailable, tally.counts.matched))
+    left = limit - tally.down - neighbours.writing(tally)
+    taken: list[Judged] = []
+    for one in sorted(tally.migrated, key=lambda one: one.rank):
+        if one.pod.metadata.uid in held:
+            continue
+        if is_ready(one.pod):
+            if left <= 0 or not neighbours.take(one.pod):
+                continue
+            left -= 1
         taken.append(one)
     return taken
 

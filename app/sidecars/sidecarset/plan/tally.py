@@ -159,6 +159,11 @@ class PodTally:
         return self.number(lambda facts: facts.disturbed or facts.by_others or (facts.updated and not facts.ready))
 
     @property
+    def down(self) -> int:
+        """Pods that are not ready because of updates: a Pod whose former twin is still to idle may be."""
+        return self.number(lambda facts: facts.down)
+
+    @property
     def blocked(self) -> int:
         """SS-93: Pods that cannot be updated in place."""
         return self.number(lambda facts: facts.wait is Wait.BLOCKED)
