@@ -111,8 +111,11 @@ def test_pods_that_the_last_update_left_down_count_until_they_are_up() -> None:
 
 @pytest.mark.behaviour("SS-95")
 def test_pods_that_are_down_by_another_set_cost_as_if_they_were_up() -> None:
+    found = tally((1, DOWN_BY_ANOTHER), (5, OLD))
+    assert [one.facts for one in next_pods(rolling(max_unavailable=1), found)] == [DOWN_BY_ANOTHER]
     found = tally((2, DOWN_BY_ANOTHER), (5, OLD))
-    assert len(next_pods(rolling(max_unavailable=1), found)) == 1
+    assert next_pods(rolling(max_unavailable=1), found) == []
+    assert [one.facts for one in next_pods(rolling(max_unavailable=2), found)] == [DOWN_BY_ANOTHER] * 2
     found = tally((2, DOWN_BY_ANOTHER), (1, NEW_DOWN))
     assert next_pods(rolling(max_unavailable=1), found) == []
 
