@@ -50,27 +50,32 @@ def plan(
 def explain(
     what: Annotated[
         list[str],
-        typer.Argument(help="pod NAME, or a kind whose Pods are told of", show_default=False, metavar="KIND NAME"),
+        typer.Argument(
+            help="pod NAME, node NAME, or a kind whose Pods are told of", show_default=False, metavar="KIND NAME"
+        ),
     ],
     namespace: Namespace = "",
     feature_gates: _Gates = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Tell why a Pod is as it is, and what comes next for it; or how the Pods of a SidecarSet stand."""
+    """Tell why a Pod is as it is, and what comes next for it; how the Pods of a SidecarSet stand; what a node lacks."""
     from app.cli.workloads import known
 
     gates = _gates(feature_gates)
     parts = [part for word in what for part in word.split("/")]
     word = parts[0].lower() if parts else ""
+    of_node = word in ("node", "nodes", "no")
     whole = next((one for one in known() if word in one.words and one.explain_object is not None), None)
-    if len(parts) != 2 or not parts[1] or (word not in ("pod", "pods", "po") and whole is None):
+    if len(parts) != 2 or not parts[1] or (word not in ("pod", "pods", "po") and whole is None and not of_node):
         others = " or ".join(one.kind.singular for one in known() if one.explain_object is not None)
         text = f"explain {' '.join(what)}: only Pods are explained, and how those of others stand"
         manager_logging.fatal(f"{text}: pykruise explain pod NAME, or {others} NAME")
         raise typer.Exit(2)
 
     async def work(client: Client, where: str) -> str:
+        if of_node:
+            return await node_explanation(client, parts[1], gates)
         if whole is not None:
             return await whole_explanation(client, whole, where, parts[1], gates)
         return await explanation(client, where, parts[1], gates)
@@ -192,6 +197,26 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
     stored = await read(client, commands, namespace, reference.name)
     lines = await commands.explain(client, pod, stored, features.enabled)
     return "\n".join([f"Pod {namespace}/{name} of {commands.kind.kind} {reference.name}", *lines, *beside])
+
+
+async def node_explanation(client: Client, name: str, features: FeatureGates) -> str:
+    """Which Pods that belong on every node it has, which it lacks, and why. Raises CommandError."""
+    from app.cli.workloads import known
+    from app.kube.errors import NotFound
+    from app.kube.objects import decode_node
+    from app.kube.resources import NODES
+
+    try:
+        node = await client.get(NODES, name, "", decode=decode_node)
+    except NotFound:
+        raise CommandError(f"Node {name}: not found") from None
+    lines = [
+        line
+        for one in known()
+        if one.explain_node is not None
+        for line in await one.explain_node(client, node, features.enabled)
+    ]
+    return "\n".join([f"Node {name}", *(lines or ["nothing runs on every node"])])
 
 
 async def whole_explanation(

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from app.api.kind import KindDefinition
 from app.kube.client import Client
 from app.kube.errors import CommandError as CommandError
-from app.kube.objects import Pod
+from app.kube.objects import Node, Pod
 from app.slices.controllers import Enabled
 
 _BAR = 30
@@ -92,6 +92,8 @@ class Commands:
     plan: Callable[[Client, Stored, Enabled], Awaitable[str]] | None = None
     #: Why a Pod of the object is as it is, a line each.
     explain: Callable[[Client, Pod, Stored, Enabled], Awaitable[Sequence[str]]] | None = None
+    #: What the kind's objects are to a node, a line each.
+    explain_node: Callable[[Client, Node, Enabled], Awaitable[Sequence[str]]] | None = None
     pausable: bool = True
     history: bool = True
     #: A history of its own.

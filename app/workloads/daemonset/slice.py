@@ -9,6 +9,7 @@ from app.api.daemonset import DAEMON_SET
 from app.kube.admission import PolicyRule
 from app.pods.counters import WorkloadCounters
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Gate, Slice
+from app.slices.commands import Commands
 from app.workloads.daemonset import admission
 from app.workloads.daemonset.controller import NAME, WATCHED, WORKERS, daemonset_controller
 
@@ -18,6 +19,13 @@ def decisions(context: AdmissionContext) -> Decisions:
     if context.client is None:
         return Decisions(admission.handlers(admission.StandaloneLookups()))
     return Decisions(admission.handlers(admission.ClusterLookups(context.client, context.own_namespace)))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of DaemonSets."""
+    from app.workloads.daemonset.commands import COMMANDS
+
+    return (COMMANDS,)
 
 
 SLICE: Final = Slice(
@@ -59,4 +67,5 @@ SLICE: Final = Slice(
     ),
     flags=("expectation-timeout", "assign-pods-by-scheduler"),
     workloads=(DAEMON_SET,),
+    commands=commands,
 )

@@ -1,0 +1,99 @@
+"""What the command line says of DaemonSets, on a small cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.kube.errors import CommandError
+from app.kube.objects import decode_node, decode_pod
+from app.kube.resources import NODES, PODS
+from app.manager.gates import parse_gates
+from app.workloads.daemonset.commands import explain, explain_node, parsed, plan, progress_of, restart
+from tests.kube.fakes import virtual
+from tests.workloads.daemonset.world import (
+    DAEMONSETS,
+    NAMESPACE,
+    Json,
+    SmallCluster,
+    rolling,
+    small_cluster,
+    template,
+)
+
+ENABLED = parse_gates("").enabled
+
+
+async def stored(cluster: SmallCluster) -> Json:
+    found: Json = await cluster.user.get(DAEMONSETS, "ds", NAMESPACE)
+    return found
+
+
+def changed(found: Json, image: str = "nginx:2", **spec: object) -> Json:
+    return {**found, "spec": {**found["spec"], "template": template(image=image), **spec}}
+
+
+@virtual
+async def test_a_plan_is_played_to_its_end() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=2))
+        await cluster.all_updated()
+        names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
+        found = await stored(cluster)
+        assert "nothing happens to any Pod" in await plan(cluster.user, found, ENABLED)
+        lines = (await plan(cluster.user, changed(found), ENABLED)).splitlines()
+        assert lines[0].startswith("DaemonSet default/ds: the template changes, revision ds-")
+        assert [line.split()[:5] for line in lines[2:]] == [
+            ["1", "node3", names["node3"], "update", "in"],
+            ["1", "node2", names["node2"], "update", "in"],
+            ["2", "node1", names["node1"], "update", "in"],
+        ]
+        held = await plan(
+            cluster.user, changed(found, updateStrategy=rolling(maxSurge=1, maxUnavailable=0, partition=2)), ENABLED
+        )
+        assert [line.split()[:2] for line in held.splitlines()[2:4]] == [["1", "node3"], ["2", "node3"]]
+        assert "beside the old one" in held
+        assert "2 nodes keep their old Pod: node1, node2; held back by partition 2" in held
+
+
+@virtual
+async def test_a_pod_and_a_node_are_explained() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=3))
+        await cluster.all_updated()
+        await cluster.image("nginx:2")
+        await cluster.settled(updatedNumberScheduled=0)
+        name = (await cluster.pods())[0]["metadata"]["name"]
+        pod = await cluster.user.get(PODS, name, NAMESPACE, decode=decode_pod)
+        lines = list(await explain(cluster.user, pod, await stored(cluster), ENABLED))
+        assert lines[0] == f"on node {pod.spec.node_name}"
+        assert "available" in lines
+        assert lines[-1] == "next: stays at its revision, held back by partition 3"
+        taint = [{"key": "private", "effect": "NoSchedule"}]
+        await cluster.node("node1", {"spec": {"taints": taint}})
+        await cluster.settled(desiredNumberScheduled=2)
+        node = await cluster.user.get(NODES, "node1", "", decode=decode_node)
+        (line,) = await explain_node(cluster.user, node, ENABLED)
+        assert line.startswith("DaemonSet default/ds: ds-")
+        assert line.endswith("(available), which may stay: taint private:NoSchedule is not tolerated")
+        (line,) = await explain_node(
+            cluster.user, await cluster.user.get(NODES, "node2", "", decode=decode_node), ENABLED
+        )
+        assert line.endswith("(available)")
+
+
+@virtual
+async def test_progress_and_restart() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=1))
+        assert not progress_of(parsed(await stored(cluster))).done
+        await cluster.all_updated()
+        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+        assert await restart(cluster.user, await stored(cluster)) == "restarted"
+        await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+        found = progress_of(parsed(await stored(cluster)))
+        assert (found.done, found.expected) == (True, 2)
+        assert found.text == "2 of 2 nodes updated, 3 of 3 available; the partition keeps 1 at the old revision"
+        assert len(before & {pod["metadata"]["uid"] for pod in await cluster.pods()}) == 1
+        await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=1)}})
+        with pytest.raises(CommandError, match="restarts nothing"):
+            await restart(cluster.user, await stored(cluster))
