@@ -321,7 +321,7 @@ def refused(*arguments: str, stdin: str = "") -> str:
         (
             {"apiVersion": "apps.kruise.io/v9", "metadata": {"name": "web"}, "spec": {}},
             (),
-            "-: expected one SidecarSet or CloneSet or StatefulSet, found 0",
+            "-: expected one SidecarSet or CloneSet or StatefulSet or DaemonSet, found 0",
         ),
     ],
 )
@@ -349,5 +349,5 @@ async def test_explain_tells_about_one_pod() -> None:
     with pytest.raises(CommandError, match="Pod shop/api: not found"):
         await explanation(client, "shop", "api", parse_gates(""))
     server.put(f"{PODS}/alone", {"metadata": {"name": "alone", "namespace": "shop"}})
-    with pytest.raises(CommandError, match="Pod shop/alone: no CloneSet or StatefulSet controls it"):
+    with pytest.raises(CommandError, match="Pod shop/alone: no CloneSet or StatefulSet or DaemonSet controls it"):
         await explanation(client, "shop", "alone", parse_gates(""))

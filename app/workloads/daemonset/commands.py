@@ -126,7 +126,7 @@ def progress_of(daemonset: DaemonSet) -> Progress:
         counts += "; OnDelete: Pods are updated when somebody deletes them"
     elif not done and settings.paused:
         counts += f"; paused: pykruise rollout resume daemonset {daemonset.name}"
-    return Progress(updated, min(available, expected), expected, done, "", counts)
+    return Progress(updated, min(updated, available), expected, done, "", counts)
 
 
 async def restart(client: Client, stored: Stored) -> str:
