@@ -69,8 +69,8 @@ def explain(
     whole = next((one for one in known() if word in one.words and one.explain_object is not None), None)
     if len(parts) != 2 or not parts[1] or (word not in ("pod", "pods", "po") and whole is None and not of_node):
         others = " or ".join(one.kind.singular for one in known() if one.explain_object is not None)
-        text = f"explain {' '.join(what)}: only Pods are explained, and how those of others stand"
-        manager_logging.fatal(f"{text}: pykruise explain pod NAME, or {others} NAME")
+        text = f"explain {' '.join(what)}: only Pods and nodes are explained, and how Pods of others stand"
+        manager_logging.fatal(f"{text}: pykruise explain pod NAME, node NAME, or {others} NAME")
         raise typer.Exit(2)
 
     async def work(client: Client, where: str) -> str:
