@@ -63,8 +63,6 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         self._scaler = Scaler(self._writer, claims.get)
         self._updater = StatefulSetUpdater(self._writer, self.clock, self.budget, self.metrics)
         self._puller = ImagePuller(client, self._writer, self.history)
-        #: Claim → the set that waits until it is gone.
-        self._awaited: dict[ObjectKey, ObjectKey] = {}
 
     def make_writer(self, events: EventRecorder) -> Writer:
         """One that knows claims."""
@@ -88,12 +86,12 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
     def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
         """The set that waits for a claim to go, or makes it grow."""
         metadata = change.object.metadata
-        keys = []
-        if (awaiting := self._awaited.get(ObjectKey(metadata.namespace, metadata.name))) is not None:
-            keys.append(awaiting)
-        if change.old is not None and (owner := metadata.annotations.get(OWNED_BY)):
+        if change.old is None:
+            return ()
+        keys = [state.key for state in self.states.in_namespace(metadata.namespace) if metadata.name in state.waits_for]
+        if owner := metadata.annotations.get(OWNED_BY):
             keys.append(ObjectKey(metadata.namespace, owner))
-        return keys
+        return dict.fromkeys(keys)
 
     # ---- one reconcile
 
@@ -123,7 +121,6 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         listed = candidates(replicas, current=current, update=update)
         refreshed, moved = await self._updater.refresh(snapshot, released(replicas, listed, update=update))
         plan = self._scaler.plan(snapshot, replicas)
-        self._await_claims(snapshot, plan.waits_for)
         scaling = await self._scaler.carry_out(snapshot, replicas, plan, self.clock.monotonic())
         if scaling.changed or plan.blocked or refreshed.error is not None:
             return scaling, refreshed
@@ -144,13 +141,6 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         return scaling, updating
 
     # ---- claims
-
-    def _await_claims(self, snapshot: Observed, names: Sequence[str]) -> None:
-        key, namespace = snapshot.state.key, snapshot.owner.namespace
-        for name in snapshot.state.waits_for:
-            self._awaited.pop(ObjectKey(namespace, name), None)
-        for name in names:
-            self._awaited[ObjectKey(namespace, name)] = key
 
     def _claim_states(self, snapshot: Observed, pods: Sequence[Replica]) -> dict[int, ClaimState]:
         resolved = snapshot.resolved
