@@ -215,9 +215,11 @@ class WorkloadSpreadReconciler:
         if not is_priced(spread):
             return []
 
-        async def price(one: Cost) -> KubeError | None:
+        failures: list[KubeError] = []
+
+        async def price(one: Cost) -> None:
             if self._written.unsatisfied(one.pod.metadata) is not None:
-                return None
+                return
             try:
                 await self._patch(one.pod, {"annotations": {names.POD_DELETION_COST: one.cost}})
             except KubeError as error:
@@ -227,11 +229,10 @@ class WorkloadSpreadReconciler:
                     f"to {one.cost} for Pod {pod.namespace}/{pod.name} in subset {one.subset}: {message_of(error)}"
                 )
                 self._event(spread, "Warning", "PatchPodDeletionCostFailed", text)
-                return error
-            return None
+                failures.append(error)
 
-        found = await _together(map(price, costs(spread, versions, target.latest, target.wanted)))
-        return [error for error in found if error is not None]
+        await _together(map(price, costs(spread, versions, target.latest, target.wanted)))
+        return failures
 
     async def _patch(self, pod: Pod, metadata: Mapping[str, Any]) -> None:
         """Merge into the metadata of this very Pod; one that is gone needs nothing."""
@@ -261,24 +262,25 @@ class WorkloadSpreadReconciler:
     async def _move_on(self, spread: WorkloadSpread, outcome: Outcome) -> list[KubeError]:
         """WS-67: what failed. A Pod that has changed meanwhile may have found a node."""
 
-        async def delete(subset: str, pod: Pod) -> KubeError | None:
+        failures: list[KubeError] = []
+
+        async def delete(subset: str, pod: Pod) -> None:
             metadata = pod.metadata
             name, namespace, version = metadata.name, metadata.namespace, metadata.resource_version
             try:
                 await self._client.delete(PODS, name, namespace, uid=metadata.uid, resource_version=version)
             except (NotFound, Conflict):
-                return None
+                return
             except KubeError as error:
                 text = (
                     f"failed to delete unschedulable Pod {namespace}/{name} in Subset {subset} of "
                     f"WorkloadSpread {namespace}/{spread.name}: {message_of(error)}"
                 )
                 self._event(spread, "Warning", "DeletePodFailed", text)
-                return error
-            return None
+                failures.append(error)
 
-        found = await _together(delete(subset, pod) for subset, pod in outcome.moved_on)
-        return [error for error in found if error is not None]
+        await _together(delete(subset, pod) for subset, pod in outcome.moved_on)
+        return failures
 
     # ---- what is told
 

@@ -26,6 +26,7 @@ from app.placement.workloadspread.plan.record import versioned_kinds
 from app.placement.workloadspread.step import WorkloadSpreadStep
 from app.placement.workloadspread.targets import DirectTargets, LiveTargets
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
+from app.slices.commands import Commands
 
 WORKERS: Final = 3
 #: Status by optimistic writes, and reads after conflicts.
@@ -65,6 +66,13 @@ def placing(context: AdmissionContext) -> Decisions:
     return Decisions(steps=(WorkloadSpreadStep(placer),), guards=(WorkloadSpreadGuard(placer),))
 
 
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of the kind."""
+    from app.placement.workloadspread.commands import COMMANDS  # only when a command is given
+
+    return (COMMANDS,)
+
+
 SLICE: Final = Slice(
     name="workloadspread",
     kinds=(WORKLOAD_SPREAD,),
@@ -95,4 +103,5 @@ SLICE: Final = Slice(
     ),
     gates=(GATE,),
     flags=(VERSIONED_FLAG,),
+    commands=commands,
 )
