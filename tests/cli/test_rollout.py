@@ -332,8 +332,12 @@ def test_a_manifest_that_cannot_be_looked_up_is_told(manifest: Json, options: tu
 
 @pytest.mark.behaviour("CLI-7")
 def test_only_pods_are_explained() -> None:
-    assert refused("explain", "service", "one").endswith("pykruise explain pod NAME, node NAME, or sidecarset NAME")
-    assert refused("explain", "pod/").endswith("pykruise explain pod NAME, node NAME, or sidecarset NAME")
+    assert refused("explain", "service", "one").endswith(
+        "pykruise explain pod NAME, node NAME, or sidecarset or workloadspread NAME"
+    )
+    assert refused("explain", "pod/").endswith(
+        "pykruise explain pod NAME, node NAME, or sidecarset or workloadspread NAME"
+    )
     told = CliRunner().invoke(app, ["explain", "pod/web-1", "--kubeconfig", "/there/is/none"])
     assert told.exit_code == 1
     assert "kubeconfig /there/is/none does not exist" in told.stderr
