@@ -141,6 +141,14 @@ class Judge:
         twins = {image for one, image in images(after).items() if one in CONTAINERS["h"]}
         if twins == {EMPTY}:
             self._say(f"{name}: both twins idle")
+        idled = {one for one in changed & CONTAINERS["h"] if images(after)[one] == EMPTY}
+        serving = {
+            one["name"]
+            for one in before["status"].get("containerStatuses", ())
+            if one["name"] in CONTAINERS["h"] and one["ready"]
+        }
+        if idled and serving and not serving - idled:
+            self._say(f"{name}: {idled} idles, and the other twin is not ready")
         by = {owner for owner, own in CONTAINERS.items() if own & changed}
         if len(by) > 1:
             self._say(f"{name}: {by} at once")
