@@ -90,6 +90,12 @@ def told(world: World, reason: str) -> set[str]:
     return {one["message"] for one in world.list("events") if one["reason"] == reason}
 
 
+def all_told(world: World, reason: str, words: str, names: set[str]) -> bool:
+    found = {message.removeprefix(words) for message in told(world, reason)}
+    assert found == names, f"{reason}: told {sorted(found)}, expected {sorted(names)}"
+    return True
+
+
 @pytest.fixture
 def private(world: World) -> Iterator[str]:
     """A node that no other Pod comes to."""
@@ -127,10 +133,8 @@ def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str
     after = {pod["metadata"]["name"] for pod in pods(world)}
     assert not before & after
     assert {image for there in images(world).values() for image in there} == {"nginx:1.26"}
-    eventually(lambda: told(world, "SuccessfulDelete") == {f"Deleted pod: {name}" for name in before}, "deletions")
-    eventually(
-        lambda: told(world, "SuccessfulCreate") == {f"Created pod: {name}" for name in before | after}, "creations"
-    )
+    eventually(lambda: all_told(world, "SuccessfulDelete", "Deleted pod: ", before), "deletions")
+    eventually(lambda: all_told(world, "SuccessfulCreate", "Created pod: ", before | after), "creations")
     waits = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
     eventually(lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "what the others wait for")
 

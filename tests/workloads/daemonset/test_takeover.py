@@ -12,9 +12,10 @@ import pytest
 
 from app.api.daemonset import DaemonSet
 from app.kube.client import Client
+from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.objects import Node, ObjectMeta, decode_controller_revision, decode_pod
-from app.kube.resources import ObjectKey
+from app.kube.resources import CONTROLLERREVISIONS, PODS, ObjectKey
 from app.kube.virtualtime import VirtualClock
 from app.slices import NODES, Stores
 from app.workloads.daemonset import controller as daemonset
@@ -22,6 +23,7 @@ from app.workloads.daemonset.plan.settings import Gates
 from app.workloads.daemonset.reconcile import DaemonSetReconciler
 from tests.kube.fakes import virtual
 from tests.workloads.cloneset.shell import Noting
+from tests.workloads.daemonset.world import DAEMONSETS, NAMESPACE, Json, SmallCluster, small_cluster
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "openkruise" / "11-daemonset-jobs.json"
 DECODERS = {
@@ -62,3 +64,57 @@ def test_nothing_is_written_but_status() -> None:
             assert set(body["status"]) <= {"numberUnavailable"}, body
 
     take_over()
+
+
+async def lay(cluster: SmallCluster) -> None:
+    """What was recorded, under a uid that the API server gives."""
+    found = recorded()
+    (ours,) = [one for one in found if one["kind"] == "DaemonSet"]
+
+    async def served() -> bool:
+        try:
+            await cluster.user.list(DAEMONSETS, NAMESPACE)
+        except NotFound:
+            return False
+        return True
+
+    await cluster.until(served, "the kind is served")
+    created = await cluster.user.create(DAEMONSETS, _bare(ours), NAMESPACE)
+    uid = created["metadata"]["uid"]
+    await cluster.user.patch(DAEMONSETS, "ds", {"status": ours["status"]}, NAMESPACE, subresource="status")
+    for one in found:
+        resource = {"ControllerRevision": CONTROLLERREVISIONS, "Pod": PODS}.get(one["kind"])
+        owners = one["metadata"].get("ownerReferences") or []
+        if resource is None or [owner["kind"] for owner in owners] != ["DaemonSet"]:
+            continue
+        body = _bare(one)
+        body["metadata"]["ownerReferences"] = [{**owners[0], "uid": uid}]
+        name = one["metadata"]["name"]
+        await cluster.user.create(resource, body, NAMESPACE)
+        if one["kind"] == "Pod":
+            await cluster.user.patch(PODS, name, {"status": one["status"]}, NAMESPACE, subresource="status")
+
+
+def _bare(found: Json) -> Json:
+    kept = ("name", "labels", "annotations", "generateName")
+    metadata = {key: value for key, value in found["metadata"].items() if key in kept}
+    return {**{key: value for key, value in found.items() if key != "status"}, "metadata": metadata}
+
+
+@virtual
+@pytest.mark.behaviour("DS-48", "DS-54", "DS-20")
+async def test_what_was_taken_over_is_changed_and_deleted_by_ours() -> None:
+    async with small_cluster(before=lay) as cluster:
+        await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+        await cluster.clock.sleep(30)
+        writes = [line for line in cluster.sent.requests if not line.startswith("GET")]
+        assert {line for line in writes if not line.endswith(("/daemonsets/ds/status", "/events"))} == set()
+        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+        await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
+        await cluster.settled(updatedNumberScheduled=3, numberAvailable=3)
+        assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
+        assert len(await cluster.revisions()) == 2
+        template = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "node1"}}}
+        await cluster.patch({"spec": {"template": template}})
+        await cluster.settled(desiredNumberScheduled=1, currentNumberScheduled=1, numberAvailable=1)
+        assert sorted(await cluster.images()) == ["node1"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -93,7 +93,7 @@ class SmallCluster:
             if found:
                 return found
             await self.clock.sleep(0.02)
-        raise AssertionError(f"not within {seconds} s: {what}; {await self.status()}; {await self.images()}")
+        raise AssertionError(f"not within {seconds} s: {what}; {await self.images()}")
 
     async def settled(self, name: str = "ds", seconds: float = 300.0, **wanted: int) -> Json:
         """The status once it says so."""
@@ -128,13 +128,22 @@ def rolling(kind: str = "Standard", **strategy: Any) -> Json:
 
 @asynccontextmanager
 async def small_cluster(
-    gates: Gates = GATES, *, nodes: int = 3, pace: Pace | None = None, seed: int = 7, **options: Any
+    gates: Gates = GATES,
+    *,
+    nodes: int = 3,
+    pace: Pace | None = None,
+    seed: int = 7,
+    before: Callable[[SmallCluster], Awaitable[None]] | None = None,
+    **options: Any,
 ) -> AsyncIterator[SmallCluster]:
-    """The cluster, running, to be used on virtual time. ``options`` are the reconciler's."""
+    """The cluster, running, to be used on virtual time. ``before``: what happens before any controller starts;
+    ``options`` are the reconciler's."""
     clock, rng = VirtualClock(), Random(seed)
     api = ApiServer(clock=clock, rng=rng)
     cluster = SmallCluster(api, clock)
     await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, manifest(DAEMON_SET))
+    if before is not None:
+        await before(cluster)
     simulation = Nodes(Client(api.transport(), clock), simulated_nodes(nodes), rng=rng, bind=True, pace=pace)
     client = Client(cluster.sent, clock)
     caches = Caches("kruise-system", declared=[SLICE])
