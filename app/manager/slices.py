@@ -28,6 +28,7 @@ FOLDERS: Final[list[str]] = [
     "app.protection.deletion",
     "app.protection.podunavailablebudget",
     "app.placement.workloadspread",
+    "app.placement.persistentpodstate",
     "app.operations.imagepull",
     "app.operations.containerrecreate",
     "app.operations.podprobe",

@@ -1,0 +1,20 @@
+"""PersistentPodState: where the Pods of a workload ran. Fields and conversion."""
+
+from typing import Final
+
+from app.api import names
+from app.api.kind import KindDefinition, Version
+from app.api.persistentpodstate.conversion import to_v1alpha1, to_v1beta1
+from app.api.persistentpodstate.types import PersistentPodState, PersistentPodStateV1Alpha1
+
+PERSISTENT_POD_STATE: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="PersistentPodState",
+    plural="persistentpodstates",
+    versions=(
+        Version(names.V1BETA1, PersistentPodState),
+        Version(names.V1ALPHA1, PersistentPodStateV1Alpha1, to_hub=to_v1beta1, from_hub=to_v1alpha1),
+    ),
+)
+
+__all__ = ["PERSISTENT_POD_STATE", "PersistentPodState", "PersistentPodStateV1Alpha1"]

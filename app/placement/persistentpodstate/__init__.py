@@ -1,0 +1,1 @@
+"""PersistentPodState: served in both versions."""
