@@ -49,6 +49,8 @@ class Limits:
     #: After an early refusal: until the client has read it, and seen that nobody listens to the rest.
     linger_seconds: float = 2.0
 
+    #: Whether who asks for another protocol is answered in this one, as if it had not; otherwise it is refused.
+    ignores_upgrades: bool = False
     #: None: anybody may ask. Otherwise only clients with a certificate that the handshake has verified; with names,
     #: only these common names.
     client_names: frozenset[str] | None = None

@@ -147,7 +147,8 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._refusal = (400, "upgrade", "Upgrade: only HTTP/1.1 is spoken here")
+            if not self._limits.ignores_upgrades:
+                self._refusal = (400, "upgrade", "Upgrade: only HTTP/1.1 is spoken here")
         except httptools.HttpParserError:
             if self._refusal is None:
                 self._refusal = (400, "not_http", "this is no HTTP/1.1 request")
@@ -205,7 +206,7 @@ class BoundedProtocol(HttpToolsProtocol):
             size += len(name) + len(value)
         if size > limits.head_bytes:
             raise self._stop(431, "head_bytes", f"request head is larger than {limits.head_bytes} bytes")
-        if self.parser.should_upgrade():
+        if self.parser.should_upgrade() and not limits.ignores_upgrades:
             raise self._stop(400, "upgrade", "Upgrade: only HTTP/1.1 is spoken here")
         method = self.parser.get_method()
         url = httptools.parse_url(self.url)

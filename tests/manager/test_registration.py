@@ -372,7 +372,8 @@ async def test_two_who_disagree_for_ever_do_not_load_the_api_server() -> None:
         registration.wake()
         await asyncio.sleep(0.1)
     repairs = sum(request.method == "PUT" for request in api.requests)
-    assert REPAIRS_AT_ONCE * 0.5 < repairs < REPAIRS_AT_ONCE + 60 * REPAIRS_PER_SECOND + 1
+    objects = len(KINDS) + 2
+    assert objects * REPAIRS_AT_ONCE * 0.5 < repairs < objects * (REPAIRS_AT_ONCE + 60 * REPAIRS_PER_SECOND) + 1
     task.cancel()
 
 

@@ -22,6 +22,7 @@ import yaml
 
 from app.certs.issue import CertificateSet, issue
 from app.kube.transport import Response
+from app.manager.limits import Limits
 from app.manager.serving import Server, bind
 from app.sandbox.apiserver.bodies import MAX_BODY
 from app.sandbox.apiserver.requests import Call, User
@@ -156,7 +157,9 @@ class HttpsServer:
         sock = bind(host, port, flag)
         found = cls(host, sock.getsockname()[1], issue((host, *_HOSTS), api.core.clock.now()))
         api.documents.served_at(f"{host}:{found.port}")
-        server = Server(Application(api), tls=_context(found.certificates))
+        # kubectl exec asks for a web socket, and wants to hear in HTTP why there is none.
+        limits = Limits(ignores_upgrades=True)
+        server = Server(Application(api), tls=_context(found.certificates), limits=limits)
         # The socket listens already: who connects early waits for the first turn of the server.
         running = asyncio.create_task(server.serve(sockets=[sock]), name="sandbox: HTTPS")
         try:
