@@ -88,7 +88,8 @@ def _template_changed(review: Review) -> bool:
     """UD-5: on update, only a changed template gets defaults."""
     if review.operation != Operation.UPDATE or review.old_object is None:
         return True
-    now, then = ((one.get("spec") or {}).get("template") for one in (review.object or {}, review.old_object))
+    specs = (one.get("spec") for one in (review.object or {}, review.old_object))
+    now, then = (spec.get("template") if isinstance(spec, dict) else None for spec in specs)
     return not same(now, then)
 
 
