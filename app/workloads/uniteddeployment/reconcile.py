@@ -298,7 +298,7 @@ class UnitedDeploymentReconciler:
         errors += await self._writer.update(united, plan.kind, changed)
         outcome = Outcome(bool(missing or plan.surplus), "; ".join(errors))
         await self._report(plan, state, wanted, outcome)
-        await self._truncate(plan)
+        await self._truncate(plan, state)
         if errors:
             return Result(requeue=True)
         times = [one.again for one in plan.schedulable.values() if one.again > 0]
@@ -382,11 +382,13 @@ class UnitedDeploymentReconciler:
             return known
         return KnownStatus(united.status.to_dict() if united.status is not None else {}, version)
 
-    async def _truncate(self, plan: _Plan) -> None:
+    async def _truncate(self, plan: _Plan, state: _State) -> None:
         """UD-44."""
         spec = plan.united.spec
         limit = 10 if spec.revision_history_limit is None else spec.revision_history_limit
-        used: set[str] = {plan.revisions.update.name, plan.revisions.current.name}
+        # As the status is by now: its write wakes nobody, so this is the last look after a roll-out.
+        current = str(self._present_status(plan.united, state).status.get("currentRevision") or "")
+        used: set[str] = {plan.revisions.update.name, current}
         used |= {one.metadata.labels.get(names.UNITED_REVISION_HASH, "") for one in plan.existing.values()}
         ordered: Sequence[Revision] = plan.revisions.ordered
         await self._history.truncate(content_of(plan.united), ordered, used, limit)
