@@ -55,9 +55,18 @@ class World:
         policy = {"timeoutSeconds": 20, "backoffLimit": 2, "ttlSecondsAfterFinished": 600, **more.pop("policy", {})}
         tag = {"tag": name, "createdAt": "2026-01-01T00:00:00Z", "pullPolicy": policy, **more.pop("tag", {})}
         path = f"{GROUP}/nodeimages/{self.node.name}"
-        current = self.request("GET", path)
-        current["spec"] = {"images": {image: {"tags": [tag], **more}}}
-        self.request("PUT", path, current)
+        self.specify(path, {"images": {image: {"tags": [tag], **more}}})
+
+    def specify(self, path: str, spec: dict[str, Any]) -> None:
+        """Write a spec; the agent writes the status of the same object meanwhile."""
+
+        def written() -> bool:
+            current = self.request("GET", path)
+            status, answer = self.cluster.control_plane.request("PUT", path, {**current, "spec": spec})
+            assert status in (200, 409), answer
+            return status == 200
+
+        until(written, f"{path} is written", 10)
 
     def pulled(self, image: str, tag: str, seconds: float = 60) -> dict[str, Any]:
         """The status of the tag once its pull has ended."""
@@ -164,9 +173,7 @@ class World:
 
     def probe(self, *pods: dict[str, Any]) -> None:
         path = f"/apis/apps.kruise.io/v1alpha1/nodepodprobes/{self.node.name}"
-        current = self.request("GET", path)
-        current["spec"] = {"podProbes": list(pods)}
-        self.request("PUT", path, current)
+        self.specify(path, {"podProbes": list(pods)})
 
     def probed(self) -> dict[str, str]:
         path = f"/apis/apps.kruise.io/v1alpha1/nodepodprobes/{self.node.name}"

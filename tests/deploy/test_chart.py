@@ -359,7 +359,8 @@ def test_overrides_reach_the_manager_as_it_reads_them() -> None:
     assert {"key": "control-plane", "operator": "NotIn", "values": ["true"]} in expressions
     assert {"monitoring", "batch"} <= {value for one in expressions for value in one["values"]}
     old = policies_of(render("webhookConfiguration.failurePolicy.pods=Ignore")).webhooks
-    assert {name: policy.failure_policy for name, policy in old.items()} == {"mpod.kb.io": "Ignore"}
+    pods = ("mpod.kb.io", "vpod.kb.io", "vpodeviction.kb.io")
+    assert {name: policy.failure_policy for name, policy in old.items()} == dict.fromkeys(pods, "Ignore")
 
 
 @pytest.mark.controlplane
