@@ -211,7 +211,8 @@ def test_new_pods_get_the_revision_that_is_named(world: World) -> None:  # U-67
     _, second = eventually(lambda: revisions(2), "the second revision is recorded", 10)
     latest = world.get("sidecarset", world.namespace)["status"]["latestRevision"]
     assert latest == second
-    changed = SIDECARSET.replace("busybox:1.36", "busybox:1.35")
+    # A roll-out would take the new Pod to the latest revision before it is looked at.
+    changed = SIDECARSET.replace("busybox:1.36", "busybox:1.35") + "  updateStrategy: {type: NotUpdate}\n"
     world.apply(changed + f"  injectionStrategy: {{revision: {{revisionName: {first}}}}}\n")
 
     def injected_image() -> bool:
