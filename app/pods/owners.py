@@ -6,11 +6,11 @@ Rules PM-105 … PM-112.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-from app.kube.objects import ObjectMeta
+from app.kube.objects import ObjectMeta, OwnerReference
 
 #: The index of objects by the uid of the controller that owns them, and of those nobody controls by :func:`ownerless`.
 BY_CONTROLLER: Final = "controller"
@@ -26,6 +26,18 @@ def controller_keys(obj: Any) -> Iterable[str]:
     metadata: ObjectMeta = obj.metadata
     controller = metadata.controller
     return (ownerless(metadata.namespace) if controller is None else controller.uid,)
+
+
+def controller_of(references: Sequence[Mapping[str, Any]]) -> OwnerReference | None:
+    """The controller among raw owner references."""
+    for reference in references:
+        if isinstance(reference, Mapping) and reference.get("controller") is True:
+            fields = {field: reference.get(field) for field in ("apiVersion", "kind", "name", "uid")}
+            if all(isinstance(value, str) for value in fields.values()):
+                return OwnerReference(
+                    str(fields["apiVersion"]), str(fields["kind"]), str(fields["name"]), str(fields["uid"]), True
+                )
+    return None
 
 
 class Ownership(StrEnum):

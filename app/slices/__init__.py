@@ -20,6 +20,7 @@ from app.slices.slice import Slice
 from app.slices.watched import (
     BY_NAMESPACE,
     CLAIMS,
+    CONFIGURATION,
     DEPLOYMENTS,
     JOBS,
     NAMESPACES,
@@ -37,6 +38,7 @@ from app.slices.watched import (
 __all__ = [
     "BY_NAMESPACE",
     "CLAIMS",
+    "CONFIGURATION",
     "DEPLOYMENTS",
     "JOBS",
     "NAMESPACES",

@@ -16,6 +16,7 @@ from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule
 from app.kube.client import Decode
 from app.kube.objects import (
+    ConfigMap,
     ControllerRevision,
     Job,
     Namespace,
@@ -24,6 +25,7 @@ from app.kube.objects import (
     PersistentVolumeClaim,
     Pod,
     Workload,
+    decode_config_map,
     decode_controller_revision,
     decode_job,
     decode_namespace,
@@ -33,6 +35,7 @@ from app.kube.objects import (
     decode_workload,
 )
 from app.kube.resources import (
+    CONFIGMAPS,
     CONTROLLERREVISIONS,
     PERSISTENTVOLUMECLAIMS,
     Resource,
@@ -197,3 +200,11 @@ DEPLOYMENTS: Final[Watched[Workload]] = Watched("Deployments", DEPLOYMENT_RESOUR
 REPLICASETS: Final[Watched[Workload]] = Watched("ReplicaSets", REPLICASET_RESOURCE, decode_workload, indexes=_OWNED)
 JOBS: Final[Watched[Job]] = Watched("Jobs", JOB_RESOURCE, decode_job)
 STATEFULSETS: Final[Watched[Workload]] = Watched("native StatefulSets", STATEFULSET_RESOURCE, decode_workload)
+#: What an operator decides at run time, in the manager's namespace.
+CONFIGURATION: Final[Watched[ConfigMap]] = Watched(
+    f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}",
+    CONFIGMAPS,
+    decode_config_map,
+    Scope.OWN,
+    field_selector=f"metadata.name={names.CONFIGURATION_CONFIG_MAP}",
+)

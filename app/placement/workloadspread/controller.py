@@ -9,14 +9,13 @@ from app.api.cloneset import CLONE_SET, CloneSet
 from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.api.workloadspread import WORKLOAD_SPREAD, WorkloadSpread
 from app.kube.controller import Watch
-from app.kube.objects import decode_config_map
-from app.kube.resources import CONFIGMAPS
 from app.placement.workloadspread.configuration import CustomWorkloads
 from app.placement.workloadspread.placing import shared_statuses
 from app.placement.workloadspread.plan.record import versioned_kinds
 from app.placement.workloadspread.reconcile import WorkloadSpreadReconciler
 from app.placement.workloadspread.workloads import Caches
 from app.slices import (
+    CONFIGURATION,
     DEPLOYMENTS,
     JOBS,
     NODES,
@@ -25,7 +24,6 @@ from app.slices import (
     STATEFULSETS,
     ControllerContext,
     Reconciling,
-    Scope,
     Watched,
 )
 
@@ -33,13 +31,6 @@ NAME: Final = "workloadspread-controller"
 VERSIONED_FLAG: Final = "ws-enabled-versioned-status"
 
 SPREADS: Final = Watched.kind(WORKLOAD_SPREAD, WorkloadSpread)
-CONFIGURATION: Final = Watched(
-    f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}",
-    CONFIGMAPS,
-    decode_config_map,
-    Scope.OWN,
-    field_selector=f"metadata.name={names.CONFIGURATION_CONFIG_MAP}",
-)
 CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
 ADVANCED_STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
 WATCHED: Final = (

@@ -9,8 +9,8 @@ from app.kube.admission import Denied
 from app.kube.resources import ObjectKey
 from app.placement.workloadspread.placing import Placer
 from app.placement.workloadspread.plan.record import record_of
-from app.placement.workloadspread.targets import controller_of
 from app.pods.guards import GuardOrder, PodRequest
+from app.pods.owners import controller_of
 from app.pods.predicates import FINISHED
 
 

@@ -12,7 +12,6 @@ from app.placement.workloadspread.admission import GATE
 from app.placement.workloadspread.admission_lookups import ClusterLookups, StandaloneLookups
 from app.placement.workloadspread.configuration import CustomWorkloads
 from app.placement.workloadspread.controller import (
-    CONFIGURATION,
     NAME,
     SPREADS,
     VERSIONED_FLAG,
@@ -25,7 +24,7 @@ from app.placement.workloadspread.placing import LocalStatuses, Placer, Statuses
 from app.placement.workloadspread.plan.record import versioned_kinds
 from app.placement.workloadspread.step import WorkloadSpreadStep
 from app.placement.workloadspread.targets import DirectTargets, LiveTargets
-from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
+from app.slices import CONFIGURATION, AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
 from app.slices.commands import Commands
 
 WORKERS: Final = 3

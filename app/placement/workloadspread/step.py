@@ -11,8 +11,8 @@ from app.placement.workloadspread.index import PreparedSpread
 from app.placement.workloadspread.placing import Placer
 from app.placement.workloadspread.plan.injection import PreparedSubset, affinity_with, patched, tolerations_with
 from app.placement.workloadspread.plan.replicas import ReplicasPathError
-from app.placement.workloadspread.targets import controller_of
 from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.owners import controller_of
 from app.pods.shape import check_shape
 from app.pods.steps import StepOrder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -152,15 +152,3 @@ class DirectTargets:
     async def wanted(self, spread: PreparedSpread) -> int:  # noqa: ARG002
         """Nobody knows."""
         return 0
-
-
-def controller_of(references: Sequence[Mapping[str, Any]]) -> OwnerReference | None:
-    """The controller among raw owner references."""
-    for reference in references:
-        if isinstance(reference, Mapping) and reference.get("controller") is True:
-            fields = {field: reference.get(field) for field in ("apiVersion", "kind", "name", "uid")}
-            if all(isinstance(value, str) for value in fields.values()):
-                return OwnerReference(
-                    str(fields["apiVersion"]), str(fields["kind"]), str(fields["name"]), str(fields["uid"]), True
-                )
-    return None

@@ -15,6 +15,7 @@ from app.kube.events import EventRecorder
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
+from app.pods.ordinals import ordinal_of
 from app.workloads.engine.conditions import status_patch, with_failures
 from app.workloads.engine.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.engine.outcome import Outcome, gather_results
@@ -23,7 +24,6 @@ from app.workloads.engine.snapshot import Caches
 from app.workloads.engine.status import truncate_history, write_workload_status
 from app.workloads.engine.writer import Writer
 from app.workloads.statefulset.plan.claims import OWNED_BY, claim_counts, claim_state, growth
-from app.workloads.statefulset.plan.ordinals import ordinal_of
 from app.workloads.statefulset.plan.replicas import Replica, Replicas
 from app.workloads.statefulset.plan.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.statefulset.plan.settings import Gates

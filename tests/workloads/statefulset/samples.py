@@ -12,9 +12,9 @@ from app.api import names
 from app.api.update_order import UpdatePriorityStrategy
 from app.kube.objects import decode_pod
 from app.pods.lifecycle import Lifecycle
+from app.pods.ordinals import Slots, reserved_intervals
 from app.workloads.engine.pods import PodFacts, pod_facts
 from app.workloads.engine.settings import UpdatePolicy
-from app.workloads.statefulset.plan.ordinals import Slots, reserved_intervals
 from app.workloads.statefulset.plan.replicas import Replicas
 from app.workloads.statefulset.plan.settings import Gates, Retention, Settings
 

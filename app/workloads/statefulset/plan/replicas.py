@@ -8,9 +8,9 @@ from math import inf
 
 from app.api import names
 from app.pods.lifecycle import LifecycleState
+from app.pods.ordinals import ordinal_of
 from app.pods.predicates import FINISHED
 from app.workloads.engine.pods import PodFacts
-from app.workloads.statefulset.plan.ordinals import ordinal_of
 from app.workloads.statefulset.plan.settings import Settings
 
 

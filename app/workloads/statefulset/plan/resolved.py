@@ -12,12 +12,12 @@ from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.api.statefulset import types as api
 from app.kube.selectors import compile_selector, selector_text
 from app.pods.lifecycle import Lifecycle
+from app.pods.ordinals import Slots, reserved_intervals
 from app.pods.templates import template_data
 from app.workloads.engine import settings as engine
 from app.workloads.engine.kind import WorkloadKind
 from app.workloads.engine.revisions import Content
 from app.workloads.engine.settings import ImagePullSettings, UpdatePolicy
-from app.workloads.statefulset.plan.ordinals import Slots, reserved_intervals
 from app.workloads.statefulset.plan.settings import Gates, Retention, Settings
 
 KIND: Final = WorkloadKind(STATEFUL_SET.resource())

@@ -8,9 +8,9 @@ from typing import Self
 
 from app.api.update_order import UpdatePriorityStrategy
 from app.pods.lifecycle import Lifecycle
+from app.pods.ordinals import Slots
 from app.workloads.engine.settings import EngineGates, UpdatePolicy, shared_gates
 from app.workloads.engine.shares import share
-from app.workloads.statefulset.plan.ordinals import Slots
 
 
 @dataclass(frozen=True, slots=True)

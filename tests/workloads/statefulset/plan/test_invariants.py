@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import settings as tuned
 from hypothesis import strategies as st
 
+from app.pods.ordinals import ordinal_of
 from app.workloads.engine.settings import UpdatePolicy
 from app.workloads.engine.steps import StepKind
-from app.workloads.statefulset.plan.ordinals import ordinal_of
 from app.workloads.statefulset.plan.replicas import Replicas
 from app.workloads.statefulset.plan.scale import plan_scaling
 from app.workloads.statefulset.plan.settings import Settings

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.workloads.statefulset.plan.ordinals import MAX_ORDINAL, Slots, ordinal_of, reserved_intervals
+from app.pods.ordinals import MAX_ORDINAL, Slots, ordinal_of, reserved_intervals
 
 
 @pytest.mark.behaviour("AS-48", "AS-49", "AS-50")
