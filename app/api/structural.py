@@ -103,7 +103,8 @@ def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
 def _object_errors(schema: Schema, value: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     properties = schema.get("properties", {})
     values = schema.get("additionalProperties")
-    for key, item in value.items():
+    # The API server names fields in the order of their names.
+    for key, item in sorted(value.items()):
         if key in properties:
             yield from _errors(properties[key], item, path.child(key))
         elif isinstance(values, dict):

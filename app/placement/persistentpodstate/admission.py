@@ -1,0 +1,145 @@
+"""The validating webhook of PersistentPodState (PPS-3 … PPS-8, PPS-40)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+
+from app.api import names
+from app.api.conversion import ConversionError, convert
+from app.api.persistentpodstate import PERSISTENT_POD_STATE, PersistentPodState
+from app.api.persistentpodstate.validation import KNOWN_TARGETS, TARGET, group_of, state_errors, warnings
+from app.api.requested import is_leaving, unreadable, version_to_judge
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review, Rule, Webhook
+from app.kube.client import Client
+from app.kube.errors import NotFound
+from app.kube.fielderrors import aggregate, internal
+from app.kube.objects import ConfigMap, decode_config_map
+from app.kube.resources import CONFIGMAPS
+from app.kube.store import Store
+from app.placement.persistentpodstate.plan.whitelist import parse_kinds
+from app.pods.customworkloads import GroupKind, WhitelistError
+
+VALIDATE: Final = Webhook(
+    name="vpersistentpodstate.kb.io",
+    path="/validate-apps-kruise-io-persistentpodstate",
+    mutating=False,
+    rules=(
+        Rule(
+            (Operation.CREATE, Operation.UPDATE),
+            (PERSISTENT_POD_STATE.group,),
+            (names.V1ALPHA1, names.V1BETA1),
+            (PERSISTENT_POD_STATE.plural,),
+        ),
+    ),
+    summary="Refuses PersistentPodStates of workloads whose Pods have no lasting names, and second ones of a workload",
+    permissions=(
+        PolicyRule(("list",), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
+        PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
+    ),
+)
+WEBHOOKS: Final = (VALIDATE,)
+
+
+class StateLookups(Protocol):
+    """What validation asks."""
+
+    async def others(self, namespace: str) -> Sequence[PersistentPodState]:
+        """The PersistentPodStates of the namespace."""
+        ...
+
+    async def listed(self) -> Collection[GroupKind]:
+        """The operator's list of further kinds. Raises WhitelistError."""
+        ...
+
+
+def handlers(lookups: StateLookups) -> tuple[Handler, ...]:
+    """The declaration with the function that answers for it."""
+    return (Handler(VALIDATE, partial(validate, lookups)),)
+
+
+async def validate(lookups: StateLookups, review: Review) -> Decision:
+    """All mistakes are reported together."""
+    given = review.object or {}
+    version = version_to_judge(PERSISTENT_POD_STATE, given)
+    if isinstance(version, Denied):
+        return version
+    if is_leaving(review):
+        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        return Allowed()
+    try:
+        state = read(given)
+    except (ConversionError, ValidationError) as error:
+        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
+    target = state.spec.target_ref
+    custom: Collection[GroupKind] = ()
+    if (group_of(target), target.kind) not in KNOWN_TARGETS:
+        try:
+            custom = await lookups.listed()
+        except WhitelistError as error:
+            # PPS-8. Nobody is refused for it whose target need not be listed.
+            return Denied(str(internal(TARGET, str(error))), code=500)
+    v1alpha1 = version.name == names.V1ALPHA1
+    others = await lookups.others(review.namespace)
+    errors = state_errors(state, _former(review), others, custom, v1alpha1=v1alpha1)
+    return Denied(aggregate(errors), code=400) if errors else Allowed(warnings(state, v1alpha1=v1alpha1))
+
+
+def read(obj: Mapping[str, Any]) -> PersistentPodState:
+    """The PersistentPodState of either version as its hub model. Raises ConversionError or ValidationError."""
+    hub = f"{PERSISTENT_POD_STATE.group}/{PERSISTENT_POD_STATE.hub.name}"
+    return PersistentPodState.model_validate(dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub))
+
+
+def _former(review: Review) -> PersistentPodState | None:
+    if review.operation != Operation.UPDATE or review.old_object is None:
+        return None
+    try:
+        return read(review.old_object)
+    except (ConversionError, ValidationError):
+        # What is stored cannot be read: then it must not stand in the way of something better.
+        return None
+
+
+class ClusterLookups:
+    """Asks the API server."""
+
+    def __init__(self, client: Client, own_namespace: str) -> None:
+        self._client = client
+        self._own_namespace = own_namespace
+
+    async def others(self, namespace: str) -> Sequence[PersistentPodState]:
+        """Those stored now."""
+        resource = PERSISTENT_POD_STATE.resource()
+        return (await self._client.list(resource, namespace, decode=PersistentPodState.model_validate_json)).items
+
+    async def listed(self) -> Collection[GroupKind]:
+        """As the ConfigMap has it."""
+        name = names.CONFIGURATION_CONFIG_MAP
+        try:
+            found = await self._client.get(CONFIGMAPS, name, self._own_namespace, decode=decode_config_map)
+        except NotFound:
+            return ()
+        return parse_kinds((found.data or {}).get(names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY)).keys()
+
+
+class StandaloneLookups:
+    """Without a cluster: what files say."""
+
+    def __init__(self, states: Store[PersistentPodState], config_maps: Store[ConfigMap], own_namespace: str) -> None:
+        self._states = states
+        self._config_maps = config_maps
+        self._own_namespace = own_namespace
+
+    async def others(self, namespace: str) -> Sequence[PersistentPodState]:
+        """Those of the files."""
+        return self._states.list(namespace)
+
+    async def listed(self) -> Collection[GroupKind]:
+        """As the file has it."""
+        found = self._config_maps.get(names.CONFIGURATION_CONFIG_MAP, self._own_namespace)
+        text = (found.data or {}).get(names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY) if found is not None else None
+        return parse_kinds(text).keys()
