@@ -110,13 +110,14 @@ class Selector:
         """The selector of these requirements, ordered by key."""
         ordered = tuple(sorted(requirements, key=lambda requirement: requirement.key))
         # A single-valued In is a comparison, which is what nearly every selector consists of.
-        single = [r for r in ordered if r.operator is Operator.IN and len(r.values) == 1]
-        return cls(
-            requirements=ordered,
-            equalities={r.key: r.values[0] for r in single},
-            _pairs=tuple((r.key, r.values[0]) for r in single),
-            _others=tuple(r for r in ordered if r not in single),
-        )
+        single: list[tuple[str, str]] = []
+        others: list[Requirement] = []
+        for one in ordered:
+            if one.operator is Operator.IN and len(one.values) == 1:
+                single.append((one.key, one.values[0]))
+            else:
+                others.append(one)
+        return cls(requirements=ordered, equalities=dict(single), _pairs=tuple(single), _others=tuple(others))
 
     @property
     def empty(self) -> bool:

@@ -19,7 +19,7 @@ from app.manager.standalone import Standalone
 from tests.fuzz import objects, targets
 from tests.fuzz.cases import Cases
 from tests.fuzz.judge import LARGE, MEMORY_BYTES, Judge, peak, reset_peak
-from tests.fuzz.service import standalone_service
+from tests.fuzz.service import ALL_GATES, standalone_service
 from tests.property.run import code_digest
 
 ROOT: Final = Path(__file__).parent.parent.parent
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 async def _main(options: argparse.Namespace) -> int:
-    standalone = await standalone_service(objects.sidecar_set())
+    standalone = await standalone_service(objects.sidecar_set(), gates=ALL_GATES)
     if options.list:
         print("\n".join(targets.all_of(standalone.registry)))
         return 0

@@ -37,6 +37,7 @@ class Cases:
         self._paths = sorted({asked.path for asked in self._questions} | set(registry.aliases) | {"/convert", "/other"})
         self._conversions = targets.conversions()
         self._decoders = sorted(targets.decoders())
+        self._resources = {f"cache of {one.name}": one.resource for one in targets.watched()}
 
     def case(self, number: int) -> Case:
         """The case of that number."""
@@ -104,14 +105,24 @@ class Cases:
         return Case(number, what, "/convert", objects.encode(document))
 
     def _decoding(self, random: Random, number: int) -> Case:
-        asked = random.choice(self._questions)
-        made = objects.hostile(random, targets.good(random, asked))
+        decoder = random.choice(self._decoders)
+        made = objects.hostile(random, self._decodable(random, decoder))
         body = objects.encode(made.object)
         if random.random() < 0.1:
             at = random.randrange(len(body))
             body = body[:at] + random.randbytes(2) + body[at + 1 :]
-        decoder = random.choice(self._decoders)
         return Case(number, f"{decoder}: {made.what}", body=body, decoder=decoder)
+
+    def _decodable(self, random: Random, decoder: str) -> objects.Json:
+        """What the decoder is for, where it is known; now and then something else."""
+        resource = self._resources.get(decoder)
+        if resource is not None and random.random() < 0.8:
+            if resource.kind == "Pod":
+                return objects.pod()
+            known = targets.recorded(random, resource, resource.version)
+            if known is not None:
+                return known
+        return targets.good(random, random.choice(self._questions))
 
     def _large(self, random: Random, number: int) -> Case:
         index = number // LARGE_EVERY

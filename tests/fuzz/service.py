@@ -14,21 +14,24 @@ from app.admission.metrics import AdmissionMetrics
 from app.admission.server import create_app
 from app.api.conversion import convert
 from app.kube.virtualtime import VirtualClock
+from app.manager.gates import GATES as GATE_TABLE
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
 from tests.fuzz import objects
 
 #: What patches metadata needs no ConfigMap then.
 GATES = "SidecarSetPatchPodMetadataDefaultsAllowed=true"
+#: Whatever can be asked.
+ALL_GATES = ",".join(f"{name}=true" for name in GATE_TABLE)
 _JSON = {"Content-Type": "application/json"}
 
 
-async def standalone_service(*manifests: objects.Json) -> Standalone:
+async def standalone_service(*manifests: objects.Json, gates: str = GATES) -> Standalone:
     """What decides, with these objects loaded."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "objects.yaml"
         path.write_text(yaml.safe_dump_all(manifests), "utf-8")
-        standalone = Standalone(path, parse_gates(GATES), VirtualClock(), Random(1))
+        standalone = Standalone(path, parse_gates(gates), VirtualClock(), Random(1))
         await standalone.reload()
     assert not standalone.problems, standalone.problems
     return standalone
