@@ -50,6 +50,8 @@ LARGE_BODY_BYTES: Final = 64 * 1024
 
 #: How far into an unreadable body a uid is looked for: the API server writes it first.
 _HEAD_BYTES: Final = 64 * 1024
+#: How orjson calls a document that is nested deeper than it goes.
+_TOO_DEEP: Final = "depth limit"
 _UID_IN_HEAD: Final = re.compile(rb'"request"\s*:\s*\{[^{}]{0,4096}?"uid"\s*:\s*"([^"\\\x00-\x1f]{1,128})"')
 _OPERATIONS: Final = {operation.value: operation for operation in Operation}
 #: What surrogateescape makes of a byte that is not UTF-8.
@@ -82,7 +84,7 @@ def read_review(body: bytes) -> Review | Refusal:
     try:
         document = orjson.loads(body) if len(body) < LARGE_BODY_BYTES else _large(body)
     except orjson.JSONDecodeError as error:
-        document = _without_deep_managed_fields(body)
+        document = _without_deep_managed_fields(body) if _TOO_DEEP in error.msg else None
         if document is None:
             return _undecodable(body, error)
     if type(document) is not dict:

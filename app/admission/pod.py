@@ -7,7 +7,7 @@ sees the sidecars. A slice declares its steps with their places; ``pod_handler``
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -26,7 +26,7 @@ from app.kube.admission import (
 )
 from app.pods.draft import PodDraft, PodRefusedError
 from app.pods.shape import check_shape
-from app.pods.steps import PodStep
+from app.pods.steps import PodStep, StepOutcome
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +72,8 @@ class PodPipeline:
                 both = f"{type(first).__name__} and {type(second).__name__}"
                 raise ValueError(f"two Pod admission steps have the place {int(first.order)}: {both}")
 
-    async def __call__(self, review: Review) -> Decision:
-        """The decision."""
+    def __call__(self, review: Review) -> Decision | Awaitable[Decision]:
+        """The decision; something to await only where a step has to ask the API server."""
         if review.operation is not Operation.CREATE or review.subresource:
             return Allowed()
         pod = review.object
@@ -83,7 +83,20 @@ class PodPipeline:
             check_shape(pod)
             draft = PodDraft(pod, review.namespace)
             for step in self.steps:
-                denied = await step(draft, review)
+                outcome = step(draft, review)
+                if outcome is not None:
+                    return outcome if type(outcome) is Denied else self._rest(draft, review, step, outcome)
+        except PodRefusedError as error:
+            return Denied(error.message, code=error.code)
+        return _finished(draft)
+
+    async def _rest(self, draft: PodDraft, review: Review, waiting: PodStep, outcome: StepOutcome) -> Decision:
+        """From a step on that waits for something."""
+        try:
+            for step in (waiting, *self.steps[self.steps.index(waiting) + 1 :]):
+                if step is not waiting:
+                    outcome = step(draft, review)
+                denied = await outcome if isinstance(outcome, Awaitable) else outcome
                 if denied is not None:
                     return denied
         except PodRefusedError as error:

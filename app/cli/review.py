@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -172,7 +171,7 @@ def as_json(verdict: Verdict) -> bytes:
     """The answer an API server would have been given, as JSON."""
     refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
     decision: Decision = refusal or (Patched(verdict.operations) if verdict.operations else Allowed())
-    return envelope.answer(dataclasses.replace(verdict.review).uid, decision)
+    return envelope.answer(verdict.review.uid, decision)
 
 
 __all__ = ["ManifestError", "ReviewError", "Verdict", "as_json", "review_file", "show"]

@@ -10,9 +10,11 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admis
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 
 class Operation(StrEnum):
@@ -42,8 +44,7 @@ class GroupVersionResource:
     resource: str
 
 
-@dataclass(frozen=True, slots=True)
-class Review:
+class Review(msgspec.Struct, frozen=True):
     """One AdmissionReview v1 request. ``object`` and ``old_object`` are the raw JSON objects, those of other
     kinds than Pods without their managedFields: read, never changed."""
 
@@ -59,11 +60,10 @@ class Review:
     groups: tuple[str, ...] = ()
     object: Mapping[str, Any] | None = None
     old_object: Mapping[str, Any] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class PatchOperation:
+class PatchOperation(msgspec.Struct, frozen=True):
     """One RFC 6902 operation (``value`` is ignored for remove) and the rule that asked for it."""
 
     op: Literal["add", "replace", "remove"]
@@ -78,23 +78,20 @@ class PatchOperation:
         return {"op": self.op, "path": self.path, "value": self.value}
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(msgspec.Struct, frozen=True):
     """The request passes unchanged."""
 
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Patched:
+class Patched(msgspec.Struct, frozen=True):
     """The request passes with these changes (at least one)."""
 
     operations: tuple[PatchOperation, ...]
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(msgspec.Struct, frozen=True):
     """The request is refused. ``message`` is what kubectl prints behind ``denied the request:``."""
 
     message: str

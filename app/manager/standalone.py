@@ -7,7 +7,6 @@ changed.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 import uuid
@@ -17,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from app.admission.policies import FILE_NAME as WEBHOOK_POLICIES
@@ -301,7 +301,7 @@ async def _decide(handlers: Sequence[Handler], review: Review) -> tuple[list[tup
 def _with_object(review: Review, decision: Patched) -> Review:
     # As it will travel: parts of a patch may be JSON already.
     operations = orjson.loads(orjson.dumps([operation.as_json() for operation in decision.operations]))
-    return dataclasses.replace(review, object=patches.apply(operations, review.object))
+    return msgspec.structs.replace(review, object=patches.apply(operations, review.object))
 
 
 def _with_identity(stored: Mapping[str, Any], version: int) -> dict[str, Any]:

@@ -31,7 +31,8 @@ class FieldTrackingStep:
 
     __slots__ = ()
 
-    async def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
+    def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
         """Take the managed fields away where their only entry is the asking creator's."""
-        if [entry.get("manager") for entry in draft.managed_fields] == [UNTRACKED]:
+        fields = draft.managed_fields
+        if len(fields) == 1 and fields[0].get("manager") == UNTRACKED:
             draft.remove_managed_fields(GATE)

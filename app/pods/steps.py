@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from enum import IntEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from app.kube.admission import Denied, Review
 from app.pods.draft import PodDraft
@@ -24,14 +25,22 @@ class StepOrder(IntEnum):
     FIELD_TRACKING = 90
 
 
+#: What a step says of a Pod, at once or after it has waited; None: let the next one look at it.
+StepOutcome: TypeAlias = Denied | Awaitable[Denied | None] | None
+
+
 class PodStep(Protocol):
-    """One step. It changes the draft, or refuses the Pod: by ``Denied``, or by raising ``PodRefusedError``."""
+    """One step. It changes the draft, or refuses the Pod: by ``Denied``, or by raising ``PodRefusedError``.
+
+    Nearly every step of nearly every Pod knows at once that it has nothing to do. So a step is a plain function; only
+    where it has to ask the API server does it return something to await.
+    """
 
     @property
     def order(self) -> int:
         """When it is taken: of :class:`StepOrder`, or between two of them."""
         ...
 
-    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
+    def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
         """Take the step. A dry run must change nothing outside the draft."""
         ...

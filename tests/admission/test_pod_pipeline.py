@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -11,12 +11,12 @@ import pytest
 
 from app.admission.pod import MUTATE_POD, PodPipeline, pod_handler
 from app.admission.registry import build_registry
-from app.kube.admission import Allowed, Denied, Operation, Patched, Review
+from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, Review
 from app.kube.virtualtime import VirtualClock
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
 from app.pods.draft import PodDraft, PodRefusedError
-from app.pods.steps import PodStep, StepOrder
+from app.pods.steps import PodStep, StepOrder, StepOutcome
 from tests.sidecars.admitting import pod, review_of
 
 PLACES = sorted(StepOrder)
@@ -33,14 +33,24 @@ class Step:
     refuse: str = ""
     waits: bool = False
 
-    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
-        if self.waits:
-            await asyncio.sleep(0)
+    def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
+        return self._later(draft) if self.waits else self._now(draft)
+
+    async def _later(self, draft: PodDraft) -> Denied | None:
+        await asyncio.sleep(0)
+        return self._now(draft)
+
+    def _now(self, draft: PodDraft) -> Denied | None:
         self.taken.append(self.order)
         draft.set_annotations({f"step-{int(self.order)}": "x"}, "r")
         if self.refuse:
             raise PodRefusedError(self.refuse, 409)
         return self.answer
+
+
+async def settled(outcome: Decision | Awaitable[Decision]) -> Decision:
+    """A decision, at once or later."""
+    return await outcome if isinstance(outcome, Awaitable) else outcome
 
 
 @pytest.mark.behaviour("PW-1", "PW-2", "PW-3", "PW-5")
@@ -81,8 +91,16 @@ def test_it_is_served_only_with_the_gate_pod_webhook_on(on: bool) -> None:
 async def test_steps_are_taken_in_the_order_of_the_pipeline(waiting: Sequence[int]) -> None:
     taken: list[int] = []
     steps = [Step(place, taken, waits=place in waiting) for place in reversed(PLACES)]
-    assert isinstance(await PodPipeline(steps)(review_of(pod())), Patched)
+    assert isinstance(await settled(PodPipeline(steps)(review_of(pod()))), Patched)
     assert taken == PLACES
+
+
+@pytest.mark.behaviour("PW-6")
+async def test_what_waits_for_nothing_is_decided_at_once() -> None:
+    assert isinstance(PodPipeline([Step(1), Step(2)])(review_of(pod())), Patched)
+    waiting = PodPipeline([Step(1), Step(2, waits=True)])(review_of(pod()))
+    assert isinstance(waiting, Awaitable)
+    assert isinstance(await waiting, Patched)
 
 
 @pytest.mark.behaviour("PW-6")
@@ -122,7 +140,7 @@ def all_steps() -> list[PodStep]:
 async def test_a_refusal_ends_it_and_nothing_of_the_patch_remains(end: dict, expected: Denied, waits: bool) -> None:
     taken: list[int] = []
     steps = [Step(1, taken, waits=waits), Step(2, taken, waits=waits, **end), Step(3, taken)]
-    assert await PodPipeline(steps)(review_of(pod())) == expected
+    assert await settled(PodPipeline(steps)(review_of(pod()))) == expected
     assert taken == [1, 2]
 
 
@@ -137,20 +155,20 @@ async def test_a_refusal_ends_it_and_nothing_of_the_patch_remains(end: dict, exp
     ],
 )
 async def test_anything_but_the_creation_of_a_pod_passes(review: Review) -> None:
-    assert await PodPipeline([Step(1)])(review) == Allowed()
+    assert PodPipeline([Step(1)])(review) == Allowed()
 
 
 @pytest.mark.behaviour("PW-6")
 async def test_a_review_without_or_with_a_broken_pod_is_a_bad_request() -> None:
     pipeline = PodPipeline([Step(1)])
-    assert await pipeline(review_of(None)) == Denied("request.object: expected a Pod, got nothing", code=400)
-    broken = await pipeline(review_of({"spec": {"containers": "main"}}))
+    assert pipeline(review_of(None)) == Denied("request.object: expected a Pod, got nothing", code=400)
+    broken = pipeline(review_of({"spec": {"containers": "main"}}))
     assert broken == Denied("Pod: spec.containers: expected array | null, got str", code=400)
 
 
 @pytest.mark.behaviour("PW-6")
 async def test_nothing_changed_is_allowed_without_a_patch() -> None:
-    assert await PodPipeline([])(review_of(pod())) == Allowed()
+    assert PodPipeline([])(review_of(pod())) == Allowed()
 
 
 def test_two_steps_in_one_place_are_a_mistake() -> None:
@@ -161,6 +179,6 @@ def test_two_steps_in_one_place_are_a_mistake() -> None:
 @pytest.mark.behaviour("PW-29")
 async def test_one_line_per_changed_pod_says_the_rules(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", logger="app.admission.pod"):
-        await PodPipeline([Step(1), Step(2)])(review_of(pod()))
-        await PodPipeline([])(review_of(pod()))
+        PodPipeline([Step(1), Step(2)])(review_of(pod()))
+        PodPipeline([])(review_of(pod()))
     assert [record.getMessage() for record in caplog.records] == ["Pod shop/web-0 changed by r"]

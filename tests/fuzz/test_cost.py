@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from app.kube import virtualtime
+from app.kube.selectors import compile_selector
 from tests.fuzz import cost, objects
 
 SMALL, LARGE = 12_000, 48_000
@@ -39,3 +40,13 @@ def test_the_cost_of_a_pod_is_linear_in_its_size(shape: str, steps: Mapping[str,
     # Four times the size; a step that is quadratic makes it sixteen times the cost.
     assert large < 5 * small
     assert large < STEPS + STEPS_PER_BYTE * LARGE
+
+
+def test_the_cost_of_a_selector_is_linear_in_its_requirements() -> None:
+    def steps(requirements: int) -> int:
+        both = [{"key": "app", "operator": "In", "values": ["web"]}, {"key": "app", "operator": "Exists"}]
+        with cost.counted() as count:
+            compile_selector({"matchExpressions": both * (requirements // 2)})
+        return count[0]
+
+    assert steps(2_000) < 5 * steps(500)

@@ -85,7 +85,7 @@ class ServerlessProbesStep:
     def __init__(self, markers: Store[PodProbeMarker]) -> None:
         self._markers = markers
 
-    async def __call__(self, draft: PodDraft, review: Review) -> None:
+    def __call__(self, draft: PodDraft, review: Review) -> None:
         """Write the annotations, if a marker has something for the Pod."""
         matching = []
         for marker in self._markers.by_index(BY_NAMESPACE, review.namespace):
@@ -95,6 +95,8 @@ class ServerlessProbesStep:
                 continue  # admission was off when it came
             if not marker.deleting and not selector.empty and selector.matches(draft.labels):
                 matching.append(marker)
+        if not matching:
+            return
         annotations = serverless_annotations(matching, probed_containers(draft.containers, draft.init_containers))
         if annotations:
             draft.set_annotations(annotations, "PPM-30")

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from app.kube.admission import Denied, Review
+from app.kube.admission import Review
 from app.kube.errors import KubeError, NotFound, message_of
+from app.kube.objects import OwnerReference
 from app.kube.patches import PatchError
-from app.placement.workloadspread.index import PreparedSpread
+from app.placement.workloadspread.index import NamespaceSpreads, PreparedSpread
 from app.placement.workloadspread.placing import Placer
 from app.placement.workloadspread.plan.injection import PreparedSubset, affinity_with, patched, tolerations_with
 from app.placement.workloadspread.plan.replicas import ReplicasPathError
 from app.pods.draft import PodDraft, PodRefusedError
 from app.pods.owners import controller_of
 from app.pods.shape import check_shape
-from app.pods.steps import StepOrder
+from app.pods.steps import StepOrder, StepOutcome
 
 _PARTS: Final = ("metadata", "spec")
 
@@ -27,15 +28,16 @@ class WorkloadSpreadStep:
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
 
-    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
+    def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
         """Nothing is asked where the namespace has no WorkloadSpread. Raises PodRefusedError (500): the workload tries
         again."""
         here = self._placer.index.of(draft.namespace)
         if here is None or review.dry_run:
             return None
         controller = controller_of(draft.owner_references)
-        if controller is None:
-            return None
+        return self._placed(draft, here, controller) if controller is not None else None
+
+    async def _placed(self, draft: PodDraft, here: NamespaceSpreads, controller: OwnerReference) -> None:
         try:
             spread = await self._placer.find(here, controller, draft.labels, draft.namespace)
         except NotFound as error:
@@ -43,19 +45,18 @@ class WorkloadSpreadStep:
         except KubeError as error:
             raise _refused(draft, f"its owners cannot be read: {message_of(error)}") from error
         if spread is None:
-            return None
+            return
         try:
             record = await self._placer.take(spread, controller, draft.name, draft.labels)
         except (KubeError, ReplicasPathError) as error:
             text = str(error) if isinstance(error, ReplicasPathError) else message_of(error)
             raise _refused(draft, f"WorkloadSpread {spread.key} could not be asked for a place: {text}") from error
         if record is None:
-            return None
+            return
         subset = spread.subsets.get(record.subset)
         if subset is not None:
             inject(draft, subset, spread)
         draft.set_annotations(record.annotation(), "WS-33")
-        return None
 
 
 def inject(draft: PodDraft, subset: PreparedSubset, spread: PreparedSpread) -> None:

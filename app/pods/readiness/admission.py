@@ -18,7 +18,7 @@ class ReadinessGateStep:
     def __init__(self, every_pod: bool = False) -> None:
         self._every_pod = every_pod
 
-    async def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
+    def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
         """Append the gate, once."""
         if self._every_pod or is_controlled_by_group(draft.owner_references, APPS_GROUP):
             draft.add_readiness_gate(KRUISE_POD_READY, "PM-176")

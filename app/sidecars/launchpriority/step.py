@@ -21,7 +21,7 @@ class LaunchPriorityStep:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
+    def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
         """Append the barrier env where the containers have an order."""
         containers = draft.containers
         if len(containers) < 2:

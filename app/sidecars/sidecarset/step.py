@@ -15,7 +15,7 @@ from app.kube.admission import Denied, Review
 from app.kube.clock import Clock
 from app.kube.objects import ControllerRevision
 from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
-from app.pods.steps import StepOrder
+from app.pods.steps import StepOrder, StepOutcome
 from app.sidecars.sidecarset.annotations import timestamp
 from app.sidecars.sidecarset.injection import inject, plan_injection
 from app.sidecars.sidecarset.prepared import PreparedContent, PreparedSet, UnusableSidecarSetError, prepare_revision
@@ -78,21 +78,67 @@ class SidecarSetStep:
         #: Set → the version of the revision it names and what that injects.
         self._prepared_revisions: dict[str, tuple[tuple[str, str], PreparedContent]] = {}
 
-    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
-        """Inject what applies."""
+    def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
+        """Inject what applies: at once from caches, after a wait where they lack something."""
+        if self._index.behind(self._clock.monotonic()):
+            return self._asking(draft, review)
+        candidates = self._index.candidates(draft.namespace, draft.labels)
         # PW-10: of a static Pod the kubelet runs the manifest, not this object. SS-40: a status or deletionTimestamp in
         # a new Pod says nothing; the API server resets both, after it has asked us.
+        if not candidates or is_mirror_pod(draft, review):
+            return None
+        namespace_labels = None
+        if need_namespace_labels(candidates):
+            namespace_labels = self._lookups.namespace_labels(draft.namespace)
+            if namespace_labels is None:
+                return self._asking(draft, review)
+        sets = in_scope(candidates, namespace_labels)
+        if not sets:
+            return None
+        recorded = self._recorded(sets)
+        if None in recorded.values():
+            return self._asking(draft, review)
+        return self._injected(sets, recorded, draft, review)
+
+    async def _asking(self, draft: PodDraft, review: Review) -> Denied | None:
+        """The same, where caches lack something that the API server may have (SS-39, SS-68)."""
         if is_mirror_pod(draft, review):
             return None
-        for name in tuple(self._index.behind(self._clock.monotonic())):
-            # SS-39: a set written a moment before its Pod.
+        for name in self._index.behind(self._clock.monotonic()):
             found = await self._lookups.live_sidecarset(name)
             if found is not None:
                 self._index.update(found)
-        sets = await self._applying(draft)
-        if not sets:
-            return None
-        recorded = await self._recorded(sets)
+        candidates = self._index.candidates(draft.namespace, draft.labels)
+        namespace_labels = None
+        if need_namespace_labels(candidates):
+            namespace_labels = self._lookups.namespace_labels(draft.namespace)
+            if namespace_labels is None:
+                namespace_labels = await self._lookups.live_namespace_labels(draft.namespace)
+        sets = in_scope(candidates, namespace_labels)
+        recorded = self._recorded(sets)
+        if None in recorded.values():
+            recorded = {
+                s.name: recorded_revision(s.name, s.revision, await self._lookups.live_revisions(s.name))
+                for s in sets
+                if s.revision is not None
+            }
+        return self._injected(sets, recorded, draft, review) if sets else None
+
+    def _recorded(self, sets: Sequence[PreparedSet]) -> Mapping[str, ControllerRevision | None]:
+        """SS-68: resolved even where the current spec is injected in the end, so that a missing one shows at once."""
+        return {
+            s.name: recorded_revision(s.name, s.revision, self._lookups.revisions(s.name))
+            for s in sets
+            if s.revision is not None
+        }
+
+    def _injected(
+        self,
+        sets: Sequence[PreparedSet],
+        recorded: Mapping[str, ControllerRevision | None],
+        draft: PodDraft,
+        review: Review,
+    ) -> Denied | None:
         try:
             draft.refuse_oversized_annotations()
             contents = self._contents(sets, recorded, draft.labels)
@@ -101,31 +147,6 @@ class SidecarSetStep:
         except PodRefusedError as error:
             return self._refused(error, draft, review)
         return None
-
-    async def _applying(self, draft: PodDraft) -> Sequence[PreparedSet]:
-        candidates = self._index.candidates(draft.namespace, draft.labels)
-        if not candidates or not need_namespace_labels(candidates):
-            return in_scope(candidates, None)
-        namespace_labels = self._lookups.namespace_labels(draft.namespace)
-        if namespace_labels is None:
-            # SS-39: created a moment before its Pod.
-            namespace_labels = await self._lookups.live_namespace_labels(draft.namespace)
-        return in_scope(candidates, namespace_labels)
-
-    async def _recorded(self, sets: Sequence[PreparedSet]) -> Mapping[str, ControllerRevision | None]:
-        """SS-68: resolved even where the current spec is injected in the end, so that a missing one shows at once."""
-        recorded = {
-            s.name: recorded_revision(s.name, s.revision, self._lookups.revisions(s.name))
-            for s in sets
-            if s.revision is not None
-        }
-        if None not in recorded.values():
-            return recorded
-        return {
-            s.name: recorded_revision(s.name, s.revision, await self._lookups.live_revisions(s.name))
-            for s in sets
-            if s.revision is not None
-        }
 
     def _refused(self, error: PodRefusedError, draft: PodDraft, review: Review) -> Denied:
         reason = error.message.removeprefix(f"{draft.display}: ")

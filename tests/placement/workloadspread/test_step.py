@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Awaitable
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -84,7 +85,8 @@ class Here:
     async def create(self, pod: Json, *, dry_run: bool = False) -> Json:
         draft = PodDraft(pod, "ns")
         review = request(Operation.CREATE, pod, dry_run=dry_run)
-        assert await WorkloadSpreadStep(self.placer)(draft, review) is None
+        outcome = WorkloadSpreadStep(self.placer)(draft, review)
+        assert (await outcome if isinstance(outcome, Awaitable) else outcome) is None
         result: Json = apply(draft.operations, pod)
         return result
 

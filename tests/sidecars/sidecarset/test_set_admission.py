@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.kube.admission import Allowed, Denied, Operation, Patched, PatchOperation
@@ -59,9 +59,9 @@ def test_both_webhooks_are_asked_about_creates_and_updates_of_both_versions() ->
         for version in (ALPHA, BETA):
             asked = review(sidecar_set(version=version))
             assert webhook.rules[0].matches(asked)
-            assert webhook.rules[0].matches(dataclasses.replace(asked, operation=Operation.UPDATE))
-            assert not webhook.rules[0].matches(dataclasses.replace(asked, operation=Operation.DELETE))
-            assert not webhook.rules[0].matches(dataclasses.replace(asked, subresource="status"))
+            assert webhook.rules[0].matches(msgspec.structs.replace(asked, operation=Operation.UPDATE))
+            assert not webhook.rules[0].matches(msgspec.structs.replace(asked, operation=Operation.DELETE))
+            assert not webhook.rules[0].matches(msgspec.structs.replace(asked, subresource="status"))
     assert [handler.webhook for handler in handlers(Lookups())] == [MUTATE, VALIDATE]
 
 
@@ -190,7 +190,7 @@ def test_an_empty_source_of_env_is_no_crash() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_sidecarset_is_answered_with_400(obj: dict[str, Any], message: str | None) -> None:
-    asked = dataclasses.replace(review(sidecar_set()), object=obj)
+    asked = msgspec.structs.replace(review(sidecar_set()), object=obj)
     for decision in (mutate(asked), asyncio.run(validate(Lookups(), asked))):
         assert isinstance(decision, Denied)
         if message is not None:
@@ -722,7 +722,7 @@ def test_who_injects_is_told_of_every_set_that_is_about_to_be_stored() -> None:
         asyncio.run(validating.decide(asked))  # type: ignore[arg-type]
 
     stored = accepted(sidecar_set(metadata={"uid": "u", "generation": 3}))
-    judged(dataclasses.replace(review(stored), dry_run=True))
+    judged(msgspec.structs.replace(review(stored), dry_run=True))
     judged(review({**stored, "spec": {}}))
     assert index.behind(clock.monotonic()) == []
     judged(review(stored))
