@@ -18,6 +18,7 @@ FOLDERS: Final[list[str]] = [
     "app.workloads.newpods",
     "app.sidecars.sidecarset",
     "app.sidecars.launchpriority",
+    "app.sidecars.terminator",
     "app.workloads.cloneset",
     "app.workloads.statefulset",
     "app.workloads.daemonset",

@@ -65,7 +65,7 @@ def step(request: ContainerRecreateRequest, pod: Pod | None, now: datetime) -> S
         return Step(release, delete=left <= 0, requeue_after=left if left > 0 else None)
     if pod is None or not is_of(request, pod) or pod.metadata.deletion_timestamp is not None:
         return Step(status=_completed(status, POD_GONE, now))
-    if pod.status.phase in _ENDED:
+    if pod.status.phase in _ENDED and not _has_sidecars_left(request, pod):
         return Step(status=_completed(status, POD_ENDED, now, fail=True))
     created = parsed_rfc3339(metadata.creation_timestamp) or now
     age, waits = (now - created).total_seconds(), []
@@ -96,6 +96,15 @@ def step(request: ContainerRecreateRequest, pod: Pod | None, now: datetime) -> S
 def is_of(request: ContainerRecreateRequest, pod: Pod) -> bool:
     """CRR-50: whether it is the very Pod, not another that has its name by now."""
     return pod.metadata.uid == request.metadata.labels.get(names.CRR_POD_UID)
+
+
+def _has_sidecars_left(request: ContainerRecreateRequest, pod: Pod) -> bool:
+    """SS-115: whether the Pod got its phase from the sidecar terminator, and containers of the request still run."""
+    condition = pod.condition(names.SIDECAR_TERMINATED_CONDITION)
+    if condition is None or condition.status != "True":
+        return False
+    wanted = {one.name for one in request.spec.containers}
+    return any(one.name in wanted and one.state.terminated is None for one in pod.status.container_statuses)
 
 
 def snapshot_of(request: ContainerRecreateRequest, pod: Pod, created: datetime) -> list[dict[str, Any]]:

@@ -28,16 +28,16 @@ from app.kube.images import parse_image
 from app.kube.store import Change
 from app.pods.runtimemeta import plain_hash
 from app.sandbox.kubelet.behaviour import unreachable
+from app.sandbox.kubelet.containers import term_of
 from app.sandbox.kubelet.environment import environment
 from app.sandbox.kubelet.plan import context
-from app.sandbox.kubelet.program import answer_of
+from app.sandbox.kubelet.program import KILLED, answer_of
 from app.sandbox.kubelet.status import full_name
 from app.sandbox.kubelets import Kubelets
 from app.sandbox.objects import Container as PodContainer
 from app.sandbox.objects import ContainerStatus, Pod
 
 _NANO: Final = 10**9
-_TERMINATED: Final = 143
 _LOOK_SECONDS: Final = 0.02
 #: A command that waits does so for this long at most.
 _LONGEST_SLEEP: Final = 3600.0
@@ -184,7 +184,10 @@ class PodRuntime:
         pod, status = self._get(container_id)
         if _state(status)[0] is not ContainerState.RUNNING:
             return
-        self._all.kubelets.end_container(pod, status.name, _TERMINATED)
+        container = next(one for one in pod.spec.containers if one.name == status.name)
+        seconds, code = term_of(context(pod, self._all.kubelets.around(pod)), container)
+        await self._all.clock.sleep(min(seconds, grace))
+        self._all.kubelets.end_container(pod, status.name, code if seconds <= grace else KILLED)
         end = self._all.clock.monotonic() + grace
         while self._all.clock.monotonic() < end:
             found = self._find(container_id)

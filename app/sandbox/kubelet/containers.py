@@ -359,16 +359,20 @@ def _resize_restarts(container: Container, status: ContainerStatus) -> bool:
 
 def stop_of(ctx: Context, container: Container) -> tuple[float, int]:
     """How long the container takes to stop when asked to, and the exit code it then has. ``NEVER``: until killed."""
-    behaviour = ctx.behave(container)
-    seconds = behaviour.script.stop_seconds
-    if seconds is None:
-        seconds = ctx.pace.stop
+    seconds, code = term_of(ctx, container)
     hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
     if hook is not None and hook.exec is not None:
         seconds += hook_of(hook.exec.command).ends
+    return seconds, code
+
+
+def term_of(ctx: Context, container: Container) -> tuple[float, int]:
+    """What SIGTERM does to it: the same without its hook."""
+    behaviour = ctx.behave(container)
     if behaviour.program.on_term is None:
         return NEVER, KILLED
-    return seconds, behaviour.program.on_term
+    seconds = behaviour.script.stop_seconds
+    return ctx.pace.stop if seconds is None else seconds, behaviour.program.on_term
 
 
 def _stop(ctx: Context, container: Container, run: Run, status: ContainerStatus, why: str) -> _Moved:

@@ -97,7 +97,7 @@ def plan(pod: Pod, around: Surroundings, run: PodRun | None = None) -> PodPlan:
     if pod.metadata.deletion_timestamp is not None:
         return _plan_end(pod, pod.metadata.deletion_timestamp, around, run)
     if pod.status.phase in FINISHED:
-        return PodPlan(run=run)
+        return _plan_finished(pod, around, run)
     return _Node(pod, around, run).plan()
 
 
@@ -308,6 +308,21 @@ def _plan_end(pod: Pod, deletion: datetime, around: Surroundings, run: PodRun) -
     return PodPlan(patch, remove=grace > 0 or not pod.metadata.finalizers, run=run, events=ctx.events)
 
 
+def _plan_finished(pod: Pod, around: Surroundings, run: PodRun) -> PodPlan:
+    """A Pod that has its phase for good. Where somebody else has set it containers may still run: they are stopped."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    if not any(one.state.running is not None for one in statuses):
+        return PodPlan(run=run)
+    ctx = context(pod, around)
+    grace = float(pod.spec.termination_grace_period_seconds)
+    for status in pod.status.container_statuses:
+        if status.state.running is not None:
+            ctx.events.append(Happened("Normal", "Killing", f"Stopping container {status.name}", status.name))
+    codes = {name: code if seconds <= grace else KILLED for name, (seconds, code) in _stops(ctx, pod).items()}
+    patch = _ended_patch(pod, around, codes, pod.status.phase)
+    return PodPlan(patch, run=run, events=ctx.events)
+
+
 def _stops(ctx: Context, pod: Pod) -> dict[str, tuple[float, int]]:
     """Container → when it stops after being asked, with which exit code. Sidecars are asked after the others."""
     running = {
@@ -325,12 +340,12 @@ def _stops(ctx: Context, pod: Pod) -> dict[str, tuple[float, int]]:
     return found
 
 
-def _ended_patch(pod: Pod, around: Surroundings, codes: Mapping[str, int]) -> dict[str, Any]:
+def _ended_patch(pod: Pod, around: Surroundings, codes: Mapping[str, int], phase: str = "") -> dict[str, Any]:
     now = around.now.timestamp()
     statuses = [ended(one, now, codes.get(one.name, 0)) for one in pod.status.container_statuses]
     inits = [ended(one, now, codes.get(one.name, 0)) for one in pod.status.init_container_statuses]
     ends = [one.state.terminated for one in statuses if one.state.terminated is not None]
-    phase = "Succeeded" if all(one.exit_code == 0 for one in ends) else "Failed"
+    phase = phase or ("Succeeded" if all(one.exit_code == 0 for one in ends) else "Failed")
     patch = status_patch(pod, around, phase, inits, statuses)
     patch["conditions"] = condition_patches(pod, [True] * len(inits), inits, statuses, around.now, phase)
     return patch

@@ -1,0 +1,66 @@
+"""A simulated cluster on virtual time with everything of ours in it: the manager with its webhooks and controllers, and
+an agent on each node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from app.api.crd import manifest
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES
+from app.kube.virtualtime import run
+from app.manager.slices import kinds
+from app.sandbox.kubelet import Pace
+from tests.kube.fakes import running
+from tests.sandbox.cluster import Simulated, simulated
+from tests.simulation.faults import CALM, FaultyTransport
+from tests.simulation.replicas import SimulatedReplica
+
+Json = dict[str, Any]
+SERVICE = "kruise-webhook-service.kruise-system"
+
+
+@asynccontextmanager
+async def managed(*flags: str, number: int = 2, pace: Pace | None = None) -> AsyncIterator[Simulated]:
+    """``flags``: those of the manager; ``number``: of nodes."""
+    async with simulated(number, pace=pace, agents=True) as there:
+        for kind in kinds():
+            await there.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+        await there.client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
+        clock = there.client.clock
+
+        def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
+            inner = there.api.transport("system:serviceaccount:kruise-system:kruise-manager")
+            return FaultyTransport(inner, clock, Random(1), lambda: CALM)
+
+        replica = SimulatedReplica("replica-0", clock, Random(1), connect, flags)
+
+        async def review(path: str, body: bytes) -> tuple[int, bytes]:
+            return await replica.review(path, body)
+
+        there.api.webhooks.local[SERVICE] = review
+
+        async def serves() -> bool:
+            return replica.answers and replica.leads
+
+        async with running(replica.run()):
+            await there.until(serves)
+            yield there
+
+
+def in_managed(scenario: Callable[[Simulated], Coroutine[Any, Any, None]], *flags: str, **options: Any) -> None:
+    """Run the scenario there, on virtual time."""
+
+    async def main() -> None:
+        async with managed(*flags, **options) as there:
+            await scenario(there)
+
+    run(main())
+
+
+async def events_of(there: Simulated, name: str, reason: str) -> list[Json]:
+    """The events of this reason about the object of that name."""
+    found: Iterable[Json] = (await there.client.list(EVENTS)).items
+    return [one for one in found if one["involvedObject"]["name"] == name and one["reason"] == reason]
