@@ -60,9 +60,16 @@ def context(
     )
 
 
-def controller_of(declared: Slice, client: Client, given: Mapping[str, Store[Any]], **options: Any) -> Controller:
-    """The controller of a slice that has one, over these stores."""
-    (part,) = declared.controllers
+def part_of(declared: Slice, name: str = "") -> ControllerPart:
+    """The controller of this name; without one the first of the slice."""
+    return next(part for part in declared.controllers if name in ("", part.name))
+
+
+def controller_of(
+    declared: Slice, client: Client, given: Mapping[str, Store[Any]], name: str = "", **options: Any
+) -> Controller:
+    """A controller of a slice over these stores."""
+    part = part_of(declared, name)
     made = part.make(context(part, client, stores_of(part, given), **options))
     return Controller(part.name, client.clock, made.watches, made.reconcile, workers=part.workers)
 

@@ -46,7 +46,7 @@ def test_no_pod_is_created_without_its_sidecar(made: Site, fault: str) -> None:
         assert report.creations.count(Outcome.NO_API_SERVER) == 0, report.creations.messages()
 
 
-@pytest.mark.behaviour("MGR-123")
+@pytest.mark.behaviour("MGR-123", "SS-136")
 def test_pods_created_while_the_configuration_was_away_are_told_of_and_counted(made: Site) -> None:
     before = bypassed(made)
     report = brief(made, DELETED)
@@ -54,10 +54,18 @@ def test_pods_created_while_the_configuration_was_away_are_told_of_and_counted(m
     missing = report.creations.count(Outcome.WITHOUT_SIDECAR)
     eventually(lambda: bypassed(made) - before == missing, f"all {missing} Pods are counted", 15)
     eventually(lambda: len(warned(made)) == missing, f"all {missing} Pods have their event", 30)
+    if missing:
+        eventually(lambda: "created while no webhook was asked" in missed(made), "their set says so", 15)
 
 
 def bypassed(made: Site) -> float:
     return sum(made.replicas[host].metric("kruise_bypassed_pods_total") for host in HOSTS)
+
+
+def missed(made: Site) -> str:
+    """What condition PodsMissed of the sets says."""
+    path = '{.items[*].status.conditions[?(@.type=="PodsMissed")].message}'
+    return str(made.control_plane.kubectl("get", "sidecarsets", "-o", f"jsonpath={path}").stdout)
 
 
 def warned(made: Site) -> set[str]:

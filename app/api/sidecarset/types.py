@@ -269,6 +269,21 @@ class SidecarSetV1Alpha1Spec(_Spec):
     """Only Pods in this namespace; wins over namespaceSelector."""
 
 
+class SidecarSetCondition(ApiModel):
+    """One aspect of how the SidecarSet is."""
+
+    type: str
+    """PodsMissed: Pods it selects run without its containers, because no webhook was asked when they were created."""
+    status: str
+    """True, False or Unknown."""
+    last_transition_time: str = ""
+    """When the status last changed."""
+    reason: str = ""
+    """Why, in one word."""
+    message: str = ""
+    """Why, in a sentence."""
+
+
 class SidecarSetStatus(ApiModel):
     """How many Pods have the sidecars, and how far an update has come."""
 
@@ -288,6 +303,8 @@ class SidecarSetStatus(ApiModel):
     """The ControllerRevision that records the present spec."""
     collision_count: Int32 | None = None
     """How often the name of a revision was taken already."""
+    conditions: list[SidecarSetCondition] | None = None
+    """What else there is to say; OpenKruise has no such field."""
 
 
 class SidecarSet(KubeObject):

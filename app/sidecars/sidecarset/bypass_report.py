@@ -1,4 +1,4 @@
-"""Telling of Pods that came past admission while our webhook was not registered (MGR-123)."""
+"""Telling of Pods that came past admission while our webhook was not registered (MGR-123, SS-136)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter
 
 from app.api.sidecarset import SidecarSet
-from app.kube.clock import Clock
+from app.kube.client import Client, PatchType
+from app.kube.errors import Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Namespace, Pod
 from app.kube.resources import PODS
 from app.kube.selectors import Selector
 from app.kube.store import Store
 from app.sidecars.sidecarset.bypassed import REASON, Bypassed, bypassed_pods
+from app.sidecars.sidecarset.plan.missed import pod_patch
 from app.sidecars.sidecarset.selection import indexed
 
 logger = logging.getLogger(__name__)
@@ -43,20 +45,21 @@ class BypassReport:
 
     def __init__(
         self,
+        client: Client,
         pods: Store[Pod],
         sets: Store[SidecarSet],
         namespaces: Store[Namespace],
-        clock: Clock,
         events: EventRecorder,
         counter: Counter,
         reviewed: Selector | None,
         leading: Callable[[], bool],
     ) -> None:
+        self._client = client
         self._pods = pods
         self._sets = sets
         self._namespaces = namespaces
         self._index = indexed(sets)
-        self._clock = clock
+        self._clock = client.clock
         self._events = events
         self._counter = counter
         self._leading = leading
@@ -79,7 +82,7 @@ class BypassReport:
             self._wake.clear()
             since, self._since = self._since, None
             if since is not None and self._reviewed is not None and self._leading():
-                self._report(self._found(since, self._reviewed))
+                await self._report(self._found(since, self._reviewed))
 
     def _found(self, since: datetime, reviewed: Selector) -> Sequence[Bypassed]:
         created = {
@@ -90,7 +93,7 @@ class BypassReport:
         namespaces = {one.metadata.name: one.metadata.labels for one in self._namespaces.list()}
         return bypassed_pods(self._pods.list(), since, self._index, created, namespaces, reviewed)
 
-    def _report(self, found: Sequence[Bypassed]) -> None:
+    async def _report(self, found: Sequence[Bypassed]) -> None:
         new = [one for one in found if one.pod.metadata.uid not in self._reported]
         self._reported = frozenset(one.pod.metadata.uid for one in found)
         for one in new:
@@ -98,3 +101,18 @@ class BypassReport:
         if new:
             self._counter.inc(len(new))
             logger.warning("%d Pods were created without their sidecars while the webhook was not registered", len(new))
+        for one in new:
+            await self._mark(one)
+
+    async def _mark(self, one: Bypassed) -> None:
+        """Note on the Pod what it lacks, for whoever looks later. One that cannot be marked stops no other."""
+        metadata = one.pod.metadata
+        patch = pod_patch(one.pod, one.sets, self._clock.now())
+        try:
+            await self._client.patch(
+                PODS, metadata.name, patch, metadata.namespace, kind=PatchType.STRATEGIC, subresource="status"
+            )
+        except (NotFound, Conflict):
+            return  # it is gone
+        except KubeError as error:
+            logger.warning("Pod %s/%s: not marked: %s", metadata.namespace, metadata.name, message_of(error))

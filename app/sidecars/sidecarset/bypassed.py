@@ -16,8 +16,8 @@ from app.api import names
 from app.kube.objects import Pod
 from app.kube.selectors import Selector
 from app.pods.predicates import is_active
+from app.sidecars.sidecarset.plan.missed import message
 from app.sidecars.sidecarset.plan.records import injected_sets
-from app.sidecars.sidecarset.prepared import PreparedSet
 from app.sidecars.sidecarset.selection import SidecarSetIndex, in_scope, replaced_bases
 
 REASON: Final = "SidecarsMissing"
@@ -36,10 +36,7 @@ class Bypassed:
     @property
     def message(self) -> str:
         """What the Pod's event says."""
-        return (
-            "created while the webhook was not registered, without the containers of SidecarSet "
-            f"{', '.join(self.sets)}; delete the Pod, so that it is created anew with them"
-        )
+        return message(self.sets)
 
 
 def bypassed_pods(
@@ -63,13 +60,15 @@ def bypassed_pods(
         labels = namespaces.get(pod.metadata.namespace)
         if labels is None or not reviewed.matches(labels):
             continue
-        lacking = _lacking(pod, in_scope(index.candidates(pod.metadata.namespace, pod.metadata.labels), labels))
+        lacking = lacking_sets(pod, index, labels)
         old_enough = tuple(name for name in lacking if name in created and created[name] <= at)
         if old_enough:
             found.append(Bypassed(pod, old_enough))
     return found
 
 
-def _lacking(pod: Pod, sets: list[PreparedSet]) -> list[str]:
+def lacking_sets(pod: Pod, index: SidecarSetIndex, labels: Mapping[str, str]) -> list[str]:
+    """The sets that would inject the Pod, were it created now in a namespace with these labels, and have not."""
+    sets = in_scope(index.candidates(pod.metadata.namespace, pod.metadata.labels), labels)
     present, replaced = injected_sets(pod.metadata.annotations), replaced_bases(sets)
     return [prepared.name for prepared in sets if prepared.name not in present and prepared.name not in replaced]

@@ -24,6 +24,7 @@ from app.kube.selectors import EVERYTHING, SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
 from app.sidecars.sidecarset.plan.facts import pod_facts
+from app.sidecars.sidecarset.plan.missed import MISSED_BY, missed_pods, missing_from, set_conditions
 from app.sidecars.sidecarset.plan.neighbours import UNKNOWN, Neighbour
 from app.sidecars.sidecarset.plan.records import injected_sets
 from app.sidecars.sidecarset.plan.tally import Counts, PodTally, status_patch
@@ -78,8 +79,9 @@ def by_injecting_set(pod: Pod) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What the controller reads. The Pods have index :data:`INJECTED_BY`; the revisions are those of the manager's
-    namespace, with index :data:`app.sidecars.sidecarset.record.RECORDED_SET`."""
+    """What the controller reads. The Pods have indexes :data:`INJECTED_BY` and
+    :data:`app.sidecars.sidecarset.plan.missed.MISSED_BY`; the revisions are those of the manager's namespace, with
+    index :data:`app.sidecars.sidecarset.record.RECORDED_SET`."""
 
     sets: Store[SidecarSet]
     pods: Store[Pod]
@@ -154,6 +156,7 @@ class SidecarSetReconciler:
         for pod in (change.old, change.new):
             if pod is not None:
                 concerned.update(dict.fromkeys(injected_sets(pod.metadata.annotations)))
+                concerned.update(dict.fromkeys(missing_from(pod)))
         for name in concerned:
             state = self._states.get(name)
             if state is not None:
@@ -318,8 +321,13 @@ class SidecarSetReconciler:
     async def _write_status(self, owner: SidecarSet, state: _State, counts: Counts, recorded: Recorded) -> None:
         """SS-89: one merge patch with what differs; after a conflict again, on the status as it then is."""
 
+        missed = missed_pods(self._caches.pods.by_index(MISSED_BY, owner.name), owner.name)
+
         def difference(present: Mapping[str, Any]) -> Mapping[str, Any]:
-            return status_patch(present, counts, owner.metadata.generation, recorded.latest, recorded.collision_count)
+            generation, collisions = owner.metadata.generation, recorded.collision_count
+            patch = status_patch(present, counts, generation, recorded.latest, collisions)
+            conditions = set_conditions(present.get("conditions"), missed, self._clock.now())
+            return patch if conditions is None else {**patch, "conditions": conditions or None}
 
         present = _present_status(owner, state)
         written = await write_status(self._client, _SIDECARSETS, owner.metadata, present, difference)

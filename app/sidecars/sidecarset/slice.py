@@ -9,15 +9,20 @@ from app.api import names
 from app.api.sidecarset import SIDECAR_SET, SidecarSet, read_sidecar_set
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
-from app.kube.objects import decode_config_map, decode_controller_revision
-from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
+from app.kube.objects import Pod, decode_config_map, decode_controller_revision
+from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS, ObjectKey
 from app.pods.budget import DisruptionBudget
+from app.pods.owners import BY_CONTROLLER, controller_keys
 from app.sidecars.sidecarset import admission
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups, InjectionLookups, StandaloneLookups
 from app.sidecars.sidecarset.bypass_report import BypassReport, bypassed_counter
+from app.sidecars.sidecarset.bypassed import lacking_sets
+from app.sidecars.sidecarset.plan.missed import MISSED_BY, missing_from
 from app.sidecars.sidecarset.reconcile import INJECTED_BY, Caches, SetAside, SidecarSetReconciler, by_injecting_set
 from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
 from app.sidecars.sidecarset.refusal_events import malformed_events, refusal_events, set_aside_gauge
+from app.sidecars.sidecarset.repair import NAME as REPAIR
+from app.sidecars.sidecarset.repair import Repair
 from app.sidecars.sidecarset.rolling import Roller
 from app.sidecars.sidecarset.selection import RecentSets, indexed
 from app.sidecars.sidecarset.step import SidecarSetStep
@@ -53,7 +58,8 @@ RECORDED_REVISIONS: Final = Watched(
     indexes={RECORDED_SET: by_recorded_set},
 )
 CONFIGURATION: Final = Watched("ConfigMaps", CONFIGMAPS, decode_config_map, Scope.OWN)
-_PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set})
+_PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
+_CONTROLLED_PODS: Final = _PODS.indexed(**{BY_CONTROLLER: controller_keys})
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 
 
@@ -103,15 +109,37 @@ def bypass_report(context: ControllerContext) -> BypassReport:
     """The report of Pods that were created without their sidecars."""
     stores = context.stores
     return BypassReport(
+        context.client,
         stores(_PODS),
         stores(SIDECAR_SETS),
         stores(NAMESPACES),
-        context.client.clock,
         context.events,
         context.counters(bypassed_counter),
         context.reviewed_namespaces,
         context.leading,
     )
+
+
+def repair_controller(context: ControllerContext) -> Reconciling:
+    """The controller that replaces Pods without their sidecars; it sees none unless its flag is given."""
+    stores = context.stores
+    if not context.flags.boolean("repair-missed-pods"):
+        return Reconciling(_nothing, [])
+    pods, namespaces = stores(_CONTROLLED_PODS), stores(NAMESPACES)
+    index = indexed(stores(SIDECAR_SETS))
+
+    def still_missing(pod: Pod) -> bool:
+        namespace = namespaces.get(pod.metadata.namespace)
+        return namespace is not None and bool(
+            set(missing_from(pod)) & set(lacking_sets(pod, index, namespace.metadata.labels))
+        )
+
+    repair = Repair(context.client, pods, context.events, still_missing)
+    return Reconciling(repair, [Watch(pods, repair.keys_for_pod)])
+
+
+async def _nothing(_key: ObjectKey) -> None:
+    """Nothing is asked of a controller without watches."""
 
 
 def commands() -> tuple[Commands, ...]:
@@ -146,6 +174,18 @@ SLICE: Final = Slice(
             workers=WORKERS,
             workers_flag="sidecarset-workers",
         ),
+        ControllerPart(
+            REPAIR,
+            watched=(SIDECAR_SETS, _CONTROLLED_PODS, NAMESPACES),
+            make=repair_controller,
+            permissions=(
+                PolicyRule(("create",), ("",), ("pods/eviction",)),
+                PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets", "daemonsets")),
+                PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets", "daemonsets")),
+                _MAY_RECORD_EVENTS,
+            ),
+            workers=1,
+        ),
     ),
     admission=(
         AdmissionPart(
@@ -167,11 +207,12 @@ SLICE: Final = Slice(
             "Pods that bypassed admission",
             watched=(SIDECAR_SETS, _PODS, NAMESPACES),
             make=bypass_report,
-            permissions=(_MAY_RECORD_EVENTS,),
+            permissions=(PolicyRule(("patch",), ("",), ("pods/status",)), _MAY_RECORD_EVENTS),
             counters=(bypassed_counter,),
             event_source=NAME,
         ),
     ),
     gates=(_DEFAULTS_ALLOWED, _SORT),
+    flags=("repair-missed-pods",),
     commands=commands,
 )

@@ -28,6 +28,7 @@ from app.kube.store import Store
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from app.sidecars.sidecarset.hashing import sidecarset_hashes
+from app.sidecars.sidecarset.plan.missed import MISSED_BY, missing_from
 from app.sidecars.sidecarset.reconcile import INJECTED_BY, by_injecting_set
 from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
 from app.sidecars.sidecarset.slice import SLICE
@@ -80,7 +81,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.sets: Store[SidecarSet] = Store()
-        self.pods: Store[Pod] = Store({INJECTED_BY: by_injecting_set})
+        self.pods: Store[Pod] = Store({INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
         self.namespaces: Store[Namespace] = Store()
         self.revisions: Store[ControllerRevision] = Store({RECORDED_SET: by_recorded_set})
         for store in (self.sets, self.pods, self.namespaces, self.revisions):

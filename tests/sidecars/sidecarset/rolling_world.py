@@ -29,7 +29,7 @@ from app.sidecars.sidecarset.hashing import sidecarset_hashes
 from app.sidecars.sidecarset.slice import NAME, SLICE
 from tests.kube.fakes import running, until
 from tests.sidecars.admitting import World as Admitting
-from tests.slicing import controller_of, stores_of
+from tests.slicing import controller_of, part_of, stores_of
 
 SETS = SIDECAR_SET.resource()
 NAMESPACE = "shop"
@@ -216,7 +216,7 @@ async def managing(world: World, rng: Random, budget: DisruptionBudget | None = 
     client = Client(world.sent, world.clock)
     caches = Caches("kruise-system", declared=[SLICE])
     events = EventRecorder(client, NAME)
-    (part,) = SLICE.controllers
+    part = part_of(SLICE)
     given = {name: caches.by_name[name] for name in stores_of(part).by_name}
     provided = {DisruptionBudget: budget} if budget is not None else {}
     controller = controller_of(SLICE, client, given, events=events, provided=provided)

@@ -175,7 +175,11 @@ class PodTally:
 
 
 def status_patch(
-    present: Mapping[str, Any], counts: Counts, generation: int, latest_revision: str, collision_count: int
+    present: Mapping[str, Any],
+    counts: Counts,
+    generation: int,
+    latest_revision: str,
+    collision_count: int,
 ) -> dict[str, Any]:
     """SS-89: the status fields to write as a merge patch: only those that differ from ``present``; {} if none does."""
     wanted: dict[str, Any] = {

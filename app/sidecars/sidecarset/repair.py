@@ -1,0 +1,163 @@
+"""Evicting Pods that lack their sidecars, one by one, where ``--repair-missed-pods`` asks for it. SS-137.
+
+The key of a reconcile is a workload: the namespace, and the uid of the controller that its Pods name. The API server
+and our webhook judge each eviction by the budgets that apply; a refusal means "not now".
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from app.api import names
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import NotFound, TooManyRequests, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.intorpercent import IntOrPercentError
+from app.kube.objects import OwnerReference, Pod
+from app.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, REPLICASETS, STATEFULSETS, ObjectKey, Resource
+from app.kube.store import Change, Store
+from app.pods.owners import BY_CONTROLLER
+from app.pods.predicates import is_active
+from app.sidecars.sidecarset.plan.missed import missing_from
+from app.sidecars.sidecarset.plan.repair import Limits, Step, limits_of, next_step
+
+logger = logging.getLogger(__name__)
+
+NAME: Final = "sidecarset-repair"
+EVICTED: Final = "EvictedForSidecars"
+NOT_REPAIRED: Final = "SidecarsNotRepaired"
+#: Seconds after which is looked again: for a budget or other Pods, and for a workload that is left as it is.
+RETRY: Final = 5.0
+SLOW_RETRY: Final = 300.0
+
+#: The workloads whose Pods are replaced, by group and kind; the Pods of others (Jobs, say) would do their work twice.
+_RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
+    ("apps", "Deployment"): DEPLOYMENTS,
+    ("apps", "ReplicaSet"): REPLICASETS,
+    ("apps", "StatefulSet"): STATEFULSETS,
+    ("apps", "DaemonSet"): DAEMONSETS,
+    (names.APPS_GROUP, "CloneSet"): Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet"),
+    (names.APPS_GROUP, "StatefulSet"): Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet"),
+    (names.APPS_GROUP, "DaemonSet"): Resource(names.APPS_GROUP, names.V1BETA1, "daemonsets", "DaemonSet"),
+}
+
+#: The sets of those named that would still inject the Pod, were it created now.
+StillMissing = Callable[[Pod], bool]
+
+
+class Repair:
+    """Replaces the Pods of one workload at a time. ``still``: whether a new Pod would get what this one lacks.
+
+    Pods have index :data:`app.pods.owners.BY_CONTROLLER`.
+    """
+
+    def __init__(self, client: Client, pods: Store[Pod], events: EventRecorder, still: StillMissing) -> None:
+        self._client = client
+        self._pods = pods
+        self._events = events
+        self._still = still
+        #: The workloads that have such Pods: changes of their other Pods matter, those of nobody else.
+        self._concerned: set[str] = set()
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """The workload of a Pod that lacks sidecars, and of one whose neighbours do."""
+        metadata = change.object.metadata
+        owner = metadata.controller
+        if owner is None:
+            return ()
+        if change.new is not None and missing_from(change.new):
+            self._concerned.add(owner.uid)
+        return (ObjectKey(metadata.namespace, owner.uid),) if owner.uid in self._concerned else ()
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Evict the next Pod of one workload, if one may go."""
+        owned = self._pods.by_index(BY_CONTROLLER, key.name)
+        pods = [pod for pod in owned if pod.metadata.namespace == key.namespace and is_active(pod)]
+        missed = sorted((pod for pod in pods if missing_from(pod) and self._still(pod)), key=lambda p: p.metadata.name)
+        if not missed:
+            self._concerned.discard(key.name)
+            return None
+        step = await self._step(key.namespace, pods, missed)
+        if step.left:
+            self._tell(missed[0], step.left)
+            return Result(requeue_after=SLOW_RETRY)
+        if step.evict is not None:
+            await self._evict(step.evict)
+        return Result(requeue_after=RETRY)
+
+    async def _step(self, namespace: str, pods: Sequence[Pod], missed: Sequence[Pod]) -> Step:
+        owner = missed[0].metadata.controller
+        try:
+            limits = await self._limits(namespace, owner) if owner is not None else None
+        except IntOrPercentError as error:
+            return Step(left=f"what its workload allows cannot be read: {error}")
+        if limits is None:
+            return Step(left="its workload is gone, or of a kind that is not repaired; delete the Pod yourself")
+        return next_step(pods, missed, limits)
+
+    async def _evict(self, pod: Pod) -> None:
+        metadata = pod.metadata
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace},
+            "deleteOptions": {"preconditions": {"uid": metadata.uid}},
+        }
+        try:
+            await self._client.create(PODS, body, metadata.namespace, name=metadata.name, subresource="eviction")
+        except NotFound:
+            return
+        except TooManyRequests as error:
+            logger.debug("Pod %s/%s: not evicted now: %s", metadata.namespace, metadata.name, message_of(error))
+            return
+        sets = ", ".join(missing_from(pod))
+        text = f"evicted, so that its workload creates it anew with the containers of SidecarSet {sets}"
+        self._events.event(reference(PODS, pod), "Normal", EVICTED, text)
+
+    async def _limits(self, namespace: str, owner: OwnerReference) -> Limits | None:
+        """What the workload that makes the Pods allows; behind a ReplicaSet its Deployment. Raises KubeError."""
+        found = await self._workload(namespace, owner)
+        if found is None:
+            return None
+        if (owner.group, owner.kind) == ("apps", "ReplicaSet"):
+            above = _controller(found)
+            deployment = await self._workload(namespace, above) if above is not None else None
+            if deployment is not None and above is not None:
+                # During a roll-out its Pods are those of several ReplicaSets: this one's share is what it has.
+                allowed = limits_of(above.group, above.kind, deployment).max_unavailable
+                return Limits(limits_of(owner.group, owner.kind, found).replicas, allowed)
+        return limits_of(owner.group, owner.kind, found)
+
+    async def _workload(self, namespace: str, owner: OwnerReference) -> Mapping[str, Any] | None:
+        resource = _RESOURCES.get((owner.group, owner.kind))
+        if resource is None:
+            return None
+        try:
+            found: Mapping[str, Any] = await self._client.get(resource, owner.name, namespace)
+        except NotFound:
+            return None
+        metadata = found.get("metadata")
+        return found if isinstance(metadata, Mapping) and metadata.get("uid") == owner.uid else None
+
+    def _tell(self, pod: Pod, why: str) -> None:
+        self._events.event(
+            reference(PODS, pod), "Warning", NOT_REPAIRED, f"not replaced by --repair-missed-pods: {why}"
+        )
+
+
+def _controller(obj: Mapping[str, Any]) -> OwnerReference | None:
+    metadata = obj.get("metadata")
+    references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    for one in references if isinstance(references, list) else ():
+        if isinstance(one, Mapping) and one.get("controller") is True:
+            return OwnerReference(
+                api_version=str(one.get("apiVersion", "")),
+                kind=str(one.get("kind", "")),
+                name=str(one.get("name", "")),
+                uid=str(one.get("uid", "")),
+                controller=True,
+            )
+    return None
