@@ -4,13 +4,13 @@ import itertools
 import json
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import orjson
 import pytest
+from msgspec.structs import replace
 
 from app.admission.envelope import read_review
 from app.kube.admission import Allowed, Denied, Patched, Review
