@@ -1,7 +1,7 @@
-"""``/validate-pod``: everybody who is asked before a Pod is deleted or evicted (PW-20 … PW-25).
+"""``/validate-pod``: everybody who is asked before a Pod is deleted, evicted or changed (PW-20 … PW-25).
 
 The declarations stand here, for all guards share them. The API server calls only about Pods that carry the annotation
-of a guard.
+of a guard, and never about what changes nothing that counts.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from app.pods.guards import PodGuard, PodRequest, PodRequestKind
 Fetch: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
 
 PATH: Final = "/validate-pod"
-REMOVAL_GATES: Final = ("WorkloadSpread",)
-_ANNOTATIONS: Final = (names.MATCHED_WORKLOAD_SPREAD,)
+#: PUB-129: without it no update of a Pod makes a call.
+UPDATE_GATE: Final = "PodUnavailableBudgetUpdateGate"
+REMOVAL_GATES: Final = ("PodUnavailableBudgetDeleteGate", "WorkloadSpread")
+_ANNOTATIONS: Final = (names.RELATED_PUB, names.RELATED_PUB_OLD, names.MATCHED_WORKLOAD_SPREAD)
 
 
 def _annotated(pod: str, keys: Iterable[str]) -> str:
     return f"(has({pod}.metadata.annotations) && {list(keys)}.exists(key, key in {pod}.metadata.annotations))"
 
 
-#: The kubelet's last word about a Pod on its way out.
+#: PUB-70: the kubelet's last word about a Pod on its way out.
 _ALIVE: Final = MatchCondition("not-terminating", "!has(oldObject.metadata.deletionTimestamp)")
 _MAY_READ: Final = PolicyRule(("get",), ("",), ("pods",))
 
@@ -46,7 +48,7 @@ DELETE_POD: Final = Webhook(
     name="vpod.kb.io",
     path=PATH,
     mutating=False,
-    summary="Tells WorkloadSpreads before a Pod of theirs is deleted",
+    summary="Asks budgets and WorkloadSpreads before a Pod of theirs is deleted",
     rules=(Rule((Operation.DELETE,), ("",), ("v1",), ("pods",)),),
     gate="PodWebhook",
     gates=REMOVAL_GATES,
@@ -58,7 +60,7 @@ EVICT_POD: Final = Webhook(
     name="vpodeviction.kb.io",
     path=PATH,
     mutating=False,
-    summary="Tells WorkloadSpreads before a Pod of theirs is evicted",
+    summary="Asks budgets and WorkloadSpreads before a Pod of theirs is evicted",
     rules=(Rule((Operation.CREATE,), ("",), ("v1",), ("pods/eviction",)),),
     gate="PodWebhook",
     gates=REMOVAL_GATES,
@@ -66,7 +68,31 @@ EVICT_POD: Final = Webhook(
     namespace_selector=MUTATE_POD.namespace_selector,
     permissions=(_MAY_READ,),
 )
-WEBHOOKS: Final = (DELETE_POD, EVICT_POD)
+UPDATE_POD: Final = Webhook(
+    name="vpodupdate.kb.io",
+    path=PATH,
+    mutating=False,
+    summary="Asks budgets before a Pod of theirs is changed, resized or marked unavailable",
+    rules=(Rule((Operation.UPDATE,), ("",), ("v1",), ("pods", "pods/resize")),),
+    gate="PodWebhook",
+    gates=(UPDATE_GATE,),
+    side_effects="NoneOnDryRun",
+    namespace_selector=MUTATE_POD.namespace_selector,
+    match_conditions=(
+        # PUB-126: the old one counts too, or whoever takes the annotation away is free.
+        MatchCondition(
+            "guarded", f"{_annotated('oldObject', _ANNOTATIONS[:2])} || {_annotated('object', _ANNOTATIONS[:2])}"
+        ),
+        _ALIVE,
+        # PUB-62
+        MatchCondition(
+            "may-hurt",
+            "object.spec != oldObject.spec || (has(object.metadata.labels) && "
+            f"object.metadata.labels.exists(key, key.startsWith('{names.UNAVAILABLE_POD_PREFIX}')))",
+        ),
+    ),
+)
+WEBHOOKS: Final = (DELETE_POD, EVICT_POD, UPDATE_POD)
 
 
 class PodGuards:
@@ -105,6 +131,10 @@ class PodGuards:
             return None
         elif review.operation is Operation.DELETE and not review.subresource:
             kind = PodRequestKind.DELETE
+        elif (
+            review.operation is Operation.UPDATE and review.subresource in ("", "resize") and review.object is not None
+        ):
+            kind = PodRequestKind.UPDATE
         else:
             return None
         return PodRequest(review, kind, _name(review), review.namespace, dry, self._fetch)

@@ -124,11 +124,10 @@ class ControllerMaker:
         process = self._process
         settings = process.settings
         name = part.protocol.__name__ if isinstance(part, Provides) else part.name
-        source = "" if isinstance(part, Provides) else part.event_source
         return ControllerContext(
             client=process.client.named(name),
             stores=process.caches.stores,
-            events=self._recorders.of(source or name),
+            events=self._recorders.of(part.event_source or name),
             rng=process.rng,
             own_namespace=settings.own_namespace,
             enabled=settings.gates.enabled,

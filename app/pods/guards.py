@@ -1,4 +1,4 @@
-"""Guards of Pods: who is asked before a Pod is deleted or evicted. Each looks; the first refusal ends it.
+"""Guards of Pods: who is asked before a Pod is deleted, evicted or changed. Each looks; the first refusal ends it.
 
 All answer in one place (PW-20), so that a Pod costs one call whoever cares for it. The API server asks only about Pods
 that carry the annotation of one of them.
@@ -17,6 +17,7 @@ from app.kube.admission import Denied, Review
 class GuardOrder(IntEnum):
     """PW-20: who is asked first. Who only keeps books comes last: what was refused before is not written down."""
 
+    UNAVAILABLE_BUDGET = 20
     WORKLOAD_SPREAD = 30
 
 
@@ -25,11 +26,12 @@ class PodRequestKind(StrEnum):
 
     DELETE = "DELETE"
     EVICT = "EVICT"
+    UPDATE = "UPDATE"
 
 
 @dataclass(slots=True)
 class PodRequest:
-    """A Pod that is to go. ``dry_run``: nothing may be written down."""
+    """A Pod that is to go, or to change. ``dry_run``: nothing may be written down."""
 
     review: Review
     kind: PodRequestKind
@@ -40,8 +42,8 @@ class PodRequest:
     _fetched: list[Mapping[str, Any] | None] = field(default_factory=list)
 
     async def pod(self) -> Mapping[str, Any] | None:
-        """The Pod as it is now, as raw JSON; None where there is none. That of an eviction is read from the API server,
-        once. Raises ``KubeError``."""
+        """The Pod as it is now, as raw JSON; None where there is none. The old one where it is to change. That of an
+        eviction is read from the API server, once. Raises ``KubeError``."""
         if self.kind is not PodRequestKind.EVICT:
             return self.review.old_object
         if not self._fetched:

@@ -154,3 +154,5 @@ class Provides:
     watched: tuple[Watched[Any], ...] = ()
     permissions: tuple[PolicyRule, ...] = ()
     counters: tuple[Counters[Any], ...] = ()
+    #: The component that its events name; empty: the protocol's name.
+    event_source: str = ""

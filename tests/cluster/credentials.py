@@ -4,9 +4,9 @@ import base64
 import csv
 import io
 import json
-import os
 import re
 import secrets
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ def file_name(user: str) -> str:
 
 def _write_private(path: Path, text: str) -> None:
     """Write a file for the owner's eyes; a reader sees all of it or the one before."""
-    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new = path.with_name(f".{path.name}.{threading.get_native_id()}")
     new.touch(mode=0o600)
     new.write_text(text)
     new.rename(path)

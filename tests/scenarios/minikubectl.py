@@ -60,7 +60,16 @@ class MiniKubectl:
         parser.add_argument("-f", dest="file")
         parser.add_argument("-o", dest="output", default="")
         parser.add_argument("-l", dest="selector", default="")
-        for flag in ("--field-selector", "--grace-period", "--cascade", "--dry-run", "--raw", "--replicas", "--wait"):
+        for flag in (
+            "--field-selector",
+            "--grace-period",
+            "--cascade",
+            "--dry-run",
+            "--raw",
+            "--replicas",
+            "--wait",
+            "--pod-selector",
+        ):
             parser.add_argument(flag, default="")
         parser.add_argument("-p", dest="patch", default="{}")
         parser.add_argument("--type", default="strategic")
@@ -160,6 +169,36 @@ class MiniKubectl:
         body = {"spec": {"replicas": int(options.replicas)}}
         self._merge(self._find(kind), options.namespace, f"{name}/scale", body)
         return ""
+
+    def _cordon(self, options: Any, _stdin: str, unschedulable: bool = True) -> str:
+        path = self._collection(self._find("node"), "") + f"/{options.words[0]}"
+        headers = {"Content-Type": "application/merge-patch+json"}
+        self._send("PATCH", path, {"spec": {"unschedulable": unschedulable}}, headers=headers)
+        return ""
+
+    def _uncordon(self, options: Any, stdin: str) -> str:
+        return self._cordon(options, stdin, unschedulable=False)
+
+    def _drain(self, options: Any, stdin: str) -> str:
+        """As kubectl: evict, and where it is told "too many requests" try again, until all are gone."""
+        self._cordon(options, stdin)
+        where = {"labelSelector": options.pod_selector, "fieldSelector": f"spec.nodeName={options.words[0]}"}
+        for pod in self._send("GET", "/api/v1/pods", query=where).json()["items"]:
+            metadata = pod["metadata"]
+            path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+            eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": metadata["name"]}}
+            deadline = time.monotonic() + 60
+            while True:
+                try:
+                    self._send("POST", f"{path}/eviction", eviction)
+                    break
+                except Refused as refused:
+                    if "TooManyRequests" not in str(refused) or time.monotonic() > deadline:
+                        raise
+                    self._warnings.append(f"{refused}\n")
+                    time.sleep(0.5)
+            self._until_gone(path, 60, metadata["uid"])
+        return f"node/{options.words[0]} drained\n"
 
     def _wait(self, options: Any, _stdin: str) -> str:
         kind, _, name = options.words[0].partition("/")

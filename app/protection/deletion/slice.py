@@ -9,8 +9,9 @@ from app.kube.admission import Webhook
 from app.protection.deletion.admission import GATE, handlers, webhooks
 from app.protection.deletion.lookups import DeletionLookups, LiveLookups, WithoutCluster
 from app.protection.deletion.plan import CRD_GATE, PODS_GATE, Gates
-from app.protection.deletion.refusals import ProtectionLog, RefusalRecord, refusal_counters
+from app.protection.deletion.refusals import RefusalRecord, refusal_counters
 from app.protection.deletion.table import load_table
+from app.protection.log import ProtectionLog
 from app.slices import AdmissionContext, AdmissionPart, Decisions, Gate, Slice
 
 

@@ -1,10 +1,239 @@
-"""The slice of PodUnavailableBudget."""
+"""The slice of PodUnavailableBudget: webhook, step and guard of Pods, controller, and what workloads ask."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
-from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
-from app.slices import Slice
+from app.api import names
+from app.api.cloneset import CLONE_SET, CloneSet
+from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
+from app.kube.admission import PolicyRule
+from app.kube.controller import Watch
+from app.kube.objects import Pod
+from app.pods.budget import Disruption, DisruptionBudget
+from app.protection.log import ProtectionLog
+from app.protection.podunavailablebudget import admission
+from app.protection.podunavailablebudget.admission_lookups import ClusterLookups, StandaloneLookups
+from app.protection.podunavailablebudget.budget import ControllerBudget
+from app.protection.podunavailablebudget.claims import Claims
+from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE, BudgetGuard
+from app.protection.podunavailablebudget.keeper import (
+    COMPUTED_WITHIN,
+    RESIZE_GATE,
+    BudgetKeeper,
+    FindAnother,
+    LocalStatuses,
+    Statuses,
+    shared_statuses,
+)
+from app.protection.podunavailablebudget.matching import budget_for
+from app.protection.podunavailablebudget.owners import DirectOwners, LiveOwners, Owners
+from app.protection.podunavailablebudget.reconcile import BudgetReconciler
+from app.protection.podunavailablebudget.refusals import SOURCE, RefusalRecord, Refused, refusal_counters
+from app.protection.podunavailablebudget.step import BudgetStep
+from app.protection.podunavailablebudget.workloads import (
+    BY_NAMESPACE,
+    NATIVE,
+    Caches,
+    by_namespace,
+    cloneset_wanted,
+    native_wanted,
+)
+from app.slices import (
+    DEPLOYMENTS,
+    PODS,
+    REPLICASETS,
+    STATEFULSETS,
+    AdmissionContext,
+    AdmissionPart,
+    ControllerContext,
+    ControllerPart,
+    Decisions,
+    Provides,
+    Reconciling,
+    Slice,
+    Watched,
+)
 
-SLICE: Final = Slice(name="podunavailablebudget", kinds=(POD_UNAVAILABLE_BUDGET,))
+NAME: Final = "podunavailablebudget-controller"
+WORKERS: Final = 3
+#: Gate of workloads: they resize Pods in place, so a resize under way makes a Pod inconsistent.
+_VERTICAL_SCALING: Final = "InPlaceWorkloadVerticalScaling"
+_GATES: Final = (DELETE_GATE, UPDATE_GATE)
+
+BUDGETS: Final = Watched.kind(POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
+CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
+_PODS: Final = PODS.indexed(**{BY_NAMESPACE: by_namespace})
+_MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
+#: PUB-80: status by optimistic writes, and reads after conflicts.
+_MAY_CHARGE: Final = (
+    PolicyRule(("get",), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
+    PolicyRule(("patch",), (names.POLICY_GROUP,), (f"{POD_UNAVAILABLE_BUDGET.plural}/status",)),
+)
+#: PUB-34: what wants how many Pods, beside what is watched. Further kinds need a rule of the operator's.
+_MAY_COUNT: Final = (
+    PolicyRule(("get",), ("",), ("replicationcontrollers", "replicationcontrollers/scale")),
+    PolicyRule(("get",), ("apps",), ("daemonsets", "deployments", "replicasets", "statefulsets")),
+    PolicyRule(("get",), ("batch",), ("cronjobs", "jobs")),
+    PolicyRule(
+        ("get",),
+        (names.APPS_GROUP,),
+        (
+            "advancedcronjobs",
+            "broadcastjobs",
+            "clonesets",
+            "daemonsets",
+            "statefulsets",
+            "statefulsets/scale",
+            "uniteddeployments",
+            "uniteddeployments/scale",
+        ),
+    ),
+)
+
+
+def webhook(context: AdmissionContext) -> Decisions:
+    """The handler of the kind's own webhook. PUB-10: it answers whatever the gates."""
+    enabled = any(map(context.enabled, _GATES))
+    if context.client is None:
+        return Decisions(admission.handlers(StandaloneLookups(enabled, context.stores(BUDGETS).list)))
+    return Decisions(admission.handlers(ClusterLookups(context.client, enabled)))
+
+
+def guarding(context: AdmissionContext) -> Decisions:
+    """The step of Pod creation, and the guard of Pods."""
+    budgets = context.stores(BUDGETS)
+    claims = Claims(budgets)
+    if context.client is None:
+        owners: Owners = DirectOwners()
+        statuses: Statuses = LocalStatuses(budgets)
+        refused: Refused = _tell_nobody
+    else:
+        owners = LiveOwners(context.client)
+        statuses = shared_statuses(context.client, budgets, context.rng)
+        log = ProtectionLog(Path(context.flags.text("protection-log-path")))
+        refused = RefusalRecord(context.counters(refusal_counters), log, context.events)
+    keeper = BudgetKeeper(
+        statuses,
+        context.clock,
+        resize_is_update=not context.enabled(RESIZE_GATE),
+        vertical_scaling=context.enabled(_VERTICAL_SCALING),
+        find_another=_another(claims, owners),
+        waits=COMPUTED_WITHIN if context.client is not None else 0.0,
+    )
+    guard = BudgetGuard(
+        keeper, claims, refused, removals=context.enabled(DELETE_GATE), updates=context.enabled(UPDATE_GATE)
+    )
+    return Decisions(steps=(BudgetStep(claims, owners),), guards=(guard,))
+
+
+def _tell_nobody(_pod: Pod, _username: str) -> None:
+    """Standalone mode keeps nothing."""
+
+
+def _another(claims: Claims, owners: Owners) -> FindAnother:
+    """PUB-122."""
+
+    async def find(pod: Pod) -> str:
+        known = claims.of(pod.metadata.namespace)
+        controller = pod.metadata.controller
+        above = await owners.above(controller, pod.metadata.namespace) if known and controller is not None else ()
+        return budget_for(known, pod.metadata.labels, above)
+
+    return find
+
+
+def controller_budget(context: ControllerContext) -> ControllerBudget:
+    """What workloads ask."""
+    judged = {Disruption.DELETE: DELETE_GATE, Disruption.UPDATE: UPDATE_GATE}
+    log = ProtectionLog(Path(context.flags.text("protection-log-path")))
+    keeper = BudgetKeeper(
+        shared_statuses(context.client, context.stores(BUDGETS), context.rng),
+        context.client.clock,
+        resize_is_update=not context.enabled(RESIZE_GATE),
+        vertical_scaling=context.enabled(_VERTICAL_SCALING),
+    )
+    return ControllerBudget(
+        keeper,
+        RefusalRecord(context.counters(refusal_counters), log, context.events),
+        frozenset(disruption for disruption, gate in judged.items() if context.enabled(gate)),
+    )
+
+
+def budget_controller(context: ControllerContext) -> Reconciling:
+    """The controller; it writes statuses through the same hands as those who judge in this process."""
+    stores = context.stores
+    caches = Caches(
+        stores(BUDGETS),
+        stores(_PODS),
+        stores(DEPLOYMENTS),
+        stores(REPLICASETS),
+        stores(STATEFULSETS),
+        stores(CLONE_SETS),
+    )
+    shared = [one for one in context.provided(DisruptionBudget) if isinstance(one, ControllerBudget)]
+    reconciler = BudgetReconciler(
+        context.client,
+        caches,
+        shared[0].keeper.statuses if shared else shared_statuses(context.client, caches.budgets, context.rng),
+        context.events,
+        vertical_scaling=context.enabled(_VERTICAL_SCALING),
+    )
+    workloads = [
+        Watch(getattr(caches, field), reconciler.of_workload(native_wanted(kind))) for field, kind in NATIVE.items()
+    ]
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.budgets, reconciler.of_budget),
+            *workloads,
+            Watch(caches.clonesets, reconciler.of_workload(cloneset_wanted)),
+            Watch(caches.pods, reconciler.of_pod, reconciler.delay),
+        ],
+    )
+
+
+SLICE: Final = Slice(
+    name="podunavailablebudget",
+    kinds=(POD_UNAVAILABLE_BUDGET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=(BUDGETS, _PODS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, CLONE_SETS),
+            make=budget_controller,
+            permissions=(
+                *_MAY_CHARGE,
+                *_MAY_COUNT,
+                PolicyRule(("get", "patch"), ("",), ("pods",)),
+                _MAY_RECORD_EVENTS,
+            ),
+            gates=_GATES,
+            workers=WORKERS,
+            workers_flag="podunavailablebudget-workers",
+        ),
+    ),
+    admission=(
+        AdmissionPart(webhook, webhooks=admission.WEBHOOKS, files=(BUDGETS,)),
+        AdmissionPart(
+            guarding,
+            watched=(BUDGETS,),
+            permissions=(*_MAY_CHARGE, *_MAY_COUNT, _MAY_RECORD_EVENTS),
+            counters=(refusal_counters,),
+            event_source=SOURCE,
+            gates=_GATES,
+        ),
+    ),
+    provides=(
+        Provides(
+            DisruptionBudget,
+            controller_budget,
+            watched=(BUDGETS,),
+            permissions=(*_MAY_CHARGE, _MAY_RECORD_EVENTS),
+            counters=(refusal_counters,),
+            event_source=SOURCE,
+        ),
+    ),
+    gates=(DELETE_GATE, UPDATE_GATE, RESIZE_GATE, _VERTICAL_SCALING),
+    flags=("protection-log-path",),
+)

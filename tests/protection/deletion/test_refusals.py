@@ -9,7 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from app.manager.exposition import continued, families, text
-from app.protection.deletion.refusals import ProtectionLog, RefusalCounters, RefusalRecord
+from app.protection.deletion.refusals import RefusalCounters, RefusalRecord
+from app.protection.log import ProtectionLog
 
 
 def exposed(counters: RefusalCounters) -> list[str]:
@@ -73,8 +74,8 @@ def test_where_the_log_cannot_be_written_lines_go_to_standard_output(
     log = ProtectionLog(tmp_path / "not-there", output)
     with caplog.at_level(logging.WARNING):
         log.check()
-        log.write("Service", "web", "shop", "jane")
-        log.write("Service", "web", "shop", "jane")
+        log.write("DeletionProtection", "Service", "web", "shop", "jane")
+        log.write("DeletionProtection", "Service", "web", "shop", "jane")
     assert [json.loads(line)["Kind"] for line in output.getvalue().splitlines()] == ["Service", "Service"]
     (warning,) = caplog.messages
     assert "--protection-log-path" in warning
@@ -86,9 +87,9 @@ def test_a_log_that_can_be_written_again_is_used_again(tmp_path: Path) -> None:
     output = io.StringIO()
     folder = tmp_path / "log"
     log = ProtectionLog(folder, output)
-    log.write("Service", "web", "first", "jane")
+    log.write("DeletionProtection", "Service", "web", "first", "jane")
     folder.mkdir()
-    log.write("Service", "web", "second", "jane")
+    log.write("DeletionProtection", "Service", "web", "second", "jane")
     assert "first" in output.getvalue()
     assert "second" not in output.getvalue()
     assert json.loads((folder / "protection.log").read_text())["Name"] == "second"
@@ -98,7 +99,7 @@ def test_a_log_that_can_be_written_again_is_used_again(tmp_path: Path) -> None:
 def test_a_protection_log_that_is_full_is_put_aside_once(tmp_path: Path) -> None:
     logs = [ProtectionLog(tmp_path, max_bytes=200) for _ in range(2)]  # two processes of a replica
     for number in range(8):
-        logs[number % 2].write("Namespace", "", f"ns-{number}", "jane")
+        logs[number % 2].write("DeletionProtection", "Namespace", "", f"ns-{number}", "jane")
     now, before = ((tmp_path / name).read_text("utf-8").splitlines() for name in ("protection.log", "protection.log.1"))
     # Lines of about 90 bytes: a file is full with the third.
     assert [json.loads(text)["Name"] for text in (*before, *now)] == [f"ns-{number}" for number in range(3, 8)]
@@ -106,7 +107,7 @@ def test_a_protection_log_that_is_full_is_put_aside_once(tmp_path: Path) -> None
 
 def test_a_log_that_another_process_put_aside_is_left_alone(tmp_path: Path) -> None:
     log = ProtectionLog(tmp_path, max_bytes=1)
-    log.write("Namespace", "", "first", "jane")
+    log.write("DeletionProtection", "Namespace", "", "first", "jane")
     with (tmp_path / "protection.log.1").open("ab") as late:  # opened before it was put aside
         log.path.write_text("new\n")
         log._put_aside(late.fileno())

@@ -1,0 +1,286 @@
+"""Bringing a budget up to date: its Pods annotated, its status written (PUB-50 … PUB-59)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget, PodUnavailableBudgetStatus
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import ResourceVersionExpectations
+from app.kube.intorpercent import IntOrPercentError
+from app.kube.objects import Pod, decode_metadata, decode_pod
+from app.kube.resources import PODS, ObjectKey
+from app.kube.shared_status import Ruling
+from app.kube.store import Change
+from app.protection.podunavailablebudget.claims import Claims
+from app.protection.podunavailablebudget.inflight import Seen, track
+from app.protection.podunavailablebudget.keeper import Statuses
+from app.protection.podunavailablebudget.matching import budget_for, matches
+from app.protection.podunavailablebudget.podstate import PodFacts, facts_of, is_related, related_budget
+from app.protection.podunavailablebudget.recompute import Observed, Recomputed, recompute
+from app.protection.podunavailablebudget.workloads import Caches, Members, UnknownKindError, Wanted, Workloads
+
+logger = logging.getLogger(__name__)
+
+#: Requests about single Pods that are under way at once.
+MAX_CONCURRENT: Final = 16
+#: Seconds by which changes of Pods are gathered.
+GATHER: Final = 0.02
+#: Seconds after which a budget is looked at again whose workload is not watched.
+UNWATCHED_AGAIN: Final = 5.0
+#: Pods that an event names.
+NAMED: Final = 5
+
+
+class BudgetReconciler:
+    """``statuses`` is shared with whoever judges Pods in this process."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        statuses: Statuses,
+        events: EventRecorder,
+        *,
+        vertical_scaling: bool,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._statuses = statuses
+        self._events = events
+        self._vertical_scaling = vertical_scaling
+        self._workloads = Workloads(client, caches)
+        self._claims = Claims(caches.budgets)
+        self._facts: dict[str, tuple[str, PodFacts]] = {}
+        self._seen: dict[ObjectKey, dict[str, Seen]] = {}
+        self._told: dict[ObjectKey, str] = {}
+        self._annotated = ResourceVersionExpectations(client.clock)
+
+    # ---- which changes concern which budgets
+
+    def of_budget(self, change: Change[PodUnavailableBudget]) -> Iterable[ObjectKey]:
+        """The budget itself; when one goes, those that its Pods may belong to from now on."""
+        metadata = change.object.metadata
+        keys = [ObjectKey(metadata.namespace, metadata.name)]
+        if change.new is None:
+            keys += [ObjectKey(metadata.namespace, claim.name) for claim in self._claims.of(metadata.namespace)]
+        return keys
+
+    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """The budgets that count the Pod, if something changed that counts; that it is annotated with, or that match
+        it (PUB-122)."""
+        pod = change.object
+        claims = self._claims.of(pod.metadata.namespace)
+        if change.new is None:
+            self._facts.pop(pod.metadata.uid, None)
+            self._annotated.forget(pod.metadata.uid)
+        else:
+            self._annotated.observe(change.new.metadata)
+        if not claims or (change.old is not None and change.new is not None and self._alike(change.old, change.new)):
+            return ()
+        namespace, found = pod.metadata.namespace, set()
+        for one in (change.old, change.new):
+            if one is None:
+                continue
+            above = self._workloads.above(one) if any(claim.target is not None for claim in claims) else ()
+            found |= {claim.name for claim in claims if matches(claim, one.metadata.labels, above)}
+            found.add(related_budget(one.metadata.annotations))
+        known = {claim.name for claim in claims}
+        return [ObjectKey(namespace, name) for name in sorted(found & known)]
+
+    def delay(self, _change: Change[Any], _key: ObjectKey) -> float:
+        """Changes of many Pods come together."""
+        return GATHER
+
+    def _alike(self, old: Pod, new: Pod) -> bool:
+        if old.metadata.uid != new.metadata.uid:
+            return False
+        before = self._facts.get(old.metadata.uid)
+        known = before[1] if before is not None else facts_of(old, vertical_scaling=self._vertical_scaling)
+        return (
+            known == self._facts_of(new)
+            and old.metadata.labels == new.metadata.labels
+            and related_budget(old.metadata.annotations) == related_budget(new.metadata.annotations)
+        )
+
+    def of_workload(self, wanted: Callable[[Any], Wanted]) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
+        """PUB-50: the budgets of a workload that wants another number of Pods, comes or goes. A budget by selector is
+        found by the labels of the template."""
+
+        def keys(change: Change[Any]) -> Iterable[ObjectKey]:
+            namespace = change.object.metadata.namespace
+            claims = self._claims.of(namespace)
+            if not claims:
+                return ()
+            workload, labels, replicas = wanted(change.object)
+            if change.old is not None and change.new is not None:
+                gone = [_is_going(one) for one in (change.old, change.new)]
+                if wanted(change.old)[2] == replicas and gone[0] == gone[1]:
+                    return ()
+            return [ObjectKey(namespace, one.name) for one in claims if matches(one, labels, (workload,))]
+
+        return keys
+
+    # ---- one budget
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """PUB-51."""
+        budget = self._caches.budgets.by_key(key)
+        if budget is None or budget.deleting:
+            self._seen.pop(key, None)
+            self._told.pop(key, None)
+            return None
+        try:
+            members = await self._workloads.members(budget)
+        except UnknownKindError as error:
+            self._tell_once(key, budget, "UnknownWorkload", str(error))
+            raise
+        except Forbidden as error:
+            self._tell_once(key, budget, "MissingRight", f"The manager may not read a workload: {message_of(error)}")
+            raise
+        failure = await self._annotate(budget, members.pods)
+        self._tell_of_others(key, budget, members)
+        found = await self._write(key, budget, members)
+        if failure is not None:
+            raise failure
+        waits = [seconds for seconds in (found.again_after, None if members.watched else UNWATCHED_AGAIN) if seconds]
+        return Result(requeue_after=min(waits)) if waits else None
+
+    async def _write(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> Recomputed:
+        """The status, from the freshest copy of the budget (PUB-54, PUB-58)."""
+        pods = {pod.metadata.name: self._facts_of(pod) for pod in members.pods}
+        now = self._client.clock.now()
+        seen = self._track(key, self._statuses.freshest(key) or budget, pods)
+        confirmed: Mapping[str, PodFacts | None] = {}
+
+        def decision(fresh: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, Recomputed]:
+            if fresh is None or fresh.deleting:
+                return Ruling(Recomputed(PodUnavailableBudgetStatus()), provisional=True)
+            found = recompute(fresh, Observed(pods, members.expected, now, seen, confirmed))
+            changed = None if found.status is fresh.status else fresh.model_copy(update={"status": found.status})
+            # Where nothing differs nothing is said either.
+            return Ruling(found, changed, provisional=True)
+
+        try:
+            overdue = recompute(
+                self._statuses.freshest(key) or budget, Observed(pods, members.expected, now, seen)
+            ).overdue
+            if overdue:
+                confirmed = await self._look_at(budget.metadata.namespace, overdue)
+            found = await self._statuses.decide(key, decision)
+        except IntOrPercentError as error:
+            self._event(budget, "Warning", "CalculateExpectedPodCountFailed", str(error))
+            raise
+        for name in found.not_deleted:
+            self._tell_not_deleted(budget, name)
+        return found
+
+    def _track(self, key: ObjectKey, budget: PodUnavailableBudget, pods: Mapping[str, PodFacts]) -> dict[str, Seen]:
+        status = budget.status
+        entries = {**(status.disrupted_pods or {}), **(status.unavailable_pods or {})} if status is not None else {}
+        self._seen[key] = track(entries, pods, self._seen.get(key, {}))
+        return self._seen[key]
+
+    async def _look_at(self, namespace: str, names: Iterable[str]) -> Mapping[str, PodFacts | None]:
+        """Pods as the API server has them now. One that cannot be read is left for the next time."""
+        limit = asyncio.Semaphore(MAX_CONCURRENT)
+
+        async def look(name: str) -> tuple[str, PodFacts | None] | None:
+            async with limit:
+                try:
+                    pod = await self._client.get(PODS, name, namespace, decode=decode_pod)
+                except NotFound:
+                    return name, None
+                except (KubeError, ValueError):
+                    return None
+            return name, facts_of(pod, vertical_scaling=self._vertical_scaling)
+
+        return dict([found for found in await asyncio.gather(*map(look, names)) if found is not None])
+
+    def _facts_of(self, pod: Pod) -> PodFacts:
+        uid, version = pod.metadata.uid, pod.metadata.resource_version
+        known = self._facts.get(uid)
+        if known is None or known[0] != version:
+            known = self._facts[uid] = version, facts_of(pod, vertical_scaling=self._vertical_scaling)
+        return known[1]
+
+    # ---- its Pods
+
+    async def _annotate(self, budget: PodUnavailableBudget, pods: Iterable[Pod]) -> KubeError | None:
+        """PUB-32, PUB-122: Pods without a budget, or whose budget is gone, come under this one. The first failure."""
+        namespace, name = budget.metadata.namespace, budget.metadata.name
+        claims = self._claims.of(namespace)
+        known = {claim.name for claim in claims}
+        by_target = any(claim.target is not None for claim in claims)
+        wanted = [
+            pod
+            for pod in pods
+            if related_budget(pod.metadata.annotations) not in known
+            and self._annotated.unsatisfied(pod.metadata) is None
+            and budget_for(claims, pod.metadata.labels, self._workloads.above(pod) if by_target else ()) in ("", name)
+        ]
+        limit = asyncio.Semaphore(MAX_CONCURRENT)
+
+        async def annotate(pod: Pod) -> KubeError | None:
+            body = {"metadata": {"uid": pod.metadata.uid, "annotations": is_related(name)}}
+            async with limit:
+                try:
+                    written = await self._client.patch(PODS, pod.metadata.name, body, namespace, decode=decode_metadata)
+                except (NotFound, Conflict):
+                    # It is gone, or another has its name by now.
+                    return None
+                except KubeError as error:
+                    return error
+            self._annotated.expect(written.metadata)
+            return None
+
+        failures = [one for one in await asyncio.gather(*map(annotate, wanted)) if one is not None]
+        return failures[0] if failures else None
+
+    # ---- what is told
+
+    def _tell_of_others(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> None:
+        """PUB-52, PUB-128: no Pods, or Pods that another budget has."""
+        if not members.pods:
+            self._tell_once(key, budget, "NoPods", "No matching pods found", warning=False)
+            return
+        known = {claim.name for claim in self._claims.of(key.namespace)}
+        theirs: dict[str, int] = {}
+        for pod in members.pods:
+            name = related_budget(pod.metadata.annotations)
+            if name != key.name and name in known:
+                theirs[name] = theirs.get(name, 0) + 1
+        if theirs:
+            shown = ", ".join(f"{count} are judged by {name}" for name, count in sorted(theirs.items())[:NAMED])
+            self._tell_once(key, budget, "OverlappingBudgets", f"Of its Pods {shown}")
+        else:
+            self._told.pop(key, None)
+
+    def _tell_once(
+        self, key: ObjectKey, budget: PodUnavailableBudget, reason: str, message: str, *, warning: bool = True
+    ) -> None:
+        """An event, unless it was the last that was told."""
+        if self._told.get(key) != f"{reason} {message}":
+            self._told[key] = f"{reason} {message}"
+            self._event(budget, "Warning" if warning else "Normal", reason, message)
+
+    def _tell_not_deleted(self, budget: PodUnavailableBudget, name: str) -> None:
+        """PUB-55."""
+        metadata = budget.metadata
+        pod = self._caches.pods.get(name, metadata.namespace)
+        if pod is not None:
+            text = f"Pod was expected by PUB {metadata.namespace}/{metadata.name} to be deleted but it wasn't"
+            self._events.event(reference(PODS, pod), "Warning", "NotDeleted", text)
+
+    def _event(self, budget: PodUnavailableBudget, kind: Any, reason: str, message: str) -> None:
+        self._events.event(reference(POD_UNAVAILABLE_BUDGET.resource(), budget), kind, reason, message)
+
+
+def _is_going(workload: Any) -> bool:
+    return bool(workload.metadata.deletion_timestamp)

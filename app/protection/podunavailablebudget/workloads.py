@@ -1,0 +1,274 @@
+"""The Pods a budget counts, and how many there are meant to be (PUB-33 … PUB-36).
+
+From the caches, where a workload is watched, and from the API server where it is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from app.api.cloneset import CloneSet
+from app.api.podunavailablebudget import PodUnavailableBudget
+from app.kube.client import Client
+from app.kube.errors import NotFound
+from app.kube.mapping import KindMapper
+from app.kube.objects import Metadata, OwnerReference, Pod, Struct, decode_metadata
+from app.kube.objects import Workload as NativeWorkload
+from app.kube.resources import ObjectKey
+from app.kube.selectors import SelectorError, parse_query
+from app.kube.store import Store
+from app.pods.owners import BY_CONTROLLER
+from app.pods.predicates import is_active
+from app.protection.podunavailablebudget.matching import Claim, Workload, claim_of, matches, workload_of
+from app.protection.podunavailablebudget.numbers import UNKNOWN, Expected
+
+#: The index of Pods by namespace.
+BY_NAMESPACE: Final = "namespace"
+_DEPLOYMENT: Final = ("apps", "Deployment")
+_REPLICASET: Final = ("apps", "ReplicaSet")
+_STATEFULSET: Final = ("apps", "StatefulSet")
+_CLONESET: Final = ("apps.kruise.io", "CloneSet")
+#: How many replicas a workload wants that leaves it out.
+_DEFAULT: Final = 1
+
+
+class UnknownKindError(Exception):
+    """PUB-36: a workload of a kind that is not served; the message names the budget, the field and the kind."""
+
+
+def by_namespace(pod: Pod) -> Iterable[str]:
+    """The index function of :data:`BY_NAMESPACE`."""
+    return (pod.metadata.namespace,)
+
+
+class _ScaleSpec(Struct, frozen=True):
+    replicas: int | None = None
+
+
+class _ScaleStatus(Struct, frozen=True):
+    selector: str = ""
+
+
+class _Scale(Struct, frozen=True):
+    spec: _ScaleSpec = _ScaleSpec()
+    status: _ScaleStatus = _ScaleStatus()
+
+
+_decode_scale: Final = msgspec.json.Decoder(_Scale).decode
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads."""
+
+    budgets: Store[PodUnavailableBudget]
+    pods: Store[Pod]
+    deployments: Store[NativeWorkload]
+    replicasets: Store[NativeWorkload]
+    statefulsets: Store[NativeWorkload]
+    clonesets: Store[CloneSet]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The active Pods of a budget, and how many there are meant to be. ``watched``: whether a change of that number
+    will be seen."""
+
+    pods: Sequence[Pod]
+    expected: Expected
+    watched: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A workload that exists and is not on its way out."""
+
+    uid: str
+    replicas: int
+    selector: str = ""
+    watched: bool = True
+
+
+class Workloads:
+    """Finds them."""
+
+    def __init__(self, client: Client, caches: Caches) -> None:
+        self._client = client
+        self._caches = caches
+        self._kinds = KindMapper(client)
+
+    async def members(self, budget: PodUnavailableBudget) -> Members:
+        """The Pods of a budget. Raises ``UnknownKindError`` or ``KubeError``."""
+        target = budget.spec.target_ref
+        if target is not None:
+            reference = OwnerReference(target.api_version, target.kind, target.name)
+            return await self._of_target(reference, budget.metadata.namespace)
+        return await self._of_selector(claim_of(budget), budget.metadata.namespace)
+
+    # ---- a target
+
+    async def _of_target(self, target: OwnerReference, namespace: str) -> Members:
+        found = await self._find(target, namespace, "spec.targetRef")
+        if found is None:
+            return Members((), Expected(0, gone=True))
+        if found.replicas == 0:
+            return Members((), Expected(0), found.watched)
+        return Members(self._pods_of(target, found, namespace), Expected(found.replicas), found.watched)
+
+    def _pods_of(self, target: OwnerReference, found: _Found, namespace: str) -> Sequence[Pod]:
+        caches = self._caches
+        uids = [found.uid]
+        if (target.group, target.kind) == _DEPLOYMENT:
+            sets = caches.replicasets.by_index(BY_CONTROLLER, found.uid)
+            uids = [one.metadata.uid for one in sets if one.metadata.deletion_timestamp is None]
+        pods = [pod for uid in uids for pod in caches.pods.by_index(BY_CONTROLLER, uid)]
+        if not pods and found.selector:
+            pods = self._selected(found.selector, namespace)
+        return [pod for pod in pods if pod.metadata.namespace == namespace and is_active(pod)]
+
+    def _selected(self, text: str, namespace: str) -> list[Pod]:
+        try:
+            selector = parse_query(text)
+        except SelectorError:
+            return []
+        if selector.empty:
+            return []
+        return [pod for pod in self._in(namespace) if selector.matches(pod.metadata.labels)]
+
+    def _in(self, namespace: str) -> Sequence[Pod]:
+        return self._caches.pods.by_index(BY_NAMESPACE, namespace)
+
+    # ---- a selector
+
+    async def _of_selector(self, claim: Claim, namespace: str) -> Members:
+        pods = [pod for pod in self._in(namespace) if is_active(pod) and matches(claim, pod.metadata.labels, ())]
+        controllers = {reference.uid: reference for pod in pods if (reference := pod.metadata.controller) is not None}
+        replicas: dict[str, int] = {}
+        watched = True
+        for reference in controllers.values():
+            above = self._deployment_of(reference, namespace)
+            found = await self._find(above or reference, namespace, "the controller of its Pods")
+            if found is None or (above is None and found.uid != reference.uid):
+                continue
+            watched = watched and found.watched
+            replicas[found.uid] = max(0, found.replicas)
+        return Members(pods, Expected(sum(replicas.values())), watched)
+
+    def _deployment_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
+        """PUB-33: of a ReplicaSet its Deployment, which says how many Pods there are meant to be, surge aside."""
+        if (reference.group, reference.kind) != _REPLICASET:
+            return None
+        found = self._caches.replicasets.get(reference.name, namespace)
+        above = found.metadata.controller if found is not None else None
+        return above if above is not None and (above.group, above.kind) == _DEPLOYMENT else None
+
+    # ---- workloads
+
+    async def _find(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
+        """PUB-35: None for one that is not there, or on its way out."""
+        key = ObjectKey(namespace, reference.name)
+        native = self._native(reference)
+        if native is not None:
+            found = native.by_key(key)
+            if found is None or found.metadata.deletion_timestamp is not None:
+                return None
+            return _Found(found.metadata.uid, _or_default(found.spec.replicas))
+        if (reference.group, reference.kind) == _CLONESET:
+            clone_set = self._caches.clonesets.by_key(key)
+            if clone_set is None or clone_set.deleting:
+                return None
+            return _Found(clone_set.metadata.uid, _or_default(clone_set.spec.replicas))
+        return await self._live(reference, namespace, where)
+
+    def _native(self, reference: OwnerReference) -> Store[NativeWorkload] | None:
+        caches = self._caches
+        stores: Mapping[tuple[str, str], Store[NativeWorkload]] = {
+            _DEPLOYMENT: caches.deployments,
+            _REPLICASET: caches.replicasets,
+            _STATEFULSET: caches.statefulsets,
+        }
+        return stores.get((reference.group, reference.kind))
+
+    async def _live(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
+        """A workload that is not watched, by its scale."""
+        mapped = await self._kinds.find(reference.api_version, reference.kind)
+        if mapped is None or not mapped.resource.namespaced:
+            raise UnknownKindError(
+                f"{where}: no kind {reference.kind} with namespaces is served in {reference.api_version}"
+            )
+        resource = mapped.resource
+        try:
+            found: Metadata = await self._client.get(resource, reference.name, namespace, decode=decode_metadata)
+            if found.metadata.deletion_timestamp is not None:
+                return None
+            if not mapped.scalable:
+                return _Found(found.metadata.uid, UNKNOWN, watched=False)
+            scale = await self._client.get(
+                resource, reference.name, namespace, subresource="scale", decode=_decode_scale
+            )
+        except NotFound:
+            return None
+        return _Found(found.metadata.uid, _or_default(scale.spec.replicas), scale.status.selector, watched=False)
+
+    # ---- the other way round
+
+    def above(self, pod: Pod) -> Sequence[Workload]:
+        """The workloads above a Pod, as far as they are watched (PUB-122)."""
+        found: list[Workload] = []
+        reference = pod.metadata.controller
+        while reference is not None and len(found) < _MAX_HEIGHT:
+            found.append(workload_of(reference.api_version, reference.kind, reference.name))
+            reference = self._controller_of(reference, pod.metadata.namespace)
+        return found
+
+    def _controller_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
+        native = self._native(reference)
+        if native is not None:
+            found = native.get(reference.name, namespace)
+            return found.metadata.controller if found is not None else None
+        if (reference.group, reference.kind) == _CLONESET:
+            clone_set = self._caches.clonesets.get(reference.name, namespace)
+            for owner in clone_set.metadata.owner_references if clone_set is not None else ():
+                if owner.controller:
+                    return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, True)
+        return None
+
+
+_MAX_HEIGHT: Final = 8
+
+
+def _or_default(replicas: int | None) -> int:
+    return _DEFAULT if replicas is None else replicas
+
+
+#: What a change of a workload says: its key, its template's labels, and how many Pods it wants.
+Wanted = tuple[Workload, Mapping[str, str], int]
+
+
+def native_wanted(kind: tuple[str, str]) -> Callable[[NativeWorkload], Wanted]:
+    """What a native workload of this kind wants."""
+
+    def wanted(found: NativeWorkload) -> Wanted:
+        labels = found.spec.template.metadata.labels
+        return Workload(*kind, found.metadata.name), labels, _or_default(found.spec.replicas)
+
+    return wanted
+
+
+def cloneset_wanted(found: CloneSet) -> Wanted:
+    """What a CloneSet wants."""
+    template: Any = found.spec.template
+    metadata = template.get("metadata") if isinstance(template, Mapping) else None
+    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+    return (
+        Workload(*_CLONESET, found.metadata.name),
+        labels if isinstance(labels, dict) else {},
+        _or_default(found.spec.replicas),
+    )
+
+
+NATIVE: Final = {"deployments": _DEPLOYMENT, "replicasets": _REPLICASET, "statefulsets": _STATEFULSET}

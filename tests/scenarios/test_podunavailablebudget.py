@@ -1,0 +1,205 @@
+"""PodUnavailableBudget as users meet it: U-91, by selector and by target, deleted, evicted, updated and drained."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.scenarios.world import World, eventually
+
+FORBIDDEN = (
+    'podunavailablebudget.policy.kruise.io "shop" is forbidden: pub unavailable allowed is negative (allowed 0, '
+)
+BUDGET = """
+apiVersion: policy.kruise.io/{version}
+kind: PodUnavailableBudget
+metadata: {{name: shop}}
+spec: {{{spec}}}
+"""
+WORKLOAD = """
+apiVersion: {version}
+kind: {kind}
+metadata: {{name: shop}}
+spec:
+  replicas: {replicas}
+  {more}
+  selector: {{matchLabels: {{app: shop}}}}
+  template:
+    metadata: {{labels: {{app: shop}}}}
+    spec: {{terminationGracePeriodSeconds: 1, containers: [{{name: main, image: "nginx:1.25"}}]}}
+"""
+BY_SELECTOR = "selector: {matchLabels: {app: shop}}"
+KINDS = {"Deployment": "apps/v1", "CloneSet": "apps.kruise.io/v1beta1"}
+
+
+def by_target(kind: str) -> str:
+    return f"targetRef: {{apiVersion: {KINDS[kind]}, kind: {kind}, name: shop}}"
+
+
+def workload(kind: str, replicas: int, more: str = "") -> str:
+    return WORKLOAD.format(version=KINDS[kind], kind=kind, replicas=replicas, more=more)
+
+
+def budget(spec: str, version: str = "v1beta1") -> str:
+    return BUDGET.format(spec=spec, version=version)
+
+
+def status(world: World) -> dict[str, Any]:
+    found: dict[str, Any] = world.get("pub", "shop").get("status") or {}
+    return found
+
+
+def numbers(world: World, *expected: int) -> bool:
+    """Allowed, current, desired and total, as ``kubectl get pub`` prints them."""
+    return world.columns("pub", "shop")[1:5] == [str(number) for number in expected]
+
+
+def pods(world: World) -> list[str]:
+    """The Pods of the shop that are ready and not on their way out."""
+    found = []
+    for pod in world.list("pods", "-l", "app=shop"):
+        conditions = {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}
+        if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]:
+            found.append(pod["metadata"]["name"])
+    return sorted(found)
+
+
+def delete(world: World, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return world.kubectl("delete", "pod", name, "-n", world.namespace, "--wait=false", *arguments, check=False)
+
+
+@pytest.mark.behaviour("PUB-31", "PUB-50", "PUB-51", "PUB-64", "PUB-67", "PUB-94", "PUB-130")
+@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("by", ["selector", "target"])
+def test_no_more_pods_are_deleted_than_may_be_missing(world: World, kind: str, by: str) -> None:
+    """U-91."""
+    whom = BY_SELECTOR if by == "selector" else by_target(kind)
+    world.apply(budget(f"{whom}, maxUnavailable: 40%"))
+    world.apply(workload(kind, 5))
+    eventually(lambda: numbers(world, 2, 5, 3, 5), "the budget counts five Pods", 90)
+    names = pods(world)
+    for pod in world.list("pods", "-l", "app=shop"):
+        assert pod["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop"
+        assert pod["metadata"]["annotations"]["kruise.io/related-pub"] == "shop"
+    with ThreadPoolExecutor(5) as together:
+        found = list(together.map(lambda name: delete(world, name), names))
+    refused = [one.stderr for one in found if one.returncode]
+    assert len(refused) == 3
+    assert all(FORBIDDEN in text for text in refused)
+    # What went is replaced, and then two may go again.
+    eventually(lambda: numbers(world, 2, 5, 3, 5), "five Pods are available again", 90)
+    eventually(lambda: not status(world).get("disruptedPods"), "nothing is in flight", 60)
+    assert delete(world, pods(world)[0]).returncode == 0
+
+
+@pytest.mark.behaviour("PUB-50")
+def test_a_scale_in_raises_what_may_be_missing_before_its_deletions_are_judged(world: World) -> None:
+    world.apply(budget(f"{by_target('Deployment')}, maxUnavailable: 10%"))
+    world.apply(workload("Deployment", 10))
+    eventually(lambda: numbers(world, 1, 10, 9, 10), "the budget counts ten Pods", 90)
+    world.kubectl("scale", "deployment", "shop", "--replicas=3", "-n", world.namespace)
+    eventually(lambda: len(world.list("pods", "-l", "app=shop")) == 3, "three Pods are left", 90)
+    eventually(lambda: numbers(world, 1, 3, 2, 3), "the budget counts three Pods", 60)
+
+
+@pytest.mark.behaviour("PUB-96")
+def test_deleting_the_workload_lets_its_pods_go(world: World) -> None:
+    world.apply(budget(f"{by_target('CloneSet')}, minAvailable: 3"))
+    world.apply(workload("CloneSet", 3))
+    eventually(lambda: numbers(world, 0, 3, 3, 3), "the budget counts three Pods", 90)
+    assert FORBIDDEN in delete(world, pods(world)[0]).stderr
+    world.kubectl("delete", "cloneset", "shop", "-n", world.namespace, "--wait=false")
+    eventually(lambda: not world.list("pods", "-l", "app=shop"), "all Pods are gone", 90)
+
+
+@pytest.mark.behaviour("PUB-63", "PUB-127", "PUB-68")
+def test_an_eviction_over_the_budget_is_told_to_come_again(world: World) -> None:
+    world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1"))
+    world.apply(workload("Deployment", 3))
+    eventually(lambda: numbers(world, 1, 3, 2, 3), "the budget counts three Pods", 90)
+    names = pods(world)
+
+    def evict(name: str, dry_run: str = "") -> str:
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": world.namespace},
+        }
+        if dry_run:
+            eviction["deleteOptions"] = {"dryRun": [dry_run]}  # type: ignore[assignment]
+        path = f"/api/v1/namespaces/{world.namespace}/pods/{name}/eviction"
+        done = world.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction), check=False)
+        return done.stdout + done.stderr
+
+    # A dry run takes nothing.
+    for _ in range(3):
+        assert FORBIDDEN not in evict(names[0], "All")
+    assert status(world)["unavailableAllowed"] == 1
+    world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 0"))
+    eventually(lambda: numbers(world, 0, 3, 3, 3), "no Pod may be missing", 60)
+    for dry_run in ("", "All"):
+        answer = evict(names[1], dry_run)
+        assert FORBIDDEN in answer
+        assert "TooManyRequests" in answer or "429" in answer
+
+
+@pytest.mark.behaviour("PUB-94", "PUB-127")
+def test_a_drain_waits_for_the_budget_and_finishes(world: World) -> None:
+    world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1"))
+    world.apply(workload("Deployment", 6).replace("labels: {app: shop}", "labels: {app: shop, team: $ns}"))
+    eventually(lambda: numbers(world, 1, 6, 5, 6), "the budget counts six Pods", 90)
+    nodes: dict[str, int] = {}
+    for pod in world.list("pods", "-l", "app=shop"):
+        nodes[pod["spec"]["nodeName"]] = nodes.get(pod["spec"]["nodeName"], 0) + 1
+    node, most = max(nodes.items(), key=lambda item: item[1])
+    assert most > 1
+    try:
+        arguments = (f"--pod-selector=team={world.namespace}", "--timeout=100s")
+        done = world.kubectl("drain", node, *arguments)
+        assert FORBIDDEN in done.stderr
+    finally:
+        world.kubectl("uncordon", node)
+    eventually(lambda: numbers(world, 1, 6, 5, 6), "six Pods are available again", 90)
+
+
+@pytest.mark.behaviour("PUB-32", "PUB-64")
+def test_a_budget_that_comes_later_takes_pods_that_are_there(world: World) -> None:
+    world.apply(workload("Deployment", 2))
+    eventually(lambda: len(pods(world)) == 2, "two Pods are ready", 90)
+    assert delete(world, pods(world)[0]).returncode == 0
+    eventually(lambda: len(pods(world)) == 2, "two Pods are ready again", 90)
+    world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 0", "v1alpha1"))
+    eventually(lambda: numbers(world, 0, 2, 2, 2), "the budget counts two Pods", 60)
+    name = pods(world)[0]
+    assert FORBIDDEN in delete(world, name).stderr
+    world.kubectl("annotate", "pod", name, "-n", world.namespace, "pub.kruise.io/no-protect=true")
+    assert delete(world, name).returncode == 0
+
+
+@pytest.mark.behaviour("PUB-62", "PUB-66", "PUB-90", "PUB-129")
+def test_an_update_in_place_keeps_to_the_budget(world: World) -> None:
+    rolling = "{podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}"
+    strategy = f"updateStrategy: {{type: RollingUpdate, rollingUpdate: {rolling}}}"
+    world.apply(budget(f"{by_target('CloneSet')}, maxUnavailable: 1"))
+    world.apply(workload("CloneSet", 4, strategy))
+    eventually(lambda: numbers(world, 1, 4, 3, 4), "the budget counts four Pods", 90)
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
+    world.apply(workload("CloneSet", 4, strategy).replace("nginx:1.25", "nginx:1.26"))
+    missing = 0
+
+    def updated() -> bool:
+        nonlocal missing
+        missing = max(missing, 4 - len(pods(world)))
+        found = world.get("cloneset", "shop")["status"]
+        return bool(found.get("updatedReadyReplicas") == 4)
+
+    eventually(updated, "all Pods are updated", 150)
+    assert missing <= 1
+    assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")} == before
+    # Not now is no failure.
+    conditions = world.get("cloneset", "shop")["status"].get("conditions", [])
+    assert not [one for one in conditions if one["type"] == "FailedUpdate" and one["status"] == "True"]
