@@ -24,7 +24,12 @@ SIMULATED_NODES: Final = "simulated-nodes"
 REAL_CONTAINERS: Final = "real-containers"
 #: What the scenarios need beside the defaults.
 GATES: Final = "--feature-gates=" + ",".join(
-    ("SidecarSetPatchPodMetadataDefaultsAllowed=false", "ResourceDistributionGate=true", "ImagePullJobGate=true", "PodUnavailableBudgetUpdateGate=true")
+    (
+        "SidecarSetPatchPodMetadataDefaultsAllowed=false",
+        "ResourceDistributionGate=true",
+        "ImagePullJobGate=true",
+        "PodUnavailableBudgetUpdateGate=true",
+    )
 )
 #: Where the API servers' records of the manager's requests are kept for the tests that judge them.
 RECORDED: Final = ROOT / "build" / "recorded"

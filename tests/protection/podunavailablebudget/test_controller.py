@@ -1,0 +1,347 @@
+"""The controller: which Pods it counts, what it writes, what it tells."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from app.kube.errors import NotFound
+from app.kube.resources import DEPLOYMENTS, PODS, REPLICASETS, Resource
+from tests.kube.fakes import json_response, status_body, virtual
+from tests.protection.podunavailablebudget.world import (
+    BUDGETS,
+    NAMESPACE,
+    Json,
+    SmallCluster,
+    is_allowed,
+    small_cluster,
+)
+
+RELATED = {"pub.kruise.io/related-pub": "shop", "kruise.io/related-pub": "shop"}
+THINGS = Resource("example.com", "v1", "things", "Thing")
+
+
+def definition(*, scale: bool = True) -> Json:
+    """A kind that controls Pods."""
+    subresources: Json = {"status": {}}
+    if scale:
+        subresources["scale"] = {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        }
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{**version, "subresources": subresources}],
+        },
+    }
+
+
+async def thing(cluster: SmallCluster, replicas: int = 3, selector: str = "") -> Json:
+    body = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"replicas": replicas}}
+    found = await cluster.user.create(THINGS, body, NAMESPACE)
+    if selector:
+        await cluster.user.patch(THINGS, "t", {"status": {"selector": selector}}, NAMESPACE, subresource="status")
+    return found
+
+
+def of_thing(**spec: Any) -> Json:
+    return {"selector": None, "targetRef": {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t"}, **spec}
+
+
+@pytest.mark.behaviour("PUB-32", "PUB-51")
+@virtual
+async def test_pods_without_a_budget_come_under_the_one_that_matches() -> None:
+    async with small_cluster() as cluster:
+        owner = await cluster.replicaset(replicas=3)
+        await cluster.pod("old", owner)
+        await cluster.pod("taken", owner, annotations={"kruise.io/related-pub": "other"})
+        await cluster.budget("other", selector={"matchLabels": {"app": "nothing"}})
+        await cluster.clock.sleep(0.1)
+        await cluster.budget()
+        # The one of another budget counts all the same, and stays there.
+        await cluster.numbers(0, 2, 2, 3)
+        assert (await cluster.get("old"))["metadata"]["annotations"] == RELATED
+        assert (await cluster.get("taken"))["metadata"]["annotations"] == {"kruise.io/related-pub": "other"}
+        assert "1 are judged by other" in (await cluster.events("OverlappingBudgets"))[0]
+        # One that comes past admission is found too.
+        await cluster.pod("late", owner)
+        await cluster.numbers(1, 3, 2, 3)
+        assert (await cluster.get("late"))["metadata"]["annotations"] == RELATED
+
+
+@pytest.mark.behaviour("PUB-122")
+@virtual
+async def test_pods_whose_budget_is_gone_come_under_another() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget("former")
+        await cluster.pods(1)
+        await cluster.numbers(1, 1, 0, 1, name="former")
+        await cluster.budget(selector={"matchExpressions": [{"key": "app", "operator": "Exists"}]})
+        await cluster.numbers(1, 1, 0, 1)
+        assert (await cluster.get("web-0"))["metadata"]["annotations"]["kruise.io/related-pub"] == "former"
+        await cluster.user.delete(BUDGETS, "former", NAMESPACE)
+
+        async def moved() -> bool:
+            return bool((await cluster.get("web-0"))["metadata"]["annotations"] == RELATED)
+
+        await cluster.until(moved, "the Pod comes under the other budget")
+
+
+@pytest.mark.behaviour("PUB-58")
+@virtual
+async def test_where_nothing_changes_nothing_is_written() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.pods(3)
+        await cluster.numbers(1, 3, 2, 3)
+        before = len(cluster.sent.requests)
+        for _ in range(3):
+            await cluster.user.patch(PODS, "web-0", {"metadata": {"labels": {"x": cluster.now()}}}, NAMESPACE)
+            await cluster.clock.sleep(1)
+        assert [line for line in cluster.sent.requests[before:] if not line.startswith("GET")] == []
+
+
+@pytest.mark.behaviour("PUB-52")
+@virtual
+async def test_a_budget_without_pods_says_so_once() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.numbers(0, 0, 0, 0)
+        await cluster.clock.sleep(30)
+        assert await cluster.events("NoPods") == ["No matching pods found"]
+
+
+@pytest.mark.behaviour("PUB-33")
+@virtual
+async def test_with_a_selector_the_workloads_of_the_pods_are_summed_up_and_a_deployment_counts_once() -> None:
+    async with small_cluster() as cluster:
+        spec = {
+            "replicas": 4,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "m", "image": "i"}]}},
+        }
+        deployment = await cluster.user.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, NAMESPACE)
+        reference = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "name": "d",
+            "uid": deployment["metadata"]["uid"],
+            "controller": True,
+        }
+        sets = []
+        for name, replicas in (("d-1", 3), ("d-2", 2)):
+            made = {"metadata": {"name": name, "ownerReferences": [reference]}, "spec": {**spec, "replicas": replicas}}
+            sets.append(await cluster.user.create(REPLICASETS, made, NAMESPACE))
+        for number, owner in enumerate([*sets, sets[0]]):
+            await cluster.pod(f"p{number}", owner)
+        lone = await cluster.replicaset("alone", replicas=2)
+        await cluster.pod("p9", lone)
+        await cluster.pod("nobody's")  # of nobody, but counted
+        await cluster.budget(maxUnavailable=3)
+        await cluster.numbers(2, 5, 3, 6)
+        # A target counts the Pods of all ReplicaSets of its own.
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+        await cluster.budget("target", selector=None, targetRef=target, maxUnavailable=3)
+        await cluster.numbers(2, 3, 1, 4, name="target")
+
+
+@pytest.mark.behaviour("PUB-35", "PUB-50")
+@virtual
+async def test_a_target_that_wants_no_pods_or_is_not_there_has_none() -> None:
+    async with small_cluster() as cluster:
+        target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
+        await cluster.budget(selector=None, targetRef=target, maxUnavailable=None, minAvailable=2)
+        await cluster.numbers(0, 0, 0, 0)
+        await cluster.pods(3)
+        await cluster.numbers(1, 3, 2, 3)
+        await cluster.user.patch(REPLICASETS, "web", {"spec": {"replicas": 0}}, NAMESPACE)
+        await cluster.numbers(0, 0, 2, 0)
+        await cluster.user.patch(REPLICASETS, "web", {"spec": {"replicas": 3}}, NAMESPACE)
+        await cluster.numbers(1, 3, 2, 3)
+        await cluster.user.delete(REPLICASETS, "web", NAMESPACE, propagation_policy="Orphan")
+        await cluster.numbers(0, 0, 0, 0)
+
+
+@pytest.mark.behaviour("PUB-34")
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_kind_that_is_not_watched_is_asked_for_its_scale(owned: bool) -> None:
+    @virtual
+    async def test() -> None:
+        async with small_cluster(kinds=(definition(),)) as cluster:
+            owner = await thing(cluster, 3, "" if owned else "app=web")
+            await cluster.budget(**of_thing())
+            for number in range(2):
+                await cluster.pod(f"p{number}", owner if owned else None, "Thing")
+            await cluster.numbers(0, 2, 2, 3)
+            assert (await cluster.get("p0"))["metadata"]["annotations"] == RELATED
+            # Nobody tells of its change, so it is looked for.
+            await cluster.user.patch(THINGS, "t", {"spec": {"replicas": 2}}, NAMESPACE)
+            await cluster.numbers(1, 2, 1, 2)
+
+    test()
+
+
+@pytest.mark.behaviour("PUB-34", "PUB-37")
+@virtual
+async def test_a_kind_that_cannot_be_scaled_counts_its_pods_and_wants_nobody_knows_how_many() -> None:
+    async with small_cluster(kinds=(definition(scale=False),)) as cluster:
+        owner = await thing(cluster)
+        for number in range(2):
+            await cluster.pod(f"p{number}", owner, "Thing")
+        await cluster.budget(**of_thing())
+        await cluster.numbers(2, 2, 0, -1)
+        await cluster.budget("named", selector={"matchLabels": {"app": "web"}}, protectTotalReplicas=2)
+        await cluster.numbers(1, 2, 1, 2, name="named")
+
+
+@pytest.mark.behaviour("PUB-36")
+@virtual
+async def test_a_kind_that_is_not_served_is_told_and_tried_again() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(**of_thing())
+
+        async def told() -> list[str]:
+            return await cluster.events("UnknownWorkload")
+
+        found = await cluster.until(told, "the event")
+        assert found == ["spec.targetRef: no kind Thing with namespaces is served in example.com/v1"]
+        assert await cluster.status() == {}
+        await cluster.user.create(
+            Resource(
+                "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+            ),
+            definition(),
+        )
+        owner = await thing(cluster, 1)
+        await cluster.pod("p0", owner, "Thing")
+        await cluster.numbers(1, 1, 0, 1)
+
+
+@pytest.mark.behaviour("PUB-36")
+@virtual
+async def test_a_workload_that_may_not_be_read_is_told_with_the_right_that_is_missing() -> None:
+    async with small_cluster(kinds=(definition(),)) as cluster:
+        await thing(cluster)
+        text = (
+            'things.example.com "t" is forbidden: User "kruise" cannot get resource "things" in API group "example.com"'
+        )
+        refusal = json_response(403, status_body(403, "Forbidden", text))
+        cluster.sent.intercept = lambda request: refusal if request.path.endswith("/things/t") else None
+        await cluster.budget(**of_thing())
+
+        async def told() -> list[str]:
+            return await cluster.events("MissingRight")
+
+        assert text in (await cluster.until(told, "the event"))[0]
+
+
+@pytest.mark.behaviour("PUB-53")
+@virtual
+async def test_a_stored_value_that_cannot_be_used_is_told() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable="many")
+
+        async def told() -> list[str]:
+            return await cluster.events("CalculateExpectedPodCountFailed")
+
+        await cluster.until(told, "the event")
+
+
+@pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
+@virtual
+async def test_what_was_granted_is_given_back_when_it_is_done_or_late() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=3)
+        await cluster.pods(4)
+        await cluster.numbers(3, 4, 1, 4)
+        replica = cluster.replicas[0]
+        stays, goes, changes = [await cluster.get(f"web-{number}") for number in range(3)]
+        changed = copy.deepcopy(changes)
+        changed["spec"]["containers"][0]["image"] = "nginx:2"
+        for decision in (
+            await replica.delete(stays),
+            await replica.delete(goes),
+            await replica.update(changes, changed),
+        ):
+            assert is_allowed(decision)
+        status = await cluster.numbers(0, 1, 1, 4)
+        assert (set(status["disruptedPods"]), set(status["unavailablePods"])) == ({"web-0", "web-1"}, {"web-2"})
+        await cluster.gone("web-1")
+        await cluster.user.patch(
+            PODS, "web-2", {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}, NAMESPACE
+        )
+        await cluster.is_ready("web-2", ready=False)
+        await cluster.clock.sleep(2)
+        await cluster.is_ready("web-2")
+        # Long before ten seconds: it was seen gone, and it was seen to come back.
+        status = await cluster.numbers(1, 2, 1, 4)
+        assert set(status["disruptedPods"]) == {"web-0"}
+        assert "unavailablePods" not in status
+        assert await cluster.events("NotDeleted") == []
+        await cluster.clock.sleep(20)
+        await cluster.numbers(2, 3, 1, 4)
+        assert await cluster.events("NotDeleted") == [
+            "Pod was expected by PUB default/shop to be deleted but it wasn't"
+        ]
+
+
+@pytest.mark.behaviour("PUB-55")
+@virtual
+async def test_a_pod_of_the_same_name_is_another() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=1)
+        owner = await cluster.replicaset(replicas=2)
+        await cluster.pods(2, owner)
+        await cluster.numbers(1, 2, 1, 2)
+        replica = cluster.replicas[0]
+        assert is_allowed(await replica.delete(await cluster.get("web-0")))
+        await cluster.numbers(0, 1, 1, 2)
+        await cluster.gone("web-0")
+        await cluster.pod("web-0", owner)
+        await cluster.numbers(1, 2, 1, 2)
+        assert "disruptedPods" not in await cluster.status()
+
+
+@pytest.mark.behaviour("PUB-59")
+@virtual
+async def test_a_budget_that_is_deleted_holds_nothing_from_then_on() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=0)
+        await cluster.pods(1)
+        await cluster.numbers(0, 1, 1, 1)
+        pod, replica = await cluster.get("web-0"), cluster.replicas[0]
+        assert not is_allowed(await replica.delete(pod))
+        await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
+        await cluster.clock.sleep(0.1)
+        assert is_allowed(await replica.delete(pod))
+        with pytest.raises(NotFound):
+            await cluster.status()
+        assert (await cluster.get("web-0"))["metadata"]["annotations"] == RELATED
+
+
+@pytest.mark.behaviour("PUB-82")
+@virtual
+async def test_a_status_that_others_write_meanwhile_is_computed_again() -> None:
+    async with small_cluster(2) as cluster:
+        await cluster.budget(maxUnavailable=2)
+        await cluster.pods(4)
+        await cluster.numbers(2, 4, 2, 4)
+        for number, replica in enumerate(cluster.replicas):
+            await cluster.is_ready(f"web-{number + 2}", ready=False)
+            await replica.delete(await cluster.get(f"web-{number}"))
+        status = await cluster.status()
+        granted = set(status.get("disruptedPods", {}))
+        await cluster.clock.sleep(1)
+        assert set((await cluster.status()).get("disruptedPods", {})) == granted
+        assert (await cluster.status())["currentAvailable"] == 2 - len(granted)
