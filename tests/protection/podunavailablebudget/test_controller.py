@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.kube.errors import NotFound
-from app.kube.resources import DEPLOYMENTS, PODS, REPLICASETS, Resource
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, DEPLOYMENTS, PODS, REPLICASETS, Resource
 from tests.kube.fakes import json_response, status_body, virtual
 from tests.protection.podunavailablebudget.world import (
     BUDGETS,
@@ -106,8 +106,8 @@ async def test_where_nothing_changes_nothing_is_written() -> None:
         await cluster.pods(3)
         await cluster.numbers(1, 3, 2, 3)
         before = len(cluster.sent.requests)
-        for _ in range(3):
-            await cluster.user.patch(PODS, "web-0", {"metadata": {"labels": {"x": cluster.now()}}}, NAMESPACE)
+        for number in range(3):
+            await cluster.user.patch(PODS, "web-0", {"metadata": {"labels": {"x": str(number)}}}, NAMESPACE)
             await cluster.clock.sleep(1)
         assert [line for line in cluster.sent.requests[before:] if not line.startswith("GET")] == []
 
@@ -147,7 +147,7 @@ async def test_with_a_selector_the_workloads_of_the_pods_are_summed_up_and_a_dep
             await cluster.pod(f"p{number}", owner)
         lone = await cluster.replicaset("alone", replicas=2)
         await cluster.pod("p9", lone)
-        await cluster.pod("nobody's")  # of nobody, but counted
+        await cluster.pod("nobodys")  # of nobody, but counted
         await cluster.budget(maxUnavailable=3)
         await cluster.numbers(2, 5, 3, 6)
         # A target counts the Pods of all ReplicaSets of its own.
@@ -217,13 +217,15 @@ async def test_a_kind_that_is_not_served_is_told_and_tried_again() -> None:
         found = await cluster.until(told, "the event")
         assert found == ["spec.targetRef: no kind Thing with namespaces is served in example.com/v1"]
         assert await cluster.status() == {}
-        await cluster.user.create(
-            Resource(
-                "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
-            ),
-            definition(),
-        )
-        owner = await thing(cluster, 1)
+        await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition())
+
+        async def served() -> Json | None:
+            try:
+                return await thing(cluster, 1)
+            except NotFound:
+                return None
+
+        owner = await cluster.until(served, "the kind is served")
         await cluster.pod("p0", owner, "Thing")
         await cluster.numbers(1, 1, 0, 1)
 

@@ -236,8 +236,9 @@ async def small_cluster(
     caches = Caches("kruise-system", declared=[declared.SLICE])
     events = EventRecorder(client, declared.NAME)
     loop = controller_of(declared.SLICE, client, caches.stores.by_name, events=events)
-    reflectors = [one.run() for one in caches.controller_reflectors(client, rng, NoReflectorMetrics())]
-    mains = [*reflectors, events.run(), *(one.reflector.run() for one in made)]
+    metrics = NoReflectorMetrics()
+    filled = [*caches.admission_reflectors(client, rng, metrics), *caches.controller_reflectors(client, rng, metrics)]
+    mains = [*(one.run() for one in filled), events.run(), *(one.reflector.run() for one in made)]
     if controller:
         mains.append(loop.run())
     try:
