@@ -40,7 +40,8 @@ def sandbox_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     with running(command, log) as process:
 
         def is_ready() -> bool:
-            assert process.poll() is None, f"the sandbox ended with {process.returncode}:\n{log.read_text()}"
+            if process.poll() is not None:
+                pytest.fail(f"the sandbox ended with {process.returncode}:\n{log.read_text()}")
             return "Ready:" in log.read_text()
 
         eventually(is_ready, f"the sandbox is ready; its log is {log}", 90)

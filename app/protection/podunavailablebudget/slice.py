@@ -33,16 +33,14 @@ from app.protection.podunavailablebudget.reconcile import BudgetReconciler
 from app.protection.podunavailablebudget.refusals import SOURCE, RefusalRecord, Refused, refusal_counters
 from app.protection.podunavailablebudget.step import BudgetStep
 from app.protection.podunavailablebudget.workloads import (
-    BY_NAMESPACE,
     NATIVE,
     Caches,
-    by_namespace,
     cloneset_wanted,
     native_wanted,
 )
 from app.slices import (
     DEPLOYMENTS,
-    PODS,
+    PODS_BY_NAMESPACE,
     REPLICASETS,
     STATEFULSETS,
     AdmissionContext,
@@ -64,7 +62,6 @@ _GATES: Final = (DELETE_GATE, UPDATE_GATE)
 
 BUDGETS: Final = Watched.kind(POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
 CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
-_PODS: Final = PODS.indexed(**{BY_NAMESPACE: by_namespace})
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 #: PUB-80: status by optimistic writes, and reads after conflicts.
 _MAY_CHARGE: Final = (
@@ -166,7 +163,7 @@ def budget_controller(context: ControllerContext) -> Reconciling:
     stores = context.stores
     caches = Caches(
         stores(BUDGETS),
-        stores(_PODS),
+        stores(PODS_BY_NAMESPACE),
         stores(DEPLOYMENTS),
         stores(REPLICASETS),
         stores(STATEFULSETS),
@@ -200,7 +197,7 @@ SLICE: Final = Slice(
     controllers=(
         ControllerPart(
             NAME,
-            watched=(BUDGETS, _PODS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, CLONE_SETS),
+            watched=(BUDGETS, PODS_BY_NAMESPACE, DEPLOYMENTS, REPLICASETS, STATEFULSETS, CLONE_SETS),
             make=budget_controller,
             permissions=(
                 *_MAY_CHARGE,

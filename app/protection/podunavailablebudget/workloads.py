@@ -5,7 +5,7 @@ From the caches, where a workload is watched, and from the API server where it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -25,9 +25,8 @@ from app.pods.owners import BY_CONTROLLER
 from app.pods.predicates import is_active
 from app.protection.podunavailablebudget.matching import Claim, Workload, claim_of, matches, workload_of
 from app.protection.podunavailablebudget.numbers import UNKNOWN, Expected
+from app.slices import BY_NAMESPACE
 
-#: The index of Pods by namespace.
-BY_NAMESPACE: Final = "namespace"
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _REPLICASET: Final = ("apps", "ReplicaSet")
 _STATEFULSET: Final = ("apps", "StatefulSet")
@@ -38,11 +37,6 @@ _DEFAULT: Final = 1
 
 class UnknownKindError(Exception):
     """PUB-36: a workload of a kind that is not served; the message names the budget, the field and the kind."""
-
-
-def by_namespace(pod: Pod) -> Iterable[str]:
-    """The index function of :data:`BY_NAMESPACE`."""
-    return (pod.metadata.namespace,)
 
 
 class _ScaleSpec(Struct, frozen=True):
