@@ -150,8 +150,8 @@ def test_a_gate_is_said_to_have_no_effect_exactly_if_nothing_asks_it() -> None:
     files = [path for path in app.rglob("*.py") if path.relative_to(app).parts[0] != "daemon"]
     code = "\n".join(path.read_text("utf-8") for path in files if path != app / "manager" / "gates.py")
     asked = {name for name in GATES if f'"{name}"' in code}
-    # One forces other gates off; of the other only the webhook is declared.
-    expected = (asked | {"KruiseDaemon"}) - {"WorkloadSpread"}
+    # KruiseDaemon forces other gates off.
+    expected = asked | {"KruiseDaemon"}
     assert {name for name, gate in GATES.items() if gate.acts} == expected
     named = parse_gates("AllAlpha=true,CloneSetEventHandlerOptimization=true,CloneSetShortHash=true")
     assert named.without_effect == ("CloneSetEventHandlerOptimization",)
