@@ -72,7 +72,7 @@ def delete(world: World, name: str, *arguments: str) -> subprocess.CompletedProc
     return world.kubectl("delete", "pod", name, "-n", world.namespace, "--wait=false", *arguments, check=False)
 
 
-@pytest.mark.behaviour("PUB-31", "PUB-50", "PUB-51", "PUB-64", "PUB-67", "PUB-94", "PUB-130")
+@pytest.mark.behaviour("PUB-31", "PUB-50", "PUB-51", "PUB-64", "PUB-67", "PUB-94", "PUB-130", "PW-16")
 @pytest.mark.parametrize("kind", list(KINDS))
 @pytest.mark.parametrize("by", ["selector", "target"])
 def test_no_more_pods_are_deleted_than_may_be_missing(world: World, kind: str, by: str) -> None:
@@ -180,7 +180,7 @@ def test_a_budget_that_comes_later_takes_pods_that_are_there(world: World) -> No
     assert delete(world, name).returncode == 0
 
 
-@pytest.mark.behaviour("PUB-62", "PUB-66", "PUB-90", "PUB-129")
+@pytest.mark.behaviour("PUB-62", "PUB-66", "PUB-90", "PUB-129", "CS-129")
 def test_an_update_in_place_keeps_to_the_budget(world: World) -> None:
     rolling = "{podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}"
     strategy = f"updateStrategy: {{type: RollingUpdate, rollingUpdate: {rolling}}}"

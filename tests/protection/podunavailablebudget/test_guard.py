@@ -69,7 +69,7 @@ async def test_an_eviction_whose_pod_cannot_be_asked_for_is_refused_and_one_of_n
         assert denied == Denied("no pods for you", code=400)
 
 
-@pytest.mark.behaviour("PUB-67", "PUB-69", "PUB-127", "PUB-130")
+@pytest.mark.behaviour("PUB-62", "PUB-67", "PUB-69", "PUB-127", "PUB-130", "PW-24")
 @virtual
 async def test_a_refusal_says_what_it_was_and_is_noted() -> None:
     async with small_cluster() as cluster:
@@ -131,7 +131,7 @@ async def test_taking_the_annotation_away_frees_no_pod_from_its_budget() -> None
         assert not is_allowed(await cluster.replicas[0].update(new, {**old, "spec": {"containers": []}}))
 
 
-@pytest.mark.behaviour("PUB-68")
+@pytest.mark.behaviour("PUB-68", "PW-27")
 @pytest.mark.parametrize("how", ["request", "options", "eviction"])
 def test_a_dry_run_is_judged_and_takes_nothing(how: str) -> None:
     @virtual
@@ -232,7 +232,7 @@ async def test_a_charge_that_cannot_be_written_refuses() -> None:
         assert is_allowed(await replica.delete(pod))
 
 
-@pytest.mark.behaviour("PUB-129")
+@pytest.mark.behaviour("PUB-129", "PW-20")
 @virtual
 async def test_with_a_gate_off_nothing_is_judged() -> None:
     async with small_cluster(removals=False, updates=False) as cluster:
