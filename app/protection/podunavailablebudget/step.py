@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Sequence
 from typing import Final
 
-from app.kube.admission import Denied, Review
+from app.kube.admission import Review
+from app.kube.objects import OwnerReference
 from app.pods.draft import PodDraft
-from app.pods.steps import StepOrder
+from app.pods.steps import StepOrder, StepOutcome
 from app.protection.podunavailablebudget.claims import Claims
-from app.protection.podunavailablebudget.matching import budget_for
+from app.protection.podunavailablebudget.matching import Claim, budget_for
 from app.protection.podunavailablebudget.owners import Owners, controller_of
 from app.protection.podunavailablebudget.podstate import is_related
-
-logger = logging.getLogger(__name__)
 
 
 class BudgetStep:
@@ -25,16 +24,23 @@ class BudgetStep:
         self._claims = claims
         self._owners = owners
 
-    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:  # noqa: ARG002  # the protocol's
-        """PUB-31: the oldest budget of the namespace that is for the Pod. Nothing is asked where it has none."""
+    def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:  # noqa: ARG002  # the protocol's
+        """PUB-31: the oldest budget of the namespace that is for the Pod. Nothing is asked where no target is named."""
         claims = self._claims.of(draft.namespace)
         if not claims:
             return None
-        controller = None
         if any(claim.target is not None for claim in claims):
             controller = controller_of(draft.owner_references)
-        owners = await self._owners.above(controller, draft.namespace) if controller is not None else ()
-        name = budget_for(claims, draft.labels, owners)
-        if name:
-            draft.set_annotations(is_related(name), "PUB-31")
+            if controller is not None:
+                return self._ask(draft, claims, controller)
+        _annotate(draft, budget_for(claims, draft.labels, ()))
         return None
+
+    async def _ask(self, draft: PodDraft, claims: Sequence[Claim], controller: OwnerReference) -> None:
+        owners = await self._owners.above(controller, draft.namespace)
+        _annotate(draft, budget_for(claims, draft.labels, owners))
+
+
+def _annotate(draft: PodDraft, budget: str) -> None:
+    if budget:
+        draft.set_annotations(is_related(budget), "PUB-31")
