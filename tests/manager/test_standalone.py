@@ -8,7 +8,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import msgspec
 import orjson
 import pytest
 from msgspec.structs import replace
@@ -84,7 +83,7 @@ async def test_the_samples_are_good_and_inject() -> None:
     assert found.problems == ()
     assert await injected(found) == ["mesh-proxy", "log-shipper"]
     elsewhere = pod_review()
-    other = msgspec.structs.replace(elsewhere, namespace="batch", object=_in_namespace(elsewhere, "batch"))
+    other = replace(elsewhere, namespace="batch", object=_in_namespace(elsewhere, "batch"))
     # The namespace's labels decide about the mesh.
     assert await injected(found, other) == ["log-shipper"]
 
@@ -124,7 +123,7 @@ async def test_the_older_version_is_converted(tmp_path: Path) -> None:
     assert found.stores(SIDECAR_SETS).list()[0].api_version == "apps.kruise.io/v1beta1"
     assert await injected(found) == ["a-agent"]
     there = pod_review()
-    assert await injected(found, msgspec.structs.replace(there, namespace="x", object=_in_namespace(there, "x"))) == []
+    assert await injected(found, replace(there, namespace="x", object=_in_namespace(there, "x"))) == []
 
 
 @pytest.mark.parametrize(
