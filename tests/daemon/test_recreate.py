@@ -316,7 +316,7 @@ def test_hooks_take_their_time_from_the_grace_period(hook: dict[str, Any], grace
     test()
 
 
-@pytest.mark.behaviour("CRR-42", "CRR-51")
+@pytest.mark.behaviour("CRR-42")
 @virtual
 async def test_a_container_that_was_restarted_already_is_not_stopped_unless_forced() -> None:
     async with node_with_agent() as (one, _):

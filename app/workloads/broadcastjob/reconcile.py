@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -59,6 +59,8 @@ class _State:
     fit: Fit | None = None
     #: Node → the state of it that was looked at, and whether it fits.
     nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
+    #: Uid of a Pod → the state of its node that was looked at, and whether it fits there by its own spec.
+    own: dict[str, tuple[Node, bool]] = field(default_factory=dict)
     told: set[str] = field(default_factory=set)
 
 
@@ -157,8 +159,9 @@ class BroadcastJobReconciler:
         now = self._clock.now()
         status = job.status
         started = (parsed_rfc3339(status.start_time) if status is not None else None) or now.replace(microsecond=0)
-        fitting = self._fitting(job, state)
         pods = self._caches.pods.by_index(BY_CONTROLLER, job.metadata.uid)
+        fitting = self._fitting(job, state)
+        fitting |= await self._keeping(state, fitting, pods)
         seen = _number(job.metadata.annotations.get(names.BROADCAST_JOB_SEEN_FAILURES))
         step = next_step(job, fitting, state.nodes, pods, now, started, seen)
         if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:
@@ -218,6 +221,32 @@ class BroadcastJobReconciler:
             fits = before[1] if before is not None and same else state.fit.fits(node)
             state.nodes[node.metadata.name] = (node, fits)
         return {name for name, (_, fits) in state.nodes.items() if fits}
+
+    async def _keeping(self, state: _State, fitting: Collection[str], pods: Iterable[Pod]) -> set[str]:
+        """BJ-4, BJ-7: other nodes whose running Pod fits by its own spec, which may be of a former template. No cache
+        holds that much of a Pod, and it is seldom asked for: the API server is."""
+        known, state.own = state.own, {}
+        found = set()
+        for pod in pods:
+            name, uid = pod.spec.target_node, pod.metadata.uid
+            if name in fitting or name not in state.nodes or not is_active(pod):
+                continue
+            node = state.nodes[name][0]
+            before = known.get(uid)
+            if before is None or before[0] is not node:
+                before = (node, await self._fits_as_it_is(pod, node))
+            state.own[uid] = before
+            if before[1]:
+                found.add(name)
+        return found
+
+    async def _fits_as_it_is(self, pod: Pod, node: Node) -> bool:
+        metadata = pod.metadata
+        try:
+            live = await self._client.get(PODS, metadata.name, metadata.namespace)
+        except NotFound:
+            return False
+        return fit_of(live).fits(node)
 
     # ---- writing
 
@@ -333,8 +362,7 @@ class BroadcastJobReconciler:
             return
         if step.next is Next.FAIL:
             # BJ-11
-            message = step.message if step.reason != "DeadlineExceeded" else f"{step.message}: {tally}"
-            self._tell(job, "Warning", step.reason, message)
+            self._tell(job, "Warning", step.reason, f"{step.message}: {tally}")
         elif step.next is Next.COMPLETE:
             self._tell(job, "Normal", "JobComplete", f"Job {metadata.namespace}/{job.name} is completed, {tally}")
 

@@ -284,6 +284,22 @@ def test_a_request_ends_where_the_pod_has_ended() -> None:
     in_world(scenario, agent=False, kubelet=False)
 
 
+@pytest.mark.behaviour("CRR-3", "CRR-60")
+def test_a_request_for_a_pod_whose_sidecars_are_ended_goes_on() -> None:
+    async def scenario(there: Manager) -> None:
+        await there.node.pod({"name": "app"})
+        ended = [{"type": "SidecarTerminated", "status": "True"}]
+        await there.node.client.patch(
+            PODS, "web-0", {"status": {"phase": "Succeeded", "conditions": ended}}, NAMESPACE, subresource="status"
+        )
+        await there.request("app")
+        status = await there.completed()
+        assert not status.get("message")
+        assert [one["phase"] for one in status["containerRecreateStates"]] == ["Succeeded"]
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("CRR-2", "CRR-3")
 def test_what_the_webhook_refuses() -> None:
     async def scenario(there: Manager) -> None:

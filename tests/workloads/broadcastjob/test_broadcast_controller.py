@@ -10,7 +10,7 @@ import pytest
 
 from app.api.broadcastjob import BROADCAST_JOB
 from app.kube.objects import decode_pod
-from app.kube.resources import NODES
+from app.kube.resources import EVENTS, NODES
 from app.workloads.broadcastjob.slice import SLICE
 from tests.workloads.jobs.world import NAMESPACE, World, in_world
 
@@ -138,9 +138,13 @@ def test_the_first_failure_stops_the_rest() -> None:
         await counts(there, phase="failed", failed=3, active=0)
         assert await active(there) == []
         status = await there.status(JOBS, "bj")
-        assert status["conditions"][0]["type"] == "Failed"
+        (condition,) = status["conditions"]
+        why = "failure policy is FailurePolicyTypeFailFast and failed pod is found"
+        assert (condition["type"], condition["reason"], condition["message"]) == ("Failed", "Failed", why)
         assert status["completionTime"]
         reasons = await there.reasons()
+        said = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
+        assert said.count(f"{why}: 0 pods succeeded, 3 pods failed") == 1
         assert reasons.count("failed pod is found") == 1
         assert "SuccessfulDelete" in reasons
 
@@ -157,6 +161,10 @@ def test_a_deadline_stops_what_runs() -> None:
         await counts(there, phase="failed", failed=2, active=0)
         assert await active(there) == []
         assert "DeadlineExceeded" in await there.reasons()
+        said = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
+        why = f"Job {NAMESPACE}/bj was active longer than specified deadline"
+        assert f"{why}: 0 pods succeeded, 2 pods failed" in said
+        assert (await there.status(JOBS, "bj"))["conditions"][0]["message"] == why
 
     scenario(told)
 
@@ -219,6 +227,28 @@ def test_a_cordon_deletes_what_runs_and_keeps_what_has_ended() -> None:
         for name in ("n00", "n01", "n02"):
             await there.change(NODES, name, {"spec": {"unschedulable": False}})
         await counts(there, active=2, succeeded=1, desired=3)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-4", "BJ-7")
+def test_what_runs_is_judged_by_its_own_spec_after_the_template_changed() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 3)
+        await job(there)
+        await counts(there, active=3)
+        before = await active(there)
+        await there.change(JOBS, "bj", {"spec": {"template": {"spec": {"nodeSelector": {"no": "node"}}}}})
+        await there.settled(5.0)
+        assert await active(there) == before
+        assert (await there.status(JOBS, "bj"))["desired"] == 3
+        await node(there, "late")
+        await there.change(NODES, "n01", {"spec": {"unschedulable": True}})
+        await counts(there, desired=2, active=2)
+        assert await served(there) == ["n00", "n02"]
+        for name in await active(there):
+            await there.pod_status(name, "Succeeded")
+        await counts(there, phase="completed", succeeded=2)
 
     scenario(told)
 

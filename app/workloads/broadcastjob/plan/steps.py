@@ -96,8 +96,8 @@ def next_step(
     started: datetime,
     seen_failures: int,
 ) -> Step:
-    """``fitting``: the nodes that take a Pod, of those that are ``known``; ``started``: when the job was;
-    ``seen_failures``: failed Pods for which it was paused already."""
+    """``fitting``: the nodes that take a Pod, or may keep the one they have, of those that are ``known``;
+    ``started``: when the job was; ``seen_failures``: failed Pods for which it was paused already."""
     spec, limit = job.spec, restart_limit(job)
     counts, never = counted(pods, limit), spec.completion_policy.type == NEVER
     on_node: dict[str, list[Pod]] = {}
@@ -122,10 +122,7 @@ def next_step(
         return step(Next.PAUSE, reason="Paused")
     running = [pod for pod in pods if is_active(pod)]
     if counts.failed and policy == FAIL_FAST:
-        message = (
-            f"failure policy is FailurePolicyTypeFailFast and failed pod is found: {counts.succeeded} pods succeeded, "
-            f"{counts.failed} pods failed"
-        )
+        message = "failure policy is FailurePolicyTypeFailFast and failed pod is found"
         return step(Next.FAIL, delete=running, reason="failed pod is found", message=message)
     deadline = spec.completion_policy.active_deadline_seconds
     if not never and deadline is not None and (now - started).total_seconds() >= deadline:

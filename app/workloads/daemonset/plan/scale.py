@@ -62,11 +62,11 @@ def _missing_new(observed: Observed, partition: int) -> int:
 def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[str, float], found: _Found) -> None:
     """DS-25 … DS-27: a node that has Pods, or may keep them."""
     running: list[DaemonPod] = []
-    ended = False
+    waiting = False
     for pod in node.live:
         if pod.ended:
-            ended = True
             if node.name in held:
+                waiting = True
                 found.waits.append(held[node.name])
             else:
                 found.delete.append(pod)
@@ -77,7 +77,7 @@ def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[
             running.append(pod)
     if not settings.surges:
         found.delete += running[1:]  # DS-26
-    elif not running and not ended and node.eligibility.should_run and not _is_full(node, observed):
+    elif not running and not waiting and node.eligibility.should_run and not _is_full(node, observed):
         found.create.append(node.name)
     elif len(running) > 1:
         _end_surge(running, observed, found)
@@ -85,7 +85,7 @@ def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[
 
 def _is_full(node: NodePods, observed: Observed) -> bool:
     """DS-47: whether a Pod of the present template is there that only waits for its hook."""
-    return any(observed.is_new(pod) for pod in node.live)
+    return any(observed.is_new(pod) and not pod.ended for pod in node.live)
 
 
 def _end_surge(running: Sequence[DaemonPod], observed: Observed, found: _Found) -> None:

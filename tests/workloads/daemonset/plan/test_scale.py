@@ -80,6 +80,16 @@ def test_an_ended_pod_goes_unless_one_went_there_a_moment_ago() -> None:
     assert plan_scaling(cluster(1, [failed]), SURGE, {"n1": 3.5}).create == ()
 
 
+@pytest.mark.behaviour("DS-25", "DS-27", "DS-47")
+def test_with_surge_an_ended_pod_is_replaced_at_once() -> None:
+    for hash_ in (OLD, NEW):
+        failed = pod("n1", hash_, ended=True, available=False)
+        plan = plan_scaling(cluster(1, [failed]), SURGE, {})
+        assert (plan.delete, plan.create) == ((failed,), ("n1",))
+    waits = pod("n1", NEW, preparing_delete=True)
+    assert plan_scaling(cluster(1, [failed, waits]), SURGE, {}).create == ()
+
+
 @pytest.mark.behaviour("DS-26")
 def test_of_several_pods_the_first_stays() -> None:
     unbound, young, first = pod("n1", bound=False, age=1), pod("n1", age=3), pod("n1", age=2)
@@ -124,8 +134,9 @@ def test_never_two_pods_on_a_node_beyond_surge(observed: Observed, settings: Set
             assert node.eligibility.should_run
             if not settings.surges:
                 assert not node.pods
-            assert not any(observed.is_new(one) for one in node.live)
-            assert all(one.preparing_delete for one in node.live)
+            # What has ended is on its way out.
+            assert not any(observed.is_new(one) for one in node.live if not one.ended)
+            assert all(one.preparing_delete or one.ended for one in node.live)
         left = [one for one in node.live if one not in plan.delete and not one.ended]
         assert len(left) <= 1 + settings.surges
 
