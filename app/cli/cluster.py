@@ -5,25 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+from app.cli.grammar import Context as Context
+from app.cli.grammar import Kubeconfig as Kubeconfig
+from app.cli.grammar import Namespace as Namespace
+from app.cli.printing import complain
 from app.kube.errors import CommandError as CommandError
-from app.manager import logging as manager_logging
 
 if TYPE_CHECKING:
     from app.kube.client import Client
 
 T = TypeVar("T")
 
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Default: the namespace of the context")]
-Kubeconfig = Annotated[str, typer.Option("--kubeconfig", help="kubeconfig file")]
-Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig")]
-
 
 @asynccontextmanager
-async def cluster(kubeconfig: str, context: str) -> AsyncIterator[tuple[Client, str]]:
+async def cluster(kubeconfig: str, context: str, *, dry_run: bool = False) -> AsyncIterator[tuple[Client, str]]:
     """A client, and the namespace of the context."""
     from app.kube.client import Client
     from app.kube.clock import SystemClock
@@ -33,21 +32,43 @@ async def cluster(kubeconfig: str, context: str) -> AsyncIterator[tuple[Client, 
     config = await load_config(kubeconfig, context or None)
     transport = AiohttpTransport(config)
     try:
-        yield Client(transport, SystemClock(), user_agent="pykruise"), config.namespace or "default"
+        client = Client(transport, SystemClock(), user_agent="pykruise", dry_run=dry_run)
+        yield client, config.namespace or "default"
     finally:
         await transport.close()
 
 
-def with_cluster(kubeconfig: str, context: str, namespace: str, work: Callable[[Client, str], Awaitable[T]]) -> T:
-    """Run ``work`` with a client and the namespace that is meant; what fails is told, and ends the command."""
-    from app.kube.errors import KubeError
+def with_cluster(
+    kubeconfig: str,
+    context: str,
+    namespace: str,
+    work: Callable[[Client, str], Awaitable[T]],
+    *,
+    dry_run: bool = False,
+) -> T:
+    """Run ``work`` with a client and the namespace that is meant; what fails is told, and ends the command.
+
+    ``dry_run``: nothing that the client writes is stored.
+    """
+    from app.kube.errors import ConfigError, KubeError
 
     async def run() -> T:
-        async with cluster(kubeconfig, context) as (client, default):
+        async with cluster(kubeconfig, context, dry_run=dry_run) as (client, default):
             return await work(client, namespace or default)
 
     try:
         return asyncio.run(run())
-    except (CommandError, KubeError, OSError) as error:
-        manager_logging.fatal(str(error))
-        raise typer.Exit(1) from None
+    except BrokenPipeError:
+        raise
+    except CommandError as error:
+        raise failed(str(error), error.exit_code) from None
+    except ConfigError as error:
+        raise failed(str(error), 2) from None
+    except (KubeError, OSError) as error:
+        raise failed(str(error)) from None
+
+
+def failed(message: str, code: int = 1) -> typer.Exit:
+    """Say why a command ends; the exception to raise. Exit code 1: it could not be done; 2: it was not understood."""
+    complain(message)
+    return typer.Exit(code)

@@ -12,18 +12,38 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperCommand
 
-from app.cli import preview, protect, rollout, sandbox, takeover, uninstall
+from app.cli import completion, preview, protect, rollout, sandbox, takeover, uninstall
+from app.cli.cluster import failed
+from app.cli.grammar import Output
+from app.cli.printing import written
 from app.cli.verbs import WithVerbs
 from app.manager import logging as manager_logging
 
 app = typer.Typer(
     name="pykruise",
     cls=WithVerbs,
-    help="OpenKruise's workloads, sidecars and protection for Kubernetes.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 not done or refused, 2 not understood, 130 interrupted.",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"pykruise {installed_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version")
+    ] = False,
+) -> None:
+    """OpenKruise's workloads, sidecars and protection for Kubernetes."""
 
 
 class _Untouched(TyperCommand):
@@ -109,8 +129,7 @@ def review(
             raise ReviewError(f"--policies: {policies} does not exist")  # noqa: TRY301
         verdicts = review_file(file, policies, namespace, parse_gates(feature_gates))
     except (ReviewError, ManifestError, FeatureGateError, TableError) as error:
-        manager_logging.fatal(str(error))
-        raise typer.Exit(2) from None
+        raise failed(str(error), 2) from None
     console = Console(highlight=False)
     for verdict in verdicts:
         if output == "json":
@@ -121,13 +140,18 @@ def review(
 
 
 @app.command(name="version")
-def show_version() -> None:
+def show_version(output: Output = "text") -> None:
     """Print the version."""
+    text = installed_version()
+    print(f"pykruise {text}" if output == "text" else written({"name": "pykruise", "version": text}, output))
+
+
+def installed_version() -> str:
+    """The version of this installation."""
     try:
-        text = version("pykruise")
+        return version("pykruise")
     except PackageNotFoundError:
-        text = "unknown (not installed)"
-    print(f"pykruise {text}")
+        return "unknown (not installed)"
 
 
 rollout.register(app)
@@ -136,6 +160,7 @@ sandbox.register(app)
 protect.register(app)
 uninstall.register(app)
 takeover.register(app)
+completion.register(app)
 
 
 def main() -> None:

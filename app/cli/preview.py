@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from app.cli.cluster import CommandError, Context, Kubeconfig, Namespace, with_cluster
-from app.manager import logging as manager_logging
+from app.cli.cluster import CommandError, Context, Kubeconfig, Namespace, failed, with_cluster
+from app.cli.grammar import Gates, Output, words
+from app.cli.printing import write, written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from app.kube.client import Client
     from app.manager.gates import FeatureGates
-    from app.slices.commands import Commands
+    from app.slices.commands import Commands, Report
 
-_Gates = Annotated[str, typer.Option("--feature-gates", help="A=true,B=false, as the manager has them")]
+_PODS: Final = ("pod", "pods", "po")
+#: How many things to do are named.
+_MOST: Final = 5
+_NODES: Final = ("node", "nodes", "no")
 
 
 def register(app: typer.Typer) -> None:
@@ -27,60 +31,69 @@ def register(app: typer.Typer) -> None:
 
 
 def plan(
-    file: Annotated[str, typer.Option("--filename", "-f", help="The object as it shall be; - for standard input")],
+    what: Annotated[list[str] | None, words("KIND NAME, or KIND/NAME: what comes next as it is now")] = None,
+    file: Annotated[str, typer.Option("--filename", "-f", help="The object as it shall be; - for standard input")] = "",
     namespace: Namespace = "",
-    feature_gates: _Gates = "",
+    output: Output = "text",
+    feature_gates: Gates = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show what a changed workload would do to each Pod: in which order, in place or not, and why. Changes nothing."""
+    """Show what a workload would do to each Pod.
+
+    In which order, in place or not, and why: as FILE would have it, or as it is. Changes nothing.
+    """
     gates = _gates(feature_gates)
-    manifest = _manifest(file)
-    given = str(manifest["metadata"].get("namespace") or "")
+    if bool(what) == bool(file):
+        raise failed("plan: expected -f FILE, the object as it shall be, or KIND NAME: what comes next as it is", 2)
+    manifest = _manifest(file) if file else {}
+    given = str((manifest.get("metadata") or {}).get("namespace") or "")
     if namespace and given not in ("", namespace):
-        manager_logging.fatal(f"{file}: the {manifest['kind']} is of namespace {given}, not {namespace}")
-        raise typer.Exit(2)
+        raise failed(f"{file}: the {manifest['kind']} is of namespace {given}, not {namespace}", 2)
 
-    async def work(client: Client, where: str) -> str:
-        return await plan_text(client, given or where, manifest, gates)
+    async def work(client: Client, where: str) -> Report:
+        if what:
+            return await coming(client, where, what, gates)
+        return await planned(client, given or where, manifest, gates)
 
-    print(with_cluster(kubeconfig, context, namespace, work))
+    _print(with_cluster(kubeconfig, context, namespace, work), output)
 
 
 def explain(
-    what: Annotated[
-        list[str],
-        typer.Argument(
-            help="pod NAME, node NAME, or a kind whose Pods are told of", show_default=False, metavar="KIND NAME"
-        ),
-    ],
+    what: Annotated[list[str], words("pod NAME, node NAME, or the NAME of a workload of a KIND of ours")],
     namespace: Namespace = "",
-    feature_gates: _Gates = "",
+    output: Output = "text",
+    feature_gates: Gates = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Tell why a Pod is as it is, and what comes next for it; how the Pods of a SidecarSet stand; what a node lacks."""
-    from app.cli.workloads import known
+    """Tell why a Pod, a node or a workload is as it is.
+
+    What it waits for, what comes next for it, and what you can do. What a node lacks; who lacks a sidecar.
+    """
+    from app.cli.workloads import kind_of, parts_of
 
     gates = _gates(feature_gates)
-    parts = [part for word in what for part in word.split("/")]
-    word = parts[0].lower() if parts else ""
-    of_node = word in ("node", "nodes", "no")
-    whole = next((one for one in known() if word in one.words and one.explain_object is not None), None)
-    if len(parts) != 2 or not parts[1] or (word not in ("pod", "pods", "po") and whole is None and not of_node):
-        others = " or ".join(one.kind.singular for one in known() if one.explain_object is not None)
-        text = f"explain {' '.join(what)}: only Pods and nodes are explained, and how Pods of others stand"
-        manager_logging.fatal(f"{text}: pykruise explain pod NAME, node NAME, or {others} NAME")
-        raise typer.Exit(2)
+    try:
+        word, name = parts_of(what)
+        commands = None if word in (*_PODS, *_NODES) else kind_of(word)
+    except CommandError as error:
+        raise failed(f"explain {error}; or explain pod NAME, node NAME", error.exit_code) from None
+    if not name:
+        raise failed(f"explain {' '.join(what)}: expected KIND NAME, or KIND/NAME", 2)
 
-    async def work(client: Client, where: str) -> str:
-        if of_node:
-            return await node_explanation(client, parts[1], gates)
-        if whole is not None:
-            return await whole_explanation(client, whole, where, parts[1], gates)
-        return await explanation(client, where, parts[1], gates)
+    async def work(client: Client, where: str) -> Report:
+        if commands is not None:
+            return await whole(client, commands, where, name, gates)
+        if word in _NODES:
+            return await of_node(client, name, gates)
+        return await of_pod(client, where, name, gates)
 
-    print(with_cluster(kubeconfig, context, namespace, work))
+    _print(with_cluster(kubeconfig, context, namespace, work), output)
+
+
+def _print(found: Report, output: Any) -> None:
+    write(found.text() if output == "text" else written(found.data(), output))
 
 
 def _gates(text: str) -> FeatureGates:
@@ -89,8 +102,7 @@ def _gates(text: str) -> FeatureGates:
     try:
         return parse_gates(text)
     except FeatureGateError as error:
-        manager_logging.fatal(str(error))
-        raise typer.Exit(2) from None
+        raise failed(str(error), 2) from None
 
 
 def _manifest(file: str) -> dict[str, Any]:
@@ -102,18 +114,15 @@ def _manifest(file: str) -> dict[str, Any]:
     try:
         found = parse_manifests(sys.stdin.read(), "standard input") if file == "-" else read_manifests(Path(file))
     except ManifestError as error:
-        manager_logging.fatal(str(error))
-        raise typer.Exit(2) from None
+        raise failed(str(error), 2) from None
     ours = [
         one.object for one in found if _is_planned(commands_for(one.object.get("apiVersion"), one.kind), one.object)
     ]
     if len(ours) != 1:
         kinds = " or ".join(one.kind.kind for one in known() if one.plan is not None)
-        manager_logging.fatal(f"{file}: expected one {kinds}, found {len(ours)}")
-        raise typer.Exit(2)
+        raise failed(f"{file}: expected one {kinds}, found {len(ours)}", 2)
     if problem := _unusable(ours[0]):
-        manager_logging.fatal(f"{file}: {problem}")
-        raise typer.Exit(2)
+        raise failed(f"{file}: {problem}", 2)
     return dict(ours[0])
 
 
@@ -134,14 +143,31 @@ def _unusable(manifest: Mapping[str, Any]) -> str:
 
 
 async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: FeatureGates) -> str:
+    """The table of what would happen, as text."""
+    return (await planned(client, namespace, manifest, features)).text()
+
+
+async def coming(client: Client, namespace: str, what: Sequence[str], features: FeatureGates) -> Report:
+    """What happens to Pods from here on, if nothing is changed. Raises CommandError."""
+    from app.cli.workloads import read, wanted
+    from app.slices.commands import report
+
+    commands, name = wanted(what)
+    if commands.plan is None:
+        raise CommandError(f"{commands.kind.kind} {name}: there is no plan for objects of this kind")
+    return report(await commands.plan(client, await read(client, commands, namespace, name), features.enabled))
+
+
+async def planned(client: Client, namespace: str, manifest: dict[str, Any], features: FeatureGates) -> Report:
     """The table of what would happen. Raises CommandError, or KubeError with what the API server refuses."""
     from app.cli.workloads import commands_for
+    from app.slices.commands import report
 
     commands = commands_for(manifest.get("apiVersion"), manifest.get("kind"))
     if commands is None or commands.plan is None:
         raise CommandError(f"{manifest.get('kind')}: there is no plan for objects of this kind")
     stored = await _as_it_would_be(client, commands, namespace, manifest)
-    return await commands.plan(client, stored, features.enabled)
+    return report(await commands.plan(client, stored, features.enabled))
 
 
 async def _as_it_would_be(
@@ -171,11 +197,18 @@ async def _as_it_would_be(
 
 
 async def explanation(client: Client, namespace: str, name: str, features: FeatureGates) -> str:
+    """Everything about one Pod, as text."""
+    return (await of_pod(client, namespace, name, features)).text()
+
+
+async def of_pod(client: Client, namespace: str, name: str, features: FeatureGates) -> Report:
     """Everything about one Pod. Raises CommandError."""
     from app.cli.workloads import commands_for, known, read
     from app.kube.errors import NotFound
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
+    from app.pods.obstacles import obstacles
+    from app.slices.commands import Report
 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)
@@ -189,22 +222,38 @@ async def explanation(client: Client, namespace: str, name: str, features: Featu
         if one.explain_any is not None
         for line in await one.explain_any(client, pod, features.enabled)
     ]
+    found = obstacles(pod)
+    waits, todo = [f"  {one.what}" for one in found], [one.way_out for one in found]
+    head = f"Pod {namespace}/{name}"
     if reference is None or commands is None or commands.explain is None:
-        if beside:
-            return "\n".join([f"Pod {namespace}/{name}", *beside])
-        kinds = " or ".join(one.kind.kind for one in known() if one.explain is not None)
-        raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it")
+        if not beside and not waits:
+            kinds = " or ".join(one.kind.kind for one in known() if one.explain is not None)
+            raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it, and it lacks nothing")
+        return Report(head, notes=[*waits, *beside], todo=list(dict.fromkeys(todo)))
     stored = await read(client, commands, namespace, reference.name)
     lines = await commands.explain(client, pod, stored, features.enabled)
-    return "\n".join([f"Pod {namespace}/{name} of {commands.kind.kind} {reference.name}", *lines, *beside])
+    todo += _held(commands, stored)
+    head = f"{head} of {commands.kind.kind} {reference.name}"
+    return Report(head, notes=[*lines, *waits, *beside], todo=list(dict.fromkeys(todo)) or ["nothing"])
 
 
-async def node_explanation(client: Client, name: str, features: FeatureGates) -> str:
+def _held(commands: Commands, stored: Mapping[str, Any]) -> list[str]:
+    """What lets the roll-out of an object go on, where a person holds it."""
+    found: Any = stored
+    for key in commands.paused_at:
+        found = found.get(key) if isinstance(found, dict) else None
+    if commands.pausable and isinstance(found, dict) and found.get("paused") is True:
+        return [f"pykruise rollout resume {commands.kind.singular} {stored['metadata']['name']}"]
+    return []
+
+
+async def of_node(client: Client, name: str, features: FeatureGates) -> Report:
     """Which Pods that belong on every node it has, which it lacks, and why. Raises CommandError."""
     from app.cli.workloads import known
     from app.kube.errors import NotFound
     from app.kube.objects import decode_node
     from app.kube.resources import NODES
+    from app.slices.commands import Report
 
     try:
         node = await client.get(NODES, name, "", decode=decode_node)
@@ -216,16 +265,57 @@ async def node_explanation(client: Client, name: str, features: FeatureGates) ->
         if one.explain_node is not None
         for line in await one.explain_node(client, node, features.enabled)
     ]
-    return "\n".join([f"Node {name}", *(lines or ["nothing runs on every node"])])
+    return Report(f"Node {name}", notes=lines or ["nothing runs on every node"])
+
+
+async def node_explanation(client: Client, name: str, features: FeatureGates) -> str:
+    """What a node has and lacks, as text."""
+    return (await of_node(client, name, features)).text()
 
 
 async def whole_explanation(
     client: Client, commands: Commands, namespace: str, name: str, features: FeatureGates
 ) -> str:
-    """How the Pods of an object stand. Raises CommandError."""
+    """How the Pods of an object stand, as text."""
+    return (await whole(client, commands, namespace, name, features)).text()
+
+
+async def whole(client: Client, commands: Commands, namespace: str, name: str, features: FeatureGates) -> Report:
+    """How the Pods of an object stand, and what can be done. Raises CommandError."""
+    from dataclasses import replace
+
     from app.cli.workloads import read
+    from app.slices.commands import report
 
     stored = await read(client, commands, namespace, name)
-    if commands.explain_object is None:
+    if commands.explain_object is not None:
+        found = report(await commands.explain_object(client, stored, features.enabled))
+        return replace(found, todo=[*found.todo, *_held(commands, stored)])
+    if commands.progress is None:
         raise CommandError(f"{commands.kind.kind} {name}: only its Pods are explained: pykruise explain pod NAME")
-    return await commands.explain_object(client, stored, features.enabled)
+    return await _standing(client, commands, stored)
+
+
+async def _standing(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Report:
+    """How far an object is, and which of its Pods are not ready, and why."""
+    from app.cli.workloads import belongings
+    from app.kube.errors import describe
+    from app.pods.obstacles import obstacles
+    from app.pods.predicates import is_ready
+    from app.slices.commands import Report
+
+    metadata = stored["metadata"]
+    called = describe(commands.kind.kind, metadata.get("namespace") or "", metadata["name"])
+    progress = commands.progress(stored) if commands.progress is not None else None
+    rows, todo = [], list[str]()
+    for pod in sorted((await belongings(client, stored)).pods, key=lambda pod: pod.metadata.name):
+        found = obstacles(pod)
+        revision = pod.metadata.labels.get("controller-revision-hash", "-")
+        state = "ready" if is_ready(pod) else "not ready"
+        rows.append((pod.metadata.name, revision, state, found[0].what if found else "-"))
+        todo += [one.way_out for one in found]
+    notes = [progress.failed] if progress is not None and progress.failed else []
+    todo += _held(commands, stored)
+    head = f"{called}: {progress.text}" if progress is not None else called
+    first = list(dict.fromkeys(todo))[:_MOST]
+    return Report(head, ("pod", "revision", "state", "because"), rows, notes, first or ["nothing"])

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.cluster import CommandError, Context, Kubeconfig, Namespace, with_cluster
-from app.manager import logging as manager_logging
+from app.cli.cluster import CommandError, Context, Kubeconfig, Namespace, failed, with_cluster
+from app.cli.grammar import DryRun, words
+from app.cli.printing import write
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -18,8 +19,7 @@ class ProtectError(CommandError):
     """The label cannot be written, or would do nothing; the message says what to do instead."""
 
 
-_Kind = Annotated[str, typer.Argument(help="Deployment, deploy, deployments.apps …", show_default=False)]
-_Name = Annotated[str, typer.Argument(help="Name of the object", show_default=False)]
+_What = Annotated[list[str], words("KIND NAME, or KIND/NAME; KIND is Deployment, deploy, deployments.apps …")]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,41 +29,45 @@ def register(app: typer.Typer) -> None:
 
 
 def protect(
-    kind: _Kind,
-    name: _Name,
+    what: _What,
     namespace: Namespace = "",
     cascading: Annotated[bool, typer.Option("--cascading", help="Protected only while it has live dependants")] = False,
+    dry_run: DryRun = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """Protect an object from deletion: always, or with --cascading as long as something depends on it."""
-    _command(kind, name, namespace, "Cascading" if cascading else "Always", kubeconfig, context)
+    _command(what, namespace, "Cascading" if cascading else "Always", kubeconfig, context, dry_run=dry_run)
 
 
 def unprotect(
-    kind: _Kind,
-    name: _Name,
+    what: _What,
     namespace: Namespace = "",
+    dry_run: DryRun = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """Let an object be deleted again."""
-    _command(kind, name, namespace, "", kubeconfig, context)
+    _command(what, namespace, "", kubeconfig, context, dry_run=dry_run)
 
 
-def _command(kind: str, name: str, namespace: str, value: str, kubeconfig: str, context: str) -> None:
+def _command(what: list[str], namespace: str, value: str, kubeconfig: str, context: str, *, dry_run: bool) -> None:
+    from app.cli.workloads import parts_of
     from app.protection.deletion.table import TableError, load_table
 
     try:
+        kind, name = parts_of(what)
+        if not name:
+            raise failed(f"{kind}: expected KIND NAME, or KIND/NAME", 2)
         protected = wanted_kind(load_table(), kind, name, value)
-    except (ProtectError, TableError) as error:
-        manager_logging.fatal(str(error))
-        raise typer.Exit(1) from None
+    except (CommandError, TableError) as error:
+        raise failed(str(error), 2) from None
 
     async def work(client: Client, where: str) -> str:
         return await set_protection(client, protected, name, where if protected.namespaced else "", value)
 
-    print(with_cluster(kubeconfig, context, namespace, work))
+    said = with_cluster(kubeconfig, context, namespace, work, dry_run=dry_run)
+    write(f"{said} (dry run)" if dry_run else said)
 
 
 def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: str) -> ProtectedKind:

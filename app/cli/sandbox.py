@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from app.cli.cluster import failed
 from app.manager import logging as manager_logging
 
 #: What production goes without: our own package of it, and the expression language.
@@ -58,8 +59,7 @@ def sandbox(
 ) -> None:
     """Run an API server in memory, simulated nodes and the manager, until Ctrl-C. For trying out and for tests."""
     if any(find_spec(name) is None for name in _NEEDED):
-        manager_logging.fatal("the sandbox is not part of this installation: pip install 'pykruise[sandbox]'")
-        raise typer.Exit(1)
+        raise failed("the sandbox is not part of this installation: pip install 'pykruise[sandbox]'")
     import uvloop
 
     from app.kube.errors import KubeError
@@ -73,8 +73,7 @@ def sandbox(
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(options, quiet=quiet))
     except (StartError, KubeError) as error:
-        manager_logging.fatal(str(error))
-        raise typer.Exit(1) from None
+        raise failed(str(error)) from None
 
 
 def samples() -> list[Mapping[str, Any]]:

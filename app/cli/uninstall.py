@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from app.cli.cluster import failed
 from app.manager import logging as manager_logging
 
 
@@ -30,16 +31,17 @@ def prepare_uninstall(
     import asyncio
 
     from app.api import names
-    from app.kube.errors import KubeError
+    from app.kube.errors import ConfigError, KubeError
     from app.manager.uninstall import UninstallRefusedError
 
     manager_logging.configure("text", manager_logging.level_for(2))
     try:
         where = namespace or os.environ.get("POD_NAMESPACE") or names.MANAGER_NAMESPACE
         asyncio.run(_with_cluster(where, kubeconfig, context))
+    except ConfigError as error:
+        raise failed(str(error), 2) from None
     except (UninstallRefusedError, KubeError) as error:
-        manager_logging.fatal(str(error))
-        raise typer.Exit(1) from None
+        raise failed(str(error)) from None
 
 
 async def _with_cluster(namespace: str, kubeconfig: str, context: str) -> None:

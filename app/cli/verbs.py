@@ -1,20 +1,56 @@
-"""Commands that slices bring: looked up when one is given that is not known here, or when all are listed."""
+"""The group of all commands: those declared here, those that slices bring, and what is said of others."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from app.cli.cluster import Context, Kubeconfig, Namespace, with_cluster
+from app.cli.cluster import with_cluster
+from app.cli.grammar import Context, DryRun, Kubeconfig, Namespace, Output
+from app.cli.printing import write, written
 
 if TYPE_CHECKING:
     from app.kube.client import Client
     from app.slices.commands import Verb
 
+#: What kubectl-kruise calls otherwise, or what kubectl does by itself.
+_INSTEAD: Final[Mapping[str, str]] = {
+    "scaledown": "pykruise scale-in KIND NAME --pods NAME,NAME",
+    "scale": "kubectl scale KIND NAME --replicas N, or pykruise scale-in KIND NAME --pods NAME,NAME for certain Pods",
+    "autoscale": "kubectl autoscale KIND NAME --min N --max N, by the kind's scale subresource",
+    "expose": "kubectl create service, or a Service with the workload's labels as its selector",
+    "describe": "pykruise explain KIND NAME, or kubectl describe KIND NAME",
+    "create": "kubectl create -f FILE; docs/guides/restarting-containers.md has a ContainerRecreateRequest",
+    "get": "kubectl get KIND, or pykruise rollout status -A",
+    "logs": "kubectl logs",
+    "exec": "kubectl exec",
+    "status": "pykruise rollout status KIND NAME",
+    "history": "pykruise rollout history KIND NAME",
+    "undo": "pykruise rollout undo KIND NAME",
+    "restart": "pykruise rollout restart KIND NAME",
+    "pause": "pykruise rollout pause KIND NAME",
+    "resume": "pykruise rollout resume KIND NAME",
+    "approve": "the steps of Kruise Rollouts, another project: kubectl-kruise rollout approve",
+    "env": "kubectl edit KIND NAME; an environment variable cannot be changed in place",
+    "resources": "kubectl edit KIND NAME, or kubectl patch",
+    "selector": "kubectl edit KIND NAME; a selector stays as it was made",
+    "serviceaccount": "kubectl edit KIND NAME",
+    "subject": "kubectl set subject",
+}
+
+
+def program() -> str:
+    """What the command is called: ``pykruise``, or ``kubectl kruise`` where kubectl calls it."""
+    return "kubectl kruise" if Path(sys.argv[0]).name == "kubectl-kruise" else "pykruise"
+
 
 class WithVerbs(TyperGroup):
-    """The commands declared here, and those of slices."""
+    """The commands declared here, and those of slices; it reports what fails in one way."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name; None if there is none."""
@@ -24,6 +60,35 @@ class WithVerbs(TyperGroup):
         """The names of all."""
         return [*super().list_commands(ctx), *_verbs()]
 
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command; its exit code is 0 when done, 1 when not, 2 when not understood, 130 when interrupted."""
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        from app.cli.ends import run
+
+        completion_init()
+        called = prog_name if prog_name not in (None, "main") else program()
+
+        def command() -> Any:
+            return super(WithVerbs, self).main(args, called, complete_var, False, windows_expand_args, **extra)
+
+        if not standalone_mode:
+            return command()
+        sys.exit(run(command))
+
+
+def instead(name: str) -> str:
+    """What does the work of a command that is not here; '' for one that nobody knows."""
+    return _INSTEAD.get(name, "")
+
 
 def _verbs() -> Mapping[str, Any]:
     from app.manager.slices import slices
@@ -31,22 +96,44 @@ def _verbs() -> Mapping[str, Any]:
     return {verb.name: command_of(verb) for one in slices() for verb in one.verbs()}
 
 
-def command_of(verb: "Verb") -> Any:
-    """A verb as the command line has it."""
-    words = typer.Argument(metavar=verb.arguments, show_default=False)
+def command_of(verb: Verb) -> Any:
+    """A verb as the command line has it: what reads can print JSON, what writes can be tried."""
+    arguments = Annotated[list[str], typer.Argument(metavar=verb.arguments, show_default=False)]
 
-    def run(
-        arguments: Annotated[list[str], words],
+    def reading(
+        arguments: arguments,
         namespace: Namespace = "",
+        output: Output = "text",
         kubeconfig: Kubeconfig = "",
         context: Context = "",
     ) -> None:
-        async def work(client: "Client", where: str) -> str:
-            return await verb.run(client, where, arguments)
+        from app.slices.commands import report
 
-        print(with_cluster(kubeconfig, context, namespace, work))
+        async def work(client: Client, where: str) -> Any:
+            return report(await verb.run(client, where, arguments))
 
+        found = with_cluster(kubeconfig, context, namespace, work)
+        write(found.text() if output == "text" else written(found.data(), output))
+
+    def writing(
+        arguments: arguments,
+        namespace: Namespace = "",
+        dry_run: DryRun = False,
+        kubeconfig: Kubeconfig = "",
+        context: Context = "",
+    ) -> None:
+        from app.slices.commands import report
+
+        async def work(client: Client, where: str) -> Any:
+            return report(await verb.run(client, where, arguments))
+
+        said = with_cluster(kubeconfig, context, namespace, work, dry_run=dry_run).text()
+        write(f"{said} (dry run)" if dry_run else said)
+
+    run = reading if verb.reads else writing
     run.__doc__ = verb.help
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(name=verb.name)(run)
+    # The types are values here, not names.
+    run.__annotations__["arguments"] = arguments
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single.command(name=verb.name, context_settings={"help_option_names": ["-h", "--help"]})(run)
     return typer.main.get_command(single)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from app.api.registry import known_kinds
 from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.objects import Pod, decode_controller_revision, decode_pod
@@ -13,7 +15,7 @@ from app.kube.resources import CONTROLLERREVISIONS, PODS
 from app.kube.selectors import to_query
 from app.manager.slices import slices
 from app.pods.revisions import Revision, in_order, of_owner, revision_of
-from app.slices.commands import CommandError, Commands
+from app.slices.commands import CommandError, Commands, WrongCommandError
 
 
 def known() -> Sequence[Commands]:
@@ -27,16 +29,49 @@ def commands_for(api_version: object, kind: object) -> Commands | None:
     return next((one for one in known() if (one.kind.group, one.kind.kind) == (group, kind)), None)
 
 
+#: Kinds that people name and that are not ours, with what to type instead.
+_BUILT_IN: Final = re.compile(
+    r"(deployments?|deploy|replicasets?|rs|jobs?|cronjobs?|cj)(\.apps|\.batch)?|(statefulset|daemonset)s?\.apps"
+)
+_ROLLOUTS: Final = ("rollout", "rollouts", "ro", "batchrelease", "batchreleases", "trafficrouting")
+
+
+def parts_of(words: Sequence[str]) -> tuple[str, str]:
+    """Kind and name in ``KIND NAME`` or ``KIND/NAME``, the kind in small letters; the name may be missing. Raises
+    WrongCommandError."""
+    parts = [part for word in words for part in word.split("/")]
+    if not parts or len(parts) > 2 or not parts[0] or (len(parts) == 2 and not parts[1]):
+        raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME, or KIND/NAME")
+    return parts[0].lower(), parts[1] if len(parts) == 2 else ""
+
+
 def wanted(words: Sequence[str]) -> tuple[Commands, str]:
     """The kind and name that ``cloneset NAME``, ``cloneset/NAME`` or ``clone/NAME`` mean. Raises CommandError."""
-    parts = [part for word in words for part in word.split("/")]
-    there_are = ", ".join(one.kind.singular for one in known())
-    if len(parts) != 2 or not parts[1]:
-        raise CommandError(f"{' '.join(words)}: expected KIND NAME, where KIND is one of: {there_are}")
+    word, name = parts_of(words)
+    found = kind_of(word)
+    if not name:
+        raise WrongCommandError(f"{' '.join(words)}: which {found.kind.kind}? Expected KIND NAME, or KIND/NAME")
+    return found, name
+
+
+def kind_of(word: str) -> Commands:
+    """The commands of the kind that a person calls so. Raises WrongCommandError with what there is instead."""
     for one in known():
-        if parts[0].lower() in one.words:
-            return one, parts[1]
-    raise CommandError(f"{' '.join(words)}: {parts[0]} is no kind this command knows; it knows {there_are}")
+        if word in one.words:
+            return one
+    raise WrongCommandError(f"{word} {_instead(word)}")
+
+
+def _instead(word: str) -> str:
+    if _BUILT_IN.fullmatch(word):
+        return f"is a kind of Kubernetes itself; kubectl has the same commands: kubectl rollout status {word}/NAME"
+    if word in _ROLLOUTS:
+        return "is a kind of Kruise Rollouts, another project; its workload is asked: pykruise rollout status KIND NAME"
+    for kind in known_kinds():
+        if word in (kind.kind.lower(), kind.singular, kind.plural, *kind.short_names, kind.crd_name):
+            what = f"kubectl describe {kind.singular}.{kind.group} NAME"
+            return f"has no roll-out and no commands of its own; look at it with {what}"
+    return f"is no kind this command knows; it knows {', '.join(one.kind.singular for one in known())}"
 
 
 def scope(commands: Commands, namespace: str) -> str:

@@ -105,20 +105,25 @@ class Client:
         user_agent: str = USER_AGENT,
         limiter: TokenBucket | None = None,
         limit: Callable[[], TokenBucket | None] = lambda: None,
+        dry_run: bool = False,
     ) -> None:
-        """``limiter``: the rate limit of this client. ``limit`` makes one for each client that is named after it."""
+        """``limiter``: the rate limit of this client. ``limit`` makes one for each client that is named after it.
+        ``dry_run``: the API server stores nothing of what this client writes."""
         self.transport = transport
         self.clock = clock
         self._user_agent = user_agent
         self._limiter = limiter
         self._limit = limit
+        self._dry_run = dry_run
         self._warned: set[str] = set()
 
     def named(self, name: str, *, limited: bool = True, limiter: TokenBucket | None = None) -> Client:
         """The same connections under the user agent ``kruise-manager/<name>`` and a rate limit of its own (MGR-11)."""
         if limited and limiter is None:
             limiter = self._limit()
-        return Client(self.transport, self.clock, user_agent=f"{USER_AGENT}/{name}", limiter=limiter)
+        return Client(
+            self.transport, self.clock, user_agent=f"{USER_AGENT}/{name}", limiter=limiter, dry_run=self._dry_run
+        )
 
     # ---- reading
 
@@ -225,7 +230,7 @@ class Client:
         """Create an object; with ``name`` and ``subresource``, post to that (eviction, binding, token)."""
         if resource.namespaced and not namespace:
             raise ValueError(f"{resource.kind}: creating one needs a namespace")
-        query = _write_query(dry_run, field_manager, field_validation)
+        query = _write_query(dry_run or self._dry_run, field_manager, field_validation)
         return await self._send("POST", resource.path(namespace, name, subresource), query, decode, body)
 
     async def replace(
@@ -242,7 +247,7 @@ class Client:
         decode: Decode[T] | None = None,
     ) -> T:
         """Put a whole object; its ``resourceVersion``, where it carries one, must still be the current one."""
-        query = _write_query(dry_run, field_manager, field_validation)
+        query = _write_query(dry_run or self._dry_run, field_manager, field_validation)
         return await self._send("PUT", resource.path(namespace, name, subresource), query, decode, body)
 
     async def patch(
@@ -261,7 +266,7 @@ class Client:
         decode: Decode[T] | None = None,
     ) -> T:
         """Change what ``patch`` says. ``force`` takes fields over from other managers (server-side apply only)."""
-        query = _write_query(dry_run, field_manager, field_validation)
+        query = _write_query(dry_run or self._dry_run, field_manager, field_validation)
         if kind is PatchType.APPLY:
             query.setdefault("fieldManager", USER_AGENT)
             if force:
@@ -291,7 +296,7 @@ class Client:
             options["propagationPolicy"] = propagation_policy
         if preconditions := {k: v for k, v in (("uid", uid), ("resourceVersion", resource_version)) if v}:
             options["preconditions"] = preconditions
-        query = _write_query(dry_run, "", "")
+        query = _write_query(dry_run or self._dry_run, "", "")
         return await self._send("DELETE", resource.path(namespace, name), query, decode, options)
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:

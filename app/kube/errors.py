@@ -226,3 +226,11 @@ def read_status(body: Any) -> Status:
 
 class CommandError(Exception):
     """What a person asked for on the command line cannot be done; the message says what to do instead."""
+
+    exit_code = 1
+
+
+class WrongCommandError(CommandError):
+    """The command line itself, or a file that it names, cannot be used."""
+
+    exit_code = 2

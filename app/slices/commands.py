@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from app.api.kind import KindDefinition
 from app.kube.client import Client
 from app.kube.errors import CommandError as CommandError
+from app.kube.errors import WrongCommandError as WrongCommandError
 from app.kube.objects import Node, Pod
+from app.kube.resources import Resource
 from app.slices.controllers import Enabled
 
-_BAR = 30
 #: An object of the kind as it is stored.
 Stored: TypeAlias = Mapping[str, Any]
 
@@ -32,11 +33,66 @@ class Progress:
     failed: str
     text: str
 
-    def line(self) -> str:
-        """The progress bar and the sentence behind it."""
-        part = min(self.available, self.expected) / self.expected if self.expected else 1.0
-        full = round(part * _BAR)
-        return f"[{'#' * full}{'.' * (_BAR - full)}] {part:4.0%}  {self.text}"
+    @property
+    def part(self) -> float:
+        """How much of it is done, from 0 to 1."""
+        return min(self.available, self.expected) / self.expected if self.expected else 1.0
+
+    @property
+    def state(self) -> str:
+        """In a word."""
+        return "failed" if self.failed else "done" if self.done else "under way"
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        counts = {"updated": self.updated, "available": self.available, "expected": self.expected}
+        return {"state": self.state, **counts, "message": self.failed or self.text}
+
+
+def counted(updated: int, expected: int, things: str, total: int) -> str:
+    """``2 of 5 Pods updated``. More may be than the partition asks for: at creation all are."""
+    if updated > expected:
+        return f"{updated} of {total} {things} updated (the partition asks for {expected})"
+    return f"{updated} of {expected} {things} updated"
+
+
+#: The table of a plan.
+PLAN_COLUMNS: Final = ("step", "pod", "action", "because")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command found: a sentence, a table, and what else there is to say.
+
+    ``columns`` are the keys of the rows for programs, in capitals the heads of the table for people.
+    """
+
+    head: str
+    columns: tuple[str, ...] = ()
+    rows: Sequence[tuple[str, ...]] = ()
+    notes: Sequence[str] = ()
+    #: What a person can do now, a sentence or a command each.
+    todo: Sequence[str] = ()
+
+    def text(self) -> str:
+        """For people."""
+        parts = [self.head] if self.head else []
+        if self.rows:
+            parts.append(table([tuple(name.upper() for name in self.columns), *self.rows]))
+        return "\n".join([*parts, *self.notes, *(f"to do: {one}" for one in self.todo)])
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        named = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        return {"summary": self.head, "items": named, "notes": list(self.notes), "toDo": list(self.todo)}
+
+
+def report(found: Report | str | Sequence[str]) -> Report:
+    """What a command of a slice returned, as a report."""
+    if isinstance(found, Report):
+        return found
+    head, *notes = found.split("\n") if isinstance(found, str) else found
+    return Report(head, notes=notes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +106,9 @@ class Verb:
     name: str
     help: str
     arguments: str
-    run: Callable[[Client, str, Sequence[str]], Awaitable[str]]
+    run: Callable[[Client, str, Sequence[str]], Awaitable[Report | str]]
+    #: Whether it only reads: it can print JSON and YAML then.
+    reads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +134,15 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Migration:
+    """How Pods of a built-in workload come to the kind."""
+
+    source: Resource
+    #: The object of the kind that runs what the source runs, under this name and with no Pods yet.
+    made: Callable[[Stored, str], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Commands:
     """The commands about one kind. What is None is refused for it. All raise CommandError or KubeError.
 
@@ -89,7 +156,7 @@ class Commands:
     #: Replace all Pods; says what came of it, behind the object's name.
     restart: Callable[[Client, Stored], Awaitable[str]] | None = None
     #: What the object as it would be stored does to its Pods, as text.
-    plan: Callable[[Client, Stored, Enabled], Awaitable[str]] | None = None
+    plan: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
     #: Why a Pod of the object is as it is, a line each.
     explain: Callable[[Client, Pod, Stored, Enabled], Awaitable[Sequence[str]]] | None = None
     #: What the kind's objects are to a node, a line each.
@@ -103,9 +170,21 @@ class Commands:
     #: The update type that has nothing to pause.
     without_rollout: str = "OnDelete"
     #: How the object's Pods stand, as text.
-    explain_object: Callable[[Client, Stored, Enabled], Awaitable[str]] | None = None
+    explain_object: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
     #: What there is to say about any Pod, whoever controls it, a line each.
     explain_any: Callable[[Client, Pod, Enabled], Awaitable[Sequence[str]]] | None = None
+
+    #: Where its containers stand: every list of them that there may be.
+    containers_at: tuple[tuple[str, ...], ...] = (
+        ("spec", "template", "spec", "containers"),
+        ("spec", "template", "spec", "initContainers"),
+    )
+    #: The changes (JSON patch operations) that take exactly these Pods away and lower the replicas with them.
+    scale_in: Callable[[Stored, Sequence[str]], Sequence[Mapping[str, Any]]] | None = None
+    #: Why there is none, with what to do instead.
+    no_scale_in: str = "its number of Pods is not its own to lower"
+    #: The built-in workloads whose Pods it can take over.
+    migrations: tuple[Migration, ...] = ()
 
     @property
     def words(self) -> frozenset[str]:

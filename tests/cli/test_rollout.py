@@ -14,18 +14,22 @@ from typer.testing import CliRunner
 
 from app.api.cloneset import CloneSet
 from app.api.cloneset.defaults import with_defaults
+from app.cli.changes import images_set, restarted, scaled_in, set_paused
 from app.cli.cluster import CommandError
+from app.cli.history import history_text, undone
 from app.cli.main import app
-from app.cli.preview import explanation, plan_text
-from app.cli.rollout import history_text, restarted, set_paused, show_status, undone
+from app.cli.preview import explanation, plan_text, whole, whole_explanation
+from app.cli.status import _shown, show_all, show_status
 from app.cli.workloads import wanted
 from app.kube.client import Client
+from app.kube.errors import WrongCommandError
 from app.kube.patches import apply, merge_patch
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from app.manager.gates import parse_gates
 from app.pods.revisions import Create, plan_revision
 from app.pods.templates import controller_revision, template_data
+from app.slices.commands import Progress
 from app.workloads.cloneset.commands import progress_of
 from tests.kube.fakes import json_response, virtual
 from tests.pods.apiserver import ApiServer
@@ -105,7 +109,7 @@ def test_a_cloneset_is_named_as_for_kubectl(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", [["web"], ["deploy", "web"], ["cloneset/"], ["cloneset", "a", "b"]])
 def test_what_names_no_cloneset_is_told(words: list[str]) -> None:
-    with pytest.raises(CommandError, match="cloneset"):
+    with pytest.raises(WrongCommandError, match=r"[Kk]ind|KIND"):
         wanted(words)
 
 
@@ -171,7 +175,9 @@ def test_a_deadline_that_was_exceeded_is_a_failure() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-1")
-async def test_the_bar_grows_until_the_roll_out_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_pipe_gets_a_line_for_each_change_until_the_roll_out_is_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     server, client = world("nginx:1", "nginx:2", status={**DONE, "updatedAvailableReplicas": 0})
     watching = asyncio.create_task(show_status(client, "shop", WHAT, watch=True, give_up=60))
     for available in (1, 3):
@@ -179,9 +185,9 @@ async def test_the_bar_grows_until_the_roll_out_is_done(capsys: pytest.CaptureFi
         server.objects[SET] = {**server.objects[SET], "status": {**DONE, "updatedAvailableReplicas": available}}
     assert await watching is True
     assert capsys.readouterr().out.splitlines() == [
-        "[..............................]   0%  3 of 3 Pods updated, 0 available",
-        "[##########....................]  33%  3 of 3 Pods updated, 1 available",
-        "[##############################] 100%  3 of 3 Pods updated, 3 available",
+        "3 of 3 Pods updated, 0 available",
+        "3 of 3 Pods updated, 1 available",
+        "3 of 3 Pods updated, 3 available",
         'cloneset "web" successfully rolled out',
     ]
 
@@ -332,14 +338,13 @@ def test_a_manifest_that_cannot_be_looked_up_is_told(manifest: Json, options: tu
 
 @pytest.mark.behaviour("CLI-7")
 def test_only_pods_are_explained() -> None:
-    assert refused("explain", "service", "one").endswith(
-        "pykruise explain pod NAME, node NAME, or sidecarset or workloadspread NAME"
-    )
-    assert refused("explain", "pod/").endswith(
-        "pykruise explain pod NAME, node NAME, or sidecarset or workloadspread NAME"
+    assert refused("explain", "service", "one").endswith("or explain pod NAME, node NAME")
+    assert (
+        refused("explain", "pod/")
+        == "pykruise: explain pod/: expected KIND NAME, or KIND/NAME; or explain pod NAME, node NAME"
     )
     told = CliRunner().invoke(app, ["explain", "pod/web-1", "--kubeconfig", "/there/is/none"])
-    assert told.exit_code == 1
+    assert told.exit_code == 2
     assert "kubeconfig /there/is/none does not exist" in told.stderr
 
 
@@ -355,3 +360,114 @@ async def test_explain_tells_about_one_pod() -> None:
     server.put(f"{PODS}/alone", {"metadata": {"name": "alone", "namespace": "shop"}})
     with pytest.raises(CommandError, match="Pod shop/alone: no CloneSet or StatefulSet or DaemonSet controls it"):
         await explanation(client, "shop", "alone", parse_gates(""))
+
+
+# --- what all kinds have
+
+
+@virtual
+@pytest.mark.behaviour("CLI-13", "CLI-12")
+async def test_roll_outs_of_all_kinds_are_listed() -> None:
+    server, client = world("nginx:1", "nginx:2", status={**DONE, "updatedAvailableReplicas": 1})
+    listed = "/apis/apps.kruise.io/v1beta1/clonesets"
+    for path in (listed, listed.replace("/clonesets", "/namespaces/shop/clonesets")):
+        server.put(f"{path}/web", server.objects[SET])
+    rows = (await show_all(client, "", [])).splitlines()
+    assert rows[0].split() == ["NAMESPACE", "KIND", "NAME", "STATE", "PROGRESS", "DETAILS"]
+    assert rows[1].split()[:6] == ["shop", "CloneSet", "web", "under", "way", "33%"]
+    (one,) = json.loads(await show_all(client, "shop", ["clone"], output="json"))["items"]
+    assert (one["kind"], one["state"], one["updated"], one["available"]) == ("CloneSet", "under way", 3, 1)
+    assert await show_all(client, "shop", ["sts"]) == "no workloads in namespace shop"
+    with pytest.raises(CommandError, match="has no roll-out to look at"):
+        await show_all(client, "shop", ["workloadspread"])
+
+
+@virtual
+@pytest.mark.behaviour("CLI-14", "CLI-18")
+async def test_a_roll_out_that_stands_still_is_told_with_its_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    server, client = world("nginx:1", "nginx:no", status={**DONE, "updatedAvailableReplicas": 0}, pods=5)
+    waiting = {"state": {"waiting": {"reason": "ImagePullBackOff"}}, "name": "main", "image": "nginx:no"}
+    for path, obj in server.objects.items():
+        if path.startswith(PODS):
+            obj["spec"] = {"containers": [{"name": "main", "image": "nginx:no"}], "nodeName": "node-1"}
+            obj["status"] = {"phase": "Pending", "containerStatuses": [waiting]}
+    assert await show_status(client, "shop", WHAT, watch=True, give_up=5) is False
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "3 of 3 Pods updated, 0 available"
+    why = "image nginx:no of container main cannot be pulled (ImagePullBackOff)"
+    assert lines[1] == f"{lines[0]}; web-0: {why}; web-1: {why}; web-2: {why}; and 2 more"
+    assert lines[2:] == ["CloneSet shop/web: not rolled out within 5 s"]
+    assert await show_status(client, "shop", WHAT, watch=False, give_up=0, output="json") is True
+    assert json.loads(capsys.readouterr().out)["reasons"].startswith(f"web-0: {why}")
+    found = await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))
+    assert found.rows[0][2:] == ("not ready", why)
+    assert found.todo == ["correct the image of main in the template, or give the Pod a pull secret"]
+
+
+def test_at_creation_more_pods_are_updated_than_the_partition_asks_for() -> None:
+    found = progress({**DONE, "expectedUpdatedReplicas": 1})
+    assert found.text == "3 of 3 Pods updated (the partition asks for 1), 3 available"
+    assert found.part == 1.0
+
+
+@virtual
+@pytest.mark.behaviour("CLI-15")
+async def test_images_are_set_by_container() -> None:
+    server, client = world("nginx:1")
+    said = await images_set(client, "shop", ["clone/web", "main=nginx:7"], dry_run=True)
+    assert said == "cloneset.apps.kruise.io/web image updated (dry run)"
+    assert server.objects[SET]["spec"]["template"] == template("nginx:1")
+    await images_set(client, "shop", ["clone/web", "main=nginx:7"])
+    assert server.objects[SET]["spec"]["template"] == template("nginx:7")
+    assert "has these images already" in await images_set(client, "shop", ["clone", "web", "*=nginx:7"])
+    with pytest.raises(CommandError, match="has no container side; it has main"):
+        await images_set(client, "shop", ["clone/web", "side=a"])
+
+
+@virtual
+@pytest.mark.behaviour("CLI-16")
+async def test_pods_named_are_scaled_in_with_the_replicas() -> None:
+    server, client = world("nginx:1", replicas=3)
+    said = await scaled_in(client, "shop", WHAT, ["web-0,web-2"])
+    assert said == "cloneset.apps.kruise.io/web scaled in to 1 replicas: web-0, web-2 will be deleted"
+    spec = server.objects[SET]["spec"]
+    assert (spec["replicas"], spec["scaleStrategy"]["podsToDelete"]) == (1, ["web-0", "web-2"])
+    # What was named before is counted once.
+    await scaled_in(client, "shop", WHAT, ["web-2"])
+    assert server.objects[SET]["spec"]["replicas"] == 1
+    with pytest.raises(CommandError, match="CloneSet web: has no Pod web-9"):
+        await scaled_in(client, "shop", WHAT, ["web-9"])
+
+
+@virtual
+@pytest.mark.behaviour("CLI-12")
+async def test_a_client_for_a_dry_run_stores_nothing() -> None:
+    server, _ = world("nginx:1", updateStrategy=rolling())
+    trying = Client(server, VirtualClock(), dry_run=True)
+    before = json.dumps(server.objects[SET])
+    assert await restarted(trying, "shop", WHAT) == "cloneset.apps.kruise.io/web restarted"
+    assert await set_paused(trying, "shop", WHAT, paused=True) == "cloneset.apps.kruise.io/web paused"
+    assert json.dumps(server.objects[SET]) == before
+
+
+@virtual
+@pytest.mark.behaviour("CLI-17")
+async def test_an_explanation_ends_with_what_to_do() -> None:
+    _, client = world("nginx:1", status=DONE)
+    assert (await explanation(client, "shop", "web-0", parse_gates(""))).splitlines()[-1] == "to do: nothing"
+    _, client = world("nginx:1", status=DONE, updateStrategy=rolling(paused=True))
+    told = (await whole_explanation(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).splitlines()
+    assert told[-1] == "to do: pykruise rollout resume cloneset web"
+
+
+@pytest.mark.behaviour("CLI-18")
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with _shown("text", {}, watch=True) as show:
+        show(Progress(1, 1, 2, False, "", "1 of 2 Pods updated"), "")
+        show(Progress(2, 2, 2, True, "", "2 of 2 Pods updated"), "")
+    said = capsys.readouterr().out
+    assert "━" in said
+    assert "100%" in said
+    assert "2 of 2 Pods updated" in said

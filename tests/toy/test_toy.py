@@ -76,7 +76,7 @@ def test_generated_files_know_it(files: dict[str, str], file: str, words: list[s
 
 def test_its_verb_is_a_command() -> None:
     program = "from app.cli.main import main; import sys; sys.argv = ['pykruise', {!r}]; main()"
-    for word, said in (("--help", "Give a Widget another colour."), ("paint", "Missing argument 'NAME COLOUR")):
+    for word, said in (("--help", "Give a Widget another colour."), ("paint", "missing argument 'NAME COLOUR")):
         found = subprocess.run(
             [sys.executable, "-c", LINE + program.format(word)], cwd=ROOT, capture_output=True, text=True, check=False
         )

@@ -38,7 +38,7 @@ from app.sidecars.sidecarset.plan.preview import judged, preview, progress_count
 from app.sidecars.sidecarset.plan.records import injected_sets, recorded
 from app.sidecars.sidecarset.plan.tally import PodTally
 from app.sidecars.sidecarset.plan.view import SetView, set_view
-from app.slices.commands import CommandError, Commands, History, Progress, Recorded, Stored, table
+from app.slices.commands import CommandError, Commands, History, Progress, Recorded, Report, Stored, counted
 from app.slices.controllers import Enabled
 
 #: Owners that make their Pods anew when their template is annotated.
@@ -63,11 +63,11 @@ def progress_of(owner: SidecarSet) -> Progress:
         return Progress(0, 0, 0, False, "", "waiting for the change to be seen")
     partition = strategy.partition if strategy.type != NOT_UPDATE else 0
     updated, ready, expected = progress_counts(status.to_dict(), partition)
-    text = f"{updated} of {expected} Pods updated, {ready} ready"
+    text = f"{counted(updated, expected, 'Pods', status.matched_pods)}, {ready} ready"
     done = updated >= expected and ready >= expected
-    kept = status.matched_pods - expected
+    kept = status.matched_pods - updated
     if done:
-        text += f"; the partition keeps {kept} as they are" if kept else ""
+        text += f"; the partition keeps {kept} as they are" if kept > 0 else ""
     elif strategy.type == NOT_UPDATE:
         text += "; NotUpdate: only new Pods get the change"
     elif strategy.paused:
@@ -159,31 +159,30 @@ async def situation(client: Client, stored: Stored) -> Situation:
 # ---- the commands
 
 
-async def plan(client: Client, stored: Stored, _enabled: Enabled) -> str:
+async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
     """What the set as it would be stored does to running Pods."""
     found = await situation(client, stored)
     counts = found.tally.counts
     head = f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} of them updated already"
     steps = preview(found.view, found.tally, client.clock.now(), found.obstacle)
     if not steps:
-        return f"{head}\nnothing happens to any Pod"
-    rows = [("STEP", "NAMESPACE", "POD", "ACTION", "WHAT")]
-    rows += [
+        return Report(head, notes=["nothing happens to any Pod"])
+    rows = [
         (str(one.number or "-"), one.pod.metadata.namespace, one.pod.metadata.name, one.action, one.reason)
         for one in steps
     ]
-    return "\n".join([head, table(rows)])
+    return Report(head, ("step", "namespace", "pod", "action", "what"), rows)
 
 
-async def explain(client: Client, stored: Stored, _enabled: Enabled) -> str:
+async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
     """Who is matched, who waits and for what; and who is not matched though the selector means it."""
     found = await situation(client, stored)
     counts = found.tally.counts
-    lines = [
+    head = (
         f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} updated, "
         f"{counts.ready} ready, {found.tally.blocked} not upgradable"
-    ]
-    rows = [("NAMESPACE", "POD", "STATE", "BECAUSE")]
+    )
+    rows = []
     for one in found.tally.all():
         word, why = standing(found.view, one, found.tally, found.obstacle)
         if not one.facts.matched:
@@ -198,7 +197,9 @@ async def explain(client: Client, stored: Stored, _enabled: Enabled) -> str:
         )
         for pod in missed(found)
     ]
-    return "\n".join([*lines, table(rows)] if len(rows) > 1 else lines)
+    again = f"pykruise rollout restart sidecarset {found.view.name}: the owners of its Pods replace them"
+    stuck = found.tally.blocked or any(row[2] == "not injected" for row in rows)
+    return Report(head, ("namespace", "pod", "state", "because"), rows, todo=[again] if stuck else ["nothing"])
 
 
 def missed(found: Situation) -> list[Pod]:
@@ -339,6 +340,8 @@ COMMANDS: Final = Commands(
     paused_at=("spec", "updateStrategy"),
     without_rollout=NOT_UPDATE,
     own_history=History(history, undo),
+    containers_at=(("spec", "containers"), ("spec", "initContainers")),
+    no_scale_in="has no Pods of its own; scale their owners in",
     explain_object=explain,
     explain_any=explain_pod,
 )

@@ -21,13 +21,14 @@ from app.kube.selectors import SelectorError
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision
-from app.slices.commands import CommandError, Commands, Progress, Stored, table
+from app.slices.commands import PLAN_COLUMNS, CommandError, Commands, Progress, Report, Stored, counted
 from app.slices.controllers import Enabled
 from app.workloads.cloneset.plan.explain import explain as explained
 from app.workloads.cloneset.plan.orders import topology_keys
 from app.workloads.cloneset.plan.preview import Preview, preview
 from app.workloads.cloneset.plan.resolved import KIND, ResolvedSpec, resolve_spec
-from app.workloads.cloneset.plan.rollout import Inputs, counted
+from app.workloads.cloneset.plan.rollout import Inputs
+from app.workloads.cloneset.plan.rollout import counted as rollout_state
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts, pod_facts
@@ -105,13 +106,13 @@ def progress_of(cloneset: CloneSet) -> Progress:
         return Progress(0, 0, replicas, False, "", "waiting for the change to be seen")
     expected = status.expected_updated_replicas
     updated, available = status.updated_replicas, status.updated_available_replicas
-    counts = f"{updated} of {expected} Pods updated, {available} available"
+    counts = f"{counted(updated, expected, 'Pods', status.replicas)}, {available} available"
     rolling = spec.update_strategy.rolling_update
     late = next((one for one in status.conditions or () if one.type == "Progressing" and one.status == "False"), None)
     complete = updated >= expected and available >= expected and status.replicas == replicas
     failed = ""
     if complete:
-        kept = replicas - expected
+        kept = status.replicas - updated
         counts += f"; the partition keeps {kept} at the old revision" if kept > 0 else ""
     elif late is not None:
         failed = late.message or late.reason
@@ -150,7 +151,7 @@ async def restart(client: Client, stored: Stored) -> str:
     return f"restarted: {len(pods)} Pods will be replaced as maxUnavailable allows"
 
 
-async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     """What the CloneSet as it would be stored does to its Pods."""
     wanted = parsed(stored)
     found = situation(wanted, await surroundings(client, wanted), Gates.of(enabled))
@@ -160,15 +161,10 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:
     template = "the template stays" if update.uid and update.name == before else "the template changes"
     head = f"CloneSet {wanted.metadata.namespace}/{wanted.name}: {template}, update revision {update.name}"
     if not coming.steps:
-        return f"{head}\nnothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
-    rows = [("STEP", "POD", "ACTION", "BECAUSE")]
-    rows += [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
-    lines = [head, table(rows)]
-    if coming.rest:
-        lines.append(f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}")
-    if coming.ends:
-        lines.append(coming.ends)
-    return "\n".join(lines)
+        return Report(head, notes=[f"nothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"])
+    rows = [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
+    notes = [f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}"] if coming.rest else []
+    return Report(head, PLAN_COLUMNS, rows, [*notes, *([coming.ends] if coming.ends else [])])
 
 
 def _preview(client: Client, found: Situation) -> Preview:
@@ -181,11 +177,28 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     owner = parsed(stored)
     found = situation(owner, await surroundings(client, owner), Gates.of(enabled))
     now = client.clock.now().timestamp()
-    rollout = counted(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
+    rollout = rollout_state(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
     coming = _preview(client, found)
     return explained(pod, found.resolved, rollout, coming, found.revisions.update, found.node_labels)
 
 
+def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """Name the Pods that shall go, and lower the replicas with them (U-13)."""
+    spec = stored["spec"]
+    named = list((spec.get("scaleStrategy") or {}).get("podsToDelete") or ())
+    replicas = 1 if spec.get("replicas") is None else spec["replicas"]
+    strategy = {**(spec.get("scaleStrategy") or {}), "podsToDelete": list(dict.fromkeys([*named, *pods]))}
+    return [
+        {"op": "add", "path": "/spec/replicas", "value": max(0, replicas - len(set(pods) - set(named)))},
+        {"op": "add", "path": "/spec/scaleStrategy", "value": strategy},
+    ]
+
+
 COMMANDS: Final = Commands(
-    CLONE_SET, progress=lambda stored: progress_of(parsed(stored)), restart=restart, plan=plan, explain=explain
+    CLONE_SET,
+    progress=lambda stored: progress_of(parsed(stored)),
+    restart=restart,
+    plan=plan,
+    explain=explain,
+    scale_in=scale_in,
 )

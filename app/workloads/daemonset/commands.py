@@ -20,7 +20,7 @@ from app.kube.selectors import SelectorError, to_query
 from app.pods.predicates import is_active
 from app.pods.readiness.plan import has_gate
 from app.pods.revisions import Create, Revision, in_order, of_owner, plan_revision, revision_of, short_hash
-from app.slices.commands import CommandError, Commands, Progress, Stored, table
+from app.slices.commands import CommandError, Commands, Progress, Report, Stored, counted
 from app.slices.controllers import Enabled
 from app.workloads.daemonset.plan.nodes import DaemonPod, Observed, daemon_pod, observe
 from app.workloads.daemonset.plan.preview import Preview, preview
@@ -116,12 +116,12 @@ def progress_of(daemonset: DaemonSet) -> Progress:
     selects = settings.node_selector is not None
     # How many nodes a selector takes, the status does not say.
     expected = updated if selects else desired - kept
-    counts = f"{updated} of {expected} nodes updated, {available} of {desired} available"
+    counts = f"{counted(updated, expected, 'nodes', desired)}, {available} of {desired} available"
     done = updated >= expected and available >= desired
     if done and selects:
         counts += "; the node selector says which are updated"
-    elif done and kept:
-        counts += f"; the partition keeps {kept} at the old revision"
+    elif done and desired > updated:
+        counts += f"; the partition keeps {desired - updated} at the old revision"
     elif not done and settings.on_delete:
         counts += "; OnDelete: Pods are updated when somebody deletes them"
     elif not done and settings.paused:
@@ -144,7 +144,7 @@ async def restart(client: Client, stored: Stored) -> str:
     return "restarted"
 
 
-async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     """What the DaemonSet as it would be stored does to its Pods."""
     wanted = parsed(stored)
     found = await situation(client, wanted, Gates.of(enabled))
@@ -153,13 +153,10 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:
     head = f"DaemonSet {wanted.metadata.namespace}/{wanted.name}: {template}, revision {found.update.name}"
     coming = found.preview()
     if not coming.steps:
-        return f"{head}\nnothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
-    rows = [("STEP", "NODE", "POD", "ACTION", "BECAUSE")]
-    rows += [(str(one.step), one.node, one.pod, one.action, one.reason or "-") for one in coming.steps]
-    lines = [head, table(rows)]
-    if coming.rest:
-        lines.append(f"{len(coming.rest)} nodes keep their old Pod: {', '.join(coming.rest)}; {coming.ends}")
-    return "\n".join(lines)
+        return Report(head, notes=[f"nothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"])
+    rows = [(str(one.step), one.node, one.pod, one.action, one.reason or "-") for one in coming.steps]
+    rest = f"{len(coming.rest)} nodes keep their old Pod: {', '.join(coming.rest)}; {coming.ends}"
+    return Report(head, ("step", "node", "pod", "action", "because"), rows, [rest] if coming.rest else [])
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
@@ -240,5 +237,6 @@ COMMANDS: Final = Commands(
     restart=restart,
     plan=plan,
     explain=explain,
+    no_scale_in="has a Pod on every node that takes it; a node selector, a taint or a label takes nodes away",
     explain_node=explain_node,
 )

@@ -20,12 +20,13 @@ from app.kube.resources import PODS
 from app.kube.selectors import SelectorError
 from app.pods.predicates import is_active
 from app.pods.revisions import short_hash
-from app.slices.commands import CommandError, Commands, Progress, Stored, table
+from app.slices.commands import PLAN_COLUMNS, CommandError, Commands, Progress, Report, Stored, counted
 from app.slices.controllers import Enabled
 from app.workloads.engine.pods import PodFacts, pod_facts
 from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
 from app.workloads.engine.revisions import Revisions
 from app.workloads.statefulset.plan.explain import explain as explained
+from app.workloads.statefulset.plan.ordinals import ordinal_of
 from app.workloads.statefulset.plan.preview import Preview, preview
 from app.workloads.statefulset.plan.resolved import KIND, ResolvedSpec, resolve_spec, settings_of
 from app.workloads.statefulset.plan.settings import Gates
@@ -77,10 +78,10 @@ def progress_of(found: StatefulSet) -> Progress:
         return Progress(0, 0, replicas, False, "", "waiting for the change to be seen")
     expected = max(0, replicas - settings.partition)
     updated, available = status.updated_replicas, status.updated_available_replicas
-    text = f"{updated} of {expected} Pods updated, {available} available"
+    text = f"{counted(updated, expected, 'Pods', status.replicas)}, {available} available"
     done = updated >= expected and status.available_replicas == status.replicas == replicas
     if done:
-        kept = replicas - expected
+        kept = status.replicas - updated
         text += f"; the partition keeps {kept} at the old revision" if kept > 0 else ""
     elif settings.on_delete:
         text += "; OnDelete: Pods are updated when somebody deletes them"
@@ -115,7 +116,7 @@ async def restart(client: Client, stored: Stored) -> str:
     return f"restarted: {len(active)} Pods will be replaced as maxUnavailable allows"
 
 
-async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     """What the StatefulSet as it would be stored does to its Pods."""
     wanted = parsed(stored)
     found = await situation(client, wanted, Gates.of(enabled))
@@ -125,13 +126,10 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:
     template = "the template stays" if update.uid and update.name == before else "the template changes"
     head = f"StatefulSet {wanted.metadata.namespace}/{wanted.name}: {template}, update revision {update.name}"
     if not coming.steps:
-        return f"{head}\nnothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
-    rows = [("STEP", "POD", "ACTION", "BECAUSE")]
-    rows += [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
-    lines = [head, table(rows)]
-    if coming.rest:
-        lines.append(f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}")
-    return "\n".join([*lines, *([coming.ends] if coming.ends else [])])
+        return Report(head, notes=[f"nothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"])
+    rows = [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
+    notes = [f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}"] if coming.rest else []
+    return Report(head, PLAN_COLUMNS, rows, [*notes, *([coming.ends] if coming.ends else [])])
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
@@ -143,11 +141,35 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     return explained(facts, found.resolved, found.preview(now), update=update, now=now)
 
 
+def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """Reserve the ordinals of these Pods, and lower the replicas with them. Raises CommandError."""
+    owner = parsed(stored)
+    reserved = list(stored["spec"].get("reserveOrdinals") or ())
+    slots = resolve_spec(owner, Gates()).settings.slots
+    ordinals = [ordinal_of(owner.name, pod) for pod in pods]
+    for pod, ordinal in zip(pods, ordinals, strict=True):
+        if ordinal < 0 or not slots.rank(ordinal):
+            raise CommandError(f"StatefulSet {owner.name}: Pod {pod} is not wanted any more; it goes by itself")
+    last, holes = len(slots), list[int]()
+    for ordinal in sorted(ordinals, reverse=True):
+        if slots.rank(ordinal) == last:
+            last -= 1  # the last go by the replicas alone
+        else:
+            holes.append(ordinal)
+    changes: list[Mapping[str, Any]] = [
+        {"op": "add", "path": "/spec/replicas", "value": len(slots) - len(ordinals)},
+    ]
+    if holes:
+        changes.append({"op": "add", "path": "/spec/reserveOrdinals", "value": [*reserved, *sorted(holes)]})
+    return changes
+
+
 COMMANDS: Final = Commands(
     STATEFUL_SET,
     progress=lambda stored: progress_of(parsed(stored)),
     restart=restart,
     plan=plan,
     explain=explain,
+    scale_in=scale_in,
     without_rollout=ON_DELETE,
 )

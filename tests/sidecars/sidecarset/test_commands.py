@@ -7,9 +7,11 @@ import re
 import pytest
 
 from app.api import names
+from app.cli.changes import restarted, set_paused
 from app.cli.cluster import CommandError
+from app.cli.history import history_text, undone
 from app.cli.preview import explanation, plan_text, whole_explanation
-from app.cli.rollout import history_text, restarted, set_paused, show_status, undone
+from app.cli.status import show_status
 from app.cli.workloads import wanted
 from app.kube.resources import CONTROLLERREVISIONS, DEPLOYMENTS, PODS, REPLICASETS
 from app.manager.gates import parse_gates
@@ -48,7 +50,7 @@ async def test_status_pause_resume_history_and_undo(capsys: pytest.CaptureFixtur
         assert await show_status(world.user, "default", WHAT, watch=True, give_up=60)
         shown = capsys.readouterr().out.splitlines()
         assert shown[-2:] == [
-            f"[{'#' * 30}] 100%  2 of 2 Pods updated, 2 ready",
+            "2 of 2 Pods updated, 2 ready",
             'sidecarset "s" successfully rolled out',
         ]
         second = (await world.user.get(SETS, "s"))["status"]["latestRevision"]
@@ -109,7 +111,8 @@ async def test_explain_tells_who_waits_for_what_and_who_was_missed() -> None:
         await world.settles(2, 1, 2, 1)
         commands, _ = wanted(WHAT)
         text = await whole_explanation(world.user, commands, "default", "s", GATES)
-        lines = [re.split(r" {2,}", line)[1:] for line in text.splitlines()[2:]]
+        lines = [re.split(r" {2,}", line)[1:] for line in text.splitlines()[2:-1]]
+        assert text.endswith("\nto do: pykruise rollout restart sidecarset s: the owners of its Pods replace them")
         assert text.startswith("SidecarSet s: 2 Pods matched, 1 updated, 2 ready, 0 not upgradable\n")
         assert sorted(line[1] for line in lines) == ["not injected", "outdated", "updated"]
         assert "partition 1 keeps 1 of 2 Pods" in text

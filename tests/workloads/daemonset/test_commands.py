@@ -39,17 +39,16 @@ async def test_a_plan_is_played_to_its_end() -> None:
         await cluster.all_updated()
         names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
         found = await stored(cluster)
-        assert "nothing happens to any Pod" in await plan(cluster.user, found, ENABLED)
-        lines = (await plan(cluster.user, changed(found), ENABLED)).splitlines()
+        assert "nothing happens to any Pod" in (await plan(cluster.user, found, ENABLED)).text()
+        lines = (await plan(cluster.user, changed(found), ENABLED)).text().splitlines()
         assert lines[0].startswith("DaemonSet default/ds: the template changes, revision ds-")
         assert [line.split()[:5] for line in lines[2:]] == [
             ["1", "node3", names["node3"], "update", "in"],
             ["1", "node2", names["node2"], "update", "in"],
             ["2", "node1", names["node1"], "update", "in"],
         ]
-        held = await plan(
-            cluster.user, changed(found, updateStrategy=rolling(maxSurge=1, maxUnavailable=0, partition=2)), ENABLED
-        )
+        wanted = changed(found, updateStrategy=rolling(maxSurge=1, maxUnavailable=0, partition=2))
+        held = (await plan(cluster.user, wanted, ENABLED)).text()
         assert [line.split()[:2] for line in held.splitlines()[2:4]] == [["1", "node3"], ["2", "node3"]]
         assert "beside the old one" in held
         assert "2 nodes keep their old Pod: node1, node2; held back by partition 2" in held

@@ -1,0 +1,158 @@
+"""What commands change in a workload: held, let go on, started anew, given other images, scaled in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from app.slices.commands import CommandError, WrongCommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from app.kube.client import Client
+    from app.slices.commands import Commands
+
+
+def shown(commands: Commands, name: str) -> str:
+    """An object as kubectl names it behind a change."""
+    return f"{commands.kind.singular}.{commands.kind.group}/{name}"
+
+
+async def changed(
+    client: Client,
+    commands: Commands,
+    stored: Mapping[str, Any],
+    operations: Sequence[Mapping[str, Any]],
+    said: str,
+    *,
+    dry_run: bool = False,
+) -> str:
+    """Change an object as it was read, with JSON patch operations; what came of it, in a line."""
+    from app.cli.workloads import scope
+    from app.kube.client import PatchType
+
+    metadata = stored["metadata"]
+    unchanged = {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]}
+    await client.patch(
+        commands.kind.resource(),
+        metadata["name"],
+        [unchanged, *operations],
+        scope(commands, metadata.get("namespace") or ""),
+        kind=PatchType.JSON,
+        dry_run=dry_run,
+        field_manager="pykruise",
+    )
+    return f"{shown(commands, metadata['name'])} {said}{' (dry run)' if dry_run else ''}"
+
+
+async def restarted(client: Client, namespace: str, what: Sequence[str]) -> str:
+    """What came of it, in a line."""
+    from app.cli.workloads import read, wanted
+
+    commands, name = wanted(what)
+    if commands.restart is None:
+        raise CommandError(f"{commands.kind.kind} {name}: cannot be restarted")
+    done = await commands.restart(client, await read(client, commands, namespace, name))
+    return f"{shown(commands, name)} {done}"
+
+
+async def set_paused(client: Client, namespace: str, what: Sequence[str], *, paused: bool) -> str:
+    """What came of it, in a line. Raises CommandError."""
+    from app.cli.workloads import read, scope, wanted
+
+    commands, name = wanted(what)
+    called = f"{commands.kind.kind} {name}"
+    if not commands.pausable:
+        raise CommandError(f"{called}: has no roll-out to pause or resume")
+    spec: Mapping[str, Any] = (await read(client, commands, namespace, name))["spec"]
+    strategy = spec.get("updateStrategy") or {}
+    if strategy.get("type") == commands.without_rollout:
+        raise CommandError(f"{called}: {commands.without_rollout} has no roll-out to pause or resume")
+    found: Mapping[str, Any] = {"spec": spec}
+    patch: dict[str, Any] = {"paused": paused}
+    for key in commands.paused_at:
+        found = found.get(key) or {}
+    for key in reversed(commands.paused_at):
+        patch = {key: patch}
+    if bool(found.get("paused")) == paused:
+        return f"{shown(commands, name)} {'is paused already' if paused else 'is not paused'}"
+    await client.patch(commands.kind.resource(), name, patch, scope(commands, namespace), field_manager="pykruise")
+    return f"{shown(commands, name)} {'paused' if paused else 'resumed'}"
+
+
+# ---- images
+
+
+def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """``KIND NAME CONTAINER=IMAGE …`` as what names the object, and the images. Raises WrongCommandError."""
+    what = [word for word in words if "=" not in word]
+    pairs = [word.partition("=") for word in words if "=" in word]
+    images = {container: image for container, _, image in pairs}
+    if not images or any(not container or not image for container, _, image in pairs):
+        raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME CONTAINER=IMAGE, where * is every container")
+    if len(images) < len(pairs):
+        raise WrongCommandError(f"{' '.join(words)}: a container is named twice")
+    return what, images
+
+
+async def images_set(client: Client, namespace: str, words: Sequence[str], *, dry_run: bool = False) -> str:
+    """What came of giving containers other images, in a line. Raises CommandError."""
+    from app.cli.workloads import read, wanted
+
+    what, images = images_of(words)
+    commands, name = wanted(what)
+    stored = await read(client, commands, namespace, name)
+    called = f"{commands.kind.kind} {name}"
+    containers = list(_containers(commands, stored))
+    if not containers:
+        raise CommandError(f"{called}: has no containers of its own whose images could be set")
+    known = [container.get("name") for _, container in containers]
+    missing = [container for container in images if container != "*" and container not in known]
+    if missing:
+        raise CommandError(f"{called}: has no container {', '.join(missing)}; it has {', '.join(map(str, known))}")
+    operations: list[Mapping[str, Any]] = []
+    for path, container in containers:
+        image = images.get(str(container.get("name")), images.get("*"))
+        if image is not None and container.get("image") != image:
+            operations.append({"op": "add", "path": f"{path}/image", "value": image})
+    if not operations:
+        return f"{shown(commands, name)} has these images already"
+    return await changed(client, commands, stored, operations, "image updated", dry_run=dry_run)
+
+
+def _containers(commands: Commands, stored: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The containers of an object, each with its JSON pointer."""
+    for keys in commands.containers_at:
+        found: Any = stored
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        for number, container in enumerate(found or ()):
+            yield f"/{'/'.join(keys)}/{number}", container
+
+
+# ---- scale-in
+
+
+async def scaled_in(
+    client: Client, namespace: str, what: Sequence[str], pods: Sequence[str], *, dry_run: bool = False
+) -> str:
+    """What came of taking exactly these Pods away, in a line. Raises CommandError."""
+    from app.cli.workloads import belongings, read, wanted
+
+    commands, name = wanted(what)
+    called = f"{commands.kind.kind} {name}"
+    if commands.scale_in is None:
+        raise CommandError(f"{called}: {commands.no_scale_in}")
+    asked = [pod for word in pods for pod in word.split(",") if pod]
+    if not asked:
+        raise WrongCommandError("--pods: expected names of Pods, with commas between")
+    if len(set(asked)) < len(asked):
+        raise WrongCommandError("--pods: a Pod is named twice")
+    stored = await read(client, commands, namespace, name)
+    there = {pod.metadata.name for pod in (await belongings(client, stored)).pods}
+    if missing := [pod for pod in asked if pod not in there]:
+        raise CommandError(f"{called}: has no Pod {', '.join(missing)}")
+    operations = commands.scale_in(stored, asked)
+    replicas = next((one["value"] for one in operations if one["path"] == "/spec/replicas"), None)
+    said = f"scaled in to {replicas} replicas: {', '.join(asked)} will be deleted"
+    return await changed(client, commands, stored, operations, said, dry_run=dry_run)

@@ -1,0 +1,155 @@
+"""``pykruise rollout status``: how far one roll-out is, until it is done, or how far all are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from app.cli.printing import Format, items, write, written
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from app.kube.client import Client
+    from app.slices.commands import Commands, Progress
+
+POLL_SECONDS: Final = 1.0
+#: After so many looks without progress the Pods are asked why, and after each so many again.
+STALLED: Final = 3
+#: How many Pods are named; the others are counted.
+NAMED: Final = 3
+
+_Show = Callable[["Progress", str], None]
+
+
+async def show_status(
+    client: Client, namespace: str, what: Sequence[str], *, watch: bool, give_up: float, output: Format = "text"
+) -> bool:
+    """Print the progress as it changes; whether the roll-out is done, or nobody wants to wait. Raises CommandError."""
+    from app.cli.workloads import read, wanted
+    from app.kube.errors import describe
+    from app.slices.commands import CommandError
+
+    commands, name = wanted(what)
+    called = describe(commands.kind.kind, namespace if commands.kind.namespaced else "", name)
+    if commands.progress is None:
+        raise CommandError(f"{called}: has no roll-out to look at")
+    deadline = client.clock.monotonic() + give_up if give_up else float("inf")
+    with _shown(output, {"kind": commands.kind.kind, "namespace": namespace, "name": name}, watch=watch) as show:
+        seen: tuple[Progress, str] | None = None
+        looks, reasons = 0, ""
+        while True:
+            stored = await read(client, commands, namespace, name)
+            progress = commands.progress(stored)
+            looks = looks + 1 if seen is not None and seen[0] == progress else 0
+            if looks == 0:
+                reasons = ""
+            ended = progress.done or bool(progress.failed) or client.clock.monotonic() >= deadline
+            if not progress.done and (ended or not watch or looks % STALLED == STALLED - 1):
+                reasons = await _reasons(client, commands, stored)
+            if seen != (progress, reasons):
+                show(progress, reasons)
+                seen = progress, reasons
+            if ended or not watch:
+                break
+            await client.clock.sleep(POLL_SECONDS)
+    if output != "text":
+        return progress.done or not (ended or progress.failed)
+    if progress.failed:
+        write(f"{called}: {progress.failed}")
+        return False
+    if progress.done:
+        write(f'{commands.kind.singular} "{name}" successfully rolled out')
+        return True
+    if ended:
+        write(f"{called}: not rolled out within {give_up:g} s")
+    return not ended
+
+
+@contextmanager
+def _shown(output: Format, about: Mapping[str, Any], *, watch: bool) -> Iterator[_Show]:
+    """How progress is shown: a bar on a terminal, a line for each change in a pipe, or data."""
+    if output != "text":
+        yield lambda progress, reasons: write(
+            written({**about, **progress.data(), "reasons": reasons}, output, one_line=watch)
+        )
+    elif sys.stdout.isatty():
+        with _bar() as show:
+            yield show
+    else:
+        yield lambda progress, reasons: write(_sentence(progress, reasons))
+
+
+def _sentence(progress: Progress, reasons: str) -> str:
+    return f"{progress.text}; {reasons}" if reasons else progress.text
+
+
+@contextmanager
+def _bar() -> Iterator[_Show]:
+    from rich.console import Console
+    from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+    from rich.table import Column
+
+    columns = (
+        BarColumn(bar_width=30),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[said]}", markup=False, table_column=Column(overflow="fold")),
+    )
+    with Bars(*columns, console=Console(highlight=False)) as bars:
+        task = bars.add_task("", total=1.0, said="")
+        yield lambda progress, reasons: bars.update(
+            task, completed=progress.part, said=_sentence(progress, reasons), refresh=True
+        )
+
+
+async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]) -> str:
+    """Why Pods of the object are not ready: the first few, and how many there are."""
+    from app.cli.workloads import belongings
+    from app.pods.obstacles import obstacles
+
+    if not commands.kind.namespaced or "selector" not in stored["spec"]:
+        return ""
+    found = []
+    for pod in sorted((await belongings(client, stored)).pods, key=lambda pod: pod.metadata.name):
+        if in_the_way := obstacles(pod):
+            found.append(f"{pod.metadata.name}: {in_the_way[0].what}")
+    more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+    return "; ".join(found[:NAMED]) + more
+
+
+async def show_all(client: Client, namespace: str, words: Sequence[str], *, output: Format = "text") -> str:
+    """The roll-outs of all kinds, or of one, in a namespace ('': in all). Raises CommandError."""
+    from app.cli.workloads import kind_of, known
+    from app.kube.errors import NotFound
+    from app.slices.commands import CommandError, table
+
+    asked = [kind_of(word.lower()) for word in words] or [one for one in known() if one.progress is not None]
+    rows, data = [("NAMESPACE", "KIND", "NAME", "STATE", "PROGRESS", "DETAILS")], []
+    for commands in asked:
+        if commands.progress is None:
+            raise CommandError(f"{commands.kind.kind}: has no roll-out to look at")
+        try:
+            listed = await client.list(commands.kind.resource(), namespace if commands.kind.namespaced else "")
+        except NotFound:
+            continue  # the kind is not installed
+        for stored in listed.items:
+            metadata = stored["metadata"]
+            where, name = str(metadata.get("namespace") or ""), str(metadata["name"])
+            try:
+                progress = commands.progress(stored)
+            except CommandError as error:
+                rows.append((where or "-", commands.kind.kind, name, "unreadable", "-", str(error)))
+                data.append({"kind": commands.kind.kind, "namespace": where, "name": name, "message": str(error)})
+                continue
+            said = progress.failed or progress.text
+            rows.append((where or "-", commands.kind.kind, name, progress.state, f"{progress.part:.0%}", said))
+            data.append({"kind": commands.kind.kind, "namespace": where, "name": name, **progress.data()})
+    if output != "text":
+        return written(items(data, "RolloutStatusList"), output)
+    return (
+        table(rows) if len(rows) > 1 else f"no workloads in {f'namespace {namespace}' if namespace else 'the cluster'}"
+    )

@@ -1,0 +1,194 @@
+"""What all commands have in common: names, exit codes, outputs, dry runs, completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from app.cli.main import app
+
+NOWHERE = ("--kubeconfig", "/there/is/none")
+#: Every command that talks to a cluster, with words it takes.
+COMMANDS = {
+    "rollout status": ("clone/web",),
+    "rollout history": ("clone/web",),
+    "rollout undo": ("clone/web",),
+    "rollout restart": ("clone/web",),
+    "rollout pause": ("clone/web",),
+    "rollout resume": ("clone/web",),
+    "set image": ("clone/web", "main=nginx:2"),
+    "scale-in": ("clone/web", "--pods", "web-1"),
+    "plan": ("clone/web",),
+    "explain": ("clone/web",),
+    "protect": ("ns/shop",),
+    "unprotect": ("ns/shop",),
+    "takeover": (),
+    "prepare-uninstall": (),
+}
+READING = ("rollout status", "rollout history", "plan", "explain")
+WRITING = ("rollout undo", "rollout restart", "rollout pause", "rollout resume", "set image", "scale-in", "protect")
+
+
+def typed(*words: str) -> Result:
+    return CliRunner().invoke(app, [part for word in words for part in word.split(" ")])
+
+
+@pytest.mark.parametrize(
+    "command", [*COMMANDS, "review", "serve", "sandbox", "version", "completion", "rollout", "set"]
+)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_command_has_help(command: str, option: str) -> None:
+    result = typed(command, option)
+    assert result.exit_code == 0
+    assert result.output.startswith("Usage: ")
+    assert command in result.output.splitlines()[0]
+
+
+@pytest.mark.parametrize("command", READING)
+def test_what_reads_can_print_json_and_yaml(command: str) -> None:
+    assert "<text|json|yaml>" in typed(command, "-h").output
+
+
+@pytest.mark.parametrize("command", [*WRITING, "unprotect"])
+def test_what_writes_can_be_tried(command: str) -> None:
+    assert "--dry-run" in typed(command, "-h").output
+
+
+@pytest.mark.parametrize(("command", "words"), COMMANDS.items())
+@pytest.mark.behaviour("CLI-11")
+def test_without_a_cluster_a_command_is_one_line_and_exit_code_2(command: str, words: tuple[str, ...]) -> None:
+    result = typed(command, *words, *NOWHERE)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert "pykruise: kubeconfig /there/is/none does not exist" in line
+
+
+@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if words and "protect" not in name])
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("deploy/web", "is a kind of Kubernetes itself; kubectl has the same commands"),
+        ("rollouts/web", "is a kind of Kruise Rollouts, another project"),
+        ("nodeimage/web", "has no roll-out and no commands of its own; look at it with kubectl describe nodeimage"),
+        ("bogus/web", "is no kind this command knows; it knows "),
+        ("a/b/c", "expected KIND NAME, or KIND/NAME"),
+        ("clone/", "expected KIND NAME, or KIND/NAME"),
+    ],
+)
+@pytest.mark.behaviour("CLI-10", "CLI-11")
+def test_a_wrong_kind_is_answered_with_what_to_type(command: str, kind: str, said: str, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
+    result = typed(command, kind, *COMMANDS[command][1:], "--kubeconfig", str(config))
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+#: A cluster that does not answer.
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "none",
+    "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "users": [{"name": "none", "user": {}}],
+    "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
+}
+
+
+@pytest.mark.behaviour("CLI-11")
+def test_a_cluster_that_does_not_answer_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
+    result = typed("rollout status clone/web", "--kubeconfig", str(config))
+    assert result.exit_code == 1
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("pykruise: ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("bogus", "no such command 'bogus'; see "),
+        ("rollout statu clone/web", "no such command 'statu'. Did you mean 'status', 'restart'?; see "),
+        ("rollout status clone/web --timeout 5x", "'5x' is no duration; write it like 90s, 5m or 1h30m"),
+        ("rollout status clone/web --timeout -5s", "is no time to wait"),
+        ("rollout status clone/web -A", "leave the name out, or name a namespace"),
+        ("rollout status clone/web --nonsense", "no such option: --nonsense"),
+        ("rollout history", "missing argument"),
+        ("plan", "expected -f FILE, the object as it shall be, or KIND NAME"),
+        ("plan clone/web -f -", "expected -f FILE, the object as it shall be, or KIND NAME"),
+        ("set image clone/web", "expected KIND NAME CONTAINER=IMAGE, where * is every container"),
+        ("set image clone/web main=", "expected KIND NAME CONTAINER=IMAGE, where * is every container"),
+        ("set image clone/web a=b a=c", "a container is named twice"),
+        ("scale-in clone/web --pods ,", "--pods: expected names of Pods, with commas between"),
+        ("scale-in clone/web --pods a,a", "--pods: a Pod is named twice"),
+        ("scaledown", "there is no command scaledown here; it is: pykruise scale-in KIND NAME --pods NAME,NAME"),
+        ("set env clone/web A=b", "there is no command env here; it is: kubectl edit"),
+        ("completion tcsh", "'tcsh'"),
+    ],
+)
+@pytest.mark.behaviour("CLI-11", "CLI-18", "CLI-19")
+def test_what_is_not_understood_is_one_line_and_exit_code_2(words: str, said: str, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
+    result = CliRunner(env={"KUBECONFIG": str(config)}).invoke(app, words.split(" "))
+    assert result.exit_code == 2, result.output
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("pykruise: ")
+    assert said in line
+
+
+def test_a_scale_in_is_refused_where_pods_are_not_its_own(tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
+    result = typed("scale-in sidecarset/log --pods a", "--kubeconfig", str(config))
+    assert result.exit_code == 1
+    assert "has no Pods of its own; scale their owners in" in result.stderr
+
+
+def test_the_version_is_printed_by_command_and_option() -> None:
+    assert typed("--version").output == typed("version").output
+    assert json.loads(typed("version -o json").output)["name"] == "pykruise"
+    assert yaml.safe_load(typed("version -o yaml").output)["name"] == "pykruise"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.behaviour("CLI-19")
+def test_shells_are_told_how_to_complete(shell: str) -> None:
+    said = typed("completion", shell)
+    assert said.exit_code == 0
+    assert "_PYKRUISE_COMPLETE=complete_" in said.output
+
+
+@pytest.mark.behaviour("CLI-19")
+def test_commands_are_completed() -> None:
+    asked = {"COMP_WORDS": "pykruise rollout re", "COMP_CWORD": "2", "_PYKRUISE_COMPLETE": "complete_bash"}
+    command = [str(Path(sys.executable).with_name("pykruise"))]
+    found = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["restart", "resume"]
+
+
+@pytest.mark.behaviour("CLI-11")
+def test_an_interrupt_is_exit_code_130_and_no_word(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def interrupted(*_given: object, **_named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("app.cli.rollout.with_cluster", interrupted)
+    result = typed("rollout status clone/web")
+    assert result.exit_code == 130
+    assert result.output == ""
+
+
+def test_who_reads_no_further_is_told_nothing() -> None:
+    command = f"{Path(sys.executable).with_name('pykruise')} completion bash | true"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert found.stderr == ""

@@ -1,0 +1,139 @@
+"""What keeps a Pod from being ready, said with the way out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from app.kube.objects import decode_pod
+from app.pods.obstacles import Obstacle, obstacles
+
+
+def found(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **metadata: Any) -> list[Obstacle]:
+    pod = {
+        "metadata": {"name": "web-0", "namespace": "shop", **metadata},
+        "spec": {"containers": [{"name": "main", "image": "nginx:9"}], "nodeName": "node-1", **(spec or {})},
+        "status": {"phase": "Pending", **(status or {})},
+    }
+    return list(obstacles(decode_pod(orjson.dumps(pod))))
+
+
+def container(**state: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "main", "image": "nginx:9", **state}]}
+
+
+LOGS = "kubectl logs -n shop web-0 -c main"
+
+
+@pytest.mark.parametrize(
+    ("given", "what", "way_out"),
+    [
+        (
+            {"status": container(state={"waiting": {"reason": "ErrImagePull", "message": "no  such\nimage"}})},
+            "image nginx:9 of container main cannot be pulled (ErrImagePull): no such image",
+            "correct the image of main in the template, or give the Pod a pull secret",
+        ),
+        (
+            {
+                "status": container(
+                    restartCount=7,
+                    state={"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}},
+                    lastState={"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                )
+            },
+            "container main ends again and again with exit code 137 (OOMKilled), 7 restarts",
+            f"{LOGS} --previous",
+        ),
+        (
+            {"status": container(state={"waiting": {"reason": "CreateContainerConfigError", "message": "no secret"}})},
+            "container main does not start (CreateContainerConfigError): no secret",
+            "kubectl describe pod -n shop web-0",
+        ),
+        (
+            {"status": {"phase": "Running", **container(state={"terminated": {"exitCode": 3, "reason": "Error"}})}},
+            "container main ended with exit code 3: Error",
+            LOGS,
+        ),
+        (
+            {"status": {"phase": "Running", **container(started=False, state={"running": {}})}},
+            "container main runs, and its startup probe has not succeeded yet",
+            LOGS,
+        ),
+        (
+            {"status": {"phase": "Running", **container(started=True, state={"running": {}})}},
+            "container main runs and is not ready: its readiness probe fails, or has not run yet",
+            "kubectl describe pod -n shop web-0 shows what the probe answers",
+        ),
+        (
+            {
+                "spec": {"nodeName": ""},
+                "status": {
+                    "conditions": [
+                        {
+                            "type": "PodScheduled",
+                            "status": "False",
+                            "reason": "Unschedulable",
+                            "message": "0/3 nodes: cpu",
+                        }
+                    ]
+                },
+            },
+            "no node takes it: 0/3 nodes: cpu",
+            "add nodes or free some, or ask for less in its template (resources, affinity, nodeSelector)",
+        ),
+        (
+            {
+                "spec": {"nodeName": ""},
+                "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]},
+            },
+            "scheduling gates keep it from any node",
+            "wait for whoever set spec.schedulingGates, or ask them",
+        ),
+        (
+            {"labels": {"lifecycle.apps.kruise.io/state": "PreparingUpdate"}},
+            "a lifecycle hook delays its update (state PreparingUpdate)",
+            "whoever serves the hook takes its finalizers and labels away (spec.lifecycle names them)",
+        ),
+        (
+            {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]},
+            "it is being deleted, and held by finalizer a/b",
+            "ask whoever set the finalizer to let go",
+        ),
+        (
+            {
+                "spec": {"readinessGates": [{"conditionType": "example.com/traffic"}]},
+                "status": {
+                    "phase": "Running",
+                    "conditions": [{"type": "example.com/traffic", "status": "False", "message": "not in the pool"}],
+                },
+            },
+            "readiness gate example.com/traffic is False: not in the pool",
+            "look at whoever writes condition example.com/traffic",
+        ),
+    ],
+)
+@pytest.mark.behaviour("CLI-14")
+def test_each_obstacle_is_said_with_the_way_out(given: dict[str, Any], what: str, way_out: str) -> None:
+    assert found(**given) == [Obstacle(what, way_out)]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {},
+        container(state={"waiting": {"reason": "ContainerCreating"}}),
+        container(state={}),
+        {"phase": "Running", **container(ready=True, started=True, state={"running": {}})},
+        {"phase": "Succeeded", **container(state={"terminated": {"exitCode": 0}})},
+    ],
+)
+def test_what_passes_by_itself_is_no_obstacle(status: dict[str, Any]) -> None:
+    assert found(status=status) == []
+
+
+def test_a_message_of_pages_is_cut() -> None:
+    (one,) = found(status=container(state={"waiting": {"reason": "RunContainerError", "message": "x" * 10_000}}))
+    assert len(one.what) < 400
+    assert one.what.endswith(" …")
