@@ -18,6 +18,7 @@ from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.kube.resources import PODS
 from app.kube.selectors import SelectorError
+from app.pods.ordinals import ordinal_of
 from app.pods.predicates import is_active
 from app.pods.revisions import short_hash
 from app.slices.commands import PLAN_COLUMNS, CommandError, Commands, Progress, Report, Stored, counted
@@ -26,7 +27,6 @@ from app.workloads.engine.pods import PodFacts, pod_facts
 from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
 from app.workloads.engine.revisions import Revisions
 from app.workloads.statefulset.plan.explain import explain as explained
-from app.workloads.statefulset.plan.ordinals import ordinal_of
 from app.workloads.statefulset.plan.preview import Preview, preview
 from app.workloads.statefulset.plan.resolved import KIND, ResolvedSpec, resolve_spec, settings_of
 from app.workloads.statefulset.plan.settings import Gates
