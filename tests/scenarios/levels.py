@@ -29,6 +29,7 @@ GATES: Final = "--feature-gates=" + ",".join(
         "ResourceDistributionGate=true",
         "ImagePullJobGate=true",
         "PodUnavailableBudgetUpdateGate=true",
+        "SidecarTerminator=true",
     )
 )
 #: Where the API servers' records of the manager's requests are kept for the tests that judge them.
