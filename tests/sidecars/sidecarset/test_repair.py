@@ -88,7 +88,7 @@ def test_who_goes_next(pods: list[Pod], missed: list[Pod], limits: Limits, evict
         (
             "apps.kruise.io",
             "CloneSet",
-            {"spec": {"replicas": 6, "updateStrategy": {"maxUnavailable": 0}}},
+            {"spec": {"replicas": 6, "updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}},
             Limits(6, 0),
         ),
         ("apps", "DaemonSet", {"status": {"desiredNumberScheduled": 7}}, Limits(7, 1)),

@@ -43,7 +43,7 @@ def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
         allowed = scaled(rolling.get("maxUnavailable", "25%"), replicas, round_up=False)
         return Limits(replicas, 1 if not surge and not allowed else allowed)
     if (group, kind) == ("apps.kruise.io", "CloneSet"):
-        return Limits(replicas, scaled(strategy.get("maxUnavailable", "20%"), replicas, round_up=True))
+        return Limits(replicas, scaled(rolling.get("maxUnavailable", "20%"), replicas, round_up=True))
     if kind == "ReplicaSet":
         return Limits(replicas, 1)
     return Limits(replicas, scaled(rolling.get("maxUnavailable", 1), replicas, round_up=True))
