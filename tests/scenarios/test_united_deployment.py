@@ -61,7 +61,7 @@ def replace(world: World, path: str, value: Any) -> None:
     world.kubectl("patch", "uniteddeployment", "web", "-n", world.namespace, "--type=json", "-p", patch)
 
 
-@pytest.mark.behaviour("UD-26", "UD-27", "UD-28", "UD-29", "UD-48", "UD-49", "UD-63", "UD-65")
+@pytest.mark.behaviour("UD-26", "UD-27", "UD-28", "UD-29", "UD-48", "UD-49", "UD-63", "UD-65", "UD-69")
 @pytest.mark.parametrize("template", KINDS)
 def test_one_workload_per_subset_follows_replicas_and_template(world: World, template: str) -> None:
     kind, more = KINDS[template]
@@ -74,6 +74,7 @@ def test_one_workload_per_subset_follows_replicas_and_template(world: World, tem
     assert world.columns("uniteddeployment", "web")[1:5] == ["4", "4", "4", "4"]
     world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, "--replicas=6")
     eventually(lambda: counts(world, kind) == {"one": 1, "two": 5}, "the rest grows")
+    before = status(world)["updatedRevision"]
     image = [
         {
             "op": "replace",
@@ -82,6 +83,7 @@ def test_one_workload_per_subset_follows_replicas_and_template(world: World, tem
         }
     ]
     world.kubectl("patch", "uniteddeployment", "web", "-n", world.namespace, "--type=json", "-p", json.dumps(image))
+    eventually(lambda: status(world)["updatedRevision"] != before, "the change is seen")
     eventually(lambda: ready(world, 6), "all Pods are updated and ready", 180)
     found = status(world)
     assert found["currentRevision"] == found["updatedRevision"]
@@ -128,3 +130,101 @@ def test_a_partition_holds_a_subset_back_until_it_is_lowered(world: World) -> No
         ]
 
     eventually(lambda: len(own()) == 1, "the old revision went")
+
+
+RESERVING = """
+apiVersion: apps.kruise.io/v1beta1
+kind: UnitedDeployment
+metadata: {name: web}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  template:
+    %s:
+      metadata: {labels: {app: web}}
+      spec:
+        selector: {matchLabels: {app: web}}
+        template:
+          metadata: {labels: {app: web}}
+          spec: {terminationGracePeriodSeconds: 1, containers: [{name: main, image: "nginx:1.25"}]}
+  topology:
+    scheduleStrategy:
+      type: Adaptive
+      adaptive: {rescheduleCriticalSeconds: 1, unschedulableDuration: 2, reserveUnschedulablePods: true}
+    subsets:
+    - name: one
+      maxReplicas: 2
+      nodeSelectorTerm: {matchExpressions: [{key: room-for-$ns, operator: In, values: ["yes"]}]}
+    - {name: two}
+"""
+RESERVED = "apps.kruise.io/united-deployment-reserved-pod"
+
+
+@pytest.mark.behaviour("UD-39", "UD-40", "UD-56", "UD-57", "UD-63", "UD-64")
+@pytest.mark.parametrize("template", ["deploymentTemplate", "cloneSetTemplate"])
+def test_pods_without_a_node_are_kept_and_others_run_until_they_do(world: World, template: str) -> None:
+    kind = KINDS[template][0]
+    world.apply(RESERVING % template)
+    eventually(lambda: counts(world, kind) == {"one": 2, "two": 4}, "two Pods more run in the place of two")
+    eventually(lambda: status(world).get("readyReplicas") == 4, "four Pods are ready", 120)
+
+    def working() -> bool:
+        found = status(world)
+        return (found.get("replicas"), found.get("reservedPods")) == (4, 2)
+
+    eventually(working, "the status tells them apart")
+    assert len(world.list("pods", "-l", f"{RESERVED}=true")) == 2
+    assert len(world.list("pods", "-l", status(world)["labelSelector"])) == 4
+    node = world.list("nodes")[0]["metadata"]["name"]
+    world.kubectl("label", "node", node, f"room-for-{world.namespace}=yes")
+    eventually(lambda: counts(world, kind) == {"one": 2, "two": 2}, "they run, so the others go", 120)
+    eventually(lambda: ready(world, 4), "four Pods are ready", 120)
+    assert not world.list("pods", "-l", f"{RESERVED}=true")
+    entry = status(world)["subsetStatuses"][0]
+    assert (entry["conditions"][0]["status"], entry.get("reservedPods", 0)) == ("True", 0)
+
+
+@pytest.mark.behaviour("UD-58", "UD-62")
+def test_a_roll_out_passes_by_pods_that_find_no_node(world: World) -> None:
+    world.apply(RESERVING % "deploymentTemplate")
+    eventually(lambda: counts(world, "deployments.apps") == {"one": 2, "two": 4}, "two run in the place of two")
+    eventually(lambda: status(world).get("readyReplicas") == 4, "four Pods are ready", 120)
+    replace(world, "/spec/template/deploymentTemplate/spec/template/spec/containers/0/image", "nginx:1.26")
+
+    def everywhere() -> bool:
+        pods = [one for one in world.list("pods", "-l", "app=web") if "deletionTimestamp" not in one["metadata"]]
+        return {one["spec"]["containers"][0]["image"] for one in pods} == {"nginx:1.26"} and len(pods) == 6
+
+    eventually(everywhere, "the Pods that find no node are new as well", 120)
+    eventually(lambda: status(world)["currentRevision"] == status(world)["updatedRevision"], "it is rolled out", 120)
+    eventually(lambda: status(world).get("readyReplicas") == 4, "four Pods are ready", 120)
+
+
+@pytest.mark.behaviour("UD-50")
+def test_a_stateful_set_gets_past_pods_that_never_became_ready(world: World) -> None:
+    broken = UNITED.replace('image: "nginx:1.25"', 'image: "nginx:1.25", readinessProbe: {exec: {command: ["false"]}}')
+    world.apply(broken % ("statefulSetTemplate", "serviceName: web"))
+    eventually(lambda: len(world.list("pods", "-l", "app=web")) == 2, "the first Pod of each subset waits", 120)
+    world.apply(UNITED % ("statefulSetTemplate", "serviceName: web"))
+    eventually(lambda: ready(world, 4), "all Pods are updated and ready", 120)
+
+
+@pytest.mark.behaviour("UD-32")
+def test_what_an_object_left_behind_is_adopted_by_the_next_of_its_name(world: World) -> None:
+    world.apply(UNITED % ("deploymentTemplate", ""))
+    eventually(lambda: ready(world, 4), "all Pods are ready", 120)
+    kind = "deployments.apps"
+    before = {name: one["metadata"]["uid"] for name, one in subsets(world, kind).items()}
+    pods = {one["metadata"]["uid"] for one in world.list("pods", "-l", "app=web")}
+    world.kubectl("delete", "uniteddeployment", "web", "-n", world.namespace, "--cascade=orphan")
+    world.apply(UNITED % ("deploymentTemplate", ""))
+
+    def adopted() -> bool:
+        uid = world.get("uniteddeployment", "web")["metadata"]["uid"]
+        found = world.list(kind)
+        return all([one["uid"] for one in set_["metadata"].get("ownerReferences", ())] == [uid] for set_ in found)
+
+    eventually(adopted, "the workloads have a new owner")
+    eventually(lambda: ready(world, 4), "all Pods are ready", 120)
+    assert {name: one["metadata"]["uid"] for name, one in subsets(world, kind).items()} == before
+    assert {one["metadata"]["uid"] for one in world.list("pods", "-l", "app=web")} == pods

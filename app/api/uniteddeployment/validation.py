@@ -38,6 +38,10 @@ from app.kube.validation import is_dns1123_label
 SPEC: Final = Path("spec")
 TEMPLATE: Final = SPEC.child("template")
 SUBSETS: Final = SPEC.child("topology", "subsets")
+#: A label has 63 characters, a hash at most ten and a dash.
+LONGEST_NAME: Final = 52
+#: Behind it stand a dash and five characters that an API server chooses, in the name of a StatefulSet.
+LONGEST_STATEFUL_NAME: Final = LONGEST_NAME - 6
 _MISMATCH: Final = "`selector` does not match template `labels`"
 #: UD-17: what may change in the spec of a StatefulSet.
 _MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -72,6 +76,19 @@ def spec_errors(spec: UnitedDeploymentSpec, facts: Facts) -> list[FieldError | s
     errors += topology_errors(spec)
     errors += _update_errors(spec)
     return errors
+
+
+def creation_errors(united: UnitedDeployment) -> list[FieldError]:
+    """UD-71: names whose Pods nobody could make, for they carry the name of a revision as a label. (An object that is
+    there already is left in peace.)"""
+    given, name = template_of(united.spec), united.metadata.name or ""
+    stateful = given is not None and given[0] in (STATEFUL_SET, ADVANCED_STATEFUL_SET)
+    most = LONGEST_STATEFUL_NAME if stateful else LONGEST_NAME
+    if len(name) <= most:
+        return []
+    carried = "its StatefulSets" if stateful else "its revision"
+    detail = f"must be no more than {most} characters: Pods carry the name of {carried} with a hash as a label"
+    return [invalid(Path("metadata").child("name"), name, detail)]
 
 
 def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldError]:
@@ -121,9 +138,11 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
     if given is not None and given[0] == DEPLOYMENT and any(partitions.values()):
         found.append("spec.updateStrategy.manualUpdate.partitions: a Deployment has no partition, all Pods are updated")
     strategy = spec.topology.schedule_strategy if spec.topology is not None else None
-    if strategy is not None and strategy.adaptive is not None and strategy.adaptive.reserve_unschedulable_pods:
-        at = "spec.topology.scheduleStrategy.adaptive.reserveUnschedulablePods"
-        found.append(f"{at}: not built yet; Pods that cannot run move to other subsets and are not kept")
+    if strategy is not None and strategy.adaptive is not None and strategy.type != ADAPTIVE:
+        found.append("spec.topology.scheduleStrategy.adaptive: has no effect unless the type is Adaptive")
+    if given is not None and given[0] == CLONE_SET and _rolling(given[1]).get("partition") is not None:
+        at = "spec.template.cloneSetTemplate.spec.updateStrategy.rollingUpdate.partition"
+        found.append(f"{at}: will not be used; spec.updateStrategy.manualUpdate.partitions says it per subset")
     if not _subsets(spec):
         found.append("spec.topology.subsets: without a subset there are no Pods")
     return tuple(found)
@@ -180,14 +199,17 @@ def _template_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
         errors.append(
             invalid(path.child("spec", "replicas"), body["replicas"], "replicas in template will not be used")
         )
-    strategy = body.get("updateStrategy")
-    rolling = strategy.get("rollingUpdate") if isinstance(strategy, dict) else None
-    if not isinstance(rolling, dict):
-        rolling = {}
+    rolling = _rolling(workload)
     if name != DEPLOYMENT and rolling.get("partition") is not None and name != CLONE_SET:
         at = path.child("spec", "updateStrategy", "rollingUpdate", "partition")
         errors.append(invalid(at, rolling["partition"], "partition in template will not be used"))
     return errors
+
+
+def _rolling(workload: Mapping[str, Any]) -> Mapping[str, Any]:
+    strategy = (workload.get("spec") or {}).get("updateStrategy")
+    rolling = strategy.get("rollingUpdate") if isinstance(strategy, dict) else None
+    return rolling if isinstance(rolling, dict) else {}
 
 
 def _share_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:

@@ -18,7 +18,7 @@ from app.api.requested import unreadable, version_to_default, version_to_judge
 from app.api.uniteddeployment import UNITED_DEPLOYMENT, UnitedDeployment
 from app.api.uniteddeployment.defaults import as_printed, with_defaults
 from app.api.uniteddeployment.types import STATEFUL_SET, template_of
-from app.api.uniteddeployment.validation import TEMPLATE, Facts, spec_errors, update_errors, warnings
+from app.api.uniteddeployment.validation import TEMPLATE, Facts, creation_errors, spec_errors, update_errors, warnings
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review, Rule, Webhook
 from app.kube.client import Client
 from app.kube.fielderrors import FieldError, aggregate, required
@@ -110,6 +110,8 @@ async def validate(lookups: TemplateLookups, review: Review) -> Decision:
     errors = spec_errors(united.spec, Facts(await _template_errors(lookups, united, former)))
     if former is not None:
         errors += update_errors(united, former)
+    if review.operation == Operation.CREATE:
+        errors += creation_errors(united)
     if errors:
         return Denied(aggregate(errors), code=422)
     return Allowed(warnings(united.spec))

@@ -1,53 +1,38 @@
-"""The controller's reconcile: read the subsets' workloads, ask the plan, carry it out, report (UD-26 … UD-68)."""
+"""The controller's reconcile: read workloads and Pods, ask the plan, carry it out, report (UD-26 … UD-70)."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from app.api import names
-from app.api.gojson import GoTypeError, dumps_go
-from app.api.uniteddeployment import UNITED_DEPLOYMENT, Subset, UnitedDeployment
-from app.api.uniteddeployment.defaults import as_printed
+from app.api.gojson import GoTypeError
+from app.api.uniteddeployment import UNITED_DEPLOYMENT, UnitedDeployment
 from app.api.uniteddeployment.shares import ShareError
-from app.api.uniteddeployment.types import (
-    ADAPTIVE,
-    DEPLOYMENT,
-    RESCHEDULE_CRITICAL_SECONDS,
-    STATEFUL_SET,
-    TEMPLATES,
-    UNSCHEDULABLE_SECONDS,
-    template_of,
-)
+from app.api.uniteddeployment.types import DEPLOYMENT, STATEFUL_SET, TEMPLATES, template_of
 from app.kube.client import Client
 from app.kube.controller import Result
-from app.kube.errors import NotFound
+from app.kube.errors import ApiError, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder
 from app.kube.objects import ControllerRevision, Pod, decode_metadata
 from app.kube.resources import DEPLOYMENTS, STATEFULSETS, ObjectKey, Resource
-from app.kube.selectors import Selector, SelectorError, compile_selector, selector_text
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.selectors import Selector, SelectorError, compile_selector
+from app.kube.statuses import KnownStatus
 from app.kube.store import Change, Store
-from app.pods.predicates import is_active, is_ready
-from app.pods.revisions import Revision
-from app.workloads.engine.conditions import status_patch
+from app.pods.owners import ownerless
 from app.workloads.engine.history import History
 from app.workloads.engine.kind import OWNER
-from app.workloads.engine.revisions import Content, Revisions
-from app.workloads.uniteddeployment.plan import allocation
-from app.workloads.uniteddeployment.plan.adaptive import Schedulability, pending_pods, schedulability
-from app.workloads.uniteddeployment.plan.status import REQUIRED, Outcome, SubsetState, condition_of, status_of
-from app.workloads.uniteddeployment.plan.subsets import (
-    SubsetError,
-    SubsetWorkload,
-    Wanted,
-    needs_update,
-    wanted_workload,
-)
-from app.workloads.uniteddeployment.writer import KIND, SubsetWriter
+from app.workloads.uniteddeployment.plan import situation
+from app.workloads.uniteddeployment.plan.claiming import Claims, claim
+from app.workloads.uniteddeployment.plan.pods import is_of, stuck_pods
+from app.workloads.uniteddeployment.plan.revision import KIND, content_of
+from app.workloads.uniteddeployment.plan.situation import Situation
+from app.workloads.uniteddeployment.plan.status import Outcome
+from app.workloads.uniteddeployment.plan.subsets import SubsetWorkload, needs_update
+from app.workloads.uniteddeployment.reporting import present_status, report
+from app.workloads.uniteddeployment.writer import SubsetWriter, Written
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +41,13 @@ SUBSET: Final = "subset"
 COALESCE_SECONDS: Final = 0.1
 #: Seconds until a created workload that no cache shows is asked for.
 BELIEF_SECONDS: Final = 10.0
+#: Seconds after a creation without an answer in which the cache shows the workload, if there is one.
+DOUBT_SECONDS: Final = 3.0
+#: Seconds until a change of an owner is looked at, if the cache did not show it before.
+CLAIM_SECONDS: Final = 1.0
+#: Seconds in which the caches agree on what became of workloads of a former object of the same name.
+PREDECESSOR_SECONDS: Final = 5.0
+REVISION_HISTORY_LIMIT: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +65,15 @@ class _State:
     """What is remembered of one object between reconciles."""
 
     uid: str
+    #: When it was first looked at.
+    since: float
     #: Names of workloads that were created and no cache shows yet → when they were.
     created: dict[str, float] = field(default_factory=dict)
+    #: Until when the cache may not show a workload whose creation had no answer.
+    doubt_until: float = 0.0
+    #: Uids of Pods → the label that was written, and the resourceVersion that has it.
+    labels: dict[str, tuple[bool, str]] = field(default_factory=dict)
     status: KnownStatus | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """What one reconcile goes by."""
-
-    united: UnitedDeployment
-    kind: str
-    template: Mapping[str, Any]
-    selector: Selector
-    revisions: Revisions
-    #: The workload of each subset that has one.
-    existing: Mapping[str, SubsetWorkload]
-    #: Workloads that nobody wants: of subsets that are gone, of other kinds, or a second one for a subset.
-    surplus: Sequence[tuple[str, SubsetWorkload]]
-    schedulable: Mapping[str, Schedulability]
-    now: datetime
-
-    @property
-    def subsets(self) -> Sequence[Subset]:
-        topology = self.united.spec.topology
-        return (topology.subsets or ()) if topology is not None else ()
 
 
 def resources(resource_of: Mapping[str, Resource]) -> Mapping[str, Resource]:
@@ -166,31 +142,34 @@ class UnitedDeploymentReconciler:
             return None  # UD-27: what it owns goes with it
         state = self._states.get(key)
         if state is None or state.uid != united.metadata.uid:
-            state = self._states[key] = _State(united.metadata.uid)
-        if await self._awaits_creations(united, state):
-            return Result(requeue_after=1.0)
+            state = self._states[key] = _State(united.metadata.uid, self._clock.monotonic())
+        if (wait := await self._awaits_creations(united, state)) > 0:
+            return Result(requeue_after=wait)
         found = template_of(united.spec)
+        if found is None:
+            return None
         try:
             selector = compile_selector(united.spec.selector)
-            plan = await self._plan(united, state, found, selector) if found is not None else None
+            claims = self._claims(united, found, selector)
+            if claims.adopt or claims.release:
+                return await self._claim(united, found[0], claims)
+            if self._awaits_predecessor(united, state, found[0], claims):
+                return Result(requeue_after=CLAIM_SECONDS / 2)
+            here = await self._situation(united, state, found, selector, claims.existing)
         except (SelectorError, GoTypeError) as error:
             logger.warning("UnitedDeployment %s is left alone: %s", key, error)
             return None
-        if plan is None:
-            return None
-        return await self._carry_out(plan, state)
+        return await self._carry_out(here, state, claims.surplus)
 
-    async def _awaits_creations(self, united: UnitedDeployment, state: _State) -> bool:
-        """UD-33: whether a workload that was created is not seen yet: another one for its subset must not be made."""
-        now = self._clock.monotonic()
+    async def _awaits_creations(self, united: UnitedDeployment, state: _State) -> float:
+        """UD-33: seconds to wait for a workload that was created, or may have been, and is not seen yet: another one
+        for its subset must not be made. 0: all are seen."""
+        now, namespace = self._clock.monotonic(), united.metadata.namespace
         for name, since in list(state.created.items()):
-            seen = any(
-                (name, united.metadata.namespace) and store.get(name, united.metadata.namespace) is not None
-                for store in self._caches.workloads.values()
-            )
-            if seen or (now - since > BELIEF_SECONDS and not await self._exists(name, united.metadata.namespace)):
+            seen = any(store.get(name, namespace) is not None for store in self._caches.workloads.values())
+            if seen or (now - since > BELIEF_SECONDS and not await self._exists(name, namespace)):
                 del state.created[name]
-        return bool(state.created)
+        return 1.0 if state.created else max(0.0, state.doubt_until - now)
 
     async def _exists(self, name: str, namespace: str) -> bool:
         for resource in self._resources.values():
@@ -201,236 +180,207 @@ class UnitedDeploymentReconciler:
             return True
         return False
 
-    async def _plan(
-        self, united: UnitedDeployment, state: _State, found: tuple[str, dict[str, Any]], selector: Selector
-    ) -> _Plan:
+    def _awaits_predecessor(self, united: UnitedDeployment, state: _State, kind: str, claims: Claims) -> bool:
+        """UD-32: whether workloads are owned, as the cache has it, by an object of the same name that is gone: they are
+        about to become nobody's, or to go."""
+        topology = united.spec.topology
+        missing = (
+            {one.name for one in (topology.subsets or ())} - claims.existing.keys() if topology is not None else ()
+        )
+        if not missing or self._clock.monotonic() - state.since > PREDECESSOR_SECONDS:
+            return False
+        for one in self._caches.workloads[kind].list():
+            if one.metadata.namespace != united.metadata.namespace or one.subset not in missing:
+                continue
+            reference = KIND.managing_reference(one.metadata)
+            if reference is not None and reference.name == united.name and reference.uid != united.metadata.uid:
+                return True
+        return False
+
+    # ---- which workloads are ours
+
+    def _claims(self, united: UnitedDeployment, found: tuple[str, dict[str, Any]], selector: Selector) -> Claims:
         kind, template = found
+        uid, namespace = united.metadata.uid, united.metadata.namespace
+        topology = united.spec.topology
+        subsets = {one.name for one in (topology.subsets or ())} if topology is not None else set()
+        owned = {
+            name: [one for one in self._caches.workloads[name].by_index(OWNER, uid) if _is_in(one, namespace)]
+            for name in TEMPLATES
+        }
+        nobodys = self._caches.workloads[kind].by_index(OWNER, ownerless(namespace))
+        given = (template.get("metadata") or {}).get("labels") or {}
+        written = {**given, **(united.spec.selector.get("matchLabels") or {})}
+        # What we make ourselves must match, or every workload would be released and made again.
+        matches = selector.matches if selector.matches(written) else lambda _: True
+        return claim(kind, subsets, owned, list(nobodys), matches)
+
+    async def _claim(self, united: UnitedDeployment, kind: str, claims: Claims) -> Result:
+        """UD-32: adopt and release; the caches show it soon, and what comes next goes by that."""
+        try:
+            if claims.adopt and not await self._may_adopt(united):
+                return Result(requeue_after=CLAIM_SECONDS)
+            for one in claims.adopt:
+                await self._writer.adopt(united, kind, one)
+            for template, one in claims.release:
+                await self._writer.release(united, template, one)
+        except KubeError as error:
+            if not isinstance(error, NotFound) and not _is_stale(error):
+                said = message_of(error)
+                self._writer.event(united, "Warning", "FailedFindSubsets", said)
+                self._writer.event(united, "Warning", "Failed FindSubsets", f"fail to claim subsets: {said}")
+                return Result(requeue=True)
+        return Result(requeue_after=CLAIM_SECONDS)
+
+    async def _may_adopt(self, united: UnitedDeployment) -> bool:
+        """PM-109: whether it is there still, and is not being deleted."""
         metadata = united.metadata
+        try:
+            live = await self._client.get(
+                UNITED_DEPLOYMENT.resource(), united.name, metadata.namespace, decode=decode_metadata
+            )
+        except NotFound:
+            return False
+        return live.metadata.uid == metadata.uid and live.metadata.deletion_timestamp is None
+
+    # ---- what is found
+
+    async def _situation(
+        self,
+        united: UnitedDeployment,
+        state: _State,
+        found: tuple[str, dict[str, Any]],
+        selector: Selector,
+        existing: Mapping[str, SubsetWorkload],
+    ) -> Situation:
+        kind, template = found
         content = content_of(united)
-        status = self._present_status(united, state).status
+        status = present_status(united, state.status).status
         ordered = self._history.revisions(content, selector)
         revisions = await self._history.record(
             content, selector, ordered, str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
         )
-        topology = united.spec.topology
-        wanted = {one.name for one in (topology.subsets or ())} if topology is not None else set()
-        existing: dict[str, SubsetWorkload] = {}
-        surplus: list[tuple[str, SubsetWorkload]] = []
-        for name in TEMPLATES:
-            owned = [
-                one
-                for one in self._caches.workloads[name].by_index(OWNER, metadata.uid)
-                if one.metadata.namespace == metadata.namespace and one.metadata.deletion_timestamp is None
+        namespace = united.metadata.namespace
+        pods = {
+            subset: [
+                pod for pod in self._caches.pods.by_index(SUBSET, f"{namespace}/{subset}") if is_of(kind, workload, pod)
             ]
-            owned.sort(key=lambda one: (str(one.metadata.creation_timestamp or ""), one.metadata.name))
-            for one in owned:
-                if name == kind and one.subset in wanted and one.subset not in existing:
-                    existing[one.subset] = one
-                else:
-                    surplus.append((name, one))
-        now = self._clock.now()
-        schedulable = self._schedulability(united, existing, selector, status, now)
-        return _Plan(united, kind, template, selector, revisions, existing, surplus, schedulable, now)
-
-    def _schedulability(
-        self,
-        united: UnitedDeployment,
-        existing: Mapping[str, SubsetWorkload],
-        selector: Selector,
-        status: Mapping[str, Any],
-        now: datetime,
-    ) -> dict[str, Schedulability]:
-        """UD-54, UD-55."""
-        topology = united.spec.topology
-        strategy = topology.schedule_strategy if topology is not None else None
-        if strategy is None or strategy.type != ADAPTIVE:
-            return {}
-        given = strategy.adaptive
-        critical = given.reschedule_critical_seconds if given is not None else None
-        duration = given.unschedulable_duration if given is not None else None
-        return {
-            name: schedulability(
-                condition_of(status, name),
-                pending_pods(
-                    self._pods(united, name, selector),
-                    RESCHEDULE_CRITICAL_SECONDS if critical is None else critical,
-                    now,
-                ),
-                UNSCHEDULABLE_SECONDS if duration is None else duration,
-                now,
-            )
-            for name in existing
+            for subset, workload in existing.items()
         }
+        labels = self._unseen_labels(state, pods)
+        now = self._clock.now()
+        here = Situation(united, kind, template, revisions, status, existing, pods, now, labels)
+        return replace(here, **situation.judged(here))
 
-    def _pods(self, united: UnitedDeployment, subset: str, selector: Selector) -> list[Pod]:
-        """The Pods of a subset, whoever owns them."""
-        found = self._caches.pods.by_index(SUBSET, f"{united.metadata.namespace}/{subset}")
-        return [pod for pod in found if selector.matches(pod.metadata.labels)]
+    def _unseen_labels(self, state: _State, pods: Mapping[str, Sequence[Pod]]) -> dict[str, bool]:
+        """Labels that were written and that no cache shows yet; what it shows is forgotten."""
+        if not state.labels:
+            return {}
+        shown = {pod.metadata.uid: pod.metadata.resource_version for found in pods.values() for pod in found}
+        state.labels = {
+            uid: (label, version)
+            for uid, (label, version) in state.labels.items()
+            if uid in shown and _is_older(shown[uid], version)
+        }
+        return {uid: label for uid, (label, _) in state.labels.items()}
 
-    async def _carry_out(self, plan: _Plan, state: _State) -> Result | None:
-        united = plan.united
-        adaptive = bool(plan.united.spec.topology and _is_adaptive(united))
+    # ---- what is done
+
+    async def _carry_out(
+        self, here: Situation, state: _State, surplus: Sequence[tuple[str, SubsetWorkload]]
+    ) -> Result | None:
+        united = here.united
+        labels = [one for found in here.reservations.values() for one in found.labels]
+        written, errors = await self._writer.label(labels)
+        state.labels.update(written)
+        if errors:
+            # UD-56: whoever is not labelled would be counted wrongly.
+            return await self._failed(here, state, errors)
         try:
-            replicas = allocation.allocate(
-                united.spec.replicas, [_allocated(one, plan) for one in plan.subsets], adaptive=adaptive
-            ).replicas
+            allocated = situation.allocated(here)
         except ShareError as error:
             # UD-41
-            self._writer.event(
-                united,
-                "Warning",
-                "Failed SpecifySubsetReplicas",
-                f"Specified subset replicas is ineffective: {error}",
-            )
-            await self._report(plan, state, {}, Outcome(error=str(error)))
-            return Result(requeue=True)
-        wanted, errors = self._wanted(plan, replicas)
-        missing = [one for one in wanted.values() if one.name not in plan.existing]
+            said = f"Specified subset replicas is ineffective: {error}"
+            self._writer.event(united, "Warning", "Failed SpecifySubsetReplicas", said)
+            return await self._failed(here, state, [str(error)])
+        wanted, errors = situation.wanted(here, allocated.replicas)
+        for said in errors:
+            self._writer.event(united, "Warning", "FailedUpdateSubset", said)
+        missing = [one for name, one in sorted(wanted.items()) if name not in here.existing]
         changed = [
-            (plan.existing[one.name], one)
-            for one in wanted.values()
-            if one.name in plan.existing and needs_update(plan.kind, plan.existing[one.name], one)
+            (here.existing[name], one)
+            for name, one in sorted(wanted.items())
+            if name in here.existing and needs_update(here.kind, here.existing[name], one)
         ]
-        made, failed = await self._writer.create(united, plan.kind, missing)
-        state.created.update(dict.fromkeys(made, self._clock.monotonic()))
-        errors += failed
-        errors += await self._writer.delete(united, plan.surplus)
-        errors += await self._writer.update(united, plan.kind, changed)
-        outcome = Outcome(bool(missing or plan.surplus), "; ".join(errors))
-        await self._report(plan, state, wanted, outcome)
-        await self._truncate(plan, state)
-        if errors:
+        made = await self._create(here, state, missing)
+        left = await self._writer.delete(united, surplus)
+        errors += await self._writer.update(united, here.kind, changed)
+        errors += await self._unblock(here)
+        unprovisioned = "; ".join((*made.errors, *left))
+        outcome = Outcome(
+            bool(missing or surplus), "; ".join((*errors, *([unprovisioned] if unprovisioned else ()))), unprovisioned
+        )
+        present = present_status(united, state.status)
+        state.status = await report(self._client, here, present, wanted, allocated.remarked, outcome) or state.status
+        await self._truncate(here, state)
+        if outcome.error:
             return Result(requeue=True)
-        times = [one.again for one in plan.schedulable.values() if one.again > 0]
-        if adaptive and (missing or changed):
-            times.append(float(RESCHEDULE_CRITICAL_SECONDS))  # its new Pods may turn out to be unschedulable
+        times = [one.again for one in here.schedulable.values() if one.again > 0]
+        if here.adapts and (missing or changed):
+            times.append(float(here.limits.critical))  # UD-60: its new Pods may turn out to be unschedulable
         return Result(requeue_after=min(times) + 0.001) if times else None
 
-    def _wanted(self, plan: _Plan, replicas: Mapping[str, int]) -> tuple[dict[str, Wanted], list[str]]:
-        spec = plan.united.spec
-        manual = spec.update_strategy.manual_update if spec.update_strategy is not None else None
-        partitions = (manual.partitions or {}) if manual is not None else {}
-        wanted: dict[str, Wanted] = {}
-        errors = []
-        for subset in plan.subsets:
-            count = replicas[subset.name]
-            try:
-                wanted[subset.name] = wanted_workload(
-                    plan.kind,
-                    plan.template,
-                    spec.selector,
-                    subset,
-                    replicas=count,
-                    partition=max(0, min(partitions.get(subset.name, 0), count)),  # UD-47
-                    revision=plan.revisions.update.name,
-                )
-            except SubsetError as error:
-                errors.append(str(error))
-                self._writer.event(plan.united, "Warning", "FailedUpdateSubset", str(error))
-        return wanted, errors
+    async def _create(self, here: Situation, state: _State, missing: Sequence[Any]) -> Written:
+        made = await self._writer.create(here.united, here.kind, missing)
+        now = self._clock.monotonic()
+        state.created.update(dict.fromkeys(made.names, now))
+        if made.unanswered:
+            state.doubt_until = now + DOUBT_SECONDS
+        return made
 
-    # ---- status
+    async def _unblock(self, here: Situation) -> list[str]:
+        """UD-50."""
+        if here.kind != STATEFUL_SET:
+            return []
+        update = here.revisions.update.name
+        return await self._writer.delete_pods(
+            [
+                pod
+                for name, workload in here.existing.items()
+                for pod in stuck_pods(workload, here.pods.get(name, ()), update)
+            ]
+        )
 
-    async def _report(self, plan: _Plan, state: _State, wanted: Mapping[str, Wanted], outcome: Outcome) -> None:
-        united, metadata = plan.united, plan.united.metadata
-        update = plan.revisions.update.name
-        updated = ready = 0
-        states = []
-        for subset in plan.subsets:
-            active = [pod for pod in self._pods(united, subset.name, plan.selector) if is_active(pod)]
-            new = [pod for pod in active if pod.metadata.labels.get(names.UNITED_REVISION_HASH) == update]
-            updated += len(new)
-            ready += sum(map(is_ready, new))
-            workload, one = plan.existing.get(subset.name), wanted.get(subset.name)
-            found = plan.schedulable.get(subset.name)
-            states.append(
-                SubsetState(
-                    subset.name,
-                    one.replicas if one is not None else workload.replicas if workload is not None else 0,
-                    one.partition if one is not None else 0,
-                    workload.status.replicas if workload is not None else 0,
-                    workload.status.ready_replicas if workload is not None else 0,
-                    found.condition if found is not None else None,
-                )
-            )
+    async def _failed(self, here: Situation, state: _State, errors: Sequence[str]) -> Result:
+        """Nothing is changed; the status says why."""
+        present = present_status(here.united, state.status)
+        outcome = Outcome(error="; ".join(errors))
+        state.status = await report(self._client, here, present, {}, frozenset(), outcome) or state.status
+        return Result(requeue=True)
 
-        def difference(status: Mapping[str, Any]) -> dict[str, Any]:
-            made = status_of(
-                status,
-                states,
-                outcome,
-                updated_revision=update,
-                updated=updated,
-                updated_ready=ready,
-                collisions=plan.revisions.collision_count,
-                selector=selector_text(united.spec.selector),
-                generation=metadata.generation,
-                now=plan.now,
-            )
-            return status_patch(status, made, required=REQUIRED)
-
-        present = self._present_status(united, state)
-        written = await write_status(self._client, UNITED_DEPLOYMENT.resource(), metadata, present, difference)
-        if written is not None:
-            state.status = written
-
-    def _present_status(self, united: UnitedDeployment, state: _State) -> KnownStatus:
-        """The status as we wrote it, until the cache shows something newer."""
-        version = united.metadata.resource_version
-        known = state.status
-        if known is not None and known.version.isdigit() and version.isdigit() and int(known.version) >= int(version):
-            return known
-        return KnownStatus(united.status.to_dict() if united.status is not None else {}, version)
-
-    async def _truncate(self, plan: _Plan, state: _State) -> None:
+    async def _truncate(self, here: Situation, state: _State) -> None:
         """UD-44."""
-        spec = plan.united.spec
-        limit = 10 if spec.revision_history_limit is None else spec.revision_history_limit
+        limit = here.united.spec.revision_history_limit
         # As the status is by now: its write wakes nobody, so this is the last look after a roll-out.
-        current = str(self._present_status(plan.united, state).status.get("currentRevision") or "")
-        used: set[str] = {plan.revisions.update.name, current}
-        used |= {one.metadata.labels.get(names.UNITED_REVISION_HASH, "") for one in plan.existing.values()}
-        ordered: Sequence[Revision] = plan.revisions.ordered
-        await self._history.truncate(content_of(plan.united), ordered, used, limit)
+        current = str(present_status(here.united, state.status).status.get("currentRevision") or "")
+        used: set[str] = {here.revisions.update.name, current}
+        used |= {one.metadata.labels.get(names.UNITED_REVISION_HASH, "") for one in here.existing.values()}
+        await self._history.truncate(
+            content_of(here.united),
+            here.revisions.ordered,
+            used,
+            REVISION_HISTORY_LIMIT if limit is None else limit,
+        )
 
 
-def content_of(united: UnitedDeployment) -> Content:
-    """UD-42, UD-45: the template alone is recorded, as Go prints it."""
-    metadata = united.metadata
-    owner = KIND.owner(united.name, metadata.namespace, metadata.uid)
-    shown = as_printed({"spec": {"template": united.spec.template.to_dict() if united.spec.template else {}}})
-    whole = shown["spec"]["template"]
-    for name in TEMPLATES:
-        given = whole.get(name)
-        if isinstance(given, dict):
-            given["metadata"] = {"creationTimestamp": None, **(given.get("metadata") or {})}
-            pod = (given.get("spec") or {}).get("template")
-            if isinstance(pod, dict):
-                pod["metadata"] = {"creationTimestamp": None, **(pod.get("metadata") or {})}
-            scale = (given.get("spec") or {}).get("scaleStrategy")
-            if isinstance(scale, dict) and scale.get("enablePVCReuse") is False:
-                del scale["enablePVCReuse"]
-    data = dumps_go({"spec": {"template": {**whole, "$patch": "replace"}}}, sort_keys=True).encode()
-    found = template_of(united.spec)
-    labels = (found[1].get("metadata") or {}).get("labels") or {} if found is not None else {}
-    return Content(owner, data, dict(labels), {})
+def _is_in(workload: SubsetWorkload, namespace: str) -> bool:
+    return workload.metadata.namespace == namespace
 
 
-def _is_adaptive(united: UnitedDeployment) -> bool:
-    topology = united.spec.topology
-    strategy = topology.schedule_strategy if topology is not None else None
-    return strategy is not None and strategy.type == ADAPTIVE
+def _is_older(shown: str, written: str) -> bool:
+    return not shown.isdigit() or not written.isdigit() or int(shown) < int(written)
 
 
-def _allocated(subset: Subset, plan: _Plan) -> allocation.Subset:
-    workload, known = plan.existing.get(subset.name), plan.schedulable.get(subset.name)
-    return allocation.Subset(
-        subset.name,
-        subset.replicas,
-        subset.min_replicas,
-        subset.max_replicas,
-        exists=workload is not None,
-        current=workload.replicas if workload is not None else 0,
-        ready=workload.status.ready_replicas if workload is not None else 0,
-        unschedulable=known is not None and known.unschedulable,
-    )
+def _is_stale(error: KubeError) -> bool:
+    """Whether a test of a JSON patch did not hold: the object is not any more as the cache has it."""
+    return isinstance(error, ApiError) and error.code in (409, 422)

@@ -36,6 +36,8 @@ SLICE: Final = Slice(
                 PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("deployments", "statefulsets")),
                 PolicyRule(("create", "delete", "get", "patch"), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
                 PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
+                # UD-50 deletes, UD-56 labels.
+                PolicyRule(("delete", "patch"), ("",), ("pods",)),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             workers_flag="uniteddeployment-workers",

@@ -59,6 +59,22 @@ def test_what_cannot_work_is_refused_with_its_field(obj: Json, said: str) -> Non
     assert said in write(obj).shown
 
 
+@pytest.mark.behaviour("UD-9")
+@pytest.mark.parametrize(
+    ("kind", "more", "field"),
+    [
+        ("deploymentTemplate", {"replicas": 2}, "replicas"),
+        ("cloneSetTemplate", {"replicas": 2}, "replicas"),
+        ("statefulSetTemplate", {"updateStrategy": {"rollingUpdate": {"partition": 1}}}, "partition"),
+        ("advancedStatefulSetTemplate", {"updateStrategy": {"rollingUpdate": {"partition": 1}}}, "partition"),
+    ],
+)
+def test_a_template_does_not_say_what_is_the_subsets(kind: str, more: Json, field: str) -> None:
+    obj = united(kind=kind)
+    obj["spec"]["template"][kind]["spec"] |= more
+    assert f"{field} in template will not be used" in write(obj).message
+
+
 @pytest.mark.behaviour("UD-17", "UD-18")
 def test_what_no_subset_could_follow_may_not_change() -> None:
     stored = write(united(kind="statefulSetTemplate")).obj
@@ -114,3 +130,44 @@ def test_a_flat_strategy_of_clonesets_is_nested_where_it_is_stored() -> None:
         "rollingUpdate": {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 2},
     }
     assert spec["updateStrategy"]["type"] == "InPlaceIfPossible"
+
+
+@pytest.mark.behaviour("UD-71")
+@pytest.mark.parametrize(
+    ("kind", "length", "refused"),
+    [
+        ("deploymentTemplate", 52, False),
+        ("deploymentTemplate", 53, True),
+        ("cloneSetTemplate", 53, True),
+        ("statefulSetTemplate", 46, False),
+        ("statefulSetTemplate", 47, True),
+        ("advancedStatefulSetTemplate", 47, True),
+    ],
+)
+def test_names_whose_pods_nobody_could_make_are_refused_on_creation(kind: str, length: int, refused: bool) -> None:
+    obj = united(kind=kind)
+    obj["metadata"]["name"] = "w" * length
+    found = write(obj)
+    assert ("metadata.name: Invalid value" in found.message) is refused
+    if refused:
+        # What is there already may be written.
+        assert write(json_copy(obj), obj).message == ""
+
+
+@pytest.mark.parametrize(
+    ("obj", "said"),
+    [
+        (united(topology={"subsets": [], "scheduleStrategy": {"adaptive": {}}}), "has no effect unless the type"),
+        (united(topology={"subsets": []}), "without a subset there are no Pods"),
+    ],
+)
+def test_what_has_no_effect_is_warned_of(obj: Json, said: str) -> None:
+    assert any(said in one for one in write(obj).warnings)
+
+
+@pytest.mark.behaviour("UD-8")
+def test_a_partition_in_a_clone_set_template_is_warned_of() -> None:
+    obj = united(kind="cloneSetTemplate")
+    spec = obj["spec"]["template"]["cloneSetTemplate"]["spec"]
+    spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    assert any("rollingUpdate.partition: will not be used" in one for one in write(obj).warnings)

@@ -15,7 +15,10 @@ from app.kube.clock import rfc3339
 from app.kube.objects import decode_pod
 from app.pods.revisions import revision_hash
 from app.workloads.uniteddeployment.plan.adaptive import Pending, pending_pods, schedulability
-from app.workloads.uniteddeployment.plan.status import Outcome, SubsetState, status_of
+from app.workloads.uniteddeployment.plan.claiming import claim
+from app.workloads.uniteddeployment.plan.pods import is_of, stuck_pods
+from app.workloads.uniteddeployment.plan.revision import content_of
+from app.workloads.uniteddeployment.plan.status import Outcome, SubsetState, Updated, status_of
 from app.workloads.uniteddeployment.plan.subsets import (
     SubsetError,
     decode_subset_workload,
@@ -23,7 +26,6 @@ from app.workloads.uniteddeployment.plan.subsets import (
     needs_update,
     wanted_workload,
 )
-from app.workloads.uniteddeployment.reconcile import content_of
 from tests.admission.recorded import DATA
 
 Json = dict[str, Any]
@@ -90,8 +92,10 @@ def test_a_patch_that_cannot_be_merged_is_named() -> None:
 
 @pytest.mark.behaviour("UD-27")
 def test_names_begin_with_object_and_subset_where_that_is_a_name() -> None:
-    assert generated_name("web", "a") == "web-a-"
-    assert generated_name("w" * 250, "a") == f"{'w' * 250}-"
+    assert generated_name("deploymentTemplate", "web", "a") == "web-a-"
+    assert generated_name("statefulSetTemplate", "web", "a" * 42) == f"web-{'a' * 42}-"
+    assert generated_name("statefulSetTemplate", "web", "a" * 43) == "web-"
+    assert generated_name("deploymentTemplate", "w" * 250, "a") == f"{'w' * 250}-"
 
 
 @pytest.mark.behaviour("UD-48")
@@ -161,7 +165,7 @@ def test_pods_that_no_node_takes_are_counted_after_their_time() -> None:
     assert found.remaining == pytest.approx(5)
 
 
-@pytest.mark.behaviour("UD-46", "UD-61", "UD-65")
+@pytest.mark.behaviour("UD-46", "UD-61", "UD-65", "UD-70")
 def test_the_status_moves_to_the_new_revision_when_all_pods_have_it_and_are_ready() -> None:
     def made(present: Json, updated_ready: int, outcome: Outcome) -> Json:
         subsets = [SubsetState("a", 2, 0, 2, 2), SubsetState("b", 1, 0, 1, 1)]
@@ -169,11 +173,12 @@ def test_the_status_moves_to_the_new_revision_when_all_pods_have_it_and_are_read
             present,
             subsets,
             outcome,
-            updated_revision="web-2",
-            updated=3,
-            updated_ready=updated_ready,
+            Updated(3, updated_ready, updated_ready),
+            revision="web-2",
+            replicas=3,
             collisions=0,
             selector="app=web",
+            reserves=False,
             generation=4,
             now=NOW,
         )
@@ -185,9 +190,98 @@ def test_the_status_moves_to_the_new_revision_when_all_pods_have_it_and_are_read
         "UnitedDeploymentUpdated": ("False", "UnitedDeploymentRevisionUpdating"),
         "SubsetProvisioned": ("True", ""),
         "SubsetUpdated": ("True", ""),
+        "Available": ("True", "MinimumReplicasAvailable"),
+        "Progressing": ("True", "UnitedDeploymentProgressing"),
     }
     second = made(first, 3, Outcome())
     assert second["currentRevision"] == "web-2"
     failed = made(second, 3, Outcome(error="no"))
     assert next(one for one in failed["conditions"] if one["type"] == "SubsetUpdated")["reason"] == "Error"
     assert made(failed, 3, Outcome(error="no")) == failed
+
+
+def workload(name: str, created: str, subset: str = "a", **metadata: Any) -> Any:
+    labels = {"app": "web", "apps.kruise.io/subset-name": subset}
+    return decode_subset_workload(
+        orjson.dumps({"metadata": {"name": name, "labels": labels, "creationTimestamp": created, **metadata}})
+    )
+
+
+@pytest.mark.behaviour("UD-32", "UD-33")
+def test_which_workloads_are_kept_adopted_released_and_surplus() -> None:
+    first, second = workload("a1", "2026-01-01T00:00:01Z"), workload("a2", "2026-01-01T00:00:00Z")
+    gone = workload("gone", "2026-01-01T00:00:00Z", deletionTimestamp="2026-01-01T00:00:09Z")
+    other, removed = workload("other", "2026-01-01T00:00:00Z"), workload("z1", "2026-01-01T00:00:00Z", "z")
+    relabelled = workload("b1", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"})
+    orphans = [
+        workload("b3", "2026-01-01T00:00:03Z", "b"),
+        workload("b2", "2026-01-01T00:00:02Z", "b"),
+        workload("a9", "2026-01-01T00:00:00Z"),
+        workload("z2", "2026-01-01T00:00:00Z", "z"),
+        workload("b0", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"}),
+    ]
+    owned = {
+        "cloneSetTemplate": [first, second, gone, removed, relabelled],
+        "deploymentTemplate": [other],
+    }
+    found = claim("cloneSetTemplate", {"a", "b"}, owned, orphans, lambda labels: labels.get("app") == "web")
+    assert {name: one.metadata.name for name, one in found.existing.items()} == {"a": "a2"}
+    assert {(kind, one.metadata.name) for kind, one in found.surplus} == {
+        ("cloneSetTemplate", "a1"),
+        ("cloneSetTemplate", "z1"),
+        ("deploymentTemplate", "other"),
+    }
+    assert [one.metadata.name for _, one in found.release] == ["b1"]
+    assert [one.metadata.name for one in found.adopt] == ["b2"]
+
+
+@pytest.mark.behaviour("UD-50")
+def test_which_pods_of_a_native_stateful_set_stand_in_its_way() -> None:
+    own, united = "controller-revision-hash", "apps.kruise.io/controller-revision-hash"
+    body: Json = {
+        "metadata": {"name": "web-a-x", "generation": 2, "labels": {united: "web-2"}},
+        "spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}},
+        "status": {"observedGeneration": 2, "updateRevision": "r2"},
+    }
+
+    def pod(ordinal: int, revision: str, of_set: str, ready: bool = False, **metadata: Any) -> Any:
+        labels = {united: revision, own: of_set}
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
+        named = {"name": f"web-a-x-{ordinal}", "labels": labels, **metadata}
+        return decode_pod(orjson.dumps({"metadata": named, "spec": {}, "status": status}))
+
+    pods = [
+        pod(0, "web-1", "r1"),
+        pod(2, "web-1", "r1"),
+        pod(3, "web-1", "r1", ready=True),
+        pod(4, "web-2", "r1"),
+        pod(5, "web-2", "r2"),
+        pod(6, "web-1", "r1", deletionTimestamp=rfc3339(NOW)),
+    ]
+
+    def names(**changes: Any) -> list[str]:
+        stored = decode_subset_workload(orjson.dumps({**body, **changes}))
+        return [one.metadata.name for one in stuck_pods(stored, pods, "web-2")]
+
+    assert names() == ["web-a-x-2", "web-a-x-4"]
+    # Not yet seen by its controller: only the UnitedDeployment's revision tells.
+    assert names(status={"observedGeneration": 1, "updateRevision": "r2"}) == ["web-a-x-2"]
+    assert names(spec={"updateStrategy": {"type": "OnDelete"}}) == []
+    assert names(metadata={**body["metadata"], "labels": {united: "web-1"}}) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "owner", "mine"),
+    [
+        ("cloneSetTemplate", {"kind": "CloneSet", "name": "web-a-x", "uid": "w"}, True),
+        ("cloneSetTemplate", {"kind": "CloneSet", "name": "web-a-x", "uid": "other"}, False),
+        ("deploymentTemplate", {"kind": "ReplicaSet", "name": "web-a-x-5d4", "uid": "r"}, True),
+        ("deploymentTemplate", {"kind": "ReplicaSet", "name": "other-5d4", "uid": "r"}, False),
+        ("deploymentTemplate", {"kind": "CloneSet", "name": "web-a-x-5d4", "uid": "r"}, False),
+        ("deploymentTemplate", None, False),
+    ],
+)
+def test_whose_a_pod_is(kind: str, owner: Json | None, mine: bool) -> None:
+    references = [{**owner, "controller": True}] if owner is not None else []
+    found = decode_pod(orjson.dumps({"metadata": {"name": "p", "ownerReferences": references}, "spec": {}}))
+    assert is_of(kind, workload("web-a-x", "2026-01-01T00:00:00Z", uid="w"), found) is mine

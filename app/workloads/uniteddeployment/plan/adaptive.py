@@ -33,21 +33,27 @@ class Pending:
 
 def pending_pods(pods: Iterable[Pod], critical_seconds: int, now: datetime) -> Pending:
     """UD-55: Pods that cannot be scheduled, and since how long."""
-    timed_out, remaining = 0, 0.0
+    timed_out, times = 0, []
     for pod in pods:
-        metadata = pod.metadata
-        if metadata.deletion_timestamp is not None or pod.status.phase != "Pending" or pod.spec.node_name:
+        left = pending_seconds(pod, critical_seconds, now)
+        if left is None:
             continue
-        scheduled = pod.condition("PodScheduled")
-        if scheduled is None or scheduled.status != "False" or scheduled.reason != "Unschedulable":
-            continue
-        created = metadata.creation_timestamp or now
-        left = (created + timedelta(seconds=critical_seconds) - now).total_seconds()
         if left < 0:
             timed_out += 1
         else:
-            remaining = max(left, 0.001) if not remaining else min(remaining, max(left, 0.001))
-    return Pending(timed_out, remaining)
+            times.append(max(left, 0.001))
+    return Pending(timed_out, min(times, default=0.0))
+
+
+def pending_seconds(pod: Pod, critical_seconds: int, now: datetime) -> float | None:
+    """Seconds until a Pod that no node takes is too late, negative if it is; None for one that is not of these."""
+    metadata = pod.metadata
+    if metadata.deletion_timestamp is not None or pod.status.phase != "Pending" or pod.spec.node_name:
+        return None
+    scheduled = pod.condition("PodScheduled")
+    if scheduled is None or scheduled.status != "False" or scheduled.reason != "Unschedulable":
+        return None
+    return ((metadata.creation_timestamp or now) + timedelta(seconds=critical_seconds) - now).total_seconds()
 
 
 def schedulability(

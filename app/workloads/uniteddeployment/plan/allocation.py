@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from app.api.uniteddeployment.shares import UNLIMITED, Share, ShareError, count_of
@@ -146,7 +146,7 @@ def _reservation(replicas: int | None, subsets: Sequence[Subset]) -> Allocation:
     running = [_Running(one, bounds_of(one, replicas)) for one in subsets]
     for one in running:
         subset = one.subset
-        if subset.exists and (subset.unschedulable or subset.marked):
+        if subset.unschedulable or subset.marked:
             one.able = subset.current - subset.reserved
     left = replicas
     for one in running:
@@ -163,8 +163,3 @@ def _reservation(replicas: int | None, subsets: Sequence[Subset]) -> Allocation:
         if one.subset.marked and not one.subset.unschedulable and one.given > one.subset.current
     }
     return Allocation({one.subset.name: one.given for one in running}, frozenset(remarked))
-
-
-def reserved(subset: Subset, count: int) -> Subset:
-    """The subset with so many reserved Pods."""
-    return replace(subset, reserved=count, unschedulable=count > 0)

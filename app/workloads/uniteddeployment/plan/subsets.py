@@ -1,4 +1,5 @@
-"""The workload of one subset: what it says, and whether it says so already (UD-27 … UD-31, UD-47, UD-48). Pure."""
+"""The workload of one subset: what it says, and whether it says so already (UD-27 … UD-31, UD-47, UD-48,
+UD-58). Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from app.api.jsonvalue import json_copy
 from app.api.podmerge import POD
 from app.api.uniteddeployment import Subset
 from app.api.uniteddeployment.types import ADVANCED_STATEFUL_SET, CLONE_SET, DEPLOYMENT, STATEFUL_SET
-from app.kube.intorpercent import scaled
+from app.kube.intorpercent import IntOrPercentError, scaled
 from app.kube.objects import ObjectMeta, Struct, decoder
 from app.kube.patches import PatchError
 from app.kube.strategic import strategic_merge
@@ -20,6 +21,13 @@ from app.kube.validation import is_dns1123_subdomain
 
 ROLLING_UPDATE: Final = "RollingUpdate"
 ON_DELETE: Final = "OnDelete"
+STATEFUL: Final = (STATEFUL_SET, ADVANCED_STATEFUL_SET)
+#: Characters that an API server adds to a generateName.
+GENERATED: Final = 5
+#: The longest name of a StatefulSet whose Pods can carry the name of its revision as a label.
+LONGEST_STATEFUL_SET: Final = 52
+#: maxUnavailable where the template does not say it.
+_MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: "20%", DEPLOYMENT: "25%"}
 #: What events call a workload.
 SHOWN_KINDS: Final[Mapping[str, str]] = {
     STATEFUL_SET: "StatefulSet",
@@ -31,13 +39,26 @@ SHOWN_KINDS: Final[Mapping[str, str]] = {
 
 class _Spec(Struct, frozen=True):
     replicas: int | None = None
+    #: Deployments call it ``strategy``, all others ``updateStrategy``.
+    strategy: dict[str, Any] | None = None
     update_strategy: dict[str, Any] | None = None
 
 
+class WorkloadCondition(Struct, frozen=True):
+    """One condition of a workload."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class _Status(Struct, frozen=True):
+    observed_generation: int = 0
     replicas: int = 0
     ready_replicas: int = 0
-    updated_replicas: int = 0
+    update_revision: str = ""
+    conditions: tuple[WorkloadCondition, ...] = ()
 
 
 class SubsetWorkload(Struct, frozen=True):
@@ -71,6 +92,8 @@ class Wanted:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     spec: Mapping[str, Any]
+    #: UD-58: how many Pods may be unavailable, where that is not what the template says.
+    max_unavailable: int | None = None
 
 
 class SubsetError(ValueError):
@@ -86,10 +109,12 @@ def wanted_workload(
     replicas: int,
     partition: int,
     revision: str,
+    max_unavailable: int | None = None,
 ) -> Wanted:
-    """UD-28 … UD-31. Raises SubsetError for a patch that cannot be merged.
+    """UD-28 … UD-31, UD-58. Raises SubsetError for a patch that cannot be merged.
 
-    ``template``: what the UnitedDeployment has under ``kind``; ``revision``: the name of its revision.
+    ``template``: what the UnitedDeployment has under ``kind``; ``revision``: the name of its revision;
+    ``max_unavailable``: instead of what the template says, where Pods of the kind are replaced step by step.
     """
     ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: revision}
     metadata = _object(template, "metadata")
@@ -97,7 +122,10 @@ def wanted_workload(
     spec: dict[str, Any] = json_copy(_object(template, "spec"))
     spec["selector"] = {**json_copy(dict(selector)), "matchLabels": {**matched, names.SUBSET_NAME: subset.name}}
     spec["replicas"] = replicas
-    _set_partition(kind, spec, partition)
+    if kind != DEPLOYMENT:
+        _set_rolling(kind, spec, "partition", partition)
+    if max_unavailable is not None:
+        _set_rolling(kind, spec, "maxUnavailable", max_unavailable)
     spec["template"] = _pod_template(_object(spec, "template"), ours, subset)
     return Wanted(
         subset.name,
@@ -106,7 +134,31 @@ def wanted_workload(
         {**_object(metadata, "labels"), **matched, **ours},
         {**_object(metadata, "annotations"), names.SUBSET_PATCH: patch_text(subset)},
         spec,
+        max_unavailable,
     )
+
+
+def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int, stuck: int) -> int | None:
+    """UD-58: maxUnavailable of a subset in which ``stuck`` Pods would block the roll-out: as many, but never
+    fewer than the template allows. None for kinds and types without one."""
+    spec = _object(template, "spec")
+    if kind not in _MAX_UNAVAILABLE or not _rolls(kind, spec):
+        return None
+    share = _rolling(kind, spec).get("maxUnavailable")
+    try:
+        allowed = scaled(_MAX_UNAVAILABLE[kind] if share is None else share, replicas, kind == CLONE_SET)
+    except IntOrPercentError:
+        allowed = 0
+    return max(allowed, stuck)
+
+
+def is_held(kind: str, template: Mapping[str, Any]) -> bool:
+    """Whether no Pod is replaced whatever the partition says: the roll-out is paused, or waits for somebody who
+    deletes Pods."""
+    spec = _object(template, "spec")
+    if kind == DEPLOYMENT:
+        return spec.get("paused") is True
+    return not _rolls(kind, spec) or _rolling(kind, spec).get("paused") is True
 
 
 def patch_text(subset: Subset) -> str:
@@ -114,10 +166,12 @@ def patch_text(subset: Subset) -> str:
     return dumps_go(subset.patch, sort_keys=True) if subset.patch else ""
 
 
-def generated_name(united: str, subset: str) -> str:
-    """UD-27: what the name of a subset's workload begins with."""
+def generated_name(kind: str, united: str, subset: str) -> str:
+    """UD-27: what the name of a subset's workload begins with. (Shorter where a StatefulSet of the longer name could
+    not make Pods: they carry the name of its revision as a label.)"""
     prefix = f"{united}-{subset}-"
-    return prefix if not is_dns1123_subdomain(f"{prefix}x") else f"{united}-"
+    too_long = kind in STATEFUL and len(prefix) + GENERATED > LONGEST_STATEFUL_SET
+    return f"{united}-" if too_long or is_dns1123_subdomain(f"{prefix}x") else prefix
 
 
 def needs_update(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
@@ -128,6 +182,7 @@ def needs_update(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
         or workload.replicas != wanted.replicas
         or metadata.annotations.get(names.SUBSET_PATCH, "") != wanted.annotations[names.SUBSET_PATCH]
         or (kind != DEPLOYMENT and _has_partition(kind, workload) and partition_of(kind, workload) != wanted.partition)
+        or (kind in _MAX_UNAVAILABLE and _differs_in_unavailable(kind, workload, wanted))
     )
 
 
@@ -147,15 +202,38 @@ def _has_partition(kind: str, workload: SubsetWorkload) -> bool:
     return kind == CLONE_SET or (workload.spec.update_strategy or {}).get("type") != ON_DELETE
 
 
-def _set_partition(kind: str, spec: dict[str, Any], partition: int) -> None:
-    """UD-30."""
-    if kind == DEPLOYMENT:
+def _differs_in_unavailable(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
+    """UD-58, and back to what the template says afterwards: only we write numbers where the template has none."""
+    stored = _object(_strategy_of(kind, workload) or {}, "rollingUpdate").get("maxUnavailable")
+    if wanted.max_unavailable is not None:
+        return bool(stored != wanted.max_unavailable)
+    share = _rolling(kind, wanted.spec).get("maxUnavailable")
+    return isinstance(stored, int) and stored != share and _rolls(kind, wanted.spec)
+
+
+def _strategy_of(kind: str, workload: SubsetWorkload) -> dict[str, Any] | None:
+    return workload.spec.strategy if kind == DEPLOYMENT else workload.spec.update_strategy
+
+
+def _strategy_field(kind: str) -> str:
+    return "strategy" if kind == DEPLOYMENT else "updateStrategy"
+
+
+def _rolls(kind: str, spec: Mapping[str, Any]) -> bool:
+    """Whether Pods are replaced step by step, by themselves."""
+    return _object(spec, _strategy_field(kind)).get("type") in (None, "", ROLLING_UPDATE)
+
+
+def _rolling(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    return _object(_object(spec, _strategy_field(kind)), "rollingUpdate")
+
+
+def _set_rolling(kind: str, spec: dict[str, Any], name: str, value: int) -> None:
+    """UD-30: written where Pods are replaced step by step."""
+    if not _rolls(kind, spec):
         return
-    strategy = {**_object(spec, "updateStrategy")}
-    if strategy.get("type") in (None, "", ROLLING_UPDATE):
-        strategy["type"] = ROLLING_UPDATE
-        strategy["rollingUpdate"] = {**_object(strategy, "rollingUpdate"), "partition": partition}
-        spec["updateStrategy"] = strategy
+    at = _strategy_field(kind)
+    spec[at] = {**_object(spec, at), "type": ROLLING_UPDATE, "rollingUpdate": {**_rolling(kind, spec), name: value}}
 
 
 def _pod_template(template: Mapping[str, Any], labels: Mapping[str, str], subset: Subset) -> dict[str, Any]:
