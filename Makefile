@@ -30,16 +30,19 @@ venv: $(STAMP) ## Set up .venv with the locked dependencies and the command `pyk
 
 $(STAMP): requirements-dev.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "pykruise needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) -V 2>&1`. Name one with: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@echo "Setting up $(VENV): half a minute to two, once"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "  1 of 2: the locked dependencies"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@echo "  2 of 2: the command pykruise"
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
 sandbox: venv ## A cluster without a cluster: API server in memory, simulated nodes, the manager; for trying out
-	$(BIN)/pykruise sandbox
+	@$(BIN)/pykruise sandbox
 
 serve: venv ## Answer admission reviews without a cluster, from the YAML files in policies/samples
-	$(BIN)/pykruise serve --policies $(POLICIES) --port $(PORT)
+	@$(BIN)/pykruise serve --policies $(POLICIES) --port $(PORT)
 
 test: venv ## Run the tests that need nothing but Python
 	$(BIN)/pytest -q $(PARALLEL)

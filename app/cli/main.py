@@ -99,8 +99,7 @@ def serve(
     try:
         code = run(ServeOptions(policies, host, port, workers, certs, parse_gates(feature_gates)))
     except (StartError, CertificateError, FeatureGateError, TableError) as error:
-        manager_logging.fatal(str(error))
-        code = 1
+        raise failed(str(error)) from None
     raise typer.Exit(code)
 
 

@@ -7,9 +7,11 @@ import shlex
 import shutil
 import signal
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -28,16 +30,24 @@ no container really runs.
 
   export KUBECONFIG={kubeconfig}
 """
+#: What is worth typing, and whether it needs the samples.
 _LINES = (
-    ("a Pod gets its sidecar", "kubectl run web --image=nginx:1.25 --labels=app=web && kubectl get pod web -w"),
+    ("a Pod gets its sidecar", "kubectl run web --image=nginx:1.25 --labels=app=web && kubectl get pod web -w", True),
     (
         "containers start in order",
         "kubectl run ordered --image=nginx:1.25 --labels=app=web "
         "--annotations=apps.kruise.io/container-launch-priority=Ordered && kubectl describe pod ordered",
+        True,
     ),
     (
         "a protected Namespace stays",
         "kubectl label ns shop policy.kruise.io/delete-protection=Always && kubectl delete ns shop",
+        True,
+    ),
+    (
+        "a CloneSet with three Pods",
+        "kubectl create -f docs/guides/examples/cloneset.yaml && pykruise rollout status cloneset web",
+        False,
     ),
 )
 
@@ -56,24 +66,52 @@ def sandbox(
         bool, typer.Option("--samples/--no-samples", help="Load policies/samples to begin with")
     ] = True,
     feature_gates: Annotated[str, typer.Option("--feature-gates", help="A=true,B=false, for the manager")] = "",
+    detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return when it is ready")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the one that was started elsewhere")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="End the one in the background")] = False,
 ) -> None:
-    """Run an API server in memory, simulated nodes and the manager, until Ctrl-C. For trying out and for tests."""
+    """Run a cluster without a cluster, until Ctrl-C.
+
+    API server in memory, simulated nodes, and the manager. For trying out and for tests.
+    """
     if any(find_spec(name) is None for name in _NEEDED):
         raise failed("the sandbox is not part of this installation: pip install 'pykruise[sandbox]'")
-    import uvloop
-
+    from app.cli import detached
     from app.kube.errors import KubeError
+    from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.serving import StartError
-    from app.sandbox.run import Options
+    from app.sandbox.run import Options, check
 
-    manager_logging.configure("text", 30)
+    file = kubeconfig.absolute()
     flags = (f"--feature-gates={feature_gates}",) if feature_gates else ()
-    options = Options(kubeconfig.absolute(), nodes, port, flags, samples=tuple(samples() if with_samples else ()))
+    loaded = tuple(samples() if with_samples else ())
     try:
+        if sum((detach, wait, stop)) > 1:
+            raise failed("--detach, --wait and --stop: name one of them", 2)
+        parse_gates(feature_gates)
+        if stop or wait:
+            (detached.stop if stop else detached.wait)(file)
+            return
+        check(file)
+        options = Options(file, nodes, port, flags, samples=loaded)
+        if detach:
+            server = detached.start(file, [f"--nodes={nodes}", f"--port={port}", *flags, *_samples_flag(with_samples)])
+            greeting(print, server, options)
+            print(f"It runs in the background; it ends with: pykruise sandbox --stop --kubeconfig {kubeconfig}")
+            return
+        manager_logging.configure("text", 30)
+        import uvloop
+
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(options, quiet=quiet))
+    except FeatureGateError as error:
+        raise failed(str(error), 2) from None
     except (StartError, KubeError) as error:
         raise failed(str(error)) from None
+
+
+def _samples_flag(wanted: bool) -> tuple[str, ...]:
+    return () if wanted else ("--no-samples",)
 
 
 def samples() -> list[Mapping[str, Any]]:
@@ -88,46 +126,62 @@ async def _run(options: Any, *, quiet: bool) -> None:
     from rich.console import Console
 
     from app.sandbox.run import sandbox as run_sandbox
-    from app.sandbox.run import with_manager
 
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    async with run_sandbox(options) as running:
-        greeting(console.print, running.server.url, options)
-        starting = asyncio.create_task(_manager(running, with_manager, stop, console, quiet=quiet))
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stop.set()
-        if not starting.done() and not quiet:
-            console.print("Stopping.")
-        try:
-            await starting
-        finally:
-            stopping.cancel()
+    console.print("Starting a cluster without a cluster: a few seconds …")
+    with TemporaryDirectory(prefix="pykruise-sandbox-") as own:
+        # People get their kubeconfig when all is ready; the manager has one of its own before.
+        async with run_sandbox(replace(options, kubeconfig=Path(own) / "kubeconfig", log_file=options.log)) as running:
+            starting = asyncio.create_task(_manager(running, options, stop, console, quiet=quiet))
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            stop.set()
+            if not starting.done() and not quiet:
+                console.print("Stopping.")
+            try:
+                await starting
+            finally:
+                stopping.cancel()
 
 
-async def _manager(running: Any, with_manager: Any, stop: asyncio.Event, console: Any, *, quiet: bool) -> None:
+async def _manager(running: Any, options: Any, stop: asyncio.Event, console: Any, *, quiet: bool) -> None:
     """The manager, and what is shown, until told to stop."""
+    from app.sandbox.run import with_manager, written
+
+    private = running.options
     async with with_manager(running):
-        console.print("Ready: admission answers. Ctrl-C ends it.")
-        if quiet:
-            await stop.wait()
-        elif console.is_terminal:
-            await _table(running, stop, console)
-        else:
-            await _lines(running, stop, console.print)
+        files = {
+            options.authority: private.authority.read_text("utf-8"),
+            options.kubeconfig: private.kubeconfig.read_text("utf-8"),
+        }
+        try:
+            written(files)
+            greeting(console.print, running.server.url, options)
+            console.print("Ready: admission answers. Ctrl-C ends it.")
+            if quiet:
+                await stop.wait()
+            elif console.is_terminal:
+                await _table(running, stop, console)
+            else:
+                await _lines(running, stop, console.print)
+        finally:
+            for path in files:
+                path.unlink(missing_ok=True)
 
 
 def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
     """Where it runs, and what to type; as curl where there is no kubectl."""
     path = shlex.quote(str(options.kubeconfig))
     write(_GREETING.format(server=server, nodes=options.nodes, kubeconfig=path))
+    with_samples = bool(options.samples)
     if shutil.which("kubectl"):
-        for what, command in _LINES:
-            write(f"  {command}   # {what}")
+        for what, command, needs_samples in _LINES:
+            if with_samples or not needs_samples:
+                write(f"  {command}   # {what}")
         write("")
         return
     authority = shlex.quote(str(options.authority))
@@ -137,15 +191,14 @@ def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
     merge = "-H 'Content-Type: application/merge-patch+json'"
     label = '{"metadata":{"labels":{"policy.kruise.io/delete-protection":"Always"}}}'
     write("There is no kubectl here; the same as curl:")
-    for what, command in (
-        ("a Pod gets its sidecar", f"{curl} {json} -d '{body}' {server}/api/v1/namespaces/default/pods"),
-        ("what became of it", f"{curl} {server}/api/v1/namespaces/default/pods/web"),
-        (
-            "a protected Namespace stays",
-            f"{curl} -X PATCH {merge} -d '{label}' {server}/api/v1/namespaces/shop; "
-            f"{curl} -X DELETE {server}/api/v1/namespaces/shop",
-        ),
-    ):
+    said = "a Pod gets its sidecar" if with_samples else "a Pod"
+    lines = [(said, f"{curl} {json} -d '{body}' {server}/api/v1/namespaces/default/pods")]
+    lines.append(("what became of it", f"{curl} {server}/api/v1/namespaces/default/pods/web"))
+    if with_samples:
+        namespace = f"{server}/api/v1/namespaces/shop"
+        protect = f"{curl} -X PATCH {merge} -d '{label}' {namespace}; {curl} -X DELETE {namespace}"
+        lines.append(("a protected Namespace stays", protect))
+    for what, command in lines:
         write(f"  {command}   # {what}")
     write("")
 

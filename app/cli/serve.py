@@ -63,7 +63,7 @@ def serve(options: ServeOptions) -> int:
         raise StartError(f"--policies: {options.policies} does not exist")
     hosts = tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", *([options.host] if options.host else []))))
     certificates = ensure_files(options.certificates, hosts, SystemClock().now(), RENEW_BEFORE)
-    listener = bind(options.host, options.port, "--port")
+    listener = bind(options.host, options.port, "--port (PORT= with make serve)")
     port = listener.getsockname()[1]
     logger.info(
         "serving https://%s:%d with objects from %s; clients trust %s",

@@ -60,6 +60,8 @@ class Options:
     program: str = PROGRAM
     #: Objects to begin with.
     samples: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
+    #: Where the manager logs to; None: beside the kubeconfig.
+    log_file: Path | None = None
 
     @property
     def authority(self) -> Path:
@@ -69,7 +71,7 @@ class Options:
     @property
     def log(self) -> Path:
         """The manager's log."""
-        return self.kubeconfig.with_name(f"{self.kubeconfig.stem}-manager.log")
+        return self.log_file or self.kubeconfig.with_name(f"{self.kubeconfig.stem}-manager.log")
 
 
 class Sandbox:
@@ -85,39 +87,39 @@ class Sandbox:
         self.cluster = cluster
 
 
-def check(options: Options) -> None:
+def check(kubeconfig: Path) -> None:
     """Raises StartError for what can be known before anything runs: a folder, another sandbox."""
-    folder = options.kubeconfig.parent
+    folder = kubeconfig.parent
     if not folder.is_dir():
         raise StartError(f"--kubeconfig: folder {folder} does not exist")
     if not os.access(folder, os.W_OK):
         raise StartError(f"--kubeconfig: folder {folder} cannot be written to: name a file elsewhere")
-    if options.kubeconfig.is_dir():
-        raise StartError(f"--kubeconfig: {options.kubeconfig} is a folder: name a file")
-    if not options.kubeconfig.exists():
+    if kubeconfig.is_dir():
+        raise StartError(f"--kubeconfig: {kubeconfig} is a folder: name a file")
+    if not kubeconfig.exists():
         return
     try:
-        server = _server_of(options.kubeconfig)
+        server = server_of(kubeconfig)
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
         server = ""
     if not server.startswith(f"https://{HOST}:"):
+        raise StartError(f"--kubeconfig: {kubeconfig} is not a sandbox's: name another file, it is kept as it is")
+    if answers(server):
         raise StartError(
-            f"--kubeconfig: {options.kubeconfig} is not a sandbox's: name another file, it is kept as it is"
-        )
-    if _answers(server):
-        raise StartError(
-            f"another sandbox runs at {server} (its kubeconfig is {options.kubeconfig}): "
+            f"another sandbox runs at {server} (its kubeconfig is {kubeconfig}): "
             "stop it, or name another file with --kubeconfig"
         )
 
 
-def _server_of(kubeconfig: Path) -> str:
+def server_of(kubeconfig: Path) -> str:
+    """The address in a sandbox's kubeconfig; '' for another's. Raises what reading it may raise."""
     document = yaml.safe_load(kubeconfig.read_text("utf-8"))
     [cluster] = document["clusters"]
     return str(cluster["cluster"]["server"]) if cluster["name"] == "sandbox" else ""
 
 
-def _answers(server: str) -> bool:
+def answers(server: str) -> bool:
+    """Whether somebody listens there."""
     port = server.rpartition(":")[2]
     with socket.socket() as probe:
         probe.settimeout(1)
@@ -127,7 +129,7 @@ def _answers(server: str) -> bool:
 @asynccontextmanager
 async def sandbox(options: Options, *, clock: Clock | None = None) -> AsyncIterator[Sandbox]:
     """A sandbox without its manager, which :func:`with_manager` adds. Raises StartError."""
-    check(options)
+    check(options.kubeconfig)
     clock = clock if clock is not None else SystemClock()
     rng = Random()
     api = ApiServer(clock=clock, rng=rng)
@@ -138,12 +140,7 @@ async def sandbox(options: Options, *, clock: Clock | None = None) -> AsyncItera
         cluster = SimulatedCluster(client, nodes, rng=rng, pace=options.pace, authority=authority, agents=True)
         api.subresources.logs = _logs(cluster)
         files = {options.kubeconfig: server.kubeconfig(), options.authority: authority}
-        try:
-            for path, text in files.items():
-                path.touch(0o600)
-                path.write_text(text, "utf-8")
-        except OSError as error:
-            raise StartError(f"--kubeconfig: {error.filename} cannot be written: {error.strerror}") from None
+        written(files)
         working: asyncio.Task[None] | None = None
         try:
             await cluster.register()
@@ -155,6 +152,18 @@ async def sandbox(options: Options, *, clock: Clock | None = None) -> AsyncItera
                 await asyncio.gather(working, return_exceptions=True)
             for path in files:
                 path.unlink(missing_ok=True)
+
+
+def written(files: Mapping[Path, str]) -> None:
+    """Write files that only their owner reads, each whole at once. Raises StartError."""
+    try:
+        for path, text in files.items():
+            beside = path.with_name(f"{path.name}.new")
+            beside.touch(0o600)
+            beside.write_text(text, "utf-8")
+            beside.replace(path)
+    except OSError as error:
+        raise StartError(f"--kubeconfig: {error.filename} cannot be written: {error.strerror}") from None
 
 
 def _logs(cluster: SimulatedCluster) -> Any:

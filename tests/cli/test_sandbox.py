@@ -85,12 +85,58 @@ def test_it_shows_what_happens_and_leaves_nothing_behind(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def refused(*arguments: str) -> str:
+def refused(*arguments: str, code: int = 1) -> str:
     command = [sys.executable, "-m", "app.cli.main", "sandbox", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 1, done
+    assert done.returncode == code, done
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
+
+
+def test_a_gate_that_is_unknown_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    text = refused(f"--kubeconfig={tmp_path / 'kube'}", "--feature-gates=Bogus=true", code=2)
+    assert text.startswith("pykruise: --feature-gates: unknown feature gate 'Bogus'")
+    assert len(text.splitlines()) == 1
+
+
+def test_scripts_run_one_in_the_background(tmp_path: Path) -> None:
+    file = f"--kubeconfig={tmp_path / 'kube'}"
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "app.cli.main", "sandbox", file, *arguments]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
+
+    started = run("--detach", "--no-samples", "--nodes=1")
+    assert started.returncode == 0, started.stderr
+    assert started.stderr == ""
+    # It says nothing of what only samples bring, and is ready when its kubeconfig is there.
+    assert "shop" not in started.stdout
+    assert "sidecar" not in started.stdout
+    kubectl = MiniKubectl(tmp_path / "kube")
+    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}}
+    pod["spec"] = {"containers": [{"name": "main", "image": "nginx:1.25"}]}
+    kubectl("apply", "-f", "-", stdin=json.dumps(pod))
+    kubectl.close()
+    assert run("--wait").returncode == 0
+    assert "another sandbox runs at" in run("--detach").stderr
+    assert run("--stop").returncode == 0
+    assert list(tmp_path.iterdir()) == []
+    again = run("--stop")
+    assert again.returncode == 1
+    assert "no sandbox in the background belongs to" in again.stderr
+
+
+def test_a_start_in_the_background_that_fails_says_why(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        text = refused(f"--kubeconfig={tmp_path / 'kube'}", "--detach", f"--port={taken.getsockname()[1]}")
+    assert "is in use by another program" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_one_of_detach_wait_and_stop(tmp_path: Path) -> None:
+    assert "name one of them" in refused(f"--kubeconfig={tmp_path / 'kube'}", "--wait", "--stop", code=2)
 
 
 def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:

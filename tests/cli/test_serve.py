@@ -152,7 +152,7 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
         certs = ["--certs", str(tmp_path)]
         code, err = started(["--policies", str(SAMPLES), "--port", str(port), *certs])
     assert code == 1
-    assert f"--port: 127.0.0.1, port {port} is in use by another program" in err
+    assert f"--port (PORT= with make serve): 127.0.0.1, port {port} is in use by another program" in err
     assert "Traceback" not in err
 
 
