@@ -109,6 +109,7 @@ class GoType:
     empty: Callable[[Any], bool]
     fields: Fields = ()
     item: GoType | None = None
+    is_map: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ def _read_int_or_string(value: Any, path: str) -> int | str:
 
 def pointer(go_type: GoType) -> GoType:
     """A pointer: null is told apart from the type's zero, so ``false``, ``0`` and ``""`` are printed."""
-    return GoType(go_type.read, lambda: None, lambda value: value is None, go_type.fields, go_type.item)
+    return GoType(go_type.read, lambda: None, lambda value: value is None, go_type.fields, go_type.item, go_type.is_map)
 
 
 def list_of(go_type: GoType) -> GoType:
@@ -201,24 +202,30 @@ def map_of(go_type: GoType) -> GoType:
             raise _mistyped(value, path, "object")
         return {key: _read(go_type, value[key], f"{path}[{key}]") for key in sorted(value)}
 
-    return GoType(read, lambda: None, _falsy, item=go_type)
+    return GoType(read, lambda: None, _falsy, item=go_type, is_map=True)
 
 
 def struct(*fields: GoField) -> GoType:
     """A struct: the fields in this order; all others vanish, as Go drops what it does not know."""
+    plan = tuple(
+        (field.name, field.go_type, field.kept, field.kept or not field.go_type.empty(field.go_type.zero()))
+        for field in fields
+    )
 
     def read(value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise _mistyped(value, path, "object")
         printed: dict[str, Any] = {}
-        for field in fields:
-            go_type = field.go_type
-            given = value.get(field.name)
-            shown = (
-                go_type.zero() if given is None else go_type.read(given, f"{path}.{field.name}" if path else field.name)
-            )
-            if field.kept or not go_type.empty(shown):
-                printed[field.name] = shown
+        prefix = f"{path}." if path else ""
+        for name, go_type, kept, shown_always in plan:
+            given = value.get(name)
+            if given is None:
+                if shown_always:
+                    printed[name] = go_type.zero()
+                continue
+            shown = go_type.read(given, prefix + name)
+            if kept or not go_type.empty(shown):
+                printed[name] = shown
         return printed
 
     return GoType(read, lambda: read({}, ""), _never, fields)
@@ -254,25 +261,39 @@ def normalized(go_type: GoType, value: Any, path: str = "") -> Any:
     What a Go program would store after reading it, without losing what is newer than its types. Raises
     :class:`GoTypeError`.
     """
-    go_value(go_type, value, path)  # every known field has its type
-    return _normalized(go_type, value)
+    try:
+        return _normalized(go_type, value)
+    except (GoTypeError, RecursionError):
+        go_value(go_type, value, path)  # says where it is
+        raise
 
 
 def _normalized(go_type: GoType, value: Any) -> Any:
-    if value is not None and go_type.fields:
+    if value is None:
+        return go_type.zero()
+    if go_type.fields:
         return _normalized_struct(go_type.fields, value)
-    if value is not None and go_type.item is not None:
-        if isinstance(value, Mapping):
-            return {key: _normalized(go_type.item, value[key]) for key in sorted(value)}
-        return [_normalized(go_type.item, item) for item in value]
-    return _read(go_type, value, "")
+    if go_type.item is None:
+        return go_type.read(value, "")
+    item_type = go_type.item
+    if go_type.is_map:
+        if not isinstance(value, Mapping):
+            raise _mistyped(value, "", "object")
+        return {key: _normalized(item_type, value[key]) for key in sorted(value)}
+    if not isinstance(value, list | tuple):
+        raise _mistyped(value, "", "array")
+    return [_normalized(item_type, item) for item in value]
 
 
-def _normalized_struct(fields: Fields, value: Mapping[str, Any]) -> dict[str, Any]:
+def _normalized_struct(fields: Fields, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _mistyped(value, "", "object")
     printed: dict[str, Any] = {}
     for field in fields:
-        shown = _normalized(field.go_type, value.get(field.name))
-        if field.kept or not field.go_type.empty(shown):
+        go_type = field.go_type
+        given = value.get(field.name)
+        shown = go_type.zero() if given is None else _normalized(go_type, given)
+        if field.kept or not go_type.empty(shown):
             printed[field.name] = shown
     known = {field.name for field in fields}
     return printed | {key: item for key, item in value.items() if key not in known}

@@ -5,16 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import orjson
+
 #: How deep an object may be nested: twice what any Kubernetes type needs, and less than what a JSON library writes.
 MAX_DEPTH: Final = 100
 
 
 def json_copy(value: Any) -> Any:
     """A copy that shares no object or list with ``value``."""
+    if isinstance(value, dict | list):
+        try:
+            # Written and read again, which takes a fraction of the time of going through it.
+            return orjson.loads(orjson.dumps(value))
+        except (TypeError, ValueError, RecursionError):
+            # What JSON cannot say that yet stands in an object: numbers of many digits, halves of letters.
+            return _copy(value)
+    return value
+
+
+def _copy(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: json_copy(item) for key, item in value.items()}
+        return {key: _copy(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [json_copy(item) for item in value]
+        return [_copy(item) for item in value]
     return value
 
 

@@ -22,8 +22,12 @@ def pod_errors(containers: _Objects, init_containers: _Objects, volumes: _Object
     Defaults are filled in on a copy, startup probes included, so what is left out is never an error. Either list of
     containers may be empty.
     """
-    errors, sources = volume_errors([_defaulted_volume(volume) for volume in volumes], path.child("volumes"))
     at, init_at = path.child("containers"), path.child("initContainers")
+    lists = ((at, containers), (init_at, init_containers), (path.child("volumes"), volumes))
+    mistyped = [error for where, items in lists for error in _list_errors(where, items)]
+    if mistyped:
+        return mistyped
+    errors, sources = volume_errors([_defaulted_volume(volume) for volume in volumes], path.child("volumes"))
     try:
         regular, inits = _typed(containers, at), _typed(init_containers, init_at)
     except GoTypeError as error:
@@ -40,6 +44,17 @@ def pod_errors(containers: _Objects, init_containers: _Objects, volumes: _Object
         # Init containers run one by one, so only ports of the same one can clash.
         errors += host_port_errors([container], init_at)
     return errors
+
+
+def _list_errors(path: Path, items: Any) -> list[FieldError]:
+    """What is no list of objects: a template is of any shape where nobody has checked it."""
+    if not isinstance(items, Sequence) or isinstance(items, str):
+        return [type_invalid(path, "", "expected a list")]
+    return [
+        type_invalid(path.index(index), "", "expected an object")
+        for index, item in enumerate(items)
+        if not isinstance(item, Mapping)
+    ][:1]
 
 
 def _name_errors(container: Mapping[str, Any], names: set[str], path: Path) -> list[FieldError]:

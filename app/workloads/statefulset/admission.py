@@ -83,7 +83,7 @@ def mutate(lookups: StatefulSetLookups, review: Review) -> Decision:
         return version
     go_spec, former = SPECS[version.name], _former_spec(lookups, review)
     defaulted = with_defaults(given, lookups.claims)
-    spec = defaulted["spec"]
+    spec = defaulted.setdefault("spec", {})
     try:
         before = normalized(go_spec, given.get("spec") or {}, "spec")
         if not lookups.no_template_defaults and _template_changed(spec, former):

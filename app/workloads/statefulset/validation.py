@@ -206,8 +206,10 @@ def _retention_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 def _meaningless(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """AS-143: what OpenKruise lets through and nothing can be made of."""
-    start = (spec.get("ordinals") or {}).get("start") or 0
-    if start < 0:
+    ordinals = spec.get("ordinals")
+    # Of a version that does not have the field nobody has checked what it holds.
+    start = ordinals.get("start") if isinstance(ordinals, Mapping) else 0
+    if isinstance(start, int) and start < 0:
         yield invalid(SPEC.child("ordinals", "start"), start, NOT_NEGATIVE)
     kind = (spec.get("volumeClaimUpdateStrategy") or {}).get("type") or ON_DELETE
     if kind not in (ON_DELETE, ON_POD_ROLLING_UPDATE):

@@ -365,7 +365,7 @@ def test_new_pods_carry_the_probes_for_a_provider() -> None:
     }
     draft = PodDraft(body, "default")
     review = review_of(POD_PROBE_MARKER, body)
-    run(ServerlessProbesStep(store)(draft, review))
+    ServerlessProbesStep(store)(draft, review)
     annotations = draft.annotations
     assert annotations["kruise.io/podprobemarker-list"] == "a,b"
     found = json.loads(annotations["kruise.io/podprobe"])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.kube.admission import Allowed, Denied, Handler, Patched
@@ -471,6 +471,6 @@ def test_the_declarations() -> None:
         assert (rule.versions, rule.resources) == (("v1alpha1", "v1beta1"), ("clonesets",))
         asked = review(clone_set())
         assert rule.matches(asked)
-        assert not rule.matches(dataclasses.replace(asked, subresource="scale"))
+        assert not rule.matches(msgspec.structs.replace(asked, subresource="scale"))
     assert all(isinstance(handler, Handler) for handler in handlers(Lookups()))
     assert isinstance(mutate(Lookups(), review(clone_set())), Patched)
