@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
-from app.admission import conversion, envelope
+from app.admission import conversion, envelope, own
 from app.admission.awaiting import in_time
 from app.admission.bodies import DisconnectedError, read_body
 from app.admission.conversion import Convert
@@ -243,7 +243,11 @@ class ReviewEndpoint(_PostEndpoint):
         if not isinstance(handler, Handler):
             self._stats.decided("", _OUTCOMES[type(handler)])
             return 200, envelope.answer(review.uid, handler)
-        decision, outcome = await self._decide(handler, review)
+        asked = review if review.resource.resource == "pods" else own.prepared(review, len(request.body))
+        if isinstance(asked, Denied):
+            self._stats.decided(handler.webhook.name, "denied")
+            return 200, envelope.answer(review.uid, asked)
+        decision, outcome = await self._decide(handler, asked)
         try:
             payload = envelope.answer(review.uid, decision)
         except TypeError as error:  # a value in a patch that is no JSON: a mistake of ours, never of the request

@@ -75,6 +75,43 @@ def validate(schema: Schema, value: Any, path: Path | None = None) -> list[Field
     return list(_errors(schema, value, path or Path()))
 
 
+def readable(schema: Schema, value: Any) -> Any:
+    """``value`` without what does not have the type its schema names, as if it were not set.
+
+    What was stored while nobody judged may be so; the same value is returned where there is nothing of the kind.
+    """
+    if isinstance(value, dict):
+        properties, values = schema.get("properties", {}), schema.get("additionalProperties")
+        values = values if isinstance(values, dict) else None
+        changed: dict[str, Any] = {}
+        for key, item in value.items():
+            sub = properties.get(key, values)
+            if sub is not None and (found := _typed(sub, item)) is not item:
+                changed[key] = found
+        kept = {key: changed.get(key, item) for key, item in value.items()} if changed else value
+        return {key: item for key, item in kept.items() if item is not _MISTYPED} if changed else value
+    if isinstance(value, list) and isinstance(schema.get("items"), dict):
+        items = [_typed(schema["items"], item) for item in value]
+        same = all(item is before for item, before in zip(items, value, strict=True))
+        return value if same else [item for item in items if item is not _MISTYPED]
+    return value
+
+
+#: Stands for a value that has not the type of its field.
+_MISTYPED: Final = object()
+
+
+def _typed(schema: Schema, value: Any) -> Any:
+    if value is None:
+        return value
+    wanted = schema.get("type")
+    if schema.get(INT_OR_STRING):
+        right = isinstance(value, int | str) and not isinstance(value, bool)
+    else:
+        right = wanted is None or _is_a(wanted, value)
+    return readable(schema, value) if right else _MISTYPED
+
+
 def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
     if value is None:
         # A null field counts as a missing one; the API server drops it before it looks.

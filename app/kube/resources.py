@@ -7,11 +7,18 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
+from app.kube.errors import NotFound, RequestInfo, Status
+from app.kube.gotext import shortened
+
 
 @lru_cache(4096)
 def _segment(name: str) -> str:
-    """A name as it stands in a path."""
-    return quote(name, safe="")
+    """A name as it stands in a path; empty for what cannot be one.
+
+    An API server reads an escaped slash as a slash: ``web/log`` would reach a subresource, under our own rights and not
+    those of whoever wrote the name. Clients fold ``.`` and ``..`` away.
+    """
+    return "" if name in (".", "..") or "/" in name or "%" in name else quote(name, safe="")
 
 
 class ObjectKey(NamedTuple):
@@ -43,7 +50,8 @@ class Resource:
         """The URL path of one object (with ``name``), of a namespace's objects, or of all objects.
 
         Raises ``ValueError`` where a namespace is missing, or given for a cluster-scoped kind: such a request would
-        reach other objects than meant.
+        reach other objects than meant. Raises ``NotFound`` for a name that no object can have; what others wrote into
+        their objects may be one.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.kind} {name}: the kind is cluster-scoped, but namespace {namespace!r} was given")
@@ -53,16 +61,21 @@ class Resource:
             raise ValueError(f"{self.kind}: subresource {subresource!r} needs the name of an object")
         parts = ["/api" if not self.group else f"/apis/{self.group}", self.version]
         if namespace:
-            parts += ["namespaces", _segment(namespace)]
+            parts += ["namespaces", self._segment("namespaces", namespace)]
         parts.append(self.plural)
         if name:
-            # "." and ".." would be folded away by HTTP clients and reach another object.
-            if name in (".", ".."):
-                raise ValueError(f"{self.kind}: {name!r} cannot be the name of an object")
-            parts.append(_segment(name))
+            parts.append(self._segment(self.plural, name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
+
+    @staticmethod
+    def _segment(plural: str, name: str) -> str:
+        segment = _segment(name)
+        if not segment:
+            message = f'{plural} "{shortened(name)}" not found: no object can have this name'
+            raise NotFound(RequestInfo("-", plural), Status(message=message, reason="NotFound", code=404))
+        return segment
 
 
 PODS = Resource("", "v1", "pods", "Pod")

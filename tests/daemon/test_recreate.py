@@ -351,6 +351,26 @@ async def test_another_pod_that_took_the_name_is_left_alone() -> None:
         assert one.runtime.stops == []
 
 
+@pytest.mark.behaviour("CRR-50")
+@virtual
+async def test_a_pod_of_another_namespace_is_left_alone_whatever_the_labels_say() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        for container in one.runtime.known.values():
+            container.labels["io.kubernetes.pod.namespace"] = "others"
+        await one.request(pod, "app", forceRecreate=True)
+        await until_state(one, phase="Recreating", app="Pending")
+        await one.clock.sleep(60)
+        assert one.runtime.stops == []
+        for container in one.runtime.known.values():
+            container.labels["io.kubernetes.pod.namespace"] = NAMESPACE
+        await one.until(lambda: stopped(one))
+
+
+async def stopped(one: Node) -> bool:
+    return len(one.runtime.stops) == 1
+
+
 @pytest.mark.behaviour("CRR-34")
 @virtual
 async def test_a_runtime_that_is_not_there_ends_the_request() -> None:

@@ -73,6 +73,22 @@ async def cluster(control_plane, request):
         await client.delete(NAMESPACES, namespace)
 
 
+async def test_a_name_does_not_reach_a_subresource(cluster):
+    pod = {"metadata": {"name": "web"}, "spec": {"containers": [{"name": "main", "image": "x"}]}}
+    await cluster.client.create(PODS, pod, cluster.namespace)
+    config = await load_config(str(cluster.control_plane.kubeconfig), environ={})
+    transport = AiohttpTransport(config)
+    try:
+        path = f"/api/v1/namespaces/{cluster.namespace}/pods/web%2Fstatus"
+        answer = await transport.request(Request("GET", path, {}, {"Accept": "application/json"}))
+    finally:
+        await transport.close()
+    # The API server takes it for the subresource.
+    assert answer.status == 200
+    with pytest.raises(NotFound, match="no object can have this name"):
+        await cluster.client.get(PODS, "web/status", cluster.namespace)
+
+
 def config_map(name: str, **data: str) -> dict:
     return {"metadata": {"name": name}, "data": data}
 

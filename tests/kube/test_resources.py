@@ -1,5 +1,6 @@
 import pytest
 
+from app.kube.errors import NotFound
 from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES, PODS, ObjectKey, Resource
 
 SETS = Resource("apps.kruise.io", "v1beta1", "sidecarsets", "SidecarSet", namespaced=False)
@@ -14,7 +15,7 @@ SETS = Resource("apps.kruise.io", "v1beta1", "sidecarsets", "SidecarSet", namesp
         (PODS, (), "/api/v1/pods"),
         (NAMESPACES, ("", "shop"), "/api/v1/namespaces/shop"),
         (CONTROLLERREVISIONS, ("shop", "a"), "/apis/apps/v1/namespaces/shop/controllerrevisions/a"),
-        (SETS, ("", "log agent/x"), "/apis/apps.kruise.io/v1beta1/sidecarsets/log%20agent%2Fx"),
+        (SETS, ("", "log agent?x"), "/apis/apps.kruise.io/v1beta1/sidecarsets/log%20agent%3Fx"),
     ],
 )
 def test_paths_are_those_of_the_api(resource, arguments, path):
@@ -26,13 +27,19 @@ def test_paths_are_those_of_the_api(resource, arguments, path):
     [
         (PODS, ("", "web-0"), "Pod web-0: the kind is namespaced, but no namespace was given"),
         (SETS, ("shop", "x"), "SidecarSet x: the kind is cluster-scoped, but namespace 'shop' was given"),
-        (PODS, ("shop", ".."), "Pod: '..' cannot be the name of an object"),
         (PODS, ("shop", "", "status"), "Pod: subresource 'status' needs the name of an object"),
     ],
 )
 def test_a_path_to_other_objects_than_meant_is_refused(resource, arguments, message):
     with pytest.raises(ValueError, match="^" + message + "$"):
         resource.path(*arguments)
+
+
+@pytest.mark.parametrize("name", [".", "..", "web-0/log", "../../kube-system/pods/x", "web-0%2Flog"])
+def test_nothing_is_found_under_a_name_that_no_object_can_have(name):
+    for arguments in (("shop", name), (name, "web-0"), (name,)):
+        with pytest.raises(NotFound, match="no object can have this name"):
+            PODS.path(*arguments)
 
 
 def test_api_versions_and_keys_read_as_in_manifests():

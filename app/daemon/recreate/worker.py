@@ -30,6 +30,7 @@ _UNSEEN_SECONDS: Final = 10.0
 #: How often a container is looked at that is expected to change.
 _LOOK_SECONDS: Final = 3.0
 BY_POD: Final = "pod"
+POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
 RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
 
 
@@ -134,12 +135,15 @@ class Recreator:
 
     async def _found(self, request: RecreateRequest, runtime: Runtime, pod: Pod | None) -> dict[str, Found]:
         """By its uid, never by its name: a Pod may have taken the name of another."""
-        wanted = {container.name for container in request.spec.containers}
+        wanted, namespace = {container.name for container in request.spec.containers}, request.metadata.namespace
         containers = await runtime.containers(request.pod_uid) if request.pod_uid else ()
         found = {}
         for name, container in plan.newest(containers).items():
             if name in wanted:
                 details = await runtime.details(container.id)
+                # The uid is a label, which an admission webhook vouches for: without one a tenant could name any Pod.
+                if details.labels.get(POD_NAMESPACE, namespace) != namespace:
+                    continue
                 count = _integer(details.annotations.get(RESTART_COUNT, ""))
                 found[name] = Found(details, count, _is_restarted(pod, details.exit_code))
         return found

@@ -59,7 +59,8 @@ class LiveTargets:
         self._client = client
         self._kinds = KindMapper(client)
         self._whitelist = whitelist
-        self._known: OrderedDict[str, tuple[float, OwnerReference | None]] = OrderedDict()
+        #: A uid alone says nothing: whoever creates Pods writes any into their owner references.
+        self._known: OrderedDict[tuple[str, OwnerReference], tuple[float, OwnerReference | None]] = OrderedDict()
         self._read = Coalesced(self._object)
 
     async def wanted(self, spread: PreparedSpread) -> int:
@@ -98,9 +99,10 @@ class LiveTargets:
         return found
 
     async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        """The owner's controller, remembered by the owner's uid."""
+        """The owner's controller, remembered for a while."""
         now = self._client.clock.monotonic()
-        until, known = self._known.get(owner.uid, (0.0, None))
+        asked = (namespace, owner)
+        until, known = self._known.get(asked, (0.0, None))
         if now < until:
             return known
         resource = await self._resource(owner.group, owner.kind, owner.api_version)
@@ -112,7 +114,7 @@ class LiveTargets:
             logger.warning("%s %s/%s: who controls it cannot be read: %s", owner.kind, namespace, owner.name, error)
             return None
         above = found.metadata.controller if found.metadata.uid == owner.uid or not owner.uid else None
-        self._known[owner.uid] = (now + REMEMBERED, above)
+        self._known[asked] = (now + REMEMBERED, above)
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return above

@@ -89,6 +89,29 @@ def test_native_targets_and_who_is_above_them() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("WS-23")
+def test_who_is_above_a_workload_is_not_what_a_pod_of_another_namespace_claims() -> None:
+    async def scenario(there: World) -> None:
+        client = there.client
+        template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
+        spec = {"replicas": 4, "selector": {"matchLabels": {"app": "x"}}, "template": template}
+        above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": "d", "controller": True}
+        body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": spec}
+        metadata = {"name": "shop-abc", "ownerReferences": [above]}
+        below = await client.create(REPLICASETS, {**body, "metadata": metadata}, "ns")
+        live = LiveTargets(client, Whitelist)
+        owner = OwnerReference("apps/v1", "ReplicaSet", "shop-abc", below["metadata"]["uid"], True)
+        # Somebody without any right in "ns" creates Pods that name its ReplicaSet.
+        await client.create(NAMESPACES, {"metadata": {"name": "others"}})
+        await client.create(REPLICASETS, {**body, "metadata": {"name": "shop-abc"}}, "others")
+        assert await live.above(owner, "others") is None
+        found = await live.above(owner, "ns")
+        assert found is not None
+        assert found.name == "shop"
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("WS-15", "WS-16", "WS-17", "WS-18", "WS-19")
 @pytest.mark.parametrize(("path", "wanted"), [("", 7), (',"replicasPath":"spec.crew"', 2)])
 def test_pods_of_a_listed_kind_are_counted(path: str, wanted: int) -> None:

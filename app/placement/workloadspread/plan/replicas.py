@@ -19,6 +19,7 @@ _PATHS: Final = {
 _DEFAULT: Final = 1
 #: The longest path that is followed, in steps.
 _MAX_STEPS: Final = 50
+_MAX_DIGITS: Final = 10
 
 
 class ReplicasPathError(ValueError):
@@ -56,7 +57,7 @@ def at_path(target: Mapping[str, Any], path: str) -> int:
     for step in steps:
         if isinstance(held, Mapping) and step in held:
             held = held[step]
-        elif isinstance(held, list) and step.isdecimal() and int(step) < len(held):
+        elif isinstance(held, list) and step.isdecimal() and len(step) < _MAX_DIGITS and int(step) < len(held):
             held = held[int(step)]
         else:
             raise ReplicasPathError(f"replicas path {path}: the workload has nothing at {step}")
