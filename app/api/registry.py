@@ -21,6 +21,11 @@ def known_kinds() -> tuple[KindDefinition, ...]:
     return tuple(_KINDS.values())
 
 
+def find_plural(group: str, plural: str) -> KindDefinition | None:
+    """The kind whose objects are called so in URLs."""
+    return next((kind for kind in _KINDS.values() if (kind.group, kind.plural) == (group, plural)), None)
+
+
 def find_kind(api_version: str, kind: str) -> KindDefinition | None:
     """The kind of this name in the group of ``api_version``, whatever the version."""
     return _KINDS.get((api_version.rpartition("/")[0], kind))

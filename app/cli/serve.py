@@ -101,6 +101,9 @@ async def _serve(
     counts = Counts(replica, name, metrics.registry)
     app = create_app(standalone.registry, convert, metrics.admission, conversion_worker())
     app.router.routes.append(Route("/metrics", endpoint=_Metrics(counts.exposition)))
+    from app.manager.apidocs import add_pages
+
+    add_pages(app, standalone.registry)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

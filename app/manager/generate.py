@@ -7,6 +7,7 @@ from all of them. ``--check`` writes nothing and fails where a file differs.
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ import yaml
 
 from app.admission import docs, rbac
 from app.api import crd, names
-from app.manager import chart, reference
+from app.manager import chart, cited, reference
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import default_rules, rules_of_gates, webhook_rules
 from app.manager.slices import kinds, reconciled_kinds, slices, workloads
@@ -51,6 +52,7 @@ def files() -> dict[str, str]:
         kinds(), workloads(), default_rules(), policies, WEBHOOKS, webhook_rules(), rules_of_gates()
     )
     made[f"policies/{PROTECTED_KINDS}"] = _protected_kinds()
+    made[f"app/manager/{cited.FILE}"] = json.dumps(cited.gathered(ROOT), indent=1, ensure_ascii=False) + "\n"
     made["docs/reference/webhooks.md"] = docs.page(WEBHOOKS)
     made["docs/reference/flags.md"] = reference.flags_page()
     made["docs/reference/kinds.md"] = reference.kinds_page(kinds(), reconciled_kinds())

@@ -102,7 +102,7 @@ def loopback_only(page: Callable[[str], Awaitable[str | None]]) -> ASGIApp:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         async def answer(path: str) -> _Answer:
-            if not _is_local(scope):
+            if not is_local(scope):
                 return 403, b"debug pages are shown on loopback only: use kubectl port-forward\n", _TEXT
             text = await page(path)
             return (
@@ -114,7 +114,8 @@ def loopback_only(page: Callable[[str], Awaitable[str | None]]) -> ASGIApp:
     return app
 
 
-def _is_local(scope: Scope) -> bool:
+def is_local(scope: Scope) -> bool:
+    """Whether the request comes from this machine, and means it: a page elsewhere cannot make a browser send it."""
     client = scope.get("client")
     if client is None:
         return False

@@ -214,5 +214,9 @@ class Admission:
         final = apply_to_handlers(handlers, policies, settings.own_namespace)
         registry: Registry = build_registry(final, settings.gates.enabled)
         app = create_app(registry, convert, process.metrics.admission, self._conversions)
+        if settings.flags.boolean("webhook-docs"):
+            from app.manager.apidocs import add_pages
+
+            add_pages(app, registry, loopback_only=True)
         app.starting = "its caches are not filled yet"
         return app
