@@ -34,6 +34,8 @@ R = TypeVar("R")
 COMPUTED_WITHIN: Final = 2.0
 LOOK_AGAIN: Final = 0.05
 RESIZE_GATE: Final = "InPlacePodVerticalScaling"
+#: Gate of workloads: they resize Pods in place, so a resize under way makes a Pod inconsistent.
+VERTICAL_SCALING: Final = "InPlaceWorkloadVerticalScaling"
 
 #: PUB-122: another budget for a Pod whose own is gone: its name, '' for none.
 FindAnother: TypeAlias = Callable[[Pod], Awaitable[str]]

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from app.api import names
-from app.api.cloneset import CLONE_SET, CloneSet
-from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
+from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch
 from app.kube.objects import Pod
@@ -21,6 +20,7 @@ from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE, 
 from app.protection.podunavailablebudget.keeper import (
     COMPUTED_WITHIN,
     RESIZE_GATE,
+    VERTICAL_SCALING,
     BudgetKeeper,
     FindAnother,
     LocalStatuses,
@@ -33,16 +33,14 @@ from app.protection.podunavailablebudget.reconcile import BudgetReconciler
 from app.protection.podunavailablebudget.refusals import SOURCE, RefusalRecord, Refused, refusal_counters
 from app.protection.podunavailablebudget.step import BudgetStep
 from app.protection.podunavailablebudget.workloads import (
+    BUDGETS,
     NATIVE,
+    WATCHED,
     Caches,
     cloneset_wanted,
     native_wanted,
 )
 from app.slices import (
-    DEPLOYMENTS,
-    PODS_BY_NAMESPACE,
-    REPLICASETS,
-    STATEFULSETS,
     AdmissionContext,
     AdmissionPart,
     ControllerContext,
@@ -51,17 +49,13 @@ from app.slices import (
     Provides,
     Reconciling,
     Slice,
-    Watched,
 )
+from app.slices.commands import Commands
 
 NAME: Final = "podunavailablebudget-controller"
 WORKERS: Final = 3
-#: Gate of workloads: they resize Pods in place, so a resize under way makes a Pod inconsistent.
-_VERTICAL_SCALING: Final = "InPlaceWorkloadVerticalScaling"
 _GATES: Final = (DELETE_GATE, UPDATE_GATE)
 
-BUDGETS: Final = Watched.kind(POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
-CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 #: PUB-80: status by optimistic writes, and reads after conflicts.
 _MAY_CHARGE: Final = (
@@ -115,7 +109,7 @@ def guarding(context: AdmissionContext) -> Decisions:
         statuses,
         context.clock,
         resize_is_update=not context.enabled(RESIZE_GATE),
-        vertical_scaling=context.enabled(_VERTICAL_SCALING),
+        vertical_scaling=context.enabled(VERTICAL_SCALING),
         find_another=_another(claims, owners),
         waits=COMPUTED_WITHIN if context.client is not None else 0.0,
     )
@@ -149,7 +143,7 @@ def controller_budget(context: ControllerContext) -> ControllerBudget:
         shared_statuses(context.client, context.stores(BUDGETS), context.rng),
         context.client.clock,
         resize_is_update=not context.enabled(RESIZE_GATE),
-        vertical_scaling=context.enabled(_VERTICAL_SCALING),
+        vertical_scaling=context.enabled(VERTICAL_SCALING),
     )
     return ControllerBudget(
         keeper,
@@ -160,22 +154,14 @@ def controller_budget(context: ControllerContext) -> ControllerBudget:
 
 def budget_controller(context: ControllerContext) -> Reconciling:
     """The controller; it writes statuses through the same hands as those who judge in this process."""
-    stores = context.stores
-    caches = Caches(
-        stores(BUDGETS),
-        stores(PODS_BY_NAMESPACE),
-        stores(DEPLOYMENTS),
-        stores(REPLICASETS),
-        stores(STATEFULSETS),
-        stores(CLONE_SETS),
-    )
+    caches = Caches.of(context.stores)
     shared = [one for one in context.provided(DisruptionBudget) if isinstance(one, ControllerBudget)]
     reconciler = BudgetReconciler(
         context.client,
         caches,
         shared[0].keeper.statuses if shared else shared_statuses(context.client, caches.budgets, context.rng),
         context.events,
-        vertical_scaling=context.enabled(_VERTICAL_SCALING),
+        vertical_scaling=context.enabled(VERTICAL_SCALING),
     )
     workloads = [
         Watch(getattr(caches, field), reconciler.of_workload(native_wanted(kind))) for field, kind in NATIVE.items()
@@ -191,13 +177,20 @@ def budget_controller(context: ControllerContext) -> Reconciling:
     )
 
 
+def commands() -> tuple[Commands, ...]:
+    """What ``pykruise explain`` says of budgets."""
+    from app.protection.podunavailablebudget.commands import COMMANDS  # only when a command is given
+
+    return (COMMANDS,)
+
+
 SLICE: Final = Slice(
     name="podunavailablebudget",
     kinds=(POD_UNAVAILABLE_BUDGET,),
     controllers=(
         ControllerPart(
             NAME,
-            watched=(BUDGETS, PODS_BY_NAMESPACE, DEPLOYMENTS, REPLICASETS, STATEFULSETS, CLONE_SETS),
+            watched=WATCHED,
             make=budget_controller,
             permissions=(
                 *_MAY_CHARGE,
@@ -231,6 +224,7 @@ SLICE: Final = Slice(
             event_source=SOURCE,
         ),
     ),
-    gates=(DELETE_GATE, UPDATE_GATE, RESIZE_GATE, _VERTICAL_SCALING),
+    gates=(DELETE_GATE, UPDATE_GATE, RESIZE_GATE, VERTICAL_SCALING),
     flags=("protection-log-path",),
+    commands=commands,
 )

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from app.api.cloneset import CloneSet
-from app.api.podunavailablebudget import PodUnavailableBudget
+from app.api.cloneset import CLONE_SET, CloneSet
+from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
 from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.mapping import KindMapper
@@ -25,8 +25,27 @@ from app.pods.owners import BY_CONTROLLER
 from app.pods.predicates import is_active
 from app.protection.podunavailablebudget.matching import Claim, Workload, claim_of, matches, workload_of
 from app.protection.podunavailablebudget.numbers import UNKNOWN, Expected
-from app.slices import BY_NAMESPACE
+from app.slices import (
+    BY_NAMESPACE,
+    DEPLOYMENTS,
+    PODS_BY_NAMESPACE,
+    REPLICASETS,
+    STATEFULSETS,
+    Stores,
+    Watched,
+)
 
+BUDGETS: Final = Watched.kind(POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
+CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
+#: What the controller watches: the fields of :class:`Caches`, in their order.
+WATCHED: Final[tuple[Watched[Any], ...]] = (
+    BUDGETS,
+    PODS_BY_NAMESPACE,
+    DEPLOYMENTS,
+    REPLICASETS,
+    STATEFULSETS,
+    CLONE_SETS,
+)
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _REPLICASET: Final = ("apps", "ReplicaSet")
 _STATEFULSET: Final = ("apps", "StatefulSet")
@@ -65,6 +84,11 @@ class Caches:
     replicasets: Store[NativeWorkload]
     statefulsets: Store[NativeWorkload]
     clonesets: Store[CloneSet]
+
+    @classmethod
+    def of(cls, stores: Stores) -> Caches:
+        """Those of :data:`WATCHED`."""
+        return cls(*map(stores, WATCHED))
 
 
 @dataclass(frozen=True, slots=True)
