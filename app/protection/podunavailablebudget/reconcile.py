@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final
 
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget, PodUnavailableBudgetStatus
@@ -155,6 +155,7 @@ class BudgetReconciler:
     async def _write(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> Recomputed:
         """The status, from the freshest copy of the budget (PUB-54, PUB-58)."""
         pods = {pod.metadata.name: self._facts_of(pod) for pod in members.pods}
+        pods.update(self._going(self._statuses.freshest(key) or budget, pods))
         now = self._client.clock.now()
         seen = self._track(key, self._statuses.freshest(key) or budget, pods)
         confirmed: Mapping[str, PodFacts | None] = {}
@@ -181,10 +182,17 @@ class BudgetReconciler:
             self._tell_not_deleted(budget, name)
         return found
 
+    def _going(self, budget: PodUnavailableBudget, members: Container[str]) -> dict[str, PodFacts]:
+        """Pods with an entry that the cache shows on their way out or ended: no members any more, but seen (PUB-54)."""
+        found = (self._caches.pods.get(name, budget.metadata.namespace) for name in entries_of(budget))
+        return {
+            pod.metadata.name: facts
+            for pod in found
+            if pod is not None and pod.metadata.name not in members and not (facts := self._facts_of(pod)).active
+        }
+
     def _track(self, key: ObjectKey, budget: PodUnavailableBudget, pods: Mapping[str, PodFacts]) -> dict[str, Seen]:
-        status = budget.status
-        entries = {**(status.disrupted_pods or {}), **(status.unavailable_pods or {})} if status is not None else {}
-        self._seen[key] = track(entries, pods, self._seen.get(key, {}))
+        self._seen[key] = track(entries_of(budget), pods, self._seen.get(key, {}))
         return self._seen[key]
 
     async def _look_at(self, namespace: str, names: Iterable[str]) -> Mapping[str, PodFacts | None]:
@@ -280,6 +288,12 @@ class BudgetReconciler:
 
     def _event(self, budget: PodUnavailableBudget, kind: Any, reason: str, message: str) -> None:
         self._events.event(reference(POD_UNAVAILABLE_BUDGET.resource(), budget), kind, reason, message)
+
+
+def entries_of(budget: PodUnavailableBudget) -> dict[str, str]:
+    """What was granted and is not seen done yet: Pod → time."""
+    status = budget.status
+    return {**(status.disrupted_pods or {}), **(status.unavailable_pods or {})} if status is not None else {}
 
 
 def _is_going(workload: Any) -> bool:

@@ -347,3 +347,24 @@ async def test_a_status_that_others_write_meanwhile_is_computed_again() -> None:
         await cluster.clock.sleep(1)
         assert set((await cluster.status()).get("disruptedPods", {})) == granted
         assert (await cluster.status())["currentAvailable"] == 2 - len(granted)
+
+
+@pytest.mark.behaviour("PUB-54")
+@virtual
+async def test_a_grant_is_seen_done_by_a_pod_that_was_on_its_way_out_when_the_entry_was_seen_first() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.pods(3)
+        await cluster.numbers(1, 3, 2, 3)
+        await cluster.user.patch(PODS, "web-0", {"metadata": {"finalizers": ["example.com/stay"]}}, NAMESPACE)
+        await cluster.user.delete(PODS, "web-0", NAMESPACE)
+        await cluster.numbers(0, 2, 2, 3)
+        entry = {"status": {"disruptedPods": {"web-0": cluster.now()}}}
+        await cluster.user.patch(BUDGETS, "shop", entry, NAMESPACE, subresource="status")
+        started = cluster.clock.monotonic()
+
+        async def left() -> bool:
+            return not (await cluster.status()).get("disruptedPods")
+
+        await cluster.until(left, "the entry leaves")
+        assert cluster.clock.monotonic() - started < 1
