@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Protocol
 
-from app.kube.objects import Pod
+from app.kube.objects import OwnerReference, Pod
 
 #: Seconds after which a refused update is asked for again (PM-171).
 RETRY_SECONDS: Final = 1.0
@@ -48,3 +48,14 @@ class NoBudget:
     async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:  # noqa: ARG002
         """Yes."""
         return ALLOWED
+
+
+class LeastAvailable(Protocol):
+    """What a kind of workload says of how many of its Pods must be available: what its maxUnavailable leaves (PPM-53).
+
+    Who restarts containers asks it of each kind; the one whose object it is answers.
+    """
+
+    def __call__(self, owner: OwnerReference, namespace: str, /) -> int | None:
+        """How many Pods the owner wants available at least; None for an object of another kind, or that is gone."""
+        ...

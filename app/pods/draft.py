@@ -194,6 +194,12 @@ class PodDraft:
             items[index] = container
             self._record("replace", f"/spec/{into}/{index}", container if rendered is None else rendered, rule)
 
+    def remove_container_field(self, index: int, field: str, rule: str) -> None:
+        """Take a field away from the container at position ``index``, which has it."""
+        items = self._own_list("containers")
+        items[index] = {name: value for name, value in items[index].items() if name != field}
+        self._record("remove", f"/spec/containers/{index}/{escape(field)}", None, rule)
+
     def append_env(
         self, index: int, entry: Mapping[str, Any], rule: str, *, into: ContainerList = "containers"
     ) -> None:

@@ -72,7 +72,7 @@ def _entry_errors(probe: Mapping[str, Any], path: Path, names: set[str], conditi
     conditions.add(condition)
     if found is not None:
         return [found]
-    errors = _probe_errors(probe.get("probe") or {}, path.child("probe"))
+    errors = probe_errors(probe.get("probe") or {}, path.child("probe"))
     return errors + _policies_errors(policies, path.child("markerPolicy"))
 
 
@@ -101,7 +101,7 @@ def _condition_error(condition: str, path: Path, conditions: set[str]) -> FieldE
     return invalid(path, condition, "; ".join(messages)) if messages else None
 
 
-def _probe_errors(probe: Mapping[str, Any], path: Path) -> list[FieldError]:
+def probe_errors(probe: Mapping[str, Any], path: Path) -> list[FieldError]:
     """PPM-3: exactly one handler, and what is wrong with it; the numbers."""
     given = [name for name in _HANDLERS if probe.get(name) is not None]
     errors: list[FieldError] = []

@@ -36,6 +36,7 @@ from app.slices.controllers import Enabled
 GATE: Final = "PodProbeMarkerGate"
 DAEMON_GATE: Final = "KruiseDaemon"
 SERVERLESS_GATE: Final = "EnablePodProbeMarkerOnServerless"
+LIVENESS_GATE: Final = "EnhancedLivenessProbe"
 
 VALIDATE: Final = Webhook(
     name="vpodprobemarker.kb.io",

@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
+from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest
 from app.api.podprobe import NODE_POD_PROBE, POD_PROBE_MARKER, PodProbeMarker
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
-from app.operations.podprobe.admission import GATE, SERVERLESS_GATE
+from app.operations.podprobe.admission import GATE, LIVENESS_GATE, SERVERLESS_GATE
+from app.operations.podprobe.liveness.reconcile import (
+    BY_LIVENESS_NODE,
+    BY_REQUESTED_POD,
+    LivenessReconciler,
+    liveness_nodes,
+    requested_pods,
+)
+from app.operations.podprobe.liveness.reconcile import Caches as LivenessCaches
 from app.operations.podprobe.markers import Caches, PodProbeMarkerReconciler, by_namespace
 from app.operations.podprobe.nodes import NodePodProbeReconciler
 from app.operations.podprobe.objects import WATCHED_NODE_POD_PROBES
+from app.pods.budget import DisruptionBudget, LeastAvailable, NoBudget
 from app.slices import (
     BY_NAMESPACE,
     NODES,
@@ -24,6 +34,10 @@ from app.slices import (
 )
 
 MARKERS: Final = Watched.kind(POD_PROBE_MARKER, PodProbeMarker, **{BY_NAMESPACE: by_namespace})
+LIVENESS_PODS: Final = PODS.indexed(**{BY_LIVENESS_NODE: liveness_nodes})
+RECREATE_REQUESTS: Final = Watched.kind(
+    CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest, **{BY_REQUESTED_POD: requested_pods}
+)
 
 
 def podprobemarker_controller(context: ControllerContext) -> Reconciling:
@@ -62,6 +76,28 @@ def nodepodprobe_controller(context: ControllerContext) -> Reconciling:
     )
 
 
+def liveness_controller(context: ControllerContext) -> Reconciling:
+    """Liveness probes that the node agent runs, and the restarts they ask for."""
+    caches = LivenessCaches(
+        context.stores(LIVENESS_PODS), context.stores(WATCHED_NODE_POD_PROBES), context.stores(RECREATE_REQUESTS)
+    )
+    reconciler = LivenessReconciler(
+        context.client,
+        caches,
+        context.events,
+        next(iter(context.provided(DisruptionBudget)), NoBudget()),
+        context.provided(LeastAvailable),
+    )
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
+            Watch(caches.node_pod_probes, reconciler.keys_for_node_pod_probe),
+            Watch(caches.requests, reconciler.keys_for_request),
+        ],
+    )
+
+
 _NODE_PROBES: Final = NODE_POD_PROBE.plural
 _MARKERS: Final = POD_PROBE_MARKER.plural
 
@@ -88,6 +124,18 @@ NODE_CONTROLLER: Final = ControllerPart(
         PolicyRule(("get", "patch"), ("",), ("pods",)),
         PolicyRule(("patch",), ("",), ("pods/status",)),
     ),
-    gates=(GATE,),
+    gates=(GATE, LIVENESS_GATE),
     workers_flag="nodepodprobe-workers",
+)
+LIVENESS_CONTROLLER: Final = ControllerPart(
+    "enhancedlivenessprobe-controller",
+    watched=(LIVENESS_PODS, WATCHED_NODE_POD_PROBES, RECREATE_REQUESTS),
+    make=liveness_controller,
+    permissions=(
+        PolicyRule(("get", "patch"), (names.APPS_GROUP,), (_NODE_PROBES,)),
+        PolicyRule(("create",), (names.APPS_GROUP,), (CONTAINER_RECREATE_REQUEST.plural,)),
+        PolicyRule(("get",), ("",), ("pods",)),
+        PolicyRule(("create", "patch"), ("",), ("events",)),
+    ),
+    gates=(LIVENESS_GATE,),
 )

@@ -10,16 +10,14 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.podprobe import POD_PROBE_MARKER, PodProbeMarker
-from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
 from app.kube.errors import Conflict, NotFound
 from app.kube.objects import Node, Pod, decode_metadata
-from app.kube.patches import merge_difference
 from app.kube.resources import PODS, ObjectKey
 from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
-from app.operations.podprobe.objects import BY_MARKER, NODE_POD_PROBES, NodePodProbe
+from app.operations.podprobe.objects import BY_MARKER, NodePodProbe
 from app.operations.podprobe.plan.marks import marks_of_conditions
 from app.operations.podprobe.plan.probes import (
     is_probed,
@@ -29,6 +27,7 @@ from app.operations.podprobe.plan.probes import (
     present_probes,
     replace_probes,
 )
+from app.operations.podprobe.writing import change_probes
 from app.slices import BY_NAMESPACE
 
 logger = logging.getLogger(__name__)
@@ -179,26 +178,7 @@ class PodProbeMarkerReconciler:
                 await self._change(node, namespace, name, probes)
 
     async def _change(self, node: str, namespace: str, marker: str, probes: Mapping[str, Json]) -> None:
-        for attempt in range(CONFLICT_ATTEMPTS):
-            try:
-                live: Json = await self._client.get(NODE_POD_PROBES, node)
-                before = live.get("spec") or {}
-                edited = {"spec": dict(before)}
-                replace_probes(edited, namespace, marker, probes)
-                patch = merge_difference(before, edited["spec"])
-                if not patch:
-                    return
-                known = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
-                body = {"metadata": known, "spec": patch}
-                await self._client.patch(NODE_POD_PROBES, node, body, decode=decode_metadata)
-            except NotFound:
-                return
-            except Conflict:
-                if attempt == CONFLICT_ATTEMPTS - 1:
-                    raise
-                await self._client.clock.sleep(conflict_wait(attempt))
-            else:
-                return
+        await change_probes(self._client, node, lambda spec: replace_probes(spec, namespace, marker, probes))
 
     async def _mark(self, marker: PodProbeMarker, pod: Pod) -> None:
         """PPM-31."""

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 from app.api.podprobe import PodProbeMarker
-from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from app.kube.objects import Node, Pod, decode_metadata, decode_pod
@@ -17,6 +16,7 @@ from app.kube.store import Change, Store, key_of
 from app.operations.podprobe.objects import BY_MARKER, BY_POD, NODE_POD_PROBES, NodePodProbe
 from app.operations.podprobe.plan.marks import Marks, marks_of
 from app.operations.podprobe.plan.probes import is_active, is_virtual
+from app.operations.podprobe.writing import change_probes
 
 logger = logging.getLogger(__name__)
 
@@ -141,25 +141,11 @@ class NodePodProbeReconciler:
         return gone
 
     async def _drop(self, node_pod_probe: NodePodProbe, gone: set[str]) -> None:
-        name = node_pod_probe.metadata.name
-        for attempt in range(CONFLICT_ATTEMPTS):
-            try:
-                live: dict[str, Any] = await self._client.get(NODE_POD_PROBES, name)
-                entries = (live.get("spec") or {}).get("podProbes") or []
-                left = [entry for entry in entries if entry.get("uid") not in gone]
-                if len(left) == len(entries):
-                    return
-                known = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
-                body = {"metadata": known, "spec": {"podProbes": left or None}}
-                await self._client.patch(NODE_POD_PROBES, name, body, decode=decode_metadata)
-            except NotFound:
-                return
-            except Conflict:
-                if attempt == CONFLICT_ATTEMPTS - 1:
-                    raise
-                await self._client.clock.sleep(conflict_wait(attempt))
-            else:
-                return
+        def drop(spec: dict[str, Any]) -> None:
+            left = [entry for entry in spec.get("podProbes") or () if entry.get("uid") not in gone]
+            spec["podProbes"] = left or None
+
+        await change_probes(self._client, node_pod_probe.metadata.name, drop)
 
     # ---- results
 

@@ -8,12 +8,13 @@ from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.kube.objects import OwnerReference
 from app.kube.store import Store
-from app.pods.budget import DisruptionBudget
+from app.pods.budget import DisruptionBudget, LeastAvailable
 from app.pods.counters import WorkloadCounters
 from app.pods.lifecycle import Lifecycle
 from app.pods.readiness.plan import InitialMetadata
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
-from app.workloads.cloneset.plan.resolved import KIND
+from app.workloads.cloneset.plan.limits import limits
+from app.workloads.cloneset.plan.resolved import KIND, settings_of
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reconcile import CloneSetCaches, CloneSetReconciler
 from app.workloads.engine.initial_conditions import initial_metadata as engine_initial_metadata
@@ -64,3 +65,17 @@ def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
         return (Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None,)
 
     return engine_initial_metadata(KIND, lifecycle_of)
+
+
+def least_available_of(context: ControllerContext) -> LeastAvailable:
+    """PPM-53: what maxUnavailable of a CloneSet leaves; one Pod may be unavailable in any case."""
+    sets, gates = context.stores(CLONE_SETS), Gates.of(context.enabled)
+
+    def least_available(owner: OwnerReference, namespace: str) -> int | None:
+        found = sets.get(owner.name, namespace)
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        numbers = limits(settings_of(found, gates))
+        return max(0, numbers.replicas - max(1, numbers.max_unavailable))
+
+    return least_available

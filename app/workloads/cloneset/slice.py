@@ -7,6 +7,7 @@ from typing import Final
 from app.api import names
 from app.api.cloneset import CLONE_SET
 from app.kube.admission import PolicyRule
+from app.pods.budget import LeastAvailable
 from app.pods.counters import WorkloadCounters
 from app.pods.fieldtracking import GATE as MANAGED_FIELDS
 from app.pods.readiness.plan import InitialMetadata
@@ -30,6 +31,7 @@ from app.workloads.cloneset.controller import (
     WORKERS,
     cloneset_controller,
     initial_metadata_of,
+    least_available_of,
 )
 from app.workloads.cloneset.strict_validation import GATE as STRICT_VALIDATION
 
@@ -80,7 +82,10 @@ SLICE: Final = Slice(
         ),
     ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
-    provides=(Provides(InitialMetadata, initial_metadata_of, watched=(CLONE_SETS,)),),
+    provides=(
+        Provides(InitialMetadata, initial_metadata_of, watched=(CLONE_SETS,)),
+        Provides(LeastAvailable, least_available_of, watched=(CLONE_SETS,)),
+    ),
     gates=(
         "PodWebhook",
         "CloneSetShortHash",

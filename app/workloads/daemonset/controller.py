@@ -6,9 +6,11 @@ from typing import Final
 
 from app.api import names
 from app.api.daemonset import DAEMON_SET, DaemonSet
-from app.pods.budget import DisruptionBudget
+from app.kube.objects import OwnerReference
+from app.pods.budget import DisruptionBudget, LeastAvailable
 from app.pods.counters import WorkloadCounters
 from app.slices import NODES, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
+from app.workloads.daemonset.plan.resolved import settings_of
 from app.workloads.daemonset.plan.settings import Gates
 from app.workloads.daemonset.reconcile import DaemonSetCaches, DaemonSetReconciler
 
@@ -41,3 +43,17 @@ def daemonset_controller(context: ControllerContext) -> Reconciling:
         force_expectations=context.enabled("ForceDeleteTimeoutExpectationGate"),
     )
     return Reconciling(reconciler, reconciler.watches())
+
+
+def least_available_of(context: ControllerContext) -> LeastAvailable:
+    """PPM-53: what maxUnavailable of a DaemonSet leaves; one Pod may be unavailable in any case."""
+    sets, gates = context.stores(DAEMON_SETS), Gates.of(context.enabled)
+
+    def least_available(owner: OwnerReference, namespace: str) -> int | None:
+        found = sets.get(owner.name, namespace)
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        desired = found.status.desired_number_scheduled if found.status is not None else 0
+        return max(0, desired - max(1, settings_of(found, gates).limits(desired).max_unavailable))
+
+    return least_available

@@ -7,11 +7,19 @@ from typing import Final
 from app.api import names
 from app.api.daemonset import DAEMON_SET
 from app.kube.admission import PolicyRule
+from app.pods.budget import LeastAvailable
 from app.pods.counters import WorkloadCounters
-from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Gate, Slice
+from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Gate, Provides, Slice
 from app.slices.commands import Commands
 from app.workloads.daemonset import admission
-from app.workloads.daemonset.controller import NAME, WATCHED, WORKERS, daemonset_controller
+from app.workloads.daemonset.controller import (
+    DAEMON_SETS,
+    NAME,
+    WATCHED,
+    WORKERS,
+    daemonset_controller,
+    least_available_of,
+)
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -53,6 +61,7 @@ SLICE: Final = Slice(
             counters=(WorkloadCounters,),
         ),
     ),
+    provides=(Provides(LeastAvailable, least_available_of, watched=(DAEMON_SETS,)),),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(
         "PodWebhook",

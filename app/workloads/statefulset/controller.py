@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from app.api.statefulset import STATEFUL_SET, StatefulSet
-from app.pods.budget import DisruptionBudget
+from app.kube.objects import OwnerReference
+from app.pods.budget import DisruptionBudget, LeastAvailable
 from app.pods.counters import WorkloadCounters
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
 from app.workloads.engine.snapshot import Caches
+from app.workloads.statefulset.plan.resolved import settings_of
 from app.workloads.statefulset.plan.settings import Gates
 from app.workloads.statefulset.reconcile import StatefulSetReconciler
 
@@ -39,3 +41,17 @@ def statefulset_controller(context: ControllerContext) -> Reconciling:
         force_expectations=context.enabled("ForceDeleteTimeoutExpectationGate"),
     )
     return Reconciling(reconciler, reconciler.watches())
+
+
+def least_available_of(context: ControllerContext) -> LeastAvailable:
+    """PPM-53: what maxUnavailable of a StatefulSet leaves."""
+    sets, gates = context.stores(STATEFUL_SETS), Gates.of(context.enabled)
+
+    def least_available(owner: OwnerReference, namespace: str) -> int | None:
+        found = sets.get(owner.name, namespace)
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        settings = settings_of(found.spec, gates)
+        return max(0, settings.replicas - settings.update_limit)
+
+    return least_available

@@ -7,12 +7,20 @@ from typing import Final
 from app.api import names
 from app.api.statefulset import STATEFUL_SET
 from app.kube.admission import PolicyRule
+from app.pods.budget import LeastAvailable
 from app.pods.counters import WorkloadCounters
-from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Slice
+from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Provides, Slice
 from app.slices.commands import Commands
 from app.workloads.statefulset import admission
 from app.workloads.statefulset.admission_lookups import ClusterLookups, StandaloneLookups
-from app.workloads.statefulset.controller import NAME, WATCHED, WORKERS, statefulset_controller
+from app.workloads.statefulset.controller import (
+    NAME,
+    STATEFUL_SETS,
+    WATCHED,
+    WORKERS,
+    least_available_of,
+    statefulset_controller,
+)
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -57,6 +65,7 @@ SLICE: Final = Slice(
             counters=(WorkloadCounters,),
         ),
     ),
+    provides=(Provides(LeastAvailable, least_available_of, watched=(STATEFUL_SETS,)),),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(
         "PodWebhook",

@@ -344,9 +344,9 @@ def test_a_marker_whose_name_ends_like_another_loses_nothing() -> None:
     def entry(*names: str, namespace: str = "default") -> Json:
         return {"name": "p", "namespace": namespace, "uid": "u", "IP": "", "probes": [{"name": one} for one in names]}
 
-    found: Json = {"spec": {"podProbes": [entry("a#x", "ba#x"), entry("a#x", namespace="other")]}}
+    found: Json = {"podProbes": [entry("a#x", "ba#x"), entry("a#x", namespace="other")]}
     replace_probes(found, "default", "a", {})
-    assert found["spec"]["podProbes"] == [entry("ba#x"), entry("a#x", namespace="other")]
+    assert found["podProbes"] == [entry("ba#x"), entry("a#x", namespace="other")]
 
 
 @pytest.mark.behaviour("PPM-30", "PW-19")

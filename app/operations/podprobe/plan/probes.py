@@ -96,11 +96,13 @@ def _port_number(port: str, container_name: str, pod: Pod) -> int | None:
     return None
 
 
-def present_probes(node_pod_probe: NodePodProbe, namespace: str, marker: str) -> dict[str, tuple[str, list[Json]]]:
-    """What is probed for a marker now: by uid of the Pod, its address and probes."""
+def present_probes(
+    node_pod_probe: NodePodProbe, namespace: str | None, marker: str
+) -> dict[str, tuple[str, list[Json]]]:
+    """What is probed for a marker now: by uid of the Pod, its address and probes. ``namespace``: None for all."""
     found: dict[str, tuple[str, list[Json]]] = {}
     for pod in node_pod_probe.spec.pod_probes:
-        if pod.namespace != namespace:
+        if namespace is not None and pod.namespace != namespace:
             continue
         mine = [
             {"name": one.name, "containerName": one.container_name, "probe": one.probe}
@@ -112,17 +114,14 @@ def present_probes(node_pod_probe: NodePodProbe, namespace: str, marker: str) ->
     return found
 
 
-def replace_probes(node_pod_probe: Json, namespace: str, marker: str, wanted: Mapping[str, Json]) -> None:
-    """PPM-40, PPM-41: exactly these Pods (by uid) are probed for the marker; what others probe stays. Changes the JSON
-    of a NodePodProbe in place."""
-    spec = node_pod_probe.get("spec")
-    if not isinstance(spec, dict):
-        spec = node_pod_probe["spec"] = {}
+def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mapping[str, Json]) -> None:
+    """PPM-40, PPM-41: exactly these Pods (by uid) are probed for the marker; what others probe stays. Changes the spec
+    (JSON) of a NodePodProbe in place. ``namespace``: the marker's; None: it is about Pods of all."""
     left, seen = [], set()
     for entry in spec.get("podProbes") or ():
         uid = entry.get("uid")
         others = [one for one in entry.get("probes") or () if not _is_of(one, marker)]
-        if entry.get("namespace") != namespace:
+        if namespace is not None and entry.get("namespace") != namespace:
             left.append(entry)
             continue
         mine = wanted.get(uid)
