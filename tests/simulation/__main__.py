@@ -19,6 +19,7 @@ from pathlib import Path
 
 from app.kube.virtualtime import Stalled
 from tests.simulation.faults import FAULTS
+from tests.simulation.focus import FOCUSES
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import LARGE, SMALL
 from tests.simulation.shrink import shrunk
@@ -49,7 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began, virtual, cpu, ran, broken = time.perf_counter(), 0.0, 0.0, 0, 0
     seconds, actions = HOUR if options.hour else (options.seconds, options.actions)
     size = LARGE if options.hour else options.size
-    runs = (Run(seed, seconds, actions, keep, without, size) for seed in _seeds(options.seeds))
+    if unknown := [name for name in options.focus if name not in (*FOCUSES, "all")]:
+        print(f"--focus: there is no {unknown[0]}; there are {', '.join(FOCUSES)}", file=sys.stderr)
+        return 2
+    focuses = [*FOCUSES] if "all" in options.focus else options.focus or [""]
+    seeds = [*_seeds(options.seeds)]
+    runs = (Run(seed, seconds, actions, keep, without, size, focus) for focus in focuses for seed in seeds)
     for outcome in _outcomes([run for run in runs if not done.has(run)], options.jobs, twice=options.twice):
         ran += 1
         virtual += outcome.virtual_seconds
@@ -152,6 +158,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--hour", action="store_true", help=told)
     parser.add_argument("--keep", help="only these actions of the script, by number")
     parser.add_argument("--without", default="", help="faults to leave out")
+    parser.add_argument("--focus", action="append", default=[], help="no storm but this time after time; all: each")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many broken seeds (default: 1)")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="how many at once (default: a processor each)"

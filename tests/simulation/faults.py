@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from random import Random
+from typing import Any
 
 import orjson
 from multidict import CIMultiDict
@@ -14,6 +16,7 @@ from multidict import CIMultiDict
 from app.kube.clock import Clock
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.transport import Request, Response, Stream, Transport
+from tests.simulation.streams import Streams
 
 #: A request that is answered after this is given up by the client (what ``AiohttpTransport`` does).
 TIMEOUT_SECONDS = 60.0
@@ -41,6 +44,12 @@ class Weather:
     watch_expired: float = 0.0
     #: Per request of a manager: it dies right before it is sent, or right after it took effect.
     killed: float = 0.0
+    #: The plural of the one resource whose requests it befalls; empty: all.
+    only: str = ""
+
+    def of(self, resource: str) -> Weather:
+        """What requests of a resource meet."""
+        return CALM if self.only and self.only != resource else self
 
     def without(self, *names: str) -> Weather:
         """The same with these faults left out."""
@@ -49,8 +58,9 @@ class Weather:
     @property
     def text(self) -> str:
         """What goes wrong, and how often."""
-        rates = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ", ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate) or "nothing else wrong"
+        rates = {name: getattr(self, name) for name in FAULTS}
+        told = ", ".join(f"{name} {rate:g}" for name, rate in rates.items() if rate) or "nothing else wrong"
+        return f"{told} of {self.only}" if self.only else told
 
 
 #: How often what goes wrong that is frequent for a while.
@@ -60,7 +70,7 @@ DRIZZLE = ("conflict", "conflict", "error")
 CALM = Weather()
 #: Nothing comes through.
 CUT_OFF = Weather(lost_request=1.0, watch_ends=1.0)
-FAULTS = tuple(field.name for field in fields(Weather))
+FAULTS = tuple(field.name for field in fields(Weather) if field.name != "only")
 
 
 def weather(rng: Random) -> Weather:
@@ -117,47 +127,53 @@ class CountingTransport:
 
 
 class FaultyTransport:
-    """A client's connection through the weather. ``kill`` ends the client's process; None: it cannot be killed."""
+    """A client's connection through the weather. ``kill`` ends the client's process; None: it cannot be killed.
+
+    What happens to a request is drawn from the stream of its sender, its verb and its resource.
+    """
 
     def __init__(
         self,
         inner: Transport,
         clock: Clock,
-        rng: Random,
+        streams: Streams,
         now: Callable[[], Weather],
         kill: Callable[[str], None] | None = None,
         frozen: Callable[[str], float] = lambda _resource: 0.0,
+        left_behind: Callable[[Coroutine[Any, Any, None]], object] = lambda work: work.close(),
     ) -> None:
         self._inner = inner
         self._clock = clock
-        self._rng = rng
+        self._streams = streams
         self._weather = now
         self._kill = kill
         #: Until when watches of a resource stand still.
         self._frozen = frozen
+        #: Sees to requests that are on their way when their sender ends.
+        self._left_behind = left_behind
         self.dead = False
 
     async def request(self, request: Request) -> Response:
         """Send, or not."""
-        rng, weather = self._rng, self._weather()
+        rng, weather = self._stream_of(request, request.method), self._weather().of(resource_of(request.path))
         info = RequestInfo(request.method, request.target)
-        await self._alive(weather, f"before {request.method} {request.path}", info)
+        await self._alive(rng, weather, f"before {request.method} {request.path}", info)
         await self._clock.sleep(rng.expovariate(500.0))
         late = rng.uniform(0.2, 8.0) if rng.random() < weather.slow else 0.0
         if late and rng.random() < 0.5:
-            await self._clock.sleep(late)
+            await self._on_its_way(request, late)
             late = 0.0
         if rng.random() < weather.lost_request:
             await self._clock.sleep(rng.choice((0.0, 0.0, 10.0, TIMEOUT_SECONDS)))
             raise TransportError(info, "simulated: connection reset by peer")
-        refused = self._refusal(request, weather)
+        refused = _refusal(rng, request, weather)
         if refused is not None:
             return refused
         self._check(info)
         response = await self._inner.request(request)
         if self._weather() is CUT_OFF:
             raise TransportError(info, "simulated: connection reset before the answer")
-        await self._alive(weather, f"after {request.method} {request.path}", info)
+        await self._alive(rng, weather, f"after {request.method} {request.path}", info)
         if late:
             await self._clock.sleep(late)
         if rng.random() < 0.3:  # most answers are there at once; a timer for each would be a tenth of all the work
@@ -171,30 +187,29 @@ class FaultyTransport:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """Open a watch, or not."""
-        rng, weather = self._rng, self._weather()
+        rng, weather = self._stream_of(request, "WATCH"), self._weather().of(resource_of(request.path))
         info = RequestInfo("WATCH", request.path)
-        await self._alive(weather, f"before WATCH {request.path}", info)
+        await self._alive(rng, weather, f"before WATCH {request.path}", info)
         await self._clock.sleep(rng.expovariate(500.0))
         if rng.random() < weather.lost_request:
             raise TransportError(info, "simulated: connection refused")
-        refused = self._refusal(request, weather)
+        refused = _refusal(rng, request, weather)
         if refused is None and request.query.get("resourceVersion") and rng.random() < weather.watch_expired:
             refused = status(410, "Expired", "too old resource version: simulated")
         if refused is not None:
             yield Stream(refused.status, refused.headers, _once(refused.body))
             return
         async with self._inner.stream(request) as stream:
-            yield Stream(stream.status, stream.headers, self._events(stream.chunks, info))
+            yield Stream(stream.status, stream.headers, self._events(rng, stream.chunks, info))
 
     async def close(self) -> None:
         """The client ends."""
         self.dead = True
 
-    async def _events(self, chunks: AsyncIterator[bytes], info: RequestInfo) -> AsyncIterator[bytes]:
-        rng = self._rng
-        resource = info.path.partition("?")[0].rpartition("/")[2]
+    async def _events(self, rng: Random, chunks: AsyncIterator[bytes], info: RequestInfo) -> AsyncIterator[bytes]:
+        resource = resource_of(info.path.partition("?")[0])
         async for chunk in chunks:
-            weather = self._weather()
+            weather = self._weather().of(resource)
             await self._clock.sleep(rng.expovariate(300.0))
             if self._frozen(resource) > self._clock.monotonic():
                 while (seconds := self._frozen(resource) - self._clock.monotonic()) > 0:
@@ -223,19 +238,28 @@ class FaultyTransport:
         while self._weather() != CALM and self._clock.monotonic() < until:
             await self._clock.sleep(2.0)
 
-    def _refusal(self, request: Request, weather: Weather) -> Response | None:
-        rng = self._rng
-        if request.method in ("PUT", "PATCH") and rng.random() < weather.conflict:
-            return status(409, "Conflict", "simulated: the object has been modified; please apply your changes")
-        if rng.random() < weather.overload:
-            return status(429, "TooManyRequests", "simulated: too many requests", {"Retry-After": "1"})
-        if rng.random() < weather.error:
-            return status(rng.choice((500, 503)), "InternalError", "simulated: etcdserver: leader changed")
-        return None
+    async def _on_its_way(self, request: Request, seconds: float) -> None:
+        """So long it takes to arrive. A patch arrives also if whoever sent it is no more; of what makes and deletes
+        objects no sender could take back anything."""
+        arrives = self._clock.monotonic() + seconds
+        try:
+            await self._clock.sleep(seconds)
+        except asyncio.CancelledError:
+            if request.method == "PATCH" and not self.dead:
+                self._left_behind(self._arrives(request, arrives))
+            raise
 
-    async def _alive(self, weather: Weather, when: str, info: RequestInfo) -> None:
+    async def _arrives(self, request: Request, at: float) -> None:
+        await self._clock.sleep(max(0.0, at - self._clock.monotonic()))
+        if self._weather() is not CUT_OFF:
+            await self._inner.request(request)
+
+    def _stream_of(self, request: Request, verb: str) -> Random:
+        return self._streams(f"{request.headers.get('User-Agent')} {verb} {resource_of(request.path)}")
+
+    async def _alive(self, rng: Random, weather: Weather, when: str, info: RequestInfo) -> None:
         self._check(info)
-        if self._kill is not None and self._rng.random() < weather.killed:
+        if self._kill is not None and rng.random() < weather.killed:
             self.dead = True
             self._kill(when)
             await asyncio.Future()  # nothing follows a kill: the task that waits here is cancelled
@@ -243,6 +267,25 @@ class FaultyTransport:
     def _check(self, info: RequestInfo) -> None:
         if self.dead:
             raise TransportError(info, "simulated: this process is dead")
+
+
+def _refusal(rng: Random, request: Request, weather: Weather) -> Response | None:
+    if request.method in ("PUT", "PATCH") and rng.random() < weather.conflict:
+        return status(409, "Conflict", "simulated: the object has been modified; please apply your changes")
+    if rng.random() < weather.overload:
+        return status(429, "TooManyRequests", "simulated: too many requests", {"Retry-After": "1"})
+    if rng.random() < weather.error:
+        return status(rng.choice((500, 503)), "InternalError", "simulated: etcdserver: leader changed")
+    return None
+
+
+@lru_cache(maxsize=4096)
+def resource_of(path: str) -> str:
+    """The plural of the resource that a path speaks of."""
+    parts = path.strip("/").split("/")
+    rest = parts[2:] if parts[0] == "api" else parts[3:]
+    named = rest[2:] if rest[:1] == ["namespaces"] and len(rest) > 2 else rest
+    return named[0] if named else ""
 
 
 def status(code: int, reason: str, message: str, headers: dict[str, str] | None = None) -> Response:

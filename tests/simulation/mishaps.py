@@ -71,6 +71,8 @@ class There:
     in_place: Sequence[str] = ()
     keeping: Sequence[str] = ()
     dropping: Mapping[str, int] = field(default_factory=dict)
+    #: CloneSets with Pods, and their replicas.
+    staffed: Mapping[str, int] = field(default_factory=dict)
 
 
 def mishap(rng: Random, there: There, number: int) -> Mishap:
@@ -108,7 +110,7 @@ def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
     return Mishap(Weather(), 9.0, (frozen, wish, lost), admission_too=True)
 
 
-def _marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
+def marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
     """All Pods in service are to be replaced while others wait for their preDelete hook: those are not wanted again."""
     hooked = [one for one in clones if one.revives and one.replicas > 1]
     if not hooked:
@@ -120,7 +122,7 @@ def _marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | 
     return Mishap(Weather(), 4.0, (fewer, marked), admission_too=True)
 
 
-_AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Mishap | None]] = (_seen_together, _marked_while_others_go)
+_AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Mishap | None]] = (_seen_together, marked_while_others_go)
 
 
 def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:

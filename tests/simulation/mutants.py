@@ -2,6 +2,7 @@
 
 Each ``mutants/*.patch`` is applied to a copy of the code, and seeds run on the copy until one breaks: first the one
 that the patch names (``Seeds: 38``), then 1, 2, 3 and so on. A patch begins with a sentence that says what goes wrong.
+``Focus: cut off`` says what the runs do time after time (``focus.py``), for one that hardly any storm would find.
 A mutant that survives, a patch that does not apply and a simulation that fails by itself make the exit code 1.
 ``--note`` writes the seeds into the patches and the table into docs/simulation.md.
 """
@@ -32,6 +33,7 @@ PAGE = ROOT / "docs/simulation.md"
 #: Seconds of processor time for one seed: one that takes longer hangs.
 LIMIT_SECONDS = 60.0
 _FIRST = re.compile(r"^Seeds: (\d+)\n", re.MULTILINE)
+_FOCUS = re.compile(r"^Focus: (.+)\n", re.MULTILINE)
 _TABLE = re.compile(r"(?<=<!-- mutants -->\n).*?(?=<!-- end of mutants -->)", re.DOTALL)
 
 
@@ -44,10 +46,13 @@ class Found:
     tried: int
     seconds: float
     why: str
+    #: How many of those that were tried found it.
+    finders: int
 
     def __str__(self) -> str:
         text = f"seed {self.seed}" if self.seed is not None else "SURVIVED"
-        return f"{self.name:<52} {text:<9} {self.tried:>3} tried {self.seconds:5.1f} s  {self.why[:150]}"
+        share = f"{self.finders:>3} of {self.tried:>3}"
+        return f"{self.name:<52} {text:<9} {share} {self.seconds:5.1f} s  {self.why[:150]}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,18 +66,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ]
         os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", help="mutants, also those not found yet (default: all but those)")
-    parser.add_argument("--seeds", type=int, default=30, help="try 1 to this besides the one named (default: 30)")
+    parser.add_argument("names", nargs="*", help="mutants (default: all)")
+    parser.add_argument("--seeds", type=int, default=60, help="try 1 to this besides the one named (default: 60)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time (default: one per CPU)")
     parser.add_argument("--afresh", action="store_true", help="from seed 1 on, whatever a patch names")
+    parser.add_argument("--count", action="store_true", help="do not stop at the first: how many of the seeds find it")
     parser.add_argument("--note", action="store_true", help="write down the seeds that find them")
     options = parser.parse_args(arguments)
-    patches = [path for path in sorted(PATCHES.rglob("*.patch")) if _wanted(path, options.names)]
+    patches = [path for path in sorted(PATCHES.glob("*.patch")) if not options.names or path.stem in options.names]
     if unknown := set(options.names) - {path.stem for path in patches}:
         print(f"no mutant is called {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     _prepare()
-    judge = partial(judged, seeds=options.seeds, afresh=options.afresh)
+    judge = partial(judged, seeds=options.seeds, afresh=options.afresh, count=options.count)
     results = []
     with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=1) as pool:
         for found in pool.imap_unordered(judge, map(str, patches)):
@@ -86,10 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{len(results)} mutants, {seconds:.0f} s of processor time, {len(survivors)} survived", *survivors, sep="\n  "
     )
     return 1 if survivors or not patches else 0
-
-
-def _wanted(path: Path, names: Sequence[str]) -> bool:
-    return path.stem in names if names else path.parent == PATCHES
 
 
 def _prepare() -> None:
@@ -107,27 +109,30 @@ class HangsError(KeyboardInterrupt):
     own."""
 
 
-def judged(patch: str, seeds: int, afresh: bool) -> tuple[str, int | None, int, float, str]:
+def judged(patch: str, seeds: int, afresh: bool, count: bool) -> tuple[str, int | None, int, float, str, int]:
     """Whether a seed breaks with the patch applied: the fields of Found. In a process of its own, whose code it is."""
     path, began = Path(patch), time.process_time()
-    named = None if afresh else _FIRST.search(path.read_text())
+    text = path.read_text()
+    named, focused = None if afresh else _FIRST.search(text), _FOCUS.search(text)
     first = [int(named[1])] if named else []
     candidates = [*first, *(seed for seed in range(1, seeds + 1) if seed not in first)]
     signal.signal(signal.SIGVTALRM, _hangs)
     tried: list[int] = []
-    seed, why = None, f"{len(candidates)} seeds hold"
+    seed, why, finders = None, f"{len(candidates)} seeds hold", 0
     with tempfile.TemporaryDirectory() as name:
         try:
             _become(Path(name), path)
             for candidate in candidates:
                 tried.append(candidate)
                 signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_SECONDS)
-                if broken := _broken(candidate):
-                    seed, why = candidate, broken
-                    break
+                if broken := _broken(candidate, focused[1] if focused else ""):
+                    finders += 1
+                    seed, why = (candidate, broken) if seed is None else (seed, why)
+                    if not count:
+                        break
         except (Exception, HangsError) as error:  # noqa: BLE001 - whatever it is: nothing was found, and the others go on
             why = f"{error}\n{''.join(traceback.format_exception(error))[-2000:]}"
-    return path.stem, seed, len(tried), time.process_time() - began, why
+    return path.stem, seed, len(tried), time.process_time() - began, why, finders
 
 
 def _become(copy: Path, patch: Path) -> None:
@@ -141,13 +146,13 @@ def _become(copy: Path, patch: Path) -> None:
     os.chdir(copy)
 
 
-def _broken(seed: int) -> str:
+def _broken(seed: int, focus: str) -> str:
     """What a seed finds; empty: nothing. Raises what goes wrong with the simulation itself."""
     world: Any = importlib.import_module("tests.simulation.world")
     runs: Any = importlib.import_module("tests.simulation.runs")
     if not str(world.__file__).startswith(os.getcwd()):
         raise RuntimeError(f"{world.__file__} is not the code that was patched")
-    outcome = world.simulate(runs.Run(seed), to_first=True)
+    outcome = world.simulate(runs.Run(seed, focus=focus), to_first=True)
     return next((line.partition(" BROKEN: ")[2] for line in outcome.broken), "")
 
 

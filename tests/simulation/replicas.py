@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from random import Random
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -27,6 +26,7 @@ from app.manager.settings import Settings, read_settings
 from app.manager.shared import Certificate, Replica, SharedValue
 from app.manager.webhooks import Admission, Listeners
 from tests.simulation.faults import FaultyTransport
+from tests.simulation.streams import RandomByTask, Streams
 
 logger = logging.getLogger(__name__)
 
@@ -141,7 +141,7 @@ class SimulatedProcess:
             self.process = self.part = None
             if not life.cancelled() and (error := life.exception()) is not None:
                 replica.report_end(self.name, error)
-            await replica.clock.sleep(replica.rng.choice((0.1, 1.0, 15.0)))
+            await replica.clock.sleep(replica.streams(f"{self.name} starts").choice((0.1, 1.0, 15.0)))
 
     async def _live(self) -> None:
         replica = self._replica
@@ -153,7 +153,7 @@ class SimulatedProcess:
             ENVIRONMENT,
             self._parts,
             clock=replica.clock,
-            rng=Random(replica.rng.random()),
+            rng=RandomByTask(f"{self.name} {replica.streams(self.name).random()}"),
         )
         self.process = process
         process.need("start", "starting")
@@ -183,7 +183,7 @@ class SimulatedReplica:
         self,
         name: str,
         clock: Clock,
-        rng: Random,
+        streams: Streams,
         connect: Callable[[str, Callable[[str], None]], FaultyTransport],
         flags: Sequence[str] = (),
         *,
@@ -191,7 +191,7 @@ class SimulatedReplica:
     ) -> None:
         self.name = name
         self.clock = clock
-        self.rng = rng
+        self.streams = streams
         self.connect = connect
         self.settings: Settings = read_settings(parse_flags([*FLAGS, *flags]), ENVIRONMENT)
         self.shared = Replica((WEBHOOK, RECONCILER))

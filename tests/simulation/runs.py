@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tests.simulation.focus import FOCUSES
 from tests.simulation.plan import Plan, plan
 from tests.simulation.script import SMALL, Action, script
 
@@ -22,11 +23,19 @@ class Run:
     without: tuple[str, ...] = ()
     #: Pods that a CloneSet is created with at most.
     size: int = SMALL
+    #: What it does time after time instead of having a storm (``tests/simulation/focus.py``).
+    focus: str = ""
 
     @property
     def patience(self) -> float:
         """How many times as long everything may take as in a small run."""
         return 1.0 if self.size == SMALL else 3.0
+
+    @property
+    def replicas(self) -> int:
+        """Of the manager."""
+        wanted = FOCUSES[self.focus].replicas if self.focus else None
+        return wanted if wanted is not None else 3 if self.seed % 4 == 0 else 2
 
     @property
     def plan(self) -> Plan:
@@ -35,7 +44,9 @@ class Run:
 
     @property
     def script(self) -> tuple[Action, ...]:
-        """What happens in it."""
+        """What happens in its storm."""
+        if self.focus:
+            return ()
         plan = self.plan
         made = script(self.seed, seconds=plan.seconds, actions=plan.actions, size=self.size)
         return made if self.keep is None else tuple(a for i, a in enumerate(made) if i in self.keep)
@@ -44,6 +55,8 @@ class Run:
     def command(self) -> str:
         """How to see it again."""
         parts = [f"python -m tests.simulation --seeds {self.seed}"]
+        if self.focus:
+            parts.append(f"--focus '{self.focus}'")
         if self.seconds is not None:
             parts.append(f"--seconds {self.seconds:g}")
         if self.actions is not None:

@@ -69,6 +69,8 @@ PATIENCE = {
     "roll cloneset": 600.0,
     "lose clone": 100.0,
     "mark clones": 600.0,
+    "end certificates": 900.0,
+    "freeze watches": 30.0,
 }
 
 

@@ -1,6 +1,8 @@
 """The simulation itself: seeds hold, repeat exactly, are made shorter when they break, and notice what they are for."""
 
+import asyncio
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,11 +15,17 @@ import pytest
 
 from app.kube.client import USER_AGENT
 from app.kube.transport import Request, Response
+from app.manager import slices
 from tests.simulation import invariants, mishaps, unseen
 from tests.simulation.__main__ import checked
+from tests.simulation.faults import CALM, Weather, resource_of
+from tests.simulation.focus import FOCUSES
+from tests.simulation.listed import CLONE_SETS, listed
+from tests.simulation.mutants import PATCHES
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import script
 from tests.simulation.shrink import shrunk
+from tests.simulation.streams import RandomByTask, Streams
 from tests.simulation.users import pod, sidecar_set
 from tests.simulation.versions import OwnVersions
 from tests.simulation.world import simulate
@@ -30,6 +38,68 @@ def test_a_seed_keeps_every_invariant(seed: int) -> None:
     outcome = checked(Run(seed))
     assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
     assert outcome.writes > 50
+
+
+@pytest.mark.parametrize("focus", FOCUSES)
+def test_a_focus_breaks_nothing(focus: str) -> None:
+    outcome = checked(Run(1, focus=focus))
+    assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
+
+
+def test_every_mutant_names_a_focus_that_there_is() -> None:
+    named = {line for path in PATCHES.glob("*.patch") for line in re.findall(r"^Focus: (.+)$", path.read_text(), re.M)}
+    assert named == {*FOCUSES}
+
+
+def test_draws_of_one_name_do_not_depend_on_those_of_others() -> None:
+    alone, among = Streams("7"), Streams("7")
+    drawn = []
+    for _ in range(5):
+        among("a kind that was added").random()
+        drawn.append(among("cloneset").random())
+    assert drawn == [alone("cloneset").random() for _ in range(5)]
+    assert Streams("8")("cloneset").random() not in drawn
+
+
+def test_named_tasks_draw_from_streams_of_their_own() -> None:
+    async def draws(source: RandomByTask, others: int) -> list[float]:
+        async def draw(number: int) -> list[float]:
+            return [source.random() for _ in range(number)]
+
+        for _ in range(others):
+            await asyncio.create_task(draw(3), name="a watch that was added")
+        return await asyncio.create_task(draw(4), name="watch of Pod")
+
+    assert asyncio.run(draws(RandomByTask("7"), 0)) == asyncio.run(draws(RandomByTask("7"), 5))
+
+
+def test_a_run_has_the_slices_that_it_is_about_and_no_others() -> None:
+    before = [*slices.FOLDERS]
+    with listed(CLONE_SETS):
+        assert [one.kind for one in slices.kinds()] == ["CloneSet", "SidecarSet"]
+    assert before == slices.FOLDERS
+
+
+def test_weather_of_one_resource_befalls_no_other() -> None:
+    bad = Weather(slow=1.0, only="pods")
+    assert bad.of("pods") is bad
+    assert bad.of("leases") is CALM
+    assert bad.text == "slow 1 of pods"
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/api/v1/namespaces/shop/pods/a/status", "pods"),
+        ("/api/v1/pods", "pods"),
+        ("/api/v1/namespaces/shop", "namespaces"),
+        ("/apis/apps.kruise.io/v1alpha1/namespaces/shop/clonesets/a", "clonesets"),
+        ("/apis/apps.kruise.io/v1alpha1/sidecarsets/a/status", "sidecarsets"),
+        ("/version", ""),
+    ],
+)
+def test_a_path_speaks_of_a_resource(path: str, resource: str) -> None:
+    assert resource_of(path) == resource
 
 
 def test_a_seed_has_one_history() -> None:

@@ -15,6 +15,7 @@ from tests.simulation.script import Action
 
 #: How often one of these takes the place of another mishap.
 SHARE = 0.5
+_Theme = Callable[[Random, There, int], Iterator[Action]]
 
 
 def mishap(rng: Random, there: There, number: int) -> Mishap | None:
@@ -22,11 +23,25 @@ def mishap(rng: Random, there: There, number: int) -> Mishap | None:
     chosen = rng.sample(_THEMES, len(_THEMES))
     if rng.random() >= SHARE:
         return None
-    for theme in chosen:
-        if acts := tuple(sorted(theme(rng, there, number), key=lambda act: act.at)):
-            ends = max(act.at + act.arguments.get("seconds", 0.0) for act in acts)
-            return Mishap(Weather(), round(ends + 1.0, 1), acts, admission_too=True)
-    return None
+    return next((found for theme in chosen if (found := _of(theme, rng, there, number)) is not None), None)
+
+
+def claims_going(rng: Random, there: There, number: int) -> Mishap | None:
+    """Claims are nearly gone when Pods are to come again."""
+    return _of(_claims_going, rng, there, number)
+
+
+def creation_unanswered(rng: Random, there: There, number: int) -> Mishap | None:
+    """Nobody is told of a Pod that was made."""
+    return _of(_creation_unanswered, rng, there, number)
+
+
+def _of(theme: _Theme, rng: Random, there: There, number: int) -> Mishap | None:
+    acts = tuple(sorted(theme(rng, there, number), key=lambda act: act.at))
+    if not acts:
+        return None
+    ends = max(act.at + act.arguments.get("seconds", 0.0) for act in acts)
+    return Mishap(Weather(), round(ends + 1.0, 1), acts, admission_too=True)
 
 
 def _history_unseen(rng: Random, there: There, number: int) -> Iterator[Action]:
@@ -59,7 +74,7 @@ def _creation_unanswered(rng: Random, there: There, _number: int) -> Iterator[Ac
     yield Action(0.5, "scale cloneset", {"name": name, "replicas": there.dropping[name] + rng.randrange(1, 3)})
 
 
-_THEMES: Sequence[Callable[[Random, There, int], Iterator[Action]]] = (
+_THEMES: Sequence[_Theme] = (
     _history_unseen,
     _claims_going,
     _creation_unanswered,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from random import Random
@@ -40,9 +40,12 @@ from tests.simulation.faults import (
     Weather,
     weather,
 )
+from tests.simulation.focus import FOCUSES, Focus
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
 from tests.simulation.keys import keys_by_seed
+from tests.simulation.listed import CLONE_SETS as LISTED
+from tests.simulation.listed import listed
 from tests.simulation.process import errors_logged, no_collector
 from tests.simulation.promises import Promises, Spec
 from tests.simulation.replicas import WEBHOOK, SimulatedReplica, parsed
@@ -57,12 +60,8 @@ from tests.simulation.script import (
     calm_script,
     drizzle_script,
 )
-from tests.simulation.users import (
-    CLONE_SETS,
-    SIDECAR_SETS,
-    SYSTEM,
-    Users,
-)
+from tests.simulation.streams import RandomByTask, Streams
+from tests.simulation.users import CLONE_SETS, SIDECAR_SETS, SYSTEM, Users
 from tests.simulation.versions import AttentiveTransport
 
 Json = dict[str, Any]
@@ -82,9 +81,9 @@ LAG_SECONDS = 30.0
 
 def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -> Outcome:
     """Run it from beginning to end, in virtual time; or only up to the first thing that breaks."""
-    with keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.watched():
+    with listed(LISTED), keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.watched():
         began = time.process_time()
-        world = World(run, errors, (3 if run.seed % 4 == 0 else 2) if replicas is None else replicas)
+        world = World(run, errors, run.replicas if replicas is None else replicas)
         seconds = run_virtually(world.run(to_first=to_first))
     history = world.history
     broken, last = tuple(history.broken), tuple(history.last)
@@ -101,7 +100,7 @@ class World:
         self.history = History()
         self.clock = VirtualClock()
         self._errors = errors
-        self._rng = Random(f"world {run.seed}")
+        self._streams = Streams(f"world {run.seed}")
         self._storm = weather(Random(f"weather {run.seed}")).without(*run.without)
         self._now: Weather = CALM
         #: The process that has no trouble with the API server, of all replicas.
@@ -124,7 +123,7 @@ class World:
 
     async def run(self, *, to_first: bool = False) -> float:
         """From an empty cluster to rest. Returns the virtual seconds it took."""
-        self.api = ApiServer(clock=self.clock, rng=Random(f"api {self._run.seed}"))
+        self.api = ApiServer(clock=self.clock, rng=RandomByTask(f"api {self._run.seed}"))
         self.admin = Client(self.api.transport(), self.clock)
         self.api.webhooks.local[SERVICE] = self._review
         await self._install()
@@ -132,7 +131,7 @@ class World:
         self._rest = Rest(self.api, self.replicas, self.clock, self._claims, self._promises.came_back)
         self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
         self._volumes = Volumes(self.admin)
-        self._users = Users(self.api, self.admin, self.history, self.replicas, self._rng)
+        self._users = Users(self.api, self.admin, self.history, self.replicas, self._streams("users"))
         self._checks = Checks(
             self.api, self.history, self._rest, self._users, self._promises, self._claims, self._hooks, self._volumes
         )
@@ -140,7 +139,7 @@ class World:
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
             simulated_nodes(3),
-            rng=Random(f"nodes {self._run.seed}"),
+            rng=RandomByTask(f"nodes {self._run.seed}"),
             bind=True,
             pace=_pace(Random(f"pace {self._run.seed}")),
             heartbeat_seconds=3600.0,  # nobody here takes a node for dead
@@ -167,6 +166,10 @@ class World:
     async def _story(self) -> None:
         try:
             await self._until(self._rest.in_place, "the webhooks are registered")
+            if self._run.focus:
+                await self._focused(FOCUSES[self._run.focus])
+                await self._quiet()
+                return
             await self._follow_script()
             await self._come_to_rest()
             phases = {plan.TROUBLE: self._trouble, plan.CALM: self._calm, plan.MISHAPS: self._mishaps}
@@ -186,15 +189,17 @@ class World:
         name = f"replica-{number}"
 
         def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
-            rng = Random(self._rng.random())
+            streams = Streams(f"{name} {process} {self._run.seed}")
             server = CountingTransport(
                 self.api.transport(MANAGER), self._revision, lambda: self._checks.calm, self._wasted
             )
             now = partial(self._weather_of, process)
-            return AttentiveTransport(server, self.clock, rng, now, kill, self._frozen, breaks=self._breaks)
+            return AttentiveTransport(
+                server, self.clock, streams, now, kill, self._frozen, self._start, breaks=self._breaks
+            )
 
         return SimulatedReplica(
-            name, self.clock, Random(f"{name} {self._run.seed}"), connect, serves=lambda: self._checks.check_trust()
+            name, self.clock, Streams(f"{name} {self._run.seed}"), connect, serves=lambda: self._checks.check_trust()
         )
 
     def _weather_of(self, process: str) -> Weather:
@@ -228,10 +233,13 @@ class World:
         began = self.clock.monotonic()
         for action in script:
             await self.clock.sleep(began + action.at - self.clock.monotonic())
-            task = asyncio.create_task(self._users.do(action))
-            self._busy.add(task)
-            task.add_done_callback(self._busy.discard)
+            self._start(self._users.do(action))
         await self.clock.sleep(began + seconds - self.clock.monotonic())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._busy.add(task)
+        task.add_done_callback(self._busy.discard)
 
     async def _come_to_rest(self) -> None:
         self._clears_up(TIMEOUT_SECONDS)
@@ -303,6 +311,25 @@ class World:
             await self._befall(aimed)
         await self.clock.sleep(LAG_SECONDS)  # what nobody waits for may be done still
 
+    async def _focused(self, focus: Focus) -> None:
+        """One thing time after time, on what it needs."""
+        for act in focus.first(Random(f"first {self._run.seed}")):
+            await self._users.do(act)
+        await self._until_done(self._rest.to_settle)
+        for number in range(focus.rounds):
+            one = focus.round(Random(f"round {number} {self._run.seed}"), self._there(), number)
+            if one is None:
+                continue
+            if focus.calm:
+                self._now, self._checks.calm = one.weather, True
+                await self._carry_out(one.acts, one.seconds)
+                await self._until_done(self._rest.to_settle, max(PATIENCE[act.what] for act in one.acts), every=0.5)
+                await self.clock.sleep(2.0)
+                self._now, self._checks.calm = CALM, False
+            else:
+                await self._befall(one)
+        await self.clock.sleep(LAG_SECONDS)
+
     async def _befall(self, one: mishaps.Mishap) -> None:
         self._now = one.weather.without(*self._run.without)
         self._spared = "" if one.admission_too else WEBHOOK
@@ -323,6 +350,7 @@ class World:
             [name for name, spec in clones.items() if spec.replicas and spec.policy != "ReCreate"],
             [name for name, spec in clones.items() if spec.replicas and spec.claims and spec.reuse],
             {name: spec.replicas for name, spec in clones.items() if spec.claims and not spec.reuse},
+            {name: spec.replicas for name, spec in clones.items() if spec.replicas},
         )
 
     def _clears_up(self, hangs: float) -> None:
@@ -373,9 +401,10 @@ class World:
         ready = [replica for replica in self.replicas if replica.answers]
         if not ready:
             raise ConnectionRefusedError
-        replica = ready[self._rng.randrange(len(ready))]
+        rng = self._streams(f"review {path}")
+        replica = ready[rng.randrange(len(ready))]
         self._checks.check_trust()
-        await self.clock.sleep(self._rng.expovariate(1000.0))
+        await self.clock.sleep(rng.expovariate(1000.0))
         process = replica.webhook.process
         sets = (
             process.caches.stores(sidecarset.SIDECAR_SETS).list()

@@ -1,0 +1,286 @@
+"""Focused runs: few objects and one thing time after time, until the moment has come in which it can go wrong. Pure.
+
+A storm is for what nobody thought of. What is known to go wrong needs no luck: a run with a focus has no storm; it
+sets up what the focus needs, then lets its rounds follow one another, and after each all must be well. Mutants name the
+focus that finds them, so that nearly any seed does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from tests.simulation import mishaps, unseen
+from tests.simulation.clonesets import spec_by_seed
+from tests.simulation.faults import CALM, Weather
+from tests.simulation.lifecycle import FINALIZERS, LABELS
+from tests.simulation.mishaps import Mishap, There
+from tests.simulation.script import APPS, Action
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Focus:
+    """``first``: what is set up; ``round``: what happens in the nth round, given what there is by then.
+
+    ``calm``: nothing goes wrong, so all must be well as soon as users expect it, without a write too many.
+    """
+
+    first: Callable[[Random], Iterable[Action]]
+    round: Callable[[Random, There, int], Mishap | None]
+    rounds: int = 6
+    calm: bool = False
+    replicas: int | None = None
+
+
+def _clone_sets(count: int = 1, **wanted: Any) -> Callable[[Random], Iterator[Action]]:
+    """Some CloneSets, by seed but for what is ``wanted``; a sequence is chosen from."""
+
+    def first(rng: Random) -> Iterator[Action]:
+        for number in range(count):
+            chosen = {key: rng.choice(value) if isinstance(value, tuple) else value for key, value in wanted.items()}
+            yield Action(0.0, "create cloneset", {"name": f"clone-{number}", **spec_by_seed(rng), **chosen})
+
+    return first
+
+
+def _mishap(weather: Weather, acts: Iterable[Action], *, admission_too: bool = False, last: float = 1.0) -> Mishap:
+    ordered = tuple(sorted(acts, key=lambda act: act.at))
+    return Mishap(weather, round(ordered[-1].at + last, 1), ordered, admission_too)
+
+
+def _act(at: float, what: str, /, **arguments: Any) -> Action:
+    return Action(round(at, 2), what, arguments)
+
+
+# ---- requests
+
+
+def _refused(rng: Random, there: There, number: int) -> Mishap | None:
+    """All writes are refused for seconds in which Pods are to be changed, and nothing happens afterwards."""
+    name, clear = rng.choice(there.clones), rng.uniform(2.0, 4.0)
+    acts = [_act(0.0, "roll cloneset", name=name, image=f"clone:refused-{number}", partition=0)]
+    if rng.random() < 0.5:
+        acts.append(_act(rng.uniform(0.0, 1.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)))
+    weather = rng.choice((Weather(conflict=1.0), Weather(error=1.0), Weather(conflict=0.7), Weather(error=0.7)))
+    return _mishap(weather, acts, last=clear)
+
+
+def _slow(rng: Random, there: There, number: int) -> Mishap | None:
+    """Answers take seconds, and users do not wait for them."""
+    name = rng.choice(there.clones)
+    acts = [_act(rng.uniform(0.0, 6.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)) for _ in range(4)]
+    acts.append(_act(rng.uniform(0.0, 6.0), "roll cloneset", name=name, image=f"clone:slow-{number}", partition=0))
+    return _mishap(Weather(slow=0.7), acts)
+
+
+# ---- claims
+
+
+def _claims_wanted_again(rng: Random, there: There, _number: int) -> Mishap | None:
+    """Pods with claims go, and others are to have them."""
+    if not there.keeping:
+        return None
+    name = rng.choice(there.keeping)
+    if rng.random() < 0.3:
+        return unseen.claims_going(rng, there, _number)
+    lost = [
+        _act(rng.uniform(0.0, 2.0), "lose clone", name=name, number=rng.randrange(8), seconds=1)
+        for _ in range(rng.randrange(1, 4))
+    ]
+    if rng.random() < 0.5:
+        lost.append(_act(rng.uniform(0.0, 2.0), "scale cloneset", name=name, replicas=rng.randrange(1, 7)))
+    return _mishap(rng.choice((Weather(), Weather(error=0.4))), lost)
+
+
+def _creation_given_up(rng: Random, there: There, _number: int) -> Mishap | None:
+    """A Pod cannot be made and is not wanted any more; then one goes that has claims, and is to come back."""
+    name, replicas = next(iter(sorted(there.staffed.items())), ("", 0))
+    if not name:
+        return None
+    over = rng.uniform(0.6, 1.6)
+    acts = (
+        _act(0.0, "squall", fault="error", seconds=over),
+        _act(0.1, "scale cloneset", name=name, replicas=replicas + 1),
+        _act(over - rng.uniform(0.05, 0.5), "scale cloneset", name=name, replicas=replicas),
+        _act(over + rng.uniform(0.0, 0.3), "lose clone", name=name, number=rng.randrange(8), seconds=1),
+    )
+    return _mishap(Weather(slow=0.01), acts, last=6.0)
+
+
+# ---- caches
+
+
+def _creation_unanswered(rng: Random, there: There, number: int) -> Mishap | None:
+    """A Pod is made and nobody is told of it, nor sees it; its claims, if it has any, are seen before it is."""
+    return unseen.creation_unanswered(rng, replace(there, dropping=there.staffed), number)
+
+
+def _cut_off(rng: Random, there: There, number: int) -> Mishap | None:
+    """The managers find another world when they come back, and somebody wants something of it."""
+    acts = [_act(0.0, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))]
+    if rng.random() < 0.5:
+        name = rng.choice(there.clones)
+        acts.append(_act(rng.uniform(0.0, 2.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)))
+    return _mishap(Weather(), acts, admission_too=True, last=7.0)
+
+
+def _set_gone(rng: Random, there: There, number: int) -> Mishap | None:
+    """A CloneSet is deleted, its Pods go with it, and of its end nobody is told."""
+    for name in there.clones:
+        acts = (
+            _act(0.0, "freeze watches", resource="clonesets", seconds=25.0),
+            _act(rng.uniform(0.5, 1.5), "delete cloneset", name=name),
+        )
+        return _mishap(Weather(), acts, admission_too=True, last=26.0)
+    return _mishap(Weather(), _clone_sets(replicas=(3, 4, 5), hook="")(rng), admission_too=True)
+
+
+# ---- hooks
+
+
+def _marked_while_others_go(rng: Random, there: There, _number: int) -> Mishap | None:
+    return mishaps.marked_while_others_go(rng, [mishaps.Staffed(*one, revives=True) for one in there.staffed.items()])
+
+
+def _left_behind(rng: Random, there: There, number: int) -> Mishap | None:
+    """A leader ends while its patches are on their way; they arrive when another has decided something else, or does
+    not see what they did."""
+    name, replicas = rng.choice(sorted(there.staffed.items()) or [("", 0)])
+    if replicas < 2:
+        return _mishap(Weather(), [_act(0.0, "scale cloneset", name=name, replicas=3)]) if name else None
+    fewer = _act(0.1, "scale cloneset", name=name, replicas=rng.randrange(1, replicas))
+    if rng.random() < 0.5:  # Pods are back from their hook, but for the last step, when they are to go once more
+        acts = [
+            fewer,
+            _act(0.35, "scale cloneset", name=name, replicas=replicas),
+            _act(0.4, "squall", fault="slow", seconds=0.7),
+            _act(rng.uniform(0.8, 1.1), "stop leader", gently=True),
+            _act(rng.uniform(1.2, 2.5), "scale cloneset", **fewer.arguments),
+        ]
+    else:  # they wait for their hook, of which the next leader knows nothing
+        acts = [
+            _act(0.0, "squall", fault="slow", seconds=0.6),
+            fewer,
+            _act(rng.uniform(0.3, 0.5), "stop leader", gently=True),
+            _act(1.0, "scale cloneset", name=name, replicas=replicas),
+            _act(2.2, "freeze watches", resource="pods", seconds=10.0),
+            _act(rng.uniform(6.0, 9.0), "roll cloneset", name=name, image=f"clone:behind-{number}", partition=0),
+        ]
+    return _mishap(Weather(only="pods"), acts, last=9.0)
+
+
+# ---- limits
+
+
+def _rolled_while_others_go(rng: Random, there: There, number: int) -> Mishap | None:
+    """A roll-out begins while Pods are out of service that it cannot change: they wait for their preDelete hook."""
+    name = rng.choice(there.clones)
+    marked = _act(0.0, "mark clones", name=name, number=rng.randrange(2))
+    roll = _act(rng.uniform(0.1, 1.5), "roll cloneset", name=name, image=f"clone:rolled-{number}", partition=0)
+    return _mishap(Weather(), [marked, roll], admission_too=True)
+
+
+def _marked_while_limited(rng: Random, there: There, _number: int) -> Mishap | None:
+    """Pods are to be replaced where only so many may be unavailable when more are made."""
+    name = rng.choice(there.clones)
+    marked = _act(0.0, "mark clones", name=name, number=rng.randrange(3))
+    return _mishap(Weather(), [marked], admission_too=True)
+
+
+# ---- SidecarSets, the Lease, certificates
+
+
+def _sets_and_pods(rng: Random) -> Iterator[Action]:
+    for number, app in enumerate(APPS):
+        yield Action(0.0, "create set", {"name": f"set-{number}", "app": app, "image": "shipper:0"})
+    for number in range(4):
+        yield Action(0.0, "create pod", {"name": f"pod-{number}", "app": rng.choice(APPS), "ordered": False})
+
+
+def _statuses_refused(rng: Random, there: There, number: int) -> Mishap | None:
+    """The status of a SidecarSet is refused while its Pods come, go and change their labels."""
+    acts = [
+        _act(rng.uniform(0.0, 1.0), "create pod", name=f"pod-{number}-{position}", app=rng.choice(APPS), ordered=False)
+        for position in range(2)
+    ]
+    acts += [_act(rng.uniform(0.0, 1.0), "delete pod", name=name) for name in rng.sample(list(there.pods), 2)]
+    if rng.random() < 0.5:
+        acts.append(_act(rng.uniform(0.0, 1.0), "update set", name=rng.choice(there.sets), image=f"shipper:{number}"))
+    return _mishap(rng.choice((CALM, Weather(conflict=0.6))), acts)
+
+
+def _set_replaced(rng: Random, there: There, number: int) -> Mishap | None:
+    """A SidecarSet is replaced by another of its name while its status is on its way."""
+    name = rng.choice(there.sets)
+    acts = [_act(0.0, "update set", name=name, image=f"shipper:{number}")]
+    acts.append(_act(rng.uniform(0.2, 4.0), "replace set", name=name, app=rng.choice(APPS), image="shipper:other"))
+    return _mishap(Weather(slow=0.9, only="sidecarsets"), acts, last=5.0)
+
+
+def _status_unseen(rng: Random, _there: There, number: int) -> Mishap | None:
+    """Pods come one after the other, and of the status that counts them the cache learns late."""
+    acts = [
+        _act(rng.uniform(0.5, 3.0), "create pod", name=f"pod-{number}-{position}", app=rng.choice(APPS), ordered=False)
+        for position in range(3)
+    ]
+    acts.append(_act(0.0, "freeze watches", resource="sidecarsets", seconds=5.0))
+    return _mishap(Weather(), acts)
+
+
+def _leader_stops(_rng: Random, _there: There, _number: int) -> Mishap | None:
+    """The leader gives its Lease back, and several want it."""
+    return _mishap(CALM, [_act(0.0, "stop leader", gently=True)])
+
+
+def _certificates_end(rng: Random, _there: There, _number: int) -> Mishap | None:
+    """There is another CA, and what shall tell of it is refused."""
+    weather = rng.choice((Weather(conflict=0.7), Weather(error=0.7), Weather(lost_request=0.6)))
+    return _mishap(weather, [_act(0.0, "end certificates")], last=4.0)
+
+
+def _configuration_deleted(rng: Random, _there: There, _number: int) -> Mishap | None:
+    """Somebody deletes a webhook configuration."""
+    return _mishap(CALM, [_act(0.0, "delete configuration", kind=rng.choice(("mutating", "validating")))])
+
+
+_IN_PLACE = ("InPlaceIfPossible", "InPlaceOnly")
+FOCUSES: Mapping[str, Focus] = {
+    "requests refused": Focus(_clone_sets(2, policy=_IN_PLACE, grace=0, min_ready=0, max_surge=0), _refused),
+    "answers slow": Focus(_clone_sets(2), _slow),
+    "claims wanted again": Focus(
+        _clone_sets(claims=(1, 2), reuse=True, hook=("", FINALIZERS), replicas=(4, 5)), _claims_wanted_again
+    ),
+    "creation given up": Focus(
+        _clone_sets(claims=1, reuse=True, hook=FINALIZERS, replicas=(2, 3), max_surge=0, limit=0), _creation_given_up
+    ),
+    "creation unanswered": Focus(
+        _clone_sets(claims=(0, 1, 2), reuse=False, max_surge=0, limit=0), _creation_unanswered
+    ),
+    "cut off": Focus(_clone_sets(2), _cut_off),
+    "set gone": Focus(_clone_sets(replicas=(3, 4, 5), hook=""), _set_gone, rounds=4),
+    "marked while others go": Focus(
+        _clone_sets(2, replicas=(3, 4, 5), hook=LABELS, mark=False), _marked_while_others_go
+    ),
+    "left behind": Focus(
+        _clone_sets(2, replicas=(3, 4), max_unavailable=4, hook=LABELS, mark=False, policy=_IN_PLACE, claims=0),
+        _left_behind,
+        rounds=8,
+    ),
+    "rolled while others go": Focus(
+        _clone_sets(replicas=(4, 5), max_unavailable=(1, 2), max_surge=0, min_ready=0, hook=LABELS),
+        _rolled_while_others_go,
+    ),
+    "marked while limited": Focus(
+        _clone_sets(replicas=(3, 4), limit=1, hook=LABELS, max_surge=0, exclude=False), _marked_while_limited, rounds=3
+    ),
+    "statuses refused": Focus(_sets_and_pods, _statuses_refused),
+    "set replaced": Focus(_sets_and_pods, _set_replaced, rounds=12),
+    "status unseen": Focus(_sets_and_pods, _status_unseen, calm=True),
+    "leader stops": Focus(_sets_and_pods, _leader_stops, rounds=10, replicas=3),
+    "certificates end": Focus(_sets_and_pods, _certificates_end, rounds=2),
+    "configuration deleted": Focus(_sets_and_pods, _configuration_deleted, rounds=4, calm=True),
+}

@@ -1,0 +1,33 @@
+"""Which slices the managers of a run have: those that its world is about, however many there are by now.
+
+What other kinds watch and write would change what happens to the ones that are looked at, and with each kind that is
+added the seeds would show something else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from app.manager import slices
+
+#: CloneSets and SidecarSets, and Pods whose containers start in order.
+CLONE_SETS = (
+    "app.workloads.newpods",
+    "app.sidecars.sidecarset",
+    "app.sidecars.launchpriority",
+    "app.workloads.cloneset",
+)
+
+
+@contextmanager
+def listed(folders: Sequence[str]) -> Iterator[None]:
+    """Inside, the list of slices has these."""
+    before = [*slices.FOLDERS]
+    slices.FOLDERS[:] = folders
+    slices.slices.cache_clear()
+    try:
+        yield
+    finally:
+        slices.FOLDERS[:] = before
+        slices.slices.cache_clear()
