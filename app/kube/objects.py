@@ -436,11 +436,18 @@ class WorkloadTemplate(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
+class WorkloadOrdinals(Struct, frozen=True):
+    """Which numbers the Pods of a StatefulSet have."""
+
+    start: int = 0
+
+
 class WorkloadSpec(Struct, frozen=True):
     """How many Pods a workload wants; None where it does not say."""
 
     replicas: int | None = None
     template: WorkloadTemplate = WorkloadTemplate()
+    ordinals: WorkloadOrdinals | None = None
 
 
 class Workload(Struct, frozen=True):

@@ -81,7 +81,19 @@ MAX_CONTAINERS: Final = 10_000
 _Containers: TypeAlias = Annotated[list[_Container], msgspec.Meta(max_length=MAX_CONTAINERS)]
 
 
+class _NodeAffinity(_Part, frozen=True):
+    preferred_during_scheduling_ignored_during_execution: list[dict[str, Any]] | None = None
+    required_during_scheduling_ignored_during_execution: dict[str, Any] | None = None
+
+
+class _Affinity(_Part, frozen=True):
+    node_affinity: _NodeAffinity | None = None
+
+
 class _Spec(_Part, frozen=True):
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: _Affinity | None = None
     containers: _Containers | None = None
     init_containers: _Containers | None = None
     volumes: list[_Named] | None = None

@@ -100,6 +100,7 @@ def test_no_group_switches_what_openkruise_does_not_have() -> None:
         "DaemonSetStrictMaxUnavailable",
         "CloneSetPodManagedFields",
         "DeletionProtectionCountsPods",
+        "PersistentPodStateForgetsLostNodes",
     }
     assert {name for name, gate in GATES.items() if gate.stage is Stage.OURS} == ours
     gates = parse_gates("AllAlpha=true,AllBeta=true")

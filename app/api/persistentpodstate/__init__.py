@@ -5,7 +5,12 @@ from typing import Final
 from app.api import names
 from app.api.kind import KindDefinition, Version
 from app.api.persistentpodstate.conversion import to_v1alpha1, to_v1beta1
-from app.api.persistentpodstate.types import PersistentPodState, PersistentPodStateV1Alpha1
+from app.api.persistentpodstate.types import (
+    PersistentPodState,
+    PersistentPodStateSpec,
+    PersistentPodStateV1Alpha1,
+    PodState,
+)
 
 PERSISTENT_POD_STATE: Final = KindDefinition(
     group=names.APPS_GROUP,
@@ -17,4 +22,10 @@ PERSISTENT_POD_STATE: Final = KindDefinition(
     ),
 )
 
-__all__ = ["PERSISTENT_POD_STATE", "PersistentPodState", "PersistentPodStateV1Alpha1"]
+__all__ = [
+    "PERSISTENT_POD_STATE",
+    "PersistentPodState",
+    "PersistentPodStateSpec",
+    "PersistentPodStateV1Alpha1",
+    "PodState",
+]

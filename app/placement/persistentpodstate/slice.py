@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.api.persistentpodstate import PERSISTENT_POD_STATE, PersistentPodState
+from app.api import names
+from app.api.persistentpodstate import PERSISTENT_POD_STATE
+from app.kube.admission import PolicyRule
 from app.placement.persistentpodstate import admission
 from app.placement.persistentpodstate.admission import ClusterLookups, StandaloneLookups
-from app.slices import CONFIGURATION, AdmissionContext, AdmissionPart, Decisions, Slice, Watched
-
-STATES: Final = Watched.kind(PERSISTENT_POD_STATE, PersistentPodState)
+from app.placement.persistentpodstate.controller import FORGET_LOST, NAME, WATCHED, persistentpodstate_controller
+from app.placement.persistentpodstate.plan.whitelist import parse_kinds
+from app.placement.persistentpodstate.states import STATES
+from app.placement.persistentpodstate.step import PersistentPodStateStep
+from app.pods.customworkloads import ConfiguredList
+from app.slices import CONFIGURATION, AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
 
 
 def webhook(context: AdmissionContext) -> Decisions:
@@ -21,8 +26,32 @@ def webhook(context: AdmissionContext) -> Decisions:
     return Decisions(admission.handlers(lookups))
 
 
+def injection(context: AdmissionContext) -> Decisions:
+    """The step of Pod creation. PPS-37: a list that cannot be read stops no Pod."""
+    key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
+    listed = ConfiguredList(context.stores(CONFIGURATION), context.own_namespace, key, parse_kinds)
+    return Decisions(steps=(PersistentPodStateStep(context.stores(STATES), listed),))
+
+
 SLICE: Final = Slice(
     name="persistentpodstate",
     kinds=(PERSISTENT_POD_STATE,),
-    admission=(AdmissionPart(webhook, webhooks=admission.WEBHOOKS, files=(STATES, CONFIGURATION)),),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=persistentpodstate_controller,
+            permissions=(
+                PolicyRule(("create", "delete", "get", "patch"), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), (f"{PERSISTENT_POD_STATE.plural}/status",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers_flag="persistentpodstate-workers",
+        ),
+    ),
+    admission=(
+        AdmissionPart(webhook, webhooks=admission.WEBHOOKS, files=(STATES, CONFIGURATION)),
+        AdmissionPart(injection, watched=(STATES, CONFIGURATION)),
+    ),
+    gates=(FORGET_LOST,),
 )

@@ -26,17 +26,19 @@ DISTRIBUTIONS = RESOURCE_DISTRIBUTION.resource()
 
 
 class Refusing:
-    """The manager's connection; what ``refuse`` says of a request is answered with 500."""
+    """The manager's connection; what ``refuse`` says of a request is answered with 500, or another ``status``."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.refuse: Callable[[Request], bool] = lambda _: False
+        self.status = 500
         self.requests: list[Request] = []
 
     async def request(self, request: Request) -> Response:
         self.requests.append(request)
         if self.refuse(request):
-            return json_response(500, status_body(500, "InternalError", "the disk is full"))
+            reason = "Forbidden" if self.status == 403 else "InternalError"
+            return json_response(self.status, status_body(self.status, reason, "the disk is full"))
         return await self._transport.request(request)
 
     def stream(self, request: Request) -> Any:
