@@ -64,15 +64,17 @@ async def set_paused(client: Client, namespace: str, what: Sequence[str], *, pau
     called = f"{commands.kind.kind} {name}"
     if not commands.pausable:
         raise CommandError(f"{called}: has no roll-out to pause or resume")
-    spec: Mapping[str, Any] = (await read(client, commands, namespace, name))["spec"]
+    stored = await read(client, commands, namespace, name)
+    spec: Mapping[str, Any] = stored["spec"]
     strategy = spec.get("updateStrategy") or {}
     if strategy.get("type") == commands.without_rollout:
         raise CommandError(f"{called}: {commands.without_rollout} has no roll-out to pause or resume")
+    where = commands.paused_of(stored)
     found: Mapping[str, Any] = {"spec": spec}
     patch: dict[str, Any] = {"paused": paused}
-    for key in commands.paused_at:
+    for key in where:
         found = found.get(key) or {}
-    for key in reversed(commands.paused_at):
+    for key in reversed(where):
         patch = {key: patch}
     if bool(found.get("paused")) == paused:
         return f"{shown(commands, name)} {'is paused already' if paused else 'is not paused'}"

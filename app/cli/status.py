@@ -114,7 +114,8 @@ async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]
     if not commands.kind.namespaced or "selector" not in stored["spec"]:
         return ""
     found = []
-    for pod in sorted((await belongings(client, stored)).pods, key=lambda pod: pod.metadata.name):
+    pods = await commands.pods(client, stored) if commands.pods is not None else (await belongings(client, stored)).pods
+    for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if in_the_way := obstacles(pod):
             found.append(f"{pod.metadata.name}: {in_the_way[0].what}")
     more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""

@@ -167,6 +167,8 @@ class Commands:
     own_history: History | None = None
     #: Where ``paused`` stands.
     paused_at: tuple[str, ...] = ("spec", "updateStrategy", "rollingUpdate")
+    #: The same where it depends on the object; raises CommandError for one that cannot be paused.
+    paused_in: Callable[[Stored], tuple[str, ...]] | None = None
     #: The update type that has nothing to pause.
     without_rollout: str = "OnDelete"
     #: How the object's Pods stand, as text.
@@ -174,6 +176,8 @@ class Commands:
     #: What there is to say about any Pod, whoever controls it, a line each.
     explain_any: Callable[[Client, Pod, Enabled], Awaitable[Sequence[str]]] | None = None
 
+    #: Its Pods, where others control them.
+    pods: Callable[[Client, Stored], Awaitable[Sequence[Pod]]] | None = None
     #: Where its containers stand: every list of them that there may be.
     containers_at: tuple[tuple[str, ...], ...] = (
         ("spec", "template", "spec", "containers"),
@@ -185,6 +189,10 @@ class Commands:
     no_scale_in: str = "its number of Pods is not its own to lower"
     #: The built-in workloads whose Pods it can take over.
     migrations: tuple[Migration, ...] = ()
+
+    def paused_of(self, stored: Stored) -> tuple[str, ...]:
+        """Where ``paused`` stands in an object. Raises CommandError."""
+        return self.paused_in(stored) if self.paused_in is not None else self.paused_at
 
     @property
     def words(self) -> frozenset[str]:

@@ -327,7 +327,7 @@ def refused(*arguments: str, stdin: str = "") -> str:
         (
             {"apiVersion": "apps.kruise.io/v9", "metadata": {"name": "web"}, "spec": {}},
             (),
-            "-: expected one SidecarSet or CloneSet or StatefulSet or DaemonSet, found 0",
+            "-: expected one SidecarSet or CloneSet or StatefulSet or DaemonSet or UnitedDeployment, found 0",
         ),
     ],
 )

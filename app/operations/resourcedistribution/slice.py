@@ -11,6 +11,7 @@ from app.operations.resourcedistribution import admission
 from app.operations.resourcedistribution.admission import GATE, ClusterLookups, StandaloneLookups
 from app.operations.resourcedistribution.controller import NAME, WATCHED, resourcedistribution_controller
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
+from app.slices.commands import Commands
 
 _KIND = RESOURCE_DISTRIBUTION.plural
 
@@ -21,6 +22,13 @@ def decisions(context: AdmissionContext) -> Decisions:
         ClusterLookups(context.client, context.own_namespace) if context.client is not None else StandaloneLookups()
     )
     return Decisions(admission.handlers(lookups, enabled=context.enabled(GATE)))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows about it."""
+    from app.operations.resourcedistribution.commands import COMMANDS
+
+    return (COMMANDS,)
 
 
 SLICE: Final = Slice(
@@ -48,4 +56,5 @@ SLICE: Final = Slice(
     # Served with the gate off too: it says so then (RD-10).
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(GATE,),
+    commands=commands,
 )

@@ -8,6 +8,7 @@ from app.api import names
 from app.api.uniteddeployment import UNITED_DEPLOYMENT
 from app.kube.admission import PolicyRule
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Slice
+from app.slices.commands import Commands
 from app.workloads.uniteddeployment import admission
 from app.workloads.uniteddeployment.admission import TEMPLATE_GATE, ClusterLookups, StandaloneLookups
 from app.workloads.uniteddeployment.controller import NAME, WATCHED, uniteddeployment_controller
@@ -19,6 +20,13 @@ def decisions(context: AdmissionContext) -> Decisions:
     if context.client is not None:
         lookups = ClusterLookups(context.client, context.own_namespace)
     return Decisions(admission.handlers(lookups, default_templates=not context.enabled(TEMPLATE_GATE)))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows about it."""
+    from app.workloads.uniteddeployment.commands import COMMANDS
+
+    return (COMMANDS,)
 
 
 SLICE: Final = Slice(
@@ -44,6 +52,8 @@ SLICE: Final = Slice(
         ),
     ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
+    workloads=(UNITED_DEPLOYMENT,),
+    commands=commands,
     gates=(TEMPLATE_GATE,),
     protected=(Protected(UNITED_DEPLOYMENT, cascading="replicas"),),
 )

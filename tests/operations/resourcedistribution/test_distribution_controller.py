@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from app.kube.errors import CommandError
 from app.kube.resources import CONFIGMAPS, NAMESPACES, SECRETS
 from app.kube.virtualtime import run
+from app.operations.resourcedistribution.commands import explain_object
 from tests.operations.resourcedistribution.world import DISTRIBUTIONS, World, world
 
 Json = dict[str, Any]
@@ -274,5 +276,52 @@ def test_a_namespace_that_takes_nothing_stops_no_other_and_is_tried_again() -> N
         there.manager.refuse = lambda _: False
         await counts(there, desired=8, succeeded=8, failed=0)
         assert (await there.condition("CreateResourceFailed"))["status"] == "False"
+
+    in_world(scenario)
+
+
+def test_copies_are_explained_and_never_shown() -> None:
+    async def scenario(there: World) -> None:
+        for name in ("a", "b", "c", "d"):
+            await there.namespace(name, team="x")
+        foreign = {"metadata": {"name": "settings"}, "data": {"secret": "theirs"}}
+        await there.client.create(CONFIGMAPS, foreign, "b")
+        await there.distribute(
+            settings(secret="1"),
+            includedNamespaces=named("a", "nowhere"),
+            namespaceSelector={"matchLabels": {"team": "x"}},
+            excludedNamespaces=named("d"),
+        )
+        await counts(there, desired=4, succeeded=2, failed=2)
+        found = await explain_object(there.client, await there.client.get(DISTRIBUTIONS, "rd"), lambda _: True)
+        assert found.head == "ResourceDistribution rd: ConfigMap settings, 2 of 4 copies up to date"
+        conflict = "ConfigMap b/settings is somebody else's and is not touched"
+        assert list(found.rows) == [
+            ("a", "up to date", "includedNamespaces names it"),
+            ("b", "conflict", f"namespaceSelector selects it; {conflict}"),
+            ("c", "up to date", "namespaceSelector selects it"),
+            ("d", "none", "excludedNamespaces names it"),
+            ("nowhere", "none", "includedNamespaces names it; the namespace does not exist"),
+        ]
+        assert found.todo == [
+            "delete or rename ConfigMap b/settings, or exclude the namespace",
+            "create namespace nowhere, or take it out of includedNamespaces",
+        ]
+        assert "theirs" not in found.text()
+
+    in_world(scenario)
+
+
+@pytest.mark.parametrize(
+    ("resource", "said"), [({"kind": "Pod"}, "cannot be distributed"), ({"apiVersion": "v1", "kind": "Secret"}, "name")]
+)
+def test_what_cannot_be_distributed_is_said(resource: Json, said: str) -> None:
+    async def scenario(there: World) -> None:
+        await there.distribute(settings())
+        found = await there.client.get(DISTRIBUTIONS, "rd")
+        with pytest.raises(CommandError, match=said):
+            await explain_object(
+                there.client, {**found, "spec": {**found["spec"], "resource": resource}}, lambda _: True
+            )
 
     in_world(scenario)
