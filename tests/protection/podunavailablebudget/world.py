@@ -221,9 +221,15 @@ class SmallCluster:
 
 @asynccontextmanager
 async def small_cluster(
-    replicas: int = 1, *, controller: bool = True, kinds: tuple[Json, ...] = (), **gates: bool
+    replicas: int = 1,
+    *,
+    controller: bool = True,
+    kinds: tuple[Json, ...] = (),
+    prepare: Callable[[SmallCluster], Awaitable[None]] | None = None,
+    **gates: bool,
 ) -> AsyncIterator[SmallCluster]:
-    """The cluster, running, to be used on virtual time. ``kinds``: further CustomResourceDefinitions."""
+    """The cluster, running, to be used on virtual time. ``kinds``: further CustomResourceDefinitions; ``prepare``: what
+    is done before anybody of ours runs."""
     clock, rng = VirtualClock(), Random(7)
     api = ApiServer(clock=clock, rng=rng)
     sent = Counting(api.transport())
@@ -232,6 +238,8 @@ async def small_cluster(
     for definition in (manifest(POD_UNAVAILABLE_BUDGET), manifest(CLONE_SET), *kinds):
         definition["spec"]["conversion"] = {"strategy": "None"}
         await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition)
+    if prepare is not None:
+        await prepare(cluster)
     client = Client(sent, clock)
     caches = Caches("kruise-system", declared=[declared.SLICE])
     events = EventRecorder(client, declared.NAME)
