@@ -21,7 +21,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
 
 .DEFAULT_GOAL := help
 .PHONY: help venv sandbox serve test lint format types contracts generate check-generated behaviours cluster cluster-down \
-        test-controlplane test-cluster fuzz simulate mutants property bench lock clean
+        test-controlplane test-cluster test-browser fuzz simulate mutants property bench lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -90,6 +90,10 @@ test-cluster: venv ## The tests on nodes with real containers (root)
 	$(BIN)/pytest -q -m "cluster and alone" tests/scenarios
 	$(BIN)/pytest -q -m cluster --ignore=tests/scenarios
 	$(BIN)/pytest -q -m recorded -k real-containers
+
+test-browser: venv ## The pages in a real browser
+	$(BIN)/python -m tests.browser
+	$(BIN)/pytest -q -m browser tests/browser
 
 simulate: venv ## Managers against faults on virtual time, by seed: make simulate SEEDS=1-2000 (goes on where it stopped)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)

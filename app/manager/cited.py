@@ -19,8 +19,11 @@ from app.manager.slices import FOLDERS, slices
 FILE: Final = "rules.json"
 _RULE: Final = re.compile(r"^- `(?P<id>[A-Z]+-[0-9A-Z]+[a-z]?)` (?!\*\()(?P<text>.+)$", re.MULTILINE)
 _CITED: Final = re.compile(r"\b[A-Z]{1,4}-[0-9]+[a-z]?\b")
-#: What a slice, or a kind's folder of models, calls the modules that judge reviews.
-_ADMISSION: Final = re.compile(r"admission|validation|defaults|injection|step|guard|conflicts|updates|judgement|resize")
+#: What slices, and kinds' folders of models, call the modules that judge reviews of their own kinds, that change new
+#: Pods, and that are asked before a Pod is deleted or changed.
+_OWN: Final = re.compile(r"admission|validation|defaults|conflicts|updates|no_effect|stricter")
+_STEP: Final = re.compile(r"step|injection|sharing|pod_metadata|revision_choice|resources_policy")
+_GUARD: Final = re.compile(r"guard|judgement|resize")
 
 
 @cache
@@ -41,13 +44,11 @@ def gathered(root: Path) -> dict[str, dict[str, str]]:
     for module, one in zip(FOLDERS, slices(), strict=True):
         folders = [root / module.replace(".", "/")]
         folders += [root.joinpath(*kind.hub.model.__module__.split(".")[:-1]) for kind in one.kinds]
-        ids = set(_cited(folders))
-        for part in one.admission:
-            webhooks = part.declared(None)
-            paths = [webhook.path for webhook in webhooks]
-            # A part without webhooks of its own is a step of every new Pod's review, or a guard of its deletion.
-            paths = paths or [pod.MUTATE_POD.path, *(guard.path for guard in podguard.WEBHOOKS)]
-            for path in paths:
+        own = {webhook.path for part in one.admission for webhook in part.declared(None)}
+        guards = {webhook.path for webhook in podguard.WEBHOOKS}
+        for paths, modules in ((own, _OWN), ({pod.MUTATE_POD.path}, _STEP), (guards, _GUARD)):
+            ids = set(_cited(folders, modules)) if one.admission else set()
+            for path in paths if ids else ():
                 cited.setdefault(path, set()).update(ids)
     return {
         path: {id_: sentences[id_] for id_ in sorted(ids, key=_by_number) if id_ in sentences}
@@ -55,10 +56,10 @@ def gathered(root: Path) -> dict[str, dict[str, str]]:
     }
 
 
-def _cited(folders: Iterable[Path]) -> Iterable[str]:
+def _cited(folders: Iterable[Path], modules: re.Pattern[str]) -> Iterable[str]:
     for folder in folders:
         for file in sorted(folder.glob("*.py")):
-            if _ADMISSION.search(file.stem):
+            if modules.search(file.stem):
                 yield from _CITED.findall(file.read_text("utf-8"))
 
 

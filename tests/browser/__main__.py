@@ -1,0 +1,33 @@
+"""``python -m tests.browser``: installs the browser these tests drive, where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+#: What Chromium is called, by distribution.
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
+
+
+def program() -> str | None:
+    """The browser of this machine."""
+    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+
+
+def main() -> int:
+    """Install Chromium from Debian's packages, if it is missing; 1 if that cannot be done."""
+    if program() is not None:
+        return 0
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        print("tests/browser need Chromium: install it, or run this as root on Debian", file=sys.stderr)
+        return 1
+    quiet = {"stdout": subprocess.DEVNULL, "check": True, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+    subprocess.run(["apt-get", "update", "-q"], **quiet)
+    subprocess.run(["apt-get", "install", "-q", "-y", "--no-install-recommends", "chromium"], **quiet)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
