@@ -7,7 +7,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -40,7 +40,7 @@ def work(name):
     return run
 
 works = {{name: work(name) for name in replica.processes}}
-sys.exit(Supervisor(replica, works, hang_seconds=1.0, stop_seconds=2.0).run())
+sys.exit(Supervisor(replica, works, hang_seconds=3.0, stop_seconds=2.0).run())
 """
 
 
@@ -61,13 +61,18 @@ def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> 
 def supervised(folder: Path, body: str = "") -> Iterator[subprocess.Popen[str]]:
     program = PROGRAM.format(body=textwrap.indent(body, " " * 12))
     process = subprocess.Popen(
-        [sys.executable, "-c", program, str(folder)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, "-c", program, str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         yield process
     finally:
-        if process.poll() is None:
-            process.kill()
+        # Whatever is left of a test that failed holds its output open, stopped processes too.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 
