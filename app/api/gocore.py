@@ -109,7 +109,7 @@ _HTTP_GET = optional(
     ),
 )
 _TCP_SOCKET = optional("tcpSocket", pointer(struct(always("port", INT_OR_STRING), optional("host"))))
-_PROBE = struct(
+PROBE = struct(
     _EXEC,
     _HTTP_GET,
     _TCP_SOCKET,
@@ -166,9 +166,9 @@ CONTAINER_FIELDS: tuple[GoField, ...] = (
     optional("restartPolicy", pointer(STRING)),
     optional("volumeMounts", list_of(VOLUME_MOUNT)),
     optional("volumeDevices", list_of(_VOLUME_DEVICE)),
-    optional("livenessProbe", pointer(_PROBE)),
-    optional("readinessProbe", pointer(_PROBE)),
-    optional("startupProbe", pointer(_PROBE)),
+    optional("livenessProbe", pointer(PROBE)),
+    optional("readinessProbe", pointer(PROBE)),
+    optional("startupProbe", pointer(PROBE)),
     optional("lifecycle", pointer(_LIFECYCLE)),
     optional("terminationMessagePath"),
     optional("terminationMessagePolicy"),

@@ -30,6 +30,7 @@ GATES: Final = "--feature-gates=" + ",".join(
         "ImagePullJobGate=true",
         "PodUnavailableBudgetUpdateGate=true",
         "SidecarTerminator=true",
+        "EnhancedLivenessProbe=true",
     )
 )
 #: Where the API servers' records of the manager's requests are kept for the tests that judge them.

@@ -31,7 +31,7 @@ from app.pods.draft import PodDraft
 from tests.admission.writing import review_of
 
 Json = dict[str, Any]
-EXEC = {"exec": {"command": ["/check"]}, "periodSeconds": 5, "failureThreshold": 3}
+EXEC = {"exec": {"command": ["/check"]}, "failureThreshold": 3, "periodSeconds": 5}
 HTTP = {"httpGet": {"path": "/<live>", "port": "web", "scheme": "HTTP"}, "terminationGracePeriodSeconds": 7}
 GRPC = {"grpc": {"port": 9000}}
 ELSEWHERE = {"tcpSocket": {"host": "10.0.0.1", "port": 80}}
@@ -70,7 +70,9 @@ def test_probes_of_all_containers_go_into_the_annotation() -> None:
     assert not any("livenessProbe" in one for one in after["spec"]["containers"])
     text = after["metadata"]["annotations"][names.CONTAINER_PROBE_CONTEXT]
     assert json.loads(text) == [{"name": "c0", "livenessProbe": EXEC}, {"name": "c2", "livenessProbe": HTTP}]
-    assert text.startswith('[{"name":"c0","livenessProbe":{"exec":{"command":["/check"]},"periodSeconds":5')
+    assert text.startswith(
+        '[{"name":"c0","livenessProbe":{"exec":{"command":["/check"]},"periodSeconds":5,"failureThreshold":3}}'
+    )
     assert "\\u003clive\\u003e" in text
 
 

@@ -187,7 +187,8 @@ class LivenessReconciler:
                 return True
             self._made[key] = (pod.metadata.uid, self._clock.monotonic())
         self._told.get(pod.metadata.uid, {}).pop(key.name, None)
-        message = f"Container {failure.container} failed its liveness probe and is restarted: {failure.message}"
+        said = f": {failure.message}" if failure.message else ""
+        message = f"Container {failure.container} failed its liveness probe and is restarted{said}"
         self._events.event(reference(PODS, pod), "Warning", FAILED_REASON, message)
         return True
 

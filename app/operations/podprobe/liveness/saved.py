@@ -10,7 +10,8 @@ import orjson
 from pydantic import ValidationError
 
 from app.api import names
-from app.api.gojson import dumps_go
+from app.api.gocore import PROBE
+from app.api.gojson import dumps_go, normalized
 from app.api.podprobe import PodContainerProbe
 from app.api.podprobe.validation import probe_errors
 from app.kube.fielderrors import Path
@@ -29,8 +30,8 @@ def readable(container: str, probe: Mapping[str, Any]) -> PodContainerProbe | No
 
 
 def annotation(probes: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
-    """The value of the annotation: each container's probe."""
-    return dumps_go([{"name": name, "livenessProbe": probe} for name, probe in probes])
+    """The value of the annotation: each container's probe, in the order in which Go prints its fields."""
+    return dumps_go([{"name": name, "livenessProbe": normalized(PROBE, probe)} for name, probe in probes])
 
 
 def saved_probes(pod: Pod) -> tuple[PodContainerProbe, ...]:

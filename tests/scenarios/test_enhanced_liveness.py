@@ -1,0 +1,114 @@
+"""A container that does not live any more is restarted by request, as fast as its workload bears."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.api import names
+from tests.scenarios.world import World, eventually
+
+CLONE_SET = """
+apiVersion: apps.kruise.io/v1beta1
+kind: CloneSet
+metadata: {{name: web}}
+spec:
+  replicas: {replicas}
+  selector: {{matchLabels: {{app: web}}}}
+  updateStrategy: {{type: RollingUpdate, rollingUpdate: {{maxUnavailable: 1}}}}
+  template:
+    metadata: {{labels: {{app: web}}, annotations: {{{annotations}}}}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      containers:
+        - name: main
+          image: busybox:1.36
+          command:
+            - /bin/sh
+            - -c
+            - trap 'exit 0' TERM; touch /tmp/alive; sleep 15; rm /tmp/alive; while true; do sleep 1; done
+          livenessProbe: {{exec: {{command: [cat, /tmp/alive]}}, periodSeconds: 1, failureThreshold: {threshold}}}
+        - name: side
+          image: busybox:1.36
+          command: ["/bin/sh", "-c", "trap 'exit 0' TERM; while true; do sleep 1; done"]
+"""
+ASKED = f'{names.USING_ENHANCED_LIVENESS}: "true"'
+
+
+def clone_set(replicas: int = 1, annotations: str = ASKED, threshold: int = 2) -> str:
+    return CLONE_SET.format(replicas=replicas, annotations=annotations, threshold=threshold)
+
+
+def pods(world: World) -> list[dict[str, Any]]:
+    return world.list("pods", "-l=app=web")
+
+
+def restarts(found: dict[str, Any]) -> dict[str, int]:
+    return {one["name"]: one["restartCount"] for one in found["status"].get("containerStatuses", [])}
+
+
+def is_ready(found: dict[str, Any]) -> bool:
+    conditions = {one["type"]: one["status"] for one in found["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True"
+
+
+def events(world: World, name: str, reason: str) -> list[str]:
+    found = world.list("events", f"--field-selector=involvedObject.name={name}")
+    return [one["message"] for one in found if one["reason"] == reason]
+
+
+@pytest.mark.behaviour("PW-18", "PPM-50", "PPM-51", "PPM-52")
+def test_a_probe_that_fails_restarts_its_container_alone(world: World) -> None:
+    world.apply(clone_set())
+    (pod,) = eventually(lambda: [one for one in pods(world) if is_ready(one)], "the Pod is ready")
+    main = next(one for one in pod["spec"]["containers"] if one["name"] == "main")
+    assert "livenessProbe" not in main
+    (saved,) = json.loads(pod["metadata"]["annotations"][names.CONTAINER_PROBE_CONTEXT])
+    assert saved["name"] == "main"
+    assert saved["livenessProbe"]["exec"] == {"command": ["cat", "/tmp/alive"]}
+
+    def restarted() -> dict[str, Any] | None:
+        (found,) = pods(world)
+        return found if restarts(found)["main"] and is_ready(found) else None
+
+    found = eventually(restarted, "the container is restarted", 90)
+    assert found["metadata"]["uid"] == pod["metadata"]["uid"]
+    assert restarts(found) == {"main": 1, "side": 0}
+    name = f"liveness-{pod['metadata']['uid']}-main-0"
+    request = world.get("containerrecreaterequest", name)
+    assert [one["name"] for one in request["spec"]["containers"]] == ["main"]
+    eventually(lambda: events(world, found["metadata"]["name"], "LivenessProbeFailed"), "an event says so")
+
+    def completed() -> bool:
+        status = world.get("containerrecreaterequest", name).get("status", {})
+        return status.get("phase") == "Completed" and status["containerRecreateStates"][0]["phase"] == "Succeeded"
+
+    eventually(completed, "the request is completed")
+
+
+@pytest.mark.behaviour("PPM-53", "PPM-55")
+def test_pods_that_fail_together_are_restarted_one_after_the_other(world: World) -> None:
+    world.apply(clone_set(replicas=3))
+    eventually(lambda: len([one for one in pods(world) if is_ready(one)]) == 3, "three Pods are ready")
+    fewest = 3
+
+    def all_restarted() -> bool:
+        nonlocal fewest
+        found = pods(world)
+        fewest = min(fewest, sum(map(is_ready, found)))
+        return all(restarts(one).get("main") for one in found)
+
+    eventually(all_restarted, "each container is restarted", 180)
+    assert fewest >= 2
+    said = [text for one in pods(world) for text in events(world, one["metadata"]["name"], "LivenessRestartHeldBack")]
+    assert any("CloneSet web has" in text and "leaves none below 2" in text for text in said), said
+
+
+@pytest.mark.behaviour("PW-18")
+def test_pods_that_do_not_ask_for_it_keep_their_probes(world: World) -> None:
+    world.apply(clone_set(annotations="", threshold=100))
+    (pod,) = eventually(lambda: [one for one in pods(world) if is_ready(one)], "the Pod is ready")
+    assert any("livenessProbe" in one for one in pod["spec"]["containers"])
+    assert names.CONTAINER_PROBE_CONTEXT not in (pod["metadata"].get("annotations") or {})
