@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from random import Random
 from typing import Any
 
 from app.api.crd import manifest
@@ -17,6 +16,7 @@ from tests.kube.fakes import running
 from tests.sandbox.cluster import Simulated, simulated
 from tests.simulation.faults import CALM, FaultyTransport
 from tests.simulation.replicas import SimulatedReplica
+from tests.simulation.streams import Streams
 
 Json = dict[str, Any]
 SERVICE = "kruise-webhook-service.kruise-system"
@@ -33,9 +33,9 @@ async def managed(*flags: str, number: int = 2, pace: Pace | None = None) -> Asy
 
         def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
             inner = there.api.transport("system:serviceaccount:kruise-system:kruise-manager")
-            return FaultyTransport(inner, clock, Random(1), lambda: CALM)
+            return FaultyTransport(inner, clock, Streams(f"connection {process}"), lambda: CALM)
 
-        replica = SimulatedReplica("replica-0", clock, Random(1), connect, flags)
+        replica = SimulatedReplica("replica-0", clock, Streams("replica-0"), connect, flags)
 
         async def review(path: str, body: bytes) -> tuple[int, bytes]:
             return await replica.review(path, body)
