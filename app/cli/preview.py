@@ -248,11 +248,12 @@ def _held(commands: Commands, stored: Mapping[str, Any]) -> list[str]:
 
 
 async def of_node(client: Client, name: str, features: FeatureGates) -> Report:
-    """Which Pods that belong on every node it has, which it lacks, and why. Raises CommandError."""
+    """Which Pods that belong on every node it has, which it lacks and why; what its agent does. Raises CommandError."""
     from app.cli.workloads import known
     from app.kube.errors import NotFound
     from app.kube.objects import decode_node
     from app.kube.resources import NODES
+    from app.manager.slices import slices
     from app.slices.commands import Report
 
     try:
@@ -265,7 +266,10 @@ async def of_node(client: Client, name: str, features: FeatureGates) -> Report:
         if one.explain_node is not None
         for line in await one.explain_node(client, node, features.enabled)
     ]
-    return Report(f"Node {name}", notes=lines or ["nothing runs on every node"])
+    lines = lines or ["nothing runs on every node"]
+    for asked in (explain for one in slices() for explain in one.explain_node()):
+        lines += await asked(client, node, features.enabled)
+    return Report(f"Node {name}", notes=lines)
 
 
 async def node_explanation(client: Client, name: str, features: FeatureGates) -> str:

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from app.cli.cluster import with_cluster
 from app.cli.grammar import Context, DryRun, Kubeconfig, Namespace, Output
+from app.cli.longverbs import command_with_options
 from app.cli.printing import write, written
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def instead(name: str) -> str:
 def _verbs() -> Mapping[str, Any]:
     from app.manager.slices import slices
 
-    return {verb.name: command_of(verb) for one in slices() for verb in one.verbs()}
+    found = {verb.name: command_of(verb) for one in slices() for verb in one.verbs()}
+    return found | {verb.name: command_with_options(verb) for one in slices() for verb in one.long_verbs()}
 
 
 def command_of(verb: Verb) -> Any:

@@ -250,6 +250,7 @@ class PodSpec(Struct, frozen=True):
     host_network: bool = False
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Container, ...] = ()
     readiness_gates: tuple[PodReadinessGate, ...] = ()
     node_selector: dict[str, str] = msgspec.field(default_factory=dict)
     affinity: Affinity | None = None
@@ -292,6 +293,7 @@ class PodStatus(Struct, frozen=True):
     conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(Struct, frozen=True):

@@ -111,6 +111,10 @@ class Verb:
     reads: bool = False
 
 
+#: What a slice's objects are to a node, a line each.
+ExplainNode: TypeAlias = Callable[[Client, Node, Enabled], Awaitable[Sequence[str]]]
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """One recorded revision, and what it is to the object and to Pods."""

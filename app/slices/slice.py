@@ -9,10 +9,11 @@ from typing import Any
 from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule
 from app.slices.admission import AdmissionPart
-from app.slices.commands import Commands, Verb
+from app.slices.commands import Commands, ExplainNode, Verb
 from app.slices.controllers import BackgroundPart, ControllerPart, Counters, Enabled, Provides
 from app.slices.options import Flag, Gate
 from app.slices.protected import Protected
+from app.slices.verbs import LongVerb
 from app.slices.watched import Watched
 
 
@@ -34,8 +35,12 @@ class Slice:
     protected: tuple[Protected, ...] = ()
     #: What ``pykruise rollout``, ``plan`` and ``explain`` know of its kinds; imported when a command is given.
     commands: Callable[[], tuple[Commands, ...]] = tuple
+    #: What ``pykruise explain node`` says of its kinds, where they have no other commands.
+    explain_node: Callable[[], tuple[ExplainNode, ...]] = tuple
     #: Commands of its own; imported when one is given.
     verbs: Callable[[], tuple[Verb, ...]] = tuple
+    #: The same with options of their own.
+    long_verbs: Callable[[], tuple[LongVerb, ...]] = tuple
     #: Kinds whose objects own Pods: while there are any, an uninstall is refused.
     workloads: tuple[KindDefinition, ...] = ()
 

@@ -29,9 +29,14 @@ COMMANDS = {
     "explain": ("clone/web",),
     "protect": ("ns/shop",),
     "unprotect": ("ns/shop",),
+    "pull": ("nginx:1",),
+    "restart": ("pod/web", "-c", "main"),
+    "debug": ("pod/web", "--image", "busybox:1"),
     "takeover": (),
     "prepare-uninstall": (),
 }
+#: What takes Pods and images, not workloads.
+OTHERS = ("pull", "restart", "debug")
 READING = ("rollout status", "rollout history", "plan", "explain")
 WRITING = ("rollout undo", "rollout restart", "rollout pause", "rollout resume", "set image", "scale-in", "protect")
 
@@ -56,7 +61,7 @@ def test_what_reads_can_print_json_and_yaml(command: str) -> None:
     assert "<text|json|yaml>" in typed(command, "-h").output
 
 
-@pytest.mark.parametrize("command", [*WRITING, "unprotect"])
+@pytest.mark.parametrize("command", [*WRITING, *OTHERS, "unprotect"])
 def test_what_writes_can_be_tried(command: str) -> None:
     assert "--dry-run" in typed(command, "-h").output
 
@@ -71,7 +76,9 @@ def test_without_a_cluster_a_command_is_one_line_and_exit_code_2(command: str, w
     assert "pykruise: kubeconfig /there/is/none does not exist" in line
 
 
-@pytest.mark.parametrize("command", [name for name, words in COMMANDS.items() if words and "protect" not in name])
+@pytest.mark.parametrize(
+    "command", [name for name, words in COMMANDS.items() if words and "protect" not in name and name not in OTHERS]
+)
 @pytest.mark.parametrize(
     ("kind", "said"),
     [

@@ -606,3 +606,20 @@ def test_an_annotation_nobody_understands_is_ignored_and_told() -> None:
 def test_a_file_nobody_touches_is_there_if_it_came_with_the_image(path: str, ready: bool) -> None:
     probe = {"exec": {"command": ["test", "-e", path]}, "periodSeconds": 1}
     assert only(Node(body([commanded("sleep 1h", readinessProbe=probe)])).after(5).pod)["ready"] is ready
+
+
+def test_ephemeral_containers_run_once_beside_the_others() -> None:
+    node = Node(body())
+    node.after(5)
+    added = [
+        {"name": "look", "image": "busybox:1", "command": ["sleep", "3"]},
+        {"name": "stay", "image": "busybox:1", "targetContainerName": "main"},
+    ]
+    node.pod["spec"]["ephemeralContainers"] = added
+    field = "ephemeralContainerStatuses"
+    assert states(node.look().pod, field) == {"look": "running", "stay": "running"}
+    node.after(60)
+    assert states(node.pod, field) == {"look": "terminated", "stay": "running"}
+    assert [(one["restartCount"], one["ready"]) for one in node.pod["status"][field]] == [(0, False), (0, False)]
+    assert (node.pod["status"]["phase"], conditions(node.pod)["Ready"]) == ("Running", "True")
+    assert states(node.forget().pod, field) == {"look": "terminated", "stay": "running"}

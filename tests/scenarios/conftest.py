@@ -27,8 +27,9 @@ LEVELS = [
 class Started:
     """A sandbox that runs, with as much of kubectl as needs no kubectl."""
 
-    def __init__(self, kubectl: MiniKubectl) -> None:
+    def __init__(self, kubectl: MiniKubectl, kubeconfig: Path) -> None:
         self.kubectl = kubectl
+        self.kubeconfig = kubeconfig
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +47,7 @@ def sandbox_with_manager(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
         eventually(is_ready, f"the sandbox is ready; its log is {log}", 90)
         kubectl = MiniKubectl(kubeconfig)
-        yield Started(kubectl)
+        yield Started(kubectl, kubeconfig)
         kubectl.close()
 
 
@@ -71,6 +72,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     labels = {"team": namespace}
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
     kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
-    yield World(kubectl, namespace, real_containers=request.param == "cluster_with_manager")
+    real = request.param == "cluster_with_manager"
+    yield World(kubectl, namespace, real_containers=real, kubeconfig=started.kubeconfig)
     kubectl("delete", "sidecarset", "-l", f"team={namespace}", "--wait=false", check=False)
     kubectl("delete", "namespace", namespace, "--wait=false", check=False)

@@ -44,3 +44,20 @@ def test_a_container_comes_into_a_running_pod_and_stays(world: World) -> None:
 def test_a_container_that_no_pod_takes_is_refused(world: World) -> None:
     refused = world.create(JOB.replace("imagePullPolicy: IfNotPresent, ", ""))
     assert "ephemeralContainers[0].imagePullPolicy: Required value" in refused.stderr
+
+
+@pytest.mark.behaviour("EJ-5", "EJ-10", "EJ-11")
+def test_a_job_ends_with_its_containers(world: World) -> None:
+    world.apply(POD)
+    eventually(lambda: world.pod_is_ready("web"), "the Pod is ready")
+    for name, code, phase in (("well", 0, "Succeeded"), ("badly", 3, "Failed")):
+        command = f'name: {name}, command: ["/bin/sh", "-c", "sleep 1; exit {code}"]'
+        world.apply(JOB.replace("{name: look}", f"{{name: {name}}}").replace("name: look", command))
+
+        def ended(name: str = name) -> str | None:
+            status = world.get("ephemeraljob", name).get("status", {})
+            return status["phase"] if status.get("completionTime") else None
+
+        assert eventually(ended, f"{name} has ended", 90) == phase
+        status = world.get("ephemeraljob", name)["status"]
+        assert (status["match"], status["succeeded"], status["failed"]) == (1, int(not code), int(bool(code)))

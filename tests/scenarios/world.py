@@ -33,8 +33,9 @@ class Kubectl(Protocol):
 class World:
     """One cluster as one test sees it: a namespace of its own, and names of cluster-wide objects that go with it."""
 
-    def __init__(self, kubectl: Kubectl, namespace: str, *, real_containers: bool) -> None:
+    def __init__(self, kubectl: Kubectl, namespace: str, *, real_containers: bool, kubeconfig: Path) -> None:
         self.kubectl = kubectl
+        self.kubeconfig = kubeconfig
         self.namespace = namespace
         self.real_containers = real_containers
 
@@ -63,6 +64,12 @@ class World:
     def columns(self, kind: str, name: str) -> list[str]:
         """The cells kubectl prints for one object."""
         return self.kubectl("get", kind, name, "-n", self.namespace, "--no-headers").stdout.split()
+
+    def pykruise(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command of ours in the test's namespace, whatever comes of it."""
+        command = [sys.executable, "-m", "app.cli.main", *arguments[:1], "-n", self.namespace]
+        command += [f"--kubeconfig={self.kubeconfig}", *arguments[1:]]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=180)
 
     def pod_is_ready(self, name: str) -> dict[str, Any] | None:
         """The Pod once all its containers run and it is Ready."""

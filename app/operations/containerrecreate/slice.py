@@ -9,6 +9,8 @@ from app.operations.containerrecreate import admission
 from app.operations.containerrecreate.admission import DAEMON_GATE, ClusterLookups, StandaloneLookups
 from app.operations.containerrecreate.controller import CONTROLLER
 from app.slices import AdmissionContext, AdmissionPart, Decisions, Slice
+from app.slices.commands import ExplainNode
+from app.slices.verbs import LongVerb
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -17,10 +19,26 @@ def decisions(context: AdmissionContext) -> Decisions:
     return Decisions(admission.handlers(lookups, context.enabled))
 
 
+def node() -> tuple[ExplainNode, ...]:
+    """What the command line says of a node."""
+    from app.operations.containerrecreate.commands import explain_node
+
+    return (explain_node,)
+
+
+def long_verbs() -> tuple[LongVerb, ...]:
+    """``pykruise restart``."""
+    from app.operations.containerrecreate.commands import RESTART
+
+    return (RESTART,)
+
+
 SLICE: Final = Slice(
     name="containerrecreate",
     kinds=(CONTAINER_RECREATE_REQUEST,),
     controllers=(CONTROLLER,),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(DAEMON_GATE,),
+    explain_node=node,
+    long_verbs=long_verbs,
 )

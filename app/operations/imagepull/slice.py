@@ -14,11 +14,27 @@ from app.operations.imagepull.controllers import (
     NODE_IMAGE_CONTROLLER,
 )
 from app.slices import AdmissionContext, AdmissionPart, Decisions, Slice
+from app.slices.commands import ExplainNode
+from app.slices.verbs import LongVerb
 
 
 def decisions(context: AdmissionContext) -> Decisions:
     """The handlers of the webhooks."""
     return Decisions(admission.handlers(context.clock, context.enabled))
+
+
+def node() -> tuple[ExplainNode, ...]:
+    """What the command line says of a node."""
+    from app.operations.imagepull.commands import explain_node
+
+    return (explain_node,)
+
+
+def long_verbs() -> tuple[LongVerb, ...]:
+    """``pykruise pull``."""
+    from app.operations.imagepull.commands import PULL
+
+    return (PULL,)
 
 
 SLICE: Final = Slice(
@@ -29,4 +45,6 @@ SLICE: Final = Slice(
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(DAEMON_GATE, JOB_GATE),
     flags=FLAGS,
+    explain_node=node,
+    long_verbs=long_verbs,
 )

@@ -21,6 +21,7 @@ from app.operations.podprobe.controllers import (
 )
 from app.operations.podprobe.liveness.step import LivenessStep
 from app.slices import AdmissionContext, AdmissionPart, Decisions, Slice
+from app.slices.commands import ExplainNode
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -38,6 +39,13 @@ def liveness(_context: AdmissionContext) -> Decisions:
     return Decisions(steps=(LivenessStep(),))
 
 
+def node() -> tuple[ExplainNode, ...]:
+    """What the command line says of a node."""
+    from app.operations.podprobe.commands import explain_node
+
+    return (explain_node,)
+
+
 SLICE: Final = Slice(
     name="podprobe",
     kinds=(POD_PROBE_MARKER, NODE_POD_PROBE),
@@ -49,4 +57,5 @@ SLICE: Final = Slice(
         AdmissionPart(liveness, gates=(LIVENESS_GATE,)),
     ),
     gates=(GATE, DAEMON_GATE, SERVERLESS_GATE, LIVENESS_GATE),
+    explain_node=node,
 )

@@ -430,7 +430,7 @@ def _crash_back_off(ctx: Context, container: Container, run: Run, status: Contai
 def restarts(pod: Pod, container: Container, status: ContainerStatus) -> bool:
     """Whether a container that has ended is to be started again."""
     terminated = status.state.terminated
-    if terminated is None:
+    if terminated is None or any(one is container for one in pod.spec.ephemeral_containers):
         return False
     if container.restart_policy == "Always":
         return True

@@ -19,6 +19,7 @@ from app.kube.clock import rfc3339
 from app.sandbox.kubelet.behaviour import CRASH, UNREADY, Behaviour, Pace, Scripts, behaviour_of
 from app.sandbox.kubelet.conditions import condition_patches
 from app.sandbox.kubelet.containers import (
+    NEW,
     Context,
     Happened,
     Run,
@@ -39,10 +40,12 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class PodRun:
-    """What the node remembers of one Pod: of its init containers and containers in their order."""
+    """What the node remembers of one Pod: of its init, its other and its ephemeral containers in their order."""
 
     inits: tuple[Run, ...] = ()
     containers: tuple[Run, ...] = ()
+    #: There may be fewer than containers: those come while the Pod runs.
+    ephemerals: tuple[Run, ...] = ()
     #: Values of the crash annotation that have been carried out.
     crashed: str = ""
     #: Whether it has been told that the Pod is going.
@@ -105,9 +108,11 @@ def _restored(pod: Pod, now: float) -> PodRun:
     spec, status = pod.spec, pod.status
     inits = {one.name: one for one in status.init_container_statuses}
     mains = {one.name: one for one in status.container_statuses}
+    added = {one.name: one for one in status.ephemeral_container_statuses}
     return PodRun(
         tuple(restored(one, inits.get(one.name), now) for one in spec.init_containers),
         tuple(restored(one, mains.get(one.name), now) for one in spec.containers),
+        tuple(restored(one, added.get(one.name), now) for one in spec.ephemeral_containers),
     )
 
 
@@ -156,9 +161,13 @@ class _Node:
         initialized = [_lets_next_begin(c, s) for c, s in zip(pod.spec.init_containers, inits, strict=True)]
         runs, statuses = self._containers(all(initialized))
         phase = self._phase(initialized, inits, statuses)
+        added_runs, added = self._ephemeral_containers(phase == "Running")
         if phase in FINISHED:
             init_runs, inits = self._sidecars_end(init_runs, inits)
+            added = [ended(status, ctx.now, KILLED) for status in added]
         patch = status_patch(pod, self._around, phase, inits, statuses)
+        if tuple(added) != pod.status.ephemeral_container_statuses:
+            patch["ephemeralContainerStatuses"] = [printed(status) for status in added]
         conditions = condition_patches(pod, initialized, inits, statuses, self._around.now, phase)
         if conditions:
             patch["conditions"] = conditions
@@ -167,7 +176,7 @@ class _Node:
         return PodPlan(
             patch,
             again_after=0.0 if ctx.next == NEVER else max(0.001, ctx.next - ctx.now),
-            run=PodRun(tuple(init_runs), tuple(runs), self._crash_now or self._run.crashed),
+            run=PodRun(tuple(init_runs), tuple(runs), tuple(added_runs), self._crash_now or self._run.crashed),
             events=ctx.events,
             pulled=ctx.pulled,
             clear_crash=bool(self._crash_now),
@@ -210,6 +219,23 @@ class _Node:
                 run, status = self._step(container, run, status)
                 busy = busy or holds_next_back(run)
             runs.append(run)
+            statuses.append(status)
+        return runs, statuses
+
+    def _ephemeral_containers(self, begins: bool) -> tuple[list[Run], list[ContainerStatus]]:
+        """Those that were added while the Pod runs: started once, and nobody waits for them. They are never ready."""
+        runs = list(self._run.ephemerals)
+        statuses: list[ContainerStatus] = []
+        known = {status.name: status for status in self._pod.status.ephemeral_container_statuses}
+        for index, container in enumerate(self._pod.spec.ephemeral_containers):
+            run = runs[index] if index < len(runs) else NEW
+            status = known.get(container.name)
+            if not begins and run.stage is Stage.NEW:
+                status = waiting(container, status, "PodInitializing")
+            else:
+                run, status = self._step(container, run, status)
+                status = _with_ready(status, ready=False)
+            runs[index : index + 1] = [run]
             statuses.append(status)
         return runs, statuses
 
@@ -298,7 +324,7 @@ def _plan_end(pod: Pod, deletion: datetime, around: Surroundings, run: PodRun) -
         for status in pod.status.container_statuses:
             if status.state.running is not None:
                 ctx.events.append(Happened("Normal", "Killing", f"Stopping container {status.name}", status.name))
-    run = PodRun(run.inits, run.containers, run.crashed, ending=True)
+    run = PodRun(run.inits, run.containers, run.ephemerals, run.crashed, ending=True)
     if remaining > 0:
         return PodPlan(again_after=remaining, run=run, events=ctx.events)
     patch: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from app.api import names
 from app.api.advancedcronjob import ADVANCED_CRON_JOB
 from app.kube.admission import PolicyRule
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
+from app.slices.commands import Commands
 from app.workloads.advancedcronjob import admission
 from app.workloads.advancedcronjob.controller import NAME, WATCHED, advancedcronjob_controller
 from app.workloads.engine.job_templates import GATE, ClusterTemplates, StandaloneTemplates
@@ -21,6 +22,13 @@ def decisions(context: AdmissionContext) -> Decisions:
         return Decisions(admission.handlers(StandaloneTemplates(context.enabled), context.clock.now))
     lookups = ClusterTemplates(context.client, context.own_namespace, context.enabled)
     return Decisions(admission.handlers(lookups, context.clock.now))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows."""
+    from app.workloads.advancedcronjob.commands import COMMANDS
+
+    return (COMMANDS,)
 
 
 SLICE: Final = Slice(
@@ -45,4 +53,5 @@ SLICE: Final = Slice(
     ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(GATE,),
+    commands=commands,
 )

@@ -35,6 +35,7 @@ from app.workloads.broadcastjob.plan.steps import (
     phase_of,
     restart_limit,
     restarts,
+    seen_failures,
 )
 
 #: Pods that are written at once, at the most; creation begins with one and doubles.
@@ -162,8 +163,7 @@ class BroadcastJobReconciler:
         pods = self._caches.pods.by_index(BY_CONTROLLER, job.metadata.uid)
         fitting = self._fitting(job, state)
         fitting |= await self._keeping(state, fitting, pods)
-        seen = _number(job.metadata.annotations.get(names.BROADCAST_JOB_SEEN_FAILURES))
-        step = next_step(job, fitting, state.nodes, pods, now, started, seen)
+        step = next_step(job, fitting, state.nodes, pods, now, started, seen_failures(job))
         if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:
             self._tell(job, "Normal", "Continue", "continue to process job")
         for node, found in step.duplicates.items():
@@ -404,7 +404,3 @@ def _same_node(old: Node, new: Node) -> bool:
         and old.spec == new.spec
         and old.status.allocatable == new.status.allocatable
     )
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else 0

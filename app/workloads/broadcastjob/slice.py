@@ -8,6 +8,7 @@ from app.api import names
 from app.api.broadcastjob import BROADCAST_JOB
 from app.kube.admission import PolicyRule
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
+from app.slices.commands import Commands
 from app.workloads.broadcastjob import admission
 from app.workloads.broadcastjob.controller import NAME, WATCHED, broadcastjob_controller
 from app.workloads.engine.job_templates import GATE, ClusterTemplates, StandaloneTemplates
@@ -20,6 +21,13 @@ def decisions(context: AdmissionContext) -> Decisions:
     if context.client is None:
         return Decisions(admission.handlers(StandaloneTemplates(context.enabled)))
     return Decisions(admission.handlers(ClusterTemplates(context.client, context.own_namespace, context.enabled)))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows."""
+    from app.workloads.broadcastjob.commands import COMMANDS
+
+    return (COMMANDS,)
 
 
 SLICE: Final = Slice(
@@ -45,4 +53,5 @@ SLICE: Final = Slice(
     gates=(GATE,),
     flags=("expectation-timeout", "assign-bcj-pods-by-scheduler"),
     workloads=(BROADCAST_JOB,),
+    commands=commands,
 )

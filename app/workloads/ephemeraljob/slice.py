@@ -8,6 +8,8 @@ from app.api import names
 from app.api.ephemeraljob import EPHEMERAL_JOB
 from app.kube.admission import PolicyRule
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
+from app.slices.commands import Commands
+from app.slices.verbs import LongVerb
 from app.workloads.ephemeraljob import admission
 from app.workloads.ephemeraljob.controller import NAME, WATCHED, WORKERS, ephemeraljob_controller
 
@@ -17,6 +19,20 @@ _KIND: Final = EPHEMERAL_JOB.plural
 def decisions(context: AdmissionContext) -> Decisions:  # noqa: ARG001
     """The handler of the webhook."""
     return Decisions(admission.handlers())
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows."""
+    from app.workloads.ephemeraljob.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
+def long_verbs() -> tuple[LongVerb, ...]:
+    """``pykruise debug``."""
+    from app.workloads.ephemeraljob.commands import DEBUG
+
+    return (DEBUG,)
 
 
 SLICE: Final = Slice(
@@ -38,4 +54,6 @@ SLICE: Final = Slice(
     ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     flags=("expectation-timeout",),
+    commands=commands,
+    long_verbs=long_verbs,
 )

@@ -23,11 +23,18 @@ class Fit:
 
     def fits(self, node: Node) -> bool:
         """Whether the node takes one."""
-        if self.requests is None or not self.placement.eligibility(node).should_run:
-            return False
+        return not self.obstacle(node)
+
+    def obstacle(self, node: Node) -> str:
+        """Why the node takes none; '' if it does."""
+        if self.requests is None:
+            return "the template's requests cannot be read"
+        found = self.placement.eligibility(node)
+        if not found.should_run:
+            return found.reason
         if node.spec.unschedulable and not any(one.tolerates(_CORDON) for one in self.placement.tolerations):
-            return False
-        return self._has_room(node.status.allocatable)
+            return "the node is cordoned"
+        return "" if self._has_room(node.status.allocatable) else "the node has too little room, even when it is empty"
 
     def _has_room(self, allocatable: Mapping[str, str]) -> bool:
         try:

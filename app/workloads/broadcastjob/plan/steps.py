@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from app.api import names
 from app.api.broadcastjob.types import FAIL_FAST, FAILED, NEVER, PAUSE, PAUSED, BroadcastJob
 from app.kube.intorpercent import IntOrPercentError, scaled
 from app.kube.objects import Pod
@@ -65,6 +66,12 @@ def restart_limit(job: BroadcastJob) -> int:
     """BJ-27, BJ-28: per Pod; none is 0."""
     limit = job.spec.failure_policy.restart_limit or job.spec.completion_policy.backoff_limit or 0
     return max(limit, 0)
+
+
+def seen_failures(job: BroadcastJob) -> int:
+    """BJ-22: for how many failed Pods it was paused already."""
+    text = job.metadata.annotations.get(names.BROADCAST_JOB_SEEN_FAILURES, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def has_failed(pod: Pod, limit: int) -> bool:

@@ -1,0 +1,121 @@
+"""``pykruise restart pod/NAME -c CONTAINER``, and what restarts the agent of a node has under way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import SystemRandom
+from typing import Any, Final
+
+from app.api import names
+from app.api.containerrecreate.types import COMPLETED, SUCCEEDED
+from app.kube.client import Client
+from app.kube.errors import CommandError, NotFound
+from app.kube.objects import Node, decode_pod
+from app.kube.resources import PODS
+from app.operations.containerrecreate.reconcile import REQUESTS
+from app.pods.hashes import random_suffix
+from app.slices.controllers import Enabled
+from app.slices.verbs import Call, LongVerb, Option
+
+Json = dict[str, Any]
+POLL_SECONDS: Final = 0.5
+#: A request that this command made is kept for so long.
+TTL_SECONDS: Final = 600
+_MAX_NAME: Final = 200
+
+
+def new_request(pod: str, containers: Sequence[str], call: Call, suffix: str) -> Json:
+    """The ContainerRecreateRequest that the command asks for."""
+    strategy: Json = {"failurePolicy": "Ignore" if call.flag("keep-going") else "Fail"}
+    for option, field in (("ordered", "orderedRecreate"), ("force", "forceRecreate")):
+        if call.flag(option):
+            strategy[field] = True
+    if call.text("grace"):
+        strategy["terminationGracePeriodSeconds"] = call.number("grace")
+    spec: Json = {
+        "podName": pod,
+        "containers": [{"name": name} for name in containers],
+        "strategy": strategy,
+        "ttlSecondsAfterFinished": TTL_SECONDS,
+    }
+    if call.number("deadline"):
+        spec["activeDeadlineSeconds"] = call.number("deadline")
+    metadata = {"name": f"restart-{pod[:_MAX_NAME]}-{suffix}"}
+    return {"apiVersion": REQUESTS.api_version, "kind": REQUESTS.kind, "metadata": metadata, "spec": spec}
+
+
+async def restart(call: Call) -> int:
+    """Make the request; with ``--wait`` a line per container whenever it comes further."""
+    name = call.object_name("pod", "pods", "po")
+    containers = [one for one in call.text("container").split(",") if one]
+    if not containers:
+        try:
+            pod = await call.client.get(PODS, name, call.namespace, decode=decode_pod)
+        except NotFound:
+            raise CommandError(f"Pod {call.namespace}/{name}: not found; name another namespace with -n") from None
+        there = [one.name for one in pod.spec.containers]
+        if len(there) > 1:
+            raise CommandError(f"Pod {call.namespace}/{name}: say which container with -c: {', '.join(there)}")
+        containers = there
+    body = new_request(name, containers, call, random_suffix(SystemRandom()))
+    made: Json = await call.client.create(REQUESTS, body, call.namespace, field_manager="pykruise")
+    called = made["metadata"]["name"]
+    which = f"{', '.join(containers)} of Pod {name}{' (dry run)' if call.dry_run else ''}"
+    call.say(f"ContainerRecreateRequest {call.namespace}/{called}: {which}")
+    return await _watch(call, called) if call.flag("wait") and not call.dry_run else 0
+
+
+async def _watch(call: Call, name: str) -> int:
+    shown: dict[str, str] = {}
+    while True:
+        try:
+            found: Json = await call.client.get(REQUESTS, name, call.namespace)
+        except NotFound:
+            raise CommandError(f"ContainerRecreateRequest {call.namespace}/{name}: was deleted") from None
+        status = found.get("status") or {}
+        states = status.get("containerRecreateStates") or ()
+        for one in states:
+            word = one["phase"] + (f": {one['message']}" if one.get("message") else "")
+            if shown.get(one["name"]) != word:
+                shown[one["name"]] = word
+                call.say(f"{one['name']}: {word}")
+        if status.get("phase") == COMPLETED:
+            done = sum(one["phase"] == SUCCEEDED for one in states)
+            wanted = len(found["spec"]["containers"])
+            why = f"; {status['message']}" if status.get("message") else ""
+            call.say(f"{done} of {wanted} containers restarted{why}")
+            return 0 if done == wanted else 1
+        await call.client.clock.sleep(POLL_SECONDS)
+
+
+async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:
+    """The restarts that the agent of the node has under way; a line each."""
+    if not enabled("KruiseDaemon"):
+        return []
+    query = f"{names.CRR_NODE_NAME}={node.metadata.name},{names.CRR_ACTIVE}=true"
+    lines = []
+    for found in (await client.list(REQUESTS, label_selector=query)).items:
+        metadata, spec, status = found["metadata"], found["spec"], found.get("status") or {}
+        states = {one["name"]: one["phase"] for one in status.get("containerRecreateStates") or ()}
+        told = ", ".join(f"{one['name']} {states.get(one['name'], 'not begun')}" for one in spec["containers"])
+        phase = status.get("phase") or "not seen by the agent yet"
+        where = f"Pod {metadata['namespace']}/{spec['podName']}"
+        lines.append(f"restarts: {where}: {told} ({metadata['name']}: {phase})")
+    return lines
+
+
+RESTART: Final = LongVerb(
+    "restart",
+    "Restart containers of a Pod in place, by a ContainerRecreateRequest.",
+    "pod/NAME",
+    (
+        Option("container", "Names of containers, with commas; may be left out where there is one", short="c"),
+        Option("wait", "Show how far each is until all are done; exit code 1 if one failed", flag=True, short="w"),
+        Option("ordered", "One after the other, each when the one before is ready", flag=True),
+        Option("force", "Also those that were restarted meanwhile", flag=True),
+        Option("keep-going", "Go on where one cannot be stopped", flag=True),
+        Option("grace", "So many seconds to stop; those of the Pod by default"),
+        Option("deadline", "Give up after so many seconds; 0: never", default="0"),
+    ),
+    restart,
+)

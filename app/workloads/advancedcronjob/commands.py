@@ -1,0 +1,86 @@
+"""What the command line says of AdvancedCronJobs: when the next runs are, and what keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from app.api.advancedcronjob import ADVANCED_CRON_JOB, AdvancedCronJob
+from app.api.advancedcronjob.defaults import with_defaults
+from app.api.advancedcronjob.types import FORBID, REPLACE
+from app.api.cron import ScheduleError
+from app.api.requested import unreadable
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.slices.commands import CommandError, Commands, Stored, table
+from app.slices.controllers import Enabled
+from app.workloads.advancedcronjob.plan.due import MANY, schedule_of, what_is_due
+from app.workloads.advancedcronjob.plan.jobs import made_by, moment, name_of
+
+RUNS: Final = 5
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
+    """The next runs of the object as it would be stored."""
+    name = stored["metadata"]["name"]
+    try:
+        cron = AdvancedCronJob.model_validate(with_defaults(stored))
+        schedule = schedule_of(cron.spec.schedule, cron.spec.time_zone)
+    except ValidationError as error:
+        raise CommandError(f"AdvancedCronJob {name}: {unreadable(error)}") from None
+    except ScheduleError as error:
+        raise CommandError(f"AdvancedCronJob {name}: spec.schedule: {error}") from None
+    metadata, status, spec, now = cron.metadata, cron.status, cron.spec, client.clock.now()
+    kind = made_by(cron)
+    made = kind.kind if kind is not None else "nothing"
+    lines = [f"AdvancedCronJob {metadata.namespace}/{name}: {made} by {spec.schedule!r}"]
+    last = moment(status.last_schedule_time if status is not None else None)
+    due = what_is_due(schedule, last or moment(metadata.creation_timestamp) or now, now, spec.starting_deadline_seconds)
+    active = [one.name for one in (status.active if status is not None else None) or ()]
+    if spec.paused:
+        lines.append("it is paused: nothing is started; when it goes on, the latest run that was missed is made up for")
+    elif due.run is not None:
+        lines += _due(rfc3339(due.run), active, spec.concurrency_policy, many=due.many)
+    elif due.late is not None:
+        lines.append(f"the run of {rfc3339(due.late)} was missed: startingDeadlineSeconds has passed")
+    rows: list[tuple[str, ...]] = []
+    at = now
+    for _ in range(RUNS):
+        following = schedule.next(at)
+        if following is None:
+            break
+        at = following
+        rows.append((rfc3339(at), name_of(name, at)))
+    lines.append(table([("RUN", "JOB"), *rows]) if rows else "no further run: the schedule names no time to come")
+    return "\n".join(lines)
+
+
+def _due(run: str, active: Sequence[str], policy: str, *, many: bool) -> list[str]:
+    lines = [f"due now: the run of {run}"]
+    if many:
+        lines.append(f"more than {MANY} runs were missed; only this one is made up for")
+    if active and policy == FORBID:
+        lines[0] += f", which waits for {', '.join(active)}: concurrencyPolicy {FORBID}"
+    elif active and policy == REPLACE:
+        lines[0] += f", for which {', '.join(active)} goes first: concurrencyPolicy {REPLACE}"
+    return lines
+
+
+async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> str:
+    """What ran, what runs, and what comes next."""
+    status: Mapping[str, Any] = stored.get("status") or {}
+    lines = [f"last run: {status.get('lastScheduleTime') or 'none yet'}"]
+    lines += [f"active: {one.get('kind')} {one.get('name')}" for one in status.get("active") or ()]
+    return "\n".join([await plan(client, stored, enabled), *lines])
+
+
+COMMANDS: Final = Commands(
+    ADVANCED_CRON_JOB,
+    plan=plan,
+    explain_object=explain_object,
+    pausable=True,
+    paused_at=("spec", "paused"),
+    history=False,
+)

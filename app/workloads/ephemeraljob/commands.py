@@ -1,0 +1,257 @@
+"""``pykruise debug pod/NAME``: an EphemeralJob of one, and then attached to; and what EphemeralJobs do to Pods."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from random import SystemRandom
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from app.api.ephemeraljob import EPHEMERAL_JOB, EphemeralJob
+from app.api.requested import unreadable
+from app.kube.client import Client
+from app.kube.clock import parsed_rfc3339
+from app.kube.errors import NotFound, WrongCommandError
+from app.kube.objects import Pod, decode_pod
+from app.kube.resources import PODS
+from app.kube.selectors import SelectorError, to_query
+from app.pods.hashes import random_suffix
+from app.slices.commands import CommandError, Commands, Stored, table
+from app.slices.controllers import Enabled
+from app.slices.verbs import Call, LongVerb, Option
+from app.workloads.ephemeraljob.plan.steps import MARK, State, next_step, state_of
+from app.workloads.ephemeraljob.reconcile import OWNER
+
+Json = dict[str, Any]
+POLL_SECONDS: Final = 0.5
+#: The label by which the job finds the one Pod; it goes when the job is seen to be over.
+LABEL: Final = "pykruise.io/debug"
+_ENDED: Final = ("Succeeded", "Failed", "Error")
+_MAX_NAME: Final = 40
+_LOOKS: Final = 20
+
+
+def new_job(pod: str, call: Call, suffix: str) -> Json:
+    """The EphemeralJob that puts one container into one Pod."""
+    container: Json = {
+        "name": call.text("name") or f"debug-{suffix}",
+        "image": call.text("image"),
+        "imagePullPolicy": "IfNotPresent",
+        "terminationMessagePolicy": "File",
+        "stdin": True,
+        "tty": True,
+    }
+    if call.text("target"):
+        container["targetContainerName"] = call.text("target")
+    if call.arguments[1:] and call.arguments[0].count("/"):
+        container |= {"command": list(call.arguments[1:]), "stdin": False, "tty": False}
+    spec: Json = {
+        "selector": {"matchLabels": {LABEL: suffix}},
+        "replicas": 1,
+        "parallelism": 1,
+        "template": {"ephemeralContainers": [container]},
+        "ttlSecondsAfterFinished": 600,
+    }
+    metadata = {"name": f"debug-{pod[:_MAX_NAME].strip('.-')}-{suffix}"}
+    return {"apiVersion": OWNER.api_version, "kind": OWNER.kind, "metadata": metadata, "spec": spec}
+
+
+async def debug(call: Call) -> int:
+    """Put a container into the Pod; attach to it, where there is a terminal and a kubectl."""
+    words = call.arguments[:1] if call.arguments and "/" in call.arguments[0] else call.arguments
+    name = Call(call.client, call.namespace, words, call.options, call.say).object_name("pod", "pods", "po")
+    if not call.text("image"):
+        raise WrongCommandError(f"debug {call.arguments[0]}: say with --image what shall run there")
+    try:
+        pod: Pod = await call.client.get(PODS, name, call.namespace, decode=decode_pod)
+    except NotFound:
+        raise CommandError(f"Pod {call.namespace}/{name}: not found; name another namespace with -n") from None
+    there = [one.name for one in pod.spec.containers]
+    if call.text("target") and call.text("target") not in there:
+        raise CommandError(f"--target: Pod {name} has no container {call.text('target')}; it has {', '.join(there)}")
+    suffix = random_suffix(SystemRandom())
+    body = new_job(name, call, suffix)
+    container = body["spec"]["template"]["ephemeralContainers"][0]["name"]
+    job = body["metadata"]["name"]
+    await call.client.create(OWNER, body, call.namespace, field_manager="pykruise", dry_run=True)
+    if call.dry_run:
+        call.say(f"EphemeralJob {call.namespace}/{job}: container {container} in Pod {name} (dry run)")
+        return 0
+    await _label(call, pod, suffix)
+    try:
+        await call.client.create(OWNER, body, call.namespace, field_manager="pykruise")
+        call.say(f"EphemeralJob {call.namespace}/{job}: container {container} in Pod {name}")
+        ended = await _begun(call, name, container, job)
+    except BaseException:
+        await _label(call, pod, None)
+        raise
+    code: int | None = 0
+    if ended:
+        call.say(f"{container}: {ended}")
+        code = 0 if ended == "exit code 0" else 1
+    else:
+        code = await _attach(call, name, container)
+    if code is not None and await _is_over(call, job):
+        await _label(call, pod, None)
+    return code or 0
+
+
+async def _is_over(call: Call, job: str) -> bool:
+    """Whether the job has ended; it is given a little time, since what ends its container is told by the kubelet."""
+    for _ in range(_LOOKS):
+        try:
+            found: Json = await call.client.get(OWNER, job, call.namespace)
+        except NotFound:
+            return True
+        if (found.get("status") or {}).get("completionTime"):
+            return True
+        await call.client.clock.sleep(POLL_SECONDS)
+    return False
+
+
+async def _label(call: Call, pod: Pod, value: str | None) -> None:
+    body = {"metadata": {"uid": pod.metadata.uid, "labels": {LABEL: value}}}
+    await call.client.patch(PODS, pod.metadata.name, body, call.namespace, field_manager="pykruise")
+
+
+async def _begun(call: Call, pod: str, container: str, job: str) -> str:
+    """'' once the container runs; how it ended, if it did before. Raises CommandError."""
+    shown, until = "", call.client.clock.monotonic() + call.number("timeout")
+    while call.client.clock.monotonic() < until:
+        found: Json = await call.client.get(PODS, pod, call.namespace)
+        statuses = (found.get("status") or {}).get("ephemeralContainerStatuses") or ()
+        state = next((one.get("state") or {} for one in statuses if one["name"] == container), {})
+        if "running" in state:
+            return ""
+        if "terminated" in state:
+            return f"exit code {state['terminated'].get('exitCode', 0)}"
+        why = (state.get("waiting") or {}).get("reason") or ""
+        if why and why != shown:
+            shown = why
+            call.say(f"{container}: {why}")
+        try:
+            made: Json = await call.client.get(OWNER, job, call.namespace)
+        except NotFound:
+            raise CommandError(f"EphemeralJob {call.namespace}/{job}: was deleted") from None
+        status = made.get("status") or {}
+        if status.get("phase") in _ENDED:
+            told = [one["message"] for one in status.get("conditions") or () if one.get("message")]
+            raise CommandError(f"EphemeralJob {call.namespace}/{job}: {status['phase']}: {'; '.join(told)}")
+        await call.client.clock.sleep(POLL_SECONDS)
+    why = f"{container} does not run after {call.number('timeout')} s{f': {shown}' if shown else ''}"
+    raise CommandError(f"EphemeralJob {call.namespace}/{job}: {why}; does its manager run?")
+
+
+async def _attach(call: Call, pod: str, container: str) -> int | None:
+    """As kubectl does it, which has the terminal; else how to do it is said, and there is no exit code."""
+    kubeconfig, context = call.connection
+    command = ["kubectl", "attach", "-it", pod, "-c", container, "-n", call.namespace]
+    command += [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
+    command += [f"--context={context}"] if context else []
+    if call.flag("no-attach") or not sys.stdin.isatty() or shutil.which("kubectl") is None:
+        call.say(f"attach with: {' '.join(command)}")
+        return None
+    process = await asyncio.create_subprocess_exec(*command)
+    return await process.wait()
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
+    """Which Pods the job as it would be stored has containers in, and which come next."""
+    name = stored["metadata"]["name"]
+    try:
+        job = EphemeralJob.model_validate(stored)
+        query = to_query(job.spec.selector)
+    except ValidationError as error:
+        raise CommandError(f"EphemeralJob {name}: {unreadable(error)}") from None
+    except SelectorError as error:
+        raise CommandError(f"EphemeralJob {name}: spec.selector: {error}") from None
+    metadata = job.metadata
+    pods: Sequence[Pod] = (await client.list(PODS, metadata.namespace, label_selector=query, decode=decode_pod)).items
+    now = client.clock.now()
+    started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
+    passed = (now - started).total_seconds() if started is not None else 0.0
+    step = next_step(job, pods, passed)
+    head = f"EphemeralJob {metadata.namespace}/{name}: {step.phase}, {step.match} of {len(pods)} Pods are meant"
+    if job.status is not None and job.status.completion_time:
+        return f"{head}\nit has ended; nothing is put into any Pod"
+    containers = frozenset(str(one.get("name")) for one in job.spec.template.ephemeral_containers)
+    coming = {pod.metadata.uid for pod in step.inject}
+    rows: list[tuple[str, ...]] = []
+    for pod in sorted(pods, key=lambda one: one.metadata.name):
+        state = state_of(pod, metadata.uid, containers)
+        absent = state is State.ABSENT
+        rows.append(
+            (
+                pod.metadata.name,
+                "-" if absent else str(state),
+                "put in" if pod.metadata.uid in coming else "-",
+                _why_not(pod, containers) if absent and pod.metadata.uid not in coming else "-",
+            )
+        )
+    notes = [f"{type_}: {message}" for type_, _, message in step.conditions if message]
+    return "\n".join([head, table([("POD", "CONTAINERS", "ACTION", "BECAUSE"), *rows]), *notes])
+
+
+def _why_not(pod: Pod, containers: frozenset[str]) -> str:
+    taken = sorted(one.name for one in pod.spec.ephemeral_containers if one.name in containers)
+    if taken:
+        return f"it has a container {taken[0]} of somebody else"
+    if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
+        return "it has ended, or is going"
+    return "replicas, parallelism, paused or the job's end"
+
+
+async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> str:
+    """How the job stands, and what comes next."""
+    status: Mapping[str, Any] = stored.get("status") or {}
+    counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("match", "running", "succeeded", "failed"))
+    return "\n".join([await plan(client, stored, enabled), f"status: {status.get('phase') or 'none yet'}: {counts}"])
+
+
+async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[str]:  # noqa: ARG001
+    """Which ephemeral containers of a Pod came from jobs."""
+    marked = {
+        one.name: env.value
+        for one in pod.spec.ephemeral_containers
+        for env in one.env
+        if env.name == MARK and env.value
+    }
+    if not marked:
+        return []
+    jobs = {
+        one["metadata"]["uid"]: one["metadata"]["name"]
+        for one in (await client.list(OWNER, pod.metadata.namespace)).items
+    }
+    return [
+        f"ephemeral container {name}: of EphemeralJob {jobs[uid]}"
+        if uid in jobs
+        else f"ephemeral container {name}: of an EphemeralJob that is gone; it stays until the Pod goes"
+        for name, uid in sorted(marked.items())
+    ]
+
+
+DEBUG: Final = LongVerb(
+    "debug",
+    "Put a container with tools into a running Pod, by an EphemeralJob of one, and attach to it.",
+    "pod/NAME [-- COMMAND]",
+    (
+        Option("image", "What shall run there"),
+        Option("target", "Share the processes of this container", short="c"),
+        Option("name", "What the container is called; drawn by default"),
+        Option("timeout", "Wait so many seconds for it to run", default="120"),
+        Option("no-attach", "Only say how to attach to it", flag=True),
+    ),
+    debug,
+)
+COMMANDS: Final = Commands(
+    EPHEMERAL_JOB,
+    plan=plan,
+    explain_object=explain_object,
+    explain_any=explain_any,
+    paused_at=("spec", "paused"),
+    history=False,
+)

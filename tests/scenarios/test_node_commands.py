@@ -1,0 +1,112 @@
+"""Commands about nodes: images pulled ahead, containers restarted and added, and what they say of jobs."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from tests.scenarios.test_node_operations import POD, node_images, restarts
+from tests.scenarios.world import World, eventually
+
+BROADCAST = """
+apiVersion: apps.kruise.io/v1beta1
+kind: BroadcastJob
+metadata: {name: once}
+spec:
+  parallelism: 1
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: "busybox:1.36", command: [/bin/sh, -c, sleep 600]}]
+"""
+SCHEDULED = """
+apiVersion: apps.kruise.io/v1beta1
+kind: AdvancedCronJob
+metadata: {name: yearly}
+spec:
+  schedule: "0 0 1 1 *"
+  template:
+    jobTemplate:
+      spec:
+        template:
+          spec:
+            restartPolicy: Never
+            containers: [{name: main, image: "busybox:1.36"}]
+"""
+
+
+def nodes(world: World) -> list[str]:
+    return sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
+
+
+@pytest.mark.behaviour("IMG-43", "IMG-49", "IMG-51")
+def test_pull_shows_how_far_each_node_is(world: World) -> None:
+    there = nodes(world)
+    eventually(lambda: node_images(world).keys() >= set(there), "each node has a NodeImage", 90)
+    one = f"kubernetes.io/hostname={there[0]}"
+    done = world.pykruise("pull", "busybox:1.36", "--nodes", one, "--wait")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"ImagePullJob {world.namespace}/pull-busybox-1-36-")
+    assert lines[-2:] == [f"{there[0]}: Succeeded", "1 of 1 nodes have it"]
+    none = world.pykruise("pull", "busybox:1.36", "--nodes", "no=node", "--wait")
+    assert (none.returncode, none.stdout.splitlines()[-1]) == (1, "0 of 0 nodes have it")
+    wrong = world.pykruise("pull", "UPPER/x")
+    assert (wrong.returncode, "is no reference of an image" in wrong.stderr) == (2, True)
+    jobs = world.list("imagepulljobs")
+    tried = world.pykruise("pull", "busybox:1.36", "--wait", "--dry-run").stdout
+    assert (tried.endswith("busybox:1.36 (dry run)\n"), world.list("imagepulljobs")) == (True, jobs)
+    told = world.pykruise("explain", "node", there[0]).stdout
+    name = lines[0].partition(":")[0].partition(" ")[2]
+    assert any(name in line and "Succeeded" in line for line in told.splitlines()), told
+
+
+@pytest.mark.behaviour("CRR-37", "CRR-38")
+def test_restart_shows_how_far_each_container_is(world: World) -> None:
+    world.apply(POD)
+    eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
+    before = restarts(world)
+    which = world.pykruise("restart", "pod/web")
+    assert (which.returncode, "say which container with -c: main, side" in which.stderr) == (1, True)
+    done = world.pykruise("restart", "pod/web", "-c", "main", "--wait")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-2:] == ["main: Succeeded", "1 of 1 containers restarted"]
+    assert restarts(world) == {"main": before["main"] + 1, "side": before["side"]}
+    unknown = world.pykruise("restart", "pod/web", "-c", "nobody")
+    assert (unknown.returncode, "nobody" in unknown.stderr) == (1, True)
+
+
+@pytest.mark.behaviour("EJ-7", "EJ-8")
+def test_debug_puts_a_container_into_one_pod(world: World) -> None:
+    world.apply(POD)
+    world.apply(POD.replace("name: web,", "name: other,"))
+    for name in ("web", "other"):
+        eventually(partial(world.pod_is_ready, name), f"{name} is ready", 120)
+    done = world.pykruise("debug", "pod/web", "--image", "busybox:1.36", "--target", "main", "--name", "tools")
+    assert done.returncode == 0, done.stderr
+    assert f"attach with: kubectl attach -it web -c tools -n {world.namespace}" in done.stdout
+    (container,) = world.get("pod", "web")["spec"]["ephemeralContainers"]
+    assert (container["name"], container["targetContainerName"], container["tty"]) == ("tools", "main", True)
+    assert "ephemeralContainers" not in world.get("pod", "other")["spec"]
+    told = world.pykruise("explain", "pod", "web").stdout
+    assert "ephemeral container tools: of EphemeralJob debug-web-" in told
+    missing = world.pykruise("debug", "pod/nobody", "--image", "busybox:1.36")
+    assert (missing.returncode, "not found" in missing.stderr) == (1, True)
+
+
+@pytest.mark.behaviour("BJ-12", "ACJ-9")
+def test_what_jobs_do_next_is_told(world: World) -> None:
+    world.apply(BROADCAST)
+    active = lambda: world.get("broadcastjob", "once").get("status", {}).get("active") == 1  # noqa: E731
+    eventually(active, "one Pod is there")
+    told = world.pykruise("explain", "broadcastjob", "once").stdout
+    assert f"BroadcastJob {world.namespace}/once: {len(nodes(world))} nodes are desired; it goes on" in told
+    assert told.count("parallelism 1") == len(nodes(world)) - 1
+    assert "phase running:" in told
+    (pod,) = world.list("pods", "-l", "broadcastjob-name=once")
+    assert "of node" in world.pykruise("explain", "pod", pod["metadata"]["name"]).stdout
+    world.apply(SCHEDULED)
+    told = world.pykruise("explain", "acj", "yearly").stdout
+    assert told.count("-01-01T00:00:00Z   yearly-") == 5
+    assert "last run: none yet" in told
