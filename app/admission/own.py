@@ -1,7 +1,7 @@
 """Reviews of our own kinds, as their handlers may rely on them.
 
 An API server vouches for the types of a new object's fields, and for nothing in one that was stored before our
-definitions were there.
+definitions were there. What it drops, nulls, may come from others who reach the port.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 import orjson
 from pydantic import ValidationError
 
+from app.api.jsonvalue import cut, nested_deeper
 from app.api.model import ObjectMeta
 from app.api.registry import find_kind
 from app.api.requested import unreadable
@@ -38,14 +39,23 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
             )
             return Denied(message, code=413)
     version = kind.version(f"{review.kind.group}/{review.kind.version}")
-    if version is None or review.old_object is None:
+    if version is None:
         return review
-    try:
-        ObjectMeta.model_validate(review.old_object.get("metadata") or {})
-    except ValidationError as error:
-        return Denied(unreadable(error, "request.oldObject.metadata"), code=400)
-    stored = readable(version.schema, review.old_object)
-    return review if stored is review.old_object else msgspec.structs.replace(review, old_object=stored)
+    changed: dict[str, Any] = {}
+    if review.object is not None:
+        given = readable(version.schema, review.object, mistyped=False)
+        if given is not review.object:
+            changed["object"] = given
+    if review.old_object is not None:
+        try:
+            ObjectMeta.model_validate(review.old_object.get("metadata") or {})
+        except ValidationError as error:
+            return Denied(unreadable(error, "request.oldObject.metadata"), code=400)
+        shallow = cut(review.old_object) if nested_deeper(review.old_object) else review.old_object
+        stored = readable(version.schema, shallow)
+        if stored is not review.old_object:
+            changed["old_object"] = stored
+    return msgspec.structs.replace(review, **changed) if changed else review
 
 
 def _size(obj: Any) -> int:

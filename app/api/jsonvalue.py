@@ -59,3 +59,12 @@ def _path_down(value: Any, levels: int) -> str:
         elif isinstance(held, list):
             pending.extend((depth + 1, f"{path}[{index}]" if named else path, item) for index, item in enumerate(held))
     return ""
+
+
+def cut(value: Any, levels: int = MAX_DEPTH) -> Any:
+    """A copy in which nothing is nested more than ``levels`` deep: what would be is left out."""
+    if isinstance(value, Mapping):
+        return {key: cut(item, levels - 1) for key, item in value.items()} if levels else {}
+    if isinstance(value, list):
+        return [cut(item, levels - 1) for item in value] if levels else []
+    return value

@@ -75,10 +75,11 @@ def validate(schema: Schema, value: Any, path: Path | None = None) -> list[Field
     return list(_errors(schema, value, path or Path()))
 
 
-def readable(schema: Schema, value: Any) -> Any:
-    """``value`` without what does not have the type its schema names, as if it were not set.
+def readable(schema: Schema, value: Any, *, mistyped: bool = True) -> Any:
+    """``value`` without nulls, as an API server drops them, and without what does not have the type its schema names.
 
-    What was stored while nobody judged may be so; the same value is returned where there is nothing of the kind.
+    What was stored while nobody judged may be so. The same value is returned where there is nothing of the kind.
+    ``mistyped``: whether the second is left out too.
     """
     if isinstance(value, dict):
         properties, values = schema.get("properties", {}), schema.get("additionalProperties")
@@ -86,30 +87,34 @@ def readable(schema: Schema, value: Any) -> Any:
         changed: dict[str, Any] = {}
         for key, item in value.items():
             sub = properties.get(key, values)
-            if sub is not None and (found := _typed(sub, item)) is not item:
+            if sub is not None and (found := _kept(sub, item, mistyped)) is not item:
                 changed[key] = found
-        kept = {key: changed.get(key, item) for key, item in value.items()} if changed else value
-        return {key: item for key, item in kept.items() if item is not _MISTYPED} if changed else value
+        if not changed:
+            return value
+        kept = ((key, changed.get(key, item)) for key, item in value.items())
+        return {key: item for key, item in kept if item is not _LEFT_OUT}
     if isinstance(value, list) and isinstance(schema.get("items"), dict):
-        items = [_typed(schema["items"], item) for item in value]
+        items = [item if item is None else _kept(schema["items"], item, mistyped) for item in value]
         same = all(item is before for item, before in zip(items, value, strict=True))
-        return value if same else [item for item in items if item is not _MISTYPED]
+        return value if same else [item for item in items if item is not _LEFT_OUT]
     return value
 
 
-#: Stands for a value that has not the type of its field.
-_MISTYPED: Final = object()
+#: Stands for a value that counts as not set.
+_LEFT_OUT: Final = object()
 
 
-def _typed(schema: Schema, value: Any) -> Any:
+def _kept(schema: Schema, value: Any, mistyped: bool) -> Any:
     if value is None:
-        return value
+        return value if schema.get("nullable") else _LEFT_OUT
     wanted = schema.get("type")
     if schema.get(INT_OR_STRING):
         right = isinstance(value, int | str) and not isinstance(value, bool)
     else:
         right = wanted is None or _is_a(wanted, value)
-    return readable(schema, value) if right else _MISTYPED
+    if right:
+        return readable(schema, value, mistyped=mistyped)
+    return _LEFT_OUT if mistyped else value
 
 
 def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:

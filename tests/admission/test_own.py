@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from app.admission.own import MAX_STORED_BYTES, prepared
+from app.api.jsonvalue import nested_deeper
 from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Review
+from tests.fuzz.objects import nested
 
 KIND = GroupVersionKind("apps.kruise.io", "v1beta1", "CloneSet")
 RESOURCE = GroupVersionResource("apps.kruise.io", "v1beta1", "clonesets")
@@ -34,6 +36,22 @@ def test_fields_of_a_wrong_type_in_a_stored_object_count_as_not_set() -> None:
     }
     right = review({}, {"metadata": {}, "spec": {"replicas": 3}})
     assert prepared(right, 100) is right
+
+
+@pytest.mark.behaviour("MGR-45")
+def test_a_stored_object_is_read_as_deep_as_any_may_be() -> None:
+    found = prepared(review({}, {"metadata": {}, "spec": {"template": nested(200)}}), 100)
+    assert isinstance(found, Review)
+    assert found.old_object is not None
+    assert not nested_deeper(found.old_object)
+
+
+@pytest.mark.behaviour("MGR-45")
+def test_nulls_are_dropped_as_an_api_server_drops_them() -> None:
+    given = {"metadata": {}, "spec": {"replicas": None, "minReadySeconds": "x", "template": {"spec": None}}}
+    found = prepared(review(given), 100)
+    assert isinstance(found, Review)
+    assert found.object == {"metadata": {}, "spec": {"minReadySeconds": "x", "template": {"spec": None}}}
 
 
 @pytest.mark.behaviour("MGR-45")
