@@ -374,12 +374,37 @@ def test_a_changed_policy_is_a_new_roll_out_and_nothing_else_is() -> None:
     assert annotations() != annotations("webhookConfiguration.excludedNamespaces={batch}")
 
 
+ANY_ADDRESS = [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}]
+
+
 @pytest.mark.controlplane
-def test_who_may_reach_the_webhook_port_can_be_named(tmp_path: Path) -> None:
-    servers = [{"ipBlock": {"cidr": "10.0.0.10/32"}}]
-    policy = render(values={"networkPolicy": {"webhookFrom": servers}}, tmp_path=tmp_path)
+@pytest.mark.parametrize(
+    ("values", "who"),
+    [
+        ({}, [*ANY_ADDRESS, {"namespaceSelector": {}}]),
+        ({"webhookFrom": [{"namespaceSelector": {"x": "z"}}]}, [{"namespaceSelector": {"x": "z"}}]),
+        (
+            {"apiServerCIDRs": ["10.0.0.10/32", "fd00::/120"], "webhookFrom": [{"podSelector": {}}]},
+            [{"podSelector": {}}, {"ipBlock": {"cidr": "10.0.0.10/32"}}, {"ipBlock": {"cidr": "fd00::/120"}}],
+        ),
+        (
+            {"podCIDRs": ["10.244.0.0/16"]},
+            [{"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.244.0.0/16"]}}, {"ipBlock": {"cidr": "::/0"}}],
+        ),
+        (
+            {"podCIDRs": ["10.244.0.0/16", "fd01::/48"]},
+            [
+                {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.244.0.0/16"]}},
+                {"ipBlock": {"cidr": "::/0", "except": ["fd01::/48"]}},
+            ],
+        ),
+        ({"podCIDRs": ["10.244.0.0/16"], "apiServerCIDRs": ["10.0.0.10/32"]}, [{"ipBlock": {"cidr": "10.0.0.10/32"}}]),
+    ],
+)
+def test_the_network_policy_names_who_may_reach_the_webhook_port(values: dict, who: list, tmp_path: Path) -> None:
+    policy = render(values={"networkPolicy": values}, tmp_path=tmp_path)
     webhook, health, metrics = find(policy, "NetworkPolicy", "kruise-controller-manager")["spec"]["ingress"]
-    assert webhook == {"ports": [{"port": 9876}], "from": servers}
+    assert webhook == {"ports": [{"port": 9876}], "from": who}
     assert health == {"ports": [{"port": 8000}]}
     assert metrics["from"] == [{"namespaceSelector": {}}]
 

@@ -162,9 +162,9 @@ def test_a_namespace_goes_when_its_pods_and_volumes_are_gone(world: World) -> No
         lambda: world.get("pvc", "data", namespace).get("status", {}).get("phase") == "Bound", "the claim is bound"
     )
     apply(POD)
-    refusal(remove(), "vnamespace.kb.io", "Cascading and active pods 1>0")
+    refusal(remove(), "vnamespace.kb.io", "Cascading and active pods >0")
     world.kubectl("delete", "pod", "web", "-n", namespace)
-    refusal(remove(), "vnamespace.kb.io", 'Cascading and "Bound" status pvc 1>0')
+    refusal(remove(), "vnamespace.kb.io", 'Cascading and "Bound" status pvc >0')
     world.kubectl("delete", "pvc", "data", "-n", namespace)
     apply(SERVICE.format(name="web", label=""))  # no obstacle
     assert remove().returncode == 0
@@ -313,7 +313,7 @@ def test_a_definition_goes_when_its_objects_are_gone_and_we_may_see_that(own: Ow
     own.kubectl("create", "clusterrole", "see-widgets", "--verb=list", "--resource=widgets.shop.example.com")
     account = "--serviceaccount=kruise-system:kruise-manager"
     own.kubectl("create", "clusterrolebinding", "see-widgets", "--clusterrole=see-widgets", account)
-    text = f"{FORBIDDEN}Cascading and active CRs 1>0"
+    text = f"{FORBIDDEN}Cascading and active CRs >0"
     eventually(lambda: text in own.kubectl("delete", "crd", name, check=False).stderr, "the manager may list", 10)
     own.kubectl("delete", "widget", "a", "-n", "default")
     own.kubectl("delete", "crd", name)
@@ -326,7 +326,7 @@ def test_the_generated_rights_are_enough_for_namespaces(own: Own) -> None:
     own.kubectl("label", "namespace", "rights", f"{LABEL}=Cascading")
     own.kubectl("apply", "-n", "rights", "-f", "-", stdin=POD)
     refused = own.kubectl("delete", "namespace", "rights", "--wait=false", check=False)
-    assert f"{FORBIDDEN}Cascading and active pods 1>0" in refused.stderr
+    assert f"{FORBIDDEN}Cascading and active pods >0" in refused.stderr
     own.kubectl("delete", "pod", "web", "-n", "rights", "--force", "--grace-period=0")
     own.kubectl("delete", "namespace", "rights", "--wait=false")
 

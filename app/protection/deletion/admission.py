@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
@@ -22,6 +23,7 @@ from app.kube.admission import (
 from app.kube.errors import ApiError, Forbidden, KubeError
 from app.protection.deletion.lookups import DeletionLookups, NotKnownError
 from app.protection.deletion.plan import (
+    Count,
     CustomResources,
     Gates,
     NamespaceContents,
@@ -165,20 +167,24 @@ class DeletionJudge:
             pods = await self._lookups.active_pods(namespace)
         except (KubeError, TimeoutError) as error:
             return contents_not_listed("pods", _text(error))
-        if (denied := judge_pods(pods)) is not None:
+        if (denied := judge_pods(self._told(pods))) is not None:
             return denied
         try:
             claims = await self._lookups.bound_claims(namespace)
         except (KubeError, TimeoutError) as error:
             return contents_not_listed("pvc", _text(error))
-        return judge_claims(claims)
+        return judge_claims(self._told(claims))
 
     async def _custom_resources(self, question: CustomResources) -> Denied | None:
         try:
             found = await self._lookups.custom_resources(question.resource)
         except (KubeError, TimeoutError) as error:
             return custom_resources_not_listed(question, _text(error), forbidden=isinstance(error, Forbidden))
-        return judge_custom_resources(found)
+        return judge_custom_resources(self._told(found))
+
+    def _told(self, found: Count) -> Count:
+        """DP-56: how many objects there are elsewhere is nothing for who may have made up the question."""
+        return found if self._gates.known_callers else dataclasses.replace(found, secret=True)
 
     def _recorded(self, decision: Allowed | Denied, review: Review) -> Decision:
         """The decision, counted and recorded if it is a refusal (what cannot be decoded is none)."""

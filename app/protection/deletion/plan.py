@@ -34,11 +34,12 @@ class Protection(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Gates:
     """The feature gates that matter: whether labels are obeyed at all, ``Cascading`` on CRDs, and whether Pods that are
-    still there keep a workload (DP-5, DP-26, DP-53)."""
+    still there keep a workload (DP-5, DP-26, DP-53). ``known_callers``: only API servers can ask (DP-56)."""
 
     enabled: bool = True
     crd_cascading: bool = False
     pods_count: bool = False
+    known_callers: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,12 @@ class Count:
     number: int
     at_least: bool = False
 
+    #: A number that whoever asks is not told.
+    secret: bool = False
+
     def __str__(self) -> str:
+        if self.secret:
+            return ""
         return f">={self.number}" if self.at_least else str(self.number)
 
 

@@ -206,6 +206,20 @@ def test_a_namespace_is_held_by_pods_first_then_by_bound_claims_and_by_nothing_e
     assert cluster.refusals == ([("Namespace", "", "shop", "jane")] if text else [])
 
 
+@pytest.mark.behaviour("DP-56")
+@pytest.mark.parametrize(
+    ("cluster", "text"),
+    [
+        (Cluster(pods=Count(2)), "active pods >0"),
+        (Cluster(pods=Count(500, at_least=True)), "active pods >0"),
+        (Cluster(claims=Count(5)), '"Bound" status pvc >0'),
+    ],
+)
+def test_strangers_are_told_no_numbers_of_what_a_namespace_holds(cluster: Cluster, text: str) -> None:
+    decision = cluster.decide(NAMESPACE, Gates(known_callers=False))
+    assert refusal(decision) == f"{FORBIDDEN}Cascading and {text}"
+
+
 BROKEN = TransportError(RequestInfo("GET", "/api/v1/pods"), "connection refused")
 
 
