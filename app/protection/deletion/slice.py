@@ -23,7 +23,8 @@ def declared(policies: Path | None) -> tuple[Webhook, ...]:
 def decisions(context: AdmissionContext) -> Decisions:
     """The handlers of all protected kinds. Raises TableError."""
     known_callers = bool(context.flags.text("client-ca-file"))
-    gates = Gates(*map(context.enabled, (GATE, CRD_GATE, PODS_GATE)), known_callers=known_callers)
+    enabled = context.enabled
+    gates = Gates(enabled(GATE), enabled(CRD_GATE), enabled(PODS_GATE), known_callers)
     table = load_table(context.policies)
     if context.client is None:
         lookups: DeletionLookups = WithoutCluster()
