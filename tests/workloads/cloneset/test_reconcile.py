@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
+from app.kube.admission import PolicyRule
 from app.kube.errors import RequestInfo, TransportError
-from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
+from app.kube.resources import CONTROLLERREVISIONS, EVENTS, NODES, PODS
+from app.manager.rights import Granted, missing_rights
 from app.sandbox.kubelet import Pace
 from app.workloads.cloneset.plan.settings import Gates
+from app.workloads.cloneset.slice import SLICE
+from app.workloads.newpods import slice as newpods
 from tests.kube.fakes import json_response, status_body, virtual
 from tests.workloads.cloneset.world import CLONESETS, NAMESPACE, rolling, small_cluster, template
 
@@ -81,6 +86,40 @@ async def test_updates_in_place_never_more_than_max_unavailable() -> None:
         assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in after} == before
         assert {pod["spec"]["containers"][0]["image"] for pod in after} == {"nginx:2"}
         assert len(await cluster.events("SuccessfulUpdatePodInPlace")) == 6
+
+
+@virtual
+@pytest.mark.behaviour("PM-47")
+async def test_a_pod_is_marked_updated_only_in_the_version_that_was_seen() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(replicas=1, updateStrategy=rolling())
+        await cluster.settled(availableReplicas=1)
+        seen: list[str] = []
+
+        def intercept(request: Any) -> Any:
+            body = orjson.loads(request.body) if request.method == "PATCH" and request.path.endswith("/status") else {}
+            conditions = (body.get("status") or {}).get("conditions") or []
+            marks = [
+                one for one in conditions if (one.get("type"), one.get("status")) == ("InPlaceUpdateReady", "True")
+            ]
+            if not marks or "/pods/" not in request.path:
+                return None
+            seen.append(body["metadata"]["resourceVersion"])
+            # Somebody has written the Pod since: the first mark must not come through.
+            return json_response(409, status_body(409, "Conflict")) if len(seen) == 1 else None
+
+        cluster.sent.intercept = intercept
+        (pod,) = await cluster.pods()
+        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+        await cluster.until(lambda: waited(lambda: len(seen) > 0), "the first try")
+        assert len(seen) == 1, "it is looked at again before the next"
+        await cluster.user.patch(PODS, pod["metadata"]["name"], {"metadata": {"labels": {"x": "y"}}}, NAMESPACE)
+        await cluster.settled(updatedAvailableReplicas=1)
+        assert len(seen) == len(set(seen)) > 1
+
+
+async def waited(condition: Any) -> bool:
+    return bool(condition())
 
 
 def is_ready(pod: dict[str, Any]) -> bool:
@@ -421,6 +460,55 @@ async def test_scale_out_is_throttled_until_pods_are_available() -> None:
         text = "scaleUp is limited because of scaleStrategy.maxUnavailable, limit: "
         told = {message.removeprefix(text) for message in await cluster.events("ScaleUpLimited")}
         assert told == {"0", "1"}
+
+
+@virtual
+@pytest.mark.behaviour("CS-168")
+async def test_identical_events_are_one_with_a_growing_count() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
+        await cluster.settled(availableReplicas=3, seconds=600)
+        limited = [
+            one for one in (await cluster.user.list(EVENTS, NAMESPACE)).items if one["reason"] == "ScaleUpLimited"
+        ]
+        assert len({one["message"] for one in limited}) == len(limited) == 2
+        assert max(one["count"] for one in limited) > 1
+
+
+@virtual
+@pytest.mark.behaviour("CS-174")
+async def test_the_controller_does_nothing_that_its_role_does_not_allow() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(updateStrategy=rolling())
+        await cluster.settled(availableReplicas=3)
+        await cluster.patch({"spec": {"template": {"metadata": {"labels": {"x": "y"}}}}})
+        await cluster.settled(updatedAvailableReplicas=3)
+        await cluster.patch({"spec": {"replicas": 1, "template": template(image="nginx:2")}})
+        await cluster.settled(replicas=1, updatedAvailableReplicas=1)
+        asked = sorted({right for line in cluster.sent.requests if (right := right_of(line)) is not None})
+    # What was asked for covers what the controller is for, and its role all that was asked for.
+    assert {("create", "", "pods"), ("delete", "", "pods"), ("patch", "", "pods/status")} <= set(asked)
+    declared = [
+        *newpods.SLICE.controllers[0].permissions,
+        *SLICE.controllers[0].permissions,
+        *(one.permission for part in (newpods.SLICE, SLICE) for one in part.controllers[0].watched),
+    ]
+    granted = [Granted(list(one.verbs), list(one.groups), list(one.resources), list(one.names)) for one in declared]
+    needed = [PolicyRule((verb,), (group,), (resource,)) for verb, group, resource in asked]
+    assert missing_rights(needed, granted, granted) == []
+
+
+VERBS = {"POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
+
+
+def right_of(line: str) -> tuple[str, str, str] | None:
+    """What an API server asks about a request: verb, group and resource."""
+    method, _, path = line.partition(" ")
+    parts = path.strip("/").split("/")
+    group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
+    rest = rest[2:] if rest[:1] == ["namespaces"] and len(rest) > 2 else rest
+    verb = VERBS.get(method, "get" if len(rest) > 1 else "list")
+    return (verb, group, "/".join([rest[0], *rest[2:3]]))
 
 
 @virtual

@@ -99,7 +99,7 @@ async def test_a_label_that_the_older_version_has_for_a_field_counts_though_the_
     assert ("POST", "/api/v1/namespaces/moving/pods") in shell.writes
 
 
-@pytest.mark.behaviour("CS-52", "CS-171", "CS-175", "CS-176")
+@pytest.mark.behaviour("CS-52", "CS-65", "CS-171", "CS-175", "CS-176")
 @virtual
 async def test_an_expectation_holds_the_pass_back_until_it_times_out() -> None:
     leaked: list[str] = []
