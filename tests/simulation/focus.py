@@ -214,9 +214,9 @@ def _statuses_refused(rng: Random, there: There, number: int) -> Mishap | None:
 
 
 def _set_replaced(rng: Random, there: There, number: int) -> Mishap | None:
-    """A SidecarSet is replaced by another of its name while its status is on its way."""
+    """A SidecarSet is replaced by another of its name while its first status is on its way."""
     name = rng.choice(there.sets)
-    acts = [_act(0.0, "update set", name=name, image=f"shipper:{number}")]
+    acts = [_act(0.0, "replace set", name=name, app=rng.choice(APPS), image=f"shipper:{number}")]
     acts.append(_act(rng.uniform(0.2, 4.0), "replace set", name=name, app=rng.choice(APPS), image="shipper:other"))
     return _mishap(Weather(slow=0.9, only="sidecarsets"), acts, last=5.0)
 
@@ -278,7 +278,7 @@ FOCUSES: Mapping[str, Focus] = {
         _clone_sets(replicas=(3, 4), limit=1, hook=LABELS, max_surge=0, exclude=False), _marked_while_limited, rounds=3
     ),
     "statuses refused": Focus(_sets_and_pods, _statuses_refused),
-    "set replaced": Focus(_sets_and_pods, _set_replaced, rounds=12),
+    "set replaced": Focus(_sets_and_pods, _set_replaced, rounds=8),
     "status unseen": Focus(_sets_and_pods, _status_unseen, calm=True),
     "leader stops": Focus(_sets_and_pods, _leader_stops, rounds=10, replicas=3),
     "certificates end": Focus(_sets_and_pods, _certificates_end, rounds=2),

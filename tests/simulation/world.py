@@ -331,6 +331,7 @@ class World:
         await self.clock.sleep(LAG_SECONDS)
 
     async def _befall(self, one: mishaps.Mishap) -> None:
+        self._lag.excuse()  # what was untrue before the last one may be so again by now
         self._now = one.weather.without(*self._run.without)
         self._spared = "" if one.admission_too else WEBHOOK
         whom = f" for all but {self._spared}" if self._spared else ""
