@@ -146,7 +146,7 @@ class ClaimPromises:
         """CS-117: nobody gets new claims while there are free ones."""
         if any(_instance_of(claim) == _instance(pod) for claim in known.claims):
             return
-        taken = known.wanted.union(_instance_of(one) for one in known.pods)
+        taken = _wanted(known).union(_instance_of(one) for one in known.pods)
         for claim in known.claims:
             live = self._claims.get(claim.metadata.name)
             free = live is not None and not _is_going(live) and claim.metadata.deletion_timestamp is None
@@ -166,7 +166,9 @@ class ClaimPromises:
             return
         active = {_instance_of(one) for one in known.pods if _serves(one)}
         going = {_instance_of(one) for one in known.pods if one.metadata.deletion_timestamp is not None}
-        awaited = {id_ for id_ in (going & offered) - active - known.wanted if (known.uid, id_) not in self._scaled_in}
+        awaited = {
+            id_ for id_ in (going & offered) - active - _wanted(known) if (known.uid, id_) not in self._scaled_in
+        }
         if spec.most - len(active) - len(known.wanted) < len(awaited):
             yield f"Pod {invariants.name(pod)} gets new claims though those of a Pod that goes will do: {min(awaited)}"
 
@@ -188,6 +190,11 @@ class ClaimPromises:
             _, term = self._scaled_in.get((uid, instance), ("", None))
             if not spec.reuse or (term is not None and term is passes.term()):
                 yield f"claim {name} at rest: its Pod was scaled in, or claims are not used again"
+
+
+def _wanted(known: Pass) -> set[str]:
+    """The instance ids of the Pods that the pass set out to make."""
+    return {name.rpartition("-")[2] for name in known.wanted}
 
 
 def _serves(pod: Any) -> bool:

@@ -18,13 +18,15 @@ CLONE_SETS = (
     "app.sidecars.launchpriority",
     "app.workloads.cloneset",
 )
+#: By which it is known what a pass of a controller knew.
+OBSERVED = "tests.simulation.observed"
 
 
 @contextmanager
 def listed(folders: Sequence[str]) -> Iterator[None]:
-    """Inside, the list of slices has these."""
+    """Inside, the list of slices has these, and whoever watches."""
     before = [*slices.FOLDERS]
-    slices.FOLDERS[:] = folders
+    slices.FOLDERS[:] = [*folders, OBSERVED]
     slices.slices.cache_clear()
     try:
         yield

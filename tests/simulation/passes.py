@@ -1,4 +1,4 @@
-"""What a pass of the CloneSet controller knew when it began, and which writes are its doing.
+"""What a pass of a workload's controller knew when it began, and which writes are its doing.
 
 A controller decides on what its caches show, which may be minutes old. So what it does is held against exactly that:
 whatever others did since is no fault of the pass; what it did itself, it has to know.
@@ -7,21 +7,16 @@ whatever others did since is no fault of the pass; what it did itself, it has to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
-from unittest.mock import patch
 
 import msgspec
 
-from app.kube.controller import Result
 from app.kube.objects import PersistentVolumeClaim, Pod
-from app.kube.resources import ObjectKey
-from app.workloads.cloneset.reconcile import CloneSetReconciler
-from app.workloads.engine.kind import OWNER
-from app.workloads.engine.writer import Writer
+from app.pods.passes import Begun
 
 #: The API server deletes dependents in a task of its own, begun in the context of whoever gave it work.
 _COLLECTOR = "sandbox: garbage collector"
@@ -38,7 +33,7 @@ class Pass:
     pods: tuple[Pod, ...]
     claims: tuple[PersistentVolumeClaim, ...]
     term: object
-    #: The instance ids of the Pods it set out to create.
+    #: The names of the Pods it set out to create.
     wanted: set[str] = field(default_factory=set)
 
     def version_of(self, pod_uid: str) -> int:
@@ -53,11 +48,11 @@ class Pass:
 
 #: The controller of the last pass that began.
 _last: list[object] = []
-_NOW: ContextVar[Pass | None] = ContextVar("pass of the CloneSet controller", default=None)
+_NOW: ContextVar[Pass | None] = ContextVar("pass of a workload's controller", default=None)
 
 
 def current() -> Pass | None:
-    """Whose doing a write is; None: not the CloneSet controller's."""
+    """Whose doing a write is; None: not a workload's controller's."""
     known = _NOW.get()
     if known is None:
         return None
@@ -66,7 +61,7 @@ def current() -> Pass | None:
 
 
 def term() -> object:
-    """The controller that works now: whoever begins a term looks at every CloneSet."""
+    """The controller that works now: whoever begins a term looks at every workload."""
     return _last[-1] if _last else None
 
 
@@ -76,36 +71,26 @@ def leave() -> None:
 
 
 @contextmanager
-def watched() -> Iterator[None]:
-    """Inside, passes are known to :func:`current`."""
-    original, create_pods = CloneSetReconciler.__call__, Writer.create_pods
-
-    async def followed(self: Any, key: ObjectKey) -> Result | None:
-        _last[:] = [self]
-        token = _NOW.set(_begun(self, key))
-        try:
-            return await original(self, key)
-        finally:
-            _NOW.reset(token)
-
-    async def noted(self: Writer, workload: Any, wanted: Any) -> Any:
-        if (known := _NOW.get()) is not None:
-            known.wanted.update(pod.name.removeprefix(f"{workload.name}-") for pod in wanted)
-        return await create_pods(self, workload, wanted)
-
+def forgotten() -> Iterator[None]:
+    """Inside, no controller has worked before."""
     _last.clear()
-    with (
-        patch.object(CloneSetReconciler, "__call__", followed),
-        patch.object(Writer, "create_pods", noted),
-    ):
-        yield
+    yield
 
 
-def _begun(reconciler: Any, key: ObjectKey) -> Pass | None:
-    caches = reconciler.caches
-    owner = caches.workloads.by_key(key)
-    if owner is None:
-        return None
-    uid = owner.metadata.uid
-    pods, claims = (tuple(store.by_index(OWNER, uid)) for store in (caches.pods, caches.claims))
-    return Pass(reconciler.clock.monotonic(), uid, owner.metadata.generation, pods, claims, reconciler)
+class Observer:
+    """Makes passes known to :func:`current`."""
+
+    def begins(self, begun: Begun) -> None:
+        """From now on this task's writes are those of this pass."""
+        _last[:] = [begun.term]
+        pods, claims = tuple(begun.pods), tuple(begun.claims)
+        _NOW.set(Pass(begun.at, begun.uid, begun.generation, pods, claims, begun.term))
+
+    def creates(self, names: Iterable[str]) -> None:
+        """Remember them."""
+        if (known := _NOW.get()) is not None:
+            known.wanted.update(names)
+
+    def ends(self) -> None:
+        """Nobody's pass any more."""
+        _NOW.set(None)

@@ -81,7 +81,7 @@ LAG_SECONDS = 30.0
 
 def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -> Outcome:
     """Run it from beginning to end, in virtual time; or only up to the first thing that breaks."""
-    with listed(LISTED), keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.watched():
+    with listed(LISTED), keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.forgotten():
         began = time.process_time()
         world = World(run, errors, run.replicas if replicas is None else replicas)
         seconds = run_virtually(world.run(to_first=to_first))

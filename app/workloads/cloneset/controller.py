@@ -11,6 +11,7 @@ from app.kube.store import Store
 from app.pods.budget import DisruptionBudget, LeastAvailable
 from app.pods.counters import WorkloadCounters
 from app.pods.lifecycle import Lifecycle
+from app.pods.passes import PassObserver
 from app.pods.readiness.plan import InitialMetadata
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
 from app.workloads.cloneset.plan.limits import limits
@@ -45,6 +46,7 @@ def cloneset_controller(context: ControllerContext) -> Reconciling:
         metrics=context.counters(WorkloadCounters).of(CLONE_SET.kind),
         expectation_timeout=flags.seconds("expectation-timeout"),
         force_expectations=context.enabled("ForceDeleteTimeoutExpectationGate"),
+        observer=next(iter(context.provided(PassObserver)), None),
         exclude_preparing_delete=flags.boolean("cloneset-scaling-exclude-preparing-delete"),
     )
     return Reconciling(reconciler, reconciler.watches())

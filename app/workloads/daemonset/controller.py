@@ -9,6 +9,7 @@ from app.api.daemonset import DAEMON_SET, DaemonSet
 from app.kube.objects import OwnerReference
 from app.pods.budget import DisruptionBudget, LeastAvailable
 from app.pods.counters import WorkloadCounters
+from app.pods.passes import PassObserver
 from app.slices import NODES, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
 from app.workloads.daemonset.plan.resolved import settings_of
 from app.workloads.daemonset.plan.settings import Gates
@@ -41,6 +42,7 @@ def daemonset_controller(context: ControllerContext) -> Reconciling:
         metrics=context.counters(WorkloadCounters).of(DAEMON_SET.kind),
         expectation_timeout=flags.seconds("expectation-timeout"),
         force_expectations=context.enabled("ForceDeleteTimeoutExpectationGate"),
+        observer=next(iter(context.provided(PassObserver)), None),
     )
     return Reconciling(reconciler, reconciler.watches())
 

@@ -21,6 +21,7 @@ from app.kube.resources import NODES, ObjectKey
 from app.kube.selectors import SelectorError
 from app.pods.budget import DisruptionBudget, NoBudget
 from app.pods.owners import ownerless
+from app.pods.passes import Begun, PassObserver
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision
 from app.workloads.engine.expectations import ExpectationCheck
@@ -44,7 +45,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     """Keeps the Pods of all workloads of a kind. ``adopts``: whether nobody's Pods that match become theirs (PM-109).
 
     ``expectation_timeout``: seconds the cache may take to show our writes (CS-52); ``force_expectations``: gate
-    ForceDeleteTimeoutExpectationGate.
+    ForceDeleteTimeoutExpectationGate. ``observer`` is told of each reconcile.
     """
 
     adopts: ClassVar[bool] = False
@@ -61,6 +62,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         metrics: Metrics | None = None,
         expectation_timeout: float = 300.0,
         force_expectations: bool = False,
+        observer: PassObserver | None = None,
     ) -> None:
         self.client = client
         self.clock = client.clock
@@ -69,6 +71,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.budget = budget if budget is not None else NoBudget()
         self.metrics = metrics if metrics is not None else NoMetrics()
         self.writer = self.make_writer(events)
+        self.writer.observer = self._observer = observer
         self.history = History(client, caches.revisions, kind)
         self.states: States[S] = States(make_state)
         expectations = self.writer.expectations
@@ -131,6 +134,21 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             if gone is not None:
                 self.writer.forget(gone.uid)  # CS-50
             return None
+        if self._observer is None:
+            return await self._reconcile(key, workload)
+        self._observer.begins(self._begun(workload))
+        try:
+            return await self._reconcile(key, workload)
+        finally:
+            self._observer.ends()
+
+    def _begun(self, workload: W) -> Begun:
+        metadata, caches = workload.metadata, self.caches
+        claims = caches.claims.by_index(OWNER, metadata.uid) if caches.claims is not None else ()
+        pods = caches.pods.by_index(OWNER, metadata.uid)
+        return Begun(self.clock.monotonic(), metadata.uid, metadata.generation, tuple(pods), tuple(claims), self)
+
+    async def _reconcile(self, key: ObjectKey, workload: W) -> Result | None:
         state = self.states.of(key, workload.metadata.uid, self.writer.forget)
         self.mappers.begun(state)
         resolved = self._resolved(workload, state)

@@ -25,6 +25,7 @@ from app.pods.fieldtracking import UNTRACKED
 from app.pods.inplace import UpdateSpec, start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
 from app.pods.owners import adoption_patch, release_patch, transfer_patch
+from app.pods.passes import PassObserver
 from app.pods.predicates import is_active
 from app.workloads.engine.creation import NewPod
 from app.workloads.engine.expectations import Expectations, claim_expectation
@@ -58,6 +59,7 @@ class Writer:
         self._kind = kind
         self.expectations = Expectations(client.clock)
         self.server = ServerVersion(client)
+        self.observer: PassObserver | None = None
 
     def event(self, workload: KubeObject, reason: str, message: str, *, warning: bool = False) -> None:
         """Tell people; CS-156 … CS-167."""
@@ -74,6 +76,8 @@ class Writer:
         """CS-101: in batches of 1, 2, 4 … until one has a failure. How many were made, and what failed by Pod name."""
         uid, made = workload.metadata.uid, 0
         failures: dict[str, KubeError] = {}
+        if self.observer is not None:
+            self.observer.creates(pod.name for pod in wanted)
         for pod in wanted:
             self.expectations.expect_creation(uid, pod.name)
         rest, size = list(wanted), 1

@@ -8,6 +8,7 @@ from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.kube.objects import OwnerReference
 from app.pods.budget import DisruptionBudget, LeastAvailable
 from app.pods.counters import WorkloadCounters
+from app.pods.passes import PassObserver
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
 from app.workloads.engine.snapshot import Caches
 from app.workloads.statefulset.plan.resolved import settings_of
@@ -39,6 +40,7 @@ def statefulset_controller(context: ControllerContext) -> Reconciling:
         metrics=context.counters(WorkloadCounters).of(STATEFUL_SET.kind),
         expectation_timeout=context.flags.seconds("expectation-timeout"),
         force_expectations=context.enabled("ForceDeleteTimeoutExpectationGate"),
+        observer=next(iter(context.provided(PassObserver)), None),
     )
     return Reconciling(reconciler, reconciler.watches())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from contextlib import nullcontext
 from random import Random
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from app.kube.controller import Result
 from app.kube.store import Change
+from app.pods.passes import Begun
 from app.workloads.cloneset.reconcile import CloneSetReconciler
 from app.workloads.cloneset.snapshot import CloneSetSnapshot
 from app.workloads.engine.outcome import Outcome
@@ -183,3 +186,42 @@ async def test_a_pod_of_nobody_concerns_those_who_may_adopt_it(labels: dict[str,
     orphan = pod_of(found["Pod"][0], ownerReferences=[], **({"labels": labels} if labels else {}))
     assert list(reconciler.mappers.keys_for_pod(Change(None, orphan))) == ([] if labels else [KEY])
     assert list(shell.reconciler.mappers.keys_for_pod(Change(None, orphan))) == []
+
+
+class Watching:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def begins(self, begun: Begun) -> None:
+        self.told.append(begun)
+
+    def creates(self, names: Iterable[str]) -> None:
+        self.told += names
+
+    def ends(self) -> None:
+        self.told.append("ended")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@virtual
+async def test_who_watches_is_told_what_a_reconcile_knows_and_of_its_end_whatever_comes_of_it(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    shell, found = filled()
+    watching = Watching()
+    monkeypatch.setattr(shell.reconciler, "_observer", watching)
+
+    async def reconcile(_snapshot: CloneSetSnapshot) -> Result | None:
+        if fails:
+            raise ConnectionError
+        return None
+
+    monkeypatch.setattr(shell.reconciler, "reconcile", reconcile)
+    with pytest.raises(ConnectionError) if fails else nullcontext():
+        await shell.reconcile("hooked", "moving")
+    begun, ended = watching.told
+    assert ended == "ended"
+    assert {pod.metadata.name for pod in begun.pods} == {one["metadata"]["name"] for one in found["Pod"]}
+    assert begun.term is shell.reconciler
