@@ -32,6 +32,8 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("get", "apps", "statefulsets"): _REPAIR,
     ("get", "apps.kruise.io", "daemonsets"): _REPAIR,
     ("get", "", "pods"): "after a conflict",
+    ("get", "apps.kruise.io", "containerrecreaterequests"): "a request of that name is there already",
+    ("delete", "apps.kruise.io", "containerrecreaterequests"): "a request was not answered, or its time is over",
     ("delete", "", "configmaps"): "a Pod finds the barrier of an earlier one of its name",
     ("delete", "apps", "controllerrevisions"): "a set has more than its limit",
     ("get", "apps", "controllerrevisions"): "the name of a revision is taken already",

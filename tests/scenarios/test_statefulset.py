@@ -101,7 +101,7 @@ def test_applies_a_native_manifest_with_another_api_version(world: World) -> Non
     eventually(told, "an event per Pod")
 
 
-@pytest.mark.behaviour("AS-79", "AS-81", "AS-88")
+@pytest.mark.behaviour("AS-79", "AS-81", "AS-88", "PM-129")
 def test_rolls_out_three_at_a_time_and_by_partition(world: World) -> None:
     """U-31, U-32."""
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 5"))

@@ -10,7 +10,7 @@ from tests.workloads.daemonset.world import NAMESPACE, Json, rolling, small_clus
 
 
 @virtual
-@pytest.mark.behaviour("DS-24", "DS-34", "DS-35", "DS-17", "DS-66", "DS-69", "DS-53")
+@pytest.mark.behaviour("DS-24", "DS-34", "DS-35", "DS-17", "DS-66", "DS-69", "DS-53", "PM-94")
 async def test_every_node_gets_a_pod() -> None:
     async with small_cluster() as cluster:
         await cluster.apply(annotations={"deprecated.daemonset.template.generation": "5"})
