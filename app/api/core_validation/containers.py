@@ -17,6 +17,7 @@ Json = Mapping[str, Any]
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES: Final = ("File", "FallbackToLogsOnError")
 _PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+_RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
 _LARGEST_ID: Final = 2**31 - 1
 _FOR_NATIVE_SIDECARS: Final = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
 
@@ -30,7 +31,10 @@ def container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -
 def init_container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
     """One of ``spec.initContainers``."""
     errors = _common_errors(container, volumes, path)
-    if container.get("restartPolicy") == "Always":
+    policy = container.get("restartPolicy")
+    if policy is not None and policy not in _RESTART_POLICIES:
+        errors.append(not_supported(path.child("restartPolicy"), policy, _RESTART_POLICIES))
+    if policy == "Always":
         return errors + lifecycle_errors(container, path) + probe_errors(container, path)
     detail = "may not be set for init containers without restartPolicy=Always"
     return errors + [forbidden(path.child(name), detail) for name in _FOR_NATIVE_SIDECARS if name in container]

@@ -13,7 +13,7 @@ from app.sidecars.sidecarset.validation import SPEC
 
 #: What counts for no hash: Pods that run are not even looked at for it.
 _ONLY_FOR_NEW_PODS = ("initContainers", "volumes", "imagePullSecrets", "patchPodMetadata")
-_ALWAYS = "Always"
+_ENDING = ("Never", "OnFailure")
 
 
 def without_effect(sidecar_set: SidecarSet, older: SidecarSet | None) -> tuple[str, ...]:
@@ -42,7 +42,7 @@ def _of_containers(containers: Sequence[SidecarContainer], path: Path) -> Iterat
 def _restart_policies(containers: Sequence[SidecarContainer]) -> Iterator[str]:
     for index, container in enumerate(containers):
         policy = container.core.get("restartPolicy")
-        if policy and policy != _ALWAYS:
+        if policy in _ENDING:
             at = SPEC.child("initContainers").index(index).child("restartPolicy")
             yield f"{at}: {quote(str(policy))} makes no sidecar of it: it is injected, and runs before the others only"
 

@@ -15,6 +15,7 @@ from app.api import names
 from app.api.core_validation import field_ref_errors
 from app.api.sidecarset import InjectRevision, SidecarContainer, SidecarSet, UpdateStrategy
 from app.api.sidecarset.types import (
+    NOT_UPDATE,
     POD_INJECT_POLICIES,
     REVISION_POLICIES,
     ROLLING_UPDATE,
@@ -34,6 +35,8 @@ NAME_LIMIT: Final = 63
 _NAME: Final = r"^[a-zA-Z0-9\-]+$"
 _NAME_MESSAGE: Final = "sidecarset name must consist of alphanumeric characters or '-'"
 SPEC: Final = Path("spec")
+#: Behind OpenKruise's words.
+NATIVE_SIDECARS_WAY_OUT: Final = f" Set updateStrategy.type: {NOT_UPDATE}; new Pods get native sidecars then"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ def set_errors(sidecar_set: SidecarSet, facts: Facts) -> list[FieldError | str]:
     errors: list[FieldError | str] = [*metadata_errors(sidecar_set)]
     if spec.update_strategy.type == ROLLING_UPDATE and any(c.keeps_running for c in spec.init_containers or ()):
         # SS-19
-        detail = "The initContainer in-place upgrade is not currently supported."
+        detail = f"The initContainer in-place upgrade is not currently supported.{NATIVE_SIDECARS_WAY_OUT}"
         errors.append(required(SPEC.child("updateStrategy"), detail))
     # SS-17
     if spec.selector is None:
@@ -197,22 +200,23 @@ def _container_errors(
             at = SPEC.child("initContainers").index(index).child("resourcesPolicy")
             errors.append(forbidden(at, "may only be set for init containers with restartPolicy Always"))
     for index, container in enumerate(containers):
-        errors += _policy_word_errors(container)
+        errors += _policy_word_errors(container, SPEC.child("containers").index(index))
         errors += transfer_errors(container.transfer_env or (), SPEC.child("containers").index(index))
         errors += _resources_errors(container, index)
     return errors
 
 
-def _policy_word_errors(container: SidecarContainer) -> list[FieldError]:
-    """SS-20, for ``containers``, at the path OpenKruise names."""
+def _policy_word_errors(container: SidecarContainer, path: Path) -> list[FieldError]:
+    """SS-20, for ``containers``; OpenKruise's words, with the container's index and what there is to choose from."""
     errors: list[FieldError] = []
-    path = SPEC.child("container")
     if container.pod_inject_policy not in POD_INJECT_POLICIES:
         at = path.child("podInjectPolicy")
-        errors.append(invalid(at, container.pod_inject_policy, "unsupported pod inject policy"))
+        words = f"unsupported pod inject policy; choose one of: {', '.join(POD_INJECT_POLICIES)}"
+        errors.append(invalid(at, container.pod_inject_policy, words))
     if container.share_volume_policy.type not in SHARE_TYPES:
         shown = GoLiteral(f"v1beta1.ShareVolumePolicy{{Type:{quote(container.share_volume_policy.type)}}}")
-        errors.append(invalid(path.child("shareVolumePolicy"), shown, "unsupported share volume policy"))
+        words = f"unsupported share volume policy; choose one of: {', '.join(SHARE_TYPES)}"
+        errors.append(invalid(path.child("shareVolumePolicy"), shown, words))
     return errors
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from app.kube.fielderrors import FieldError, Path, invalid
+from app.kube.fielderrors import FieldError, Path, invalid, required
 from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_label_value, is_qualified_name
 from app.workloads.cloneset.validation import (
     Rollout,
@@ -17,7 +17,7 @@ from app.workloads.cloneset.validation import (
     deadline_errors,
     pods_to_delete,
 )
-from app.workloads.engine.validation import NOT_NEGATIVE, SPEC
+from app.workloads.engine.validation import NOT_NEGATIVE, SPEC, claims_without_spec
 
 GATE: Final = "CloneSetStrictValidation"
 #: A revision's hash is at most this long (CS-70), and a dash stands before it.
@@ -31,6 +31,7 @@ def errors(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
         value = (rollout.fields or {}).get(name)
         if _is_negative(value):
             yield invalid(rollout.path.child(name), value, NOT_NEGATIVE)
+    yield from claims_without_spec(spec)
     limit = _scale_limit(spec)
     if limit is not None and (problem := count_problem(limit)):
         words = f"failed GetScaledValueFromIntOrPercent for maxUnavailable: {problem}"
@@ -51,6 +52,9 @@ def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older:
     grace = (fields.get("inPlaceUpdateStrategy") or {}).get("gracePeriodSeconds")
     if _is_negative(grace):
         yield invalid(path.child("inPlaceUpdateStrategy", "gracePeriodSeconds"), grace, NOT_NEGATIVE)
+    if _is_more_than_all(fields.get("partition")):
+        words = "is more than 100%: it keeps all Pods at the old revision, as 100% does"
+        yield invalid(path.child("partition"), fields["partition"], words)
     yield from _hooks(spec.get("lifecycle") or {})
     if not older:
         # B-2: refused in v1alpha1.
@@ -64,6 +68,8 @@ def _hooks(lifecycle: Mapping[str, Any]) -> Iterator[FieldError]:
         path = SPEC.child("lifecycle", moment)
         if not isinstance(hook, Mapping):
             continue
+        if not hook.get("finalizersHandler") and not hook.get("labelsHandler"):
+            yield required(path, "has neither labelsHandler nor finalizersHandler, so it holds no Pod")
         for index, name in enumerate(hook.get("finalizersHandler") or ()):
             at = path.child("finalizersHandler").index(index)
             yield from (invalid(at, name, message) for message in is_qualified_name(name))
@@ -89,6 +95,11 @@ def name_warning(name: str) -> str:
 
 def _scale_limit(spec: Mapping[str, Any]) -> Any:
     return (spec.get("scaleStrategy") or {}).get("maxUnavailable")
+
+
+def _is_more_than_all(value: Any) -> bool:
+    number = value.removesuffix("%") if isinstance(value, str) and value.endswith("%") else ""
+    return number.replace(".", "", 1).isdecimal() and float(number) > 100
 
 
 def _is_negative(value: Any) -> bool:

@@ -42,6 +42,7 @@ from app.workloads.engine.validation import (
     in_place_only_errors,
     selector_errors,
     template_errors,
+    where_policies_stand,
     without_empties,
 )
 
@@ -97,7 +98,8 @@ class Rollout:
         kind, fields = strategy.get("type") or "", strategy.get("rollingUpdate")
         error, policy_error, policy = None, None, (fields or {}).get("podUpdatePolicy") or ""
         if kind not in ("", *UPDATE_TYPES):
-            error = invalid(path.child("type"), kind, f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'")
+            words = f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'{where_policies_stand(kind)}"
+            error = invalid(path.child("type"), kind, words)
         at = path.child("rollingUpdate")
         if policy not in ("", *POD_UPDATE_POLICIES):
             words = f"must be '{RECREATE}', '{IN_PLACE_IF_POSSIBLE}' or '{IN_PLACE_ONLY}'"

@@ -6,10 +6,10 @@ Texts, paths and their order are OpenKruise's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from app.api.in_place import IN_PLACE_ONLY
+from app.api.in_place import IN_PLACE_ONLY, POD_UPDATE_POLICIES
 from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, go_string_map, invalid, not_supported, required
 from app.kube.patches import diff
 from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
@@ -38,6 +38,23 @@ def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:
         at = SPEC.child("template", "metadata", "labels")
         errors.append(invalid(at, GoLiteral(go_string_map(labels)), "`selector` does not match template `labels`"))
     return errors
+
+
+def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Claim templates that no API server makes a claim from: OpenKruise admits them, and never has a Pod."""
+    templates = spec.get("volumeClaimTemplates")
+    for index, template in enumerate(templates if isinstance(templates, list) else ()):
+        claim = _object(_object(template).get("spec"))
+        if not claim.get("accessModes") and not claim.get("resources"):
+            at = SPEC.child("volumeClaimTemplates").index(index).child("spec")
+            yield required(at, "a claim needs accessModes and resources.requests.storage")
+
+
+def where_policies_stand(kind: object) -> str:
+    """The way out for who wrote an update policy as the strategy's type, as v1alpha1 has it; '' for others."""
+    if kind not in POD_UPDATE_POLICIES:
+        return ""
+    return f"; {kind} is a policy: set updateStrategy.rollingUpdate.podUpdatePolicy: {kind}"
 
 
 def template_errors(spec: Mapping[str, Any], kind: str) -> Iterable[FieldError]:

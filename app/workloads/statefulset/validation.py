@@ -18,10 +18,12 @@ from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label, is_lab
 from app.workloads.engine.validation import (
     NOT_NEGATIVE,
     SPEC,
+    claims_without_spec,
     in_place_only_errors,
     selector_errors,
     template_errors,
     template_spec,
+    where_policies_stand,
     without_empties,
 )
 
@@ -77,6 +79,8 @@ def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts
     errors += selector_errors(spec, "statefulset")
     errors += template_errors(spec, "statefulset")
     errors += _meaningless(spec)
+    if former is None or former.get("volumeClaimTemplates") != spec.get("volumeClaimTemplates"):
+        errors += claims_without_spec(spec)
     if former is not None:
         errors += _update_errors(spec, former, facts)
     return errors
@@ -148,7 +152,7 @@ def _strategy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     elif kind != ROLLING_UPDATE:
         block = "(nil)" if rolling is None else "{…}"
         shown = f"Type:{quote(kind)}, RollingUpdate:(*v1beta1.RollingUpdateStatefulSetStrategy){block}"
-        words = f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'"
+        words = f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'{where_policies_stand(kind)}"
         yield invalid(path, GoLiteral(f"v1beta1.StatefulSetUpdateStrategy{{{shown}}}"), words)
     elif rolling is not None:
         yield from _rolling_errors(spec, rolling)

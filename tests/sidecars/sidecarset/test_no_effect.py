@@ -71,6 +71,12 @@ def test_a_change_that_no_running_pod_takes_is_told(
 
 @pytest.mark.behaviour("SS-135")
 def test_another_restart_policy_of_an_init_container_is_told() -> None:
-    written = write(sidecar_set(initContainers=[{"name": "i", "image": "i", "restartPolicy": "Sometimes"}]))
-    text = '"Sometimes" makes no sidecar of it: it is injected, and runs before the others only'
+    written = write(sidecar_set(initContainers=[{"name": "i", "image": "i", "restartPolicy": "OnFailure"}]))
+    text = '"OnFailure" makes no sidecar of it: it is injected, and runs before the others only'
     assert written.warnings == (f"spec.initContainers[0].restartPolicy: {text}",)
+
+
+@pytest.mark.behaviour("SS-21")
+def test_a_restart_policy_that_no_pod_may_have_is_refused() -> None:
+    written = write(sidecar_set(initContainers=[{"name": "i", "image": "i", "restartPolicy": "Sometimes"}]))
+    assert 'spec.initContainers[0].restartPolicy: Unsupported value: "Sometimes": supported' in written.message

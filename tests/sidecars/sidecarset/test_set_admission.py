@@ -298,6 +298,7 @@ def test_init_containers_alone_are_enough() -> None:
 @pytest.mark.behaviour("SS-19")
 def test_native_sidecars_are_for_sets_that_are_never_updated() -> None:
     message = "spec.updateStrategy: Required value: The initContainer in-place upgrade is not currently supported."
+    message += " Set updateStrategy.type: NotUpdate; new Pods get native sidecars then"
     assert refusal(with_init("RollingUpdate", restartPolicy="Always")) == message
     assert accepted(with_init("NotUpdate", restartPolicy="Always"))
     assert accepted(with_init("RollingUpdate"))
@@ -307,10 +308,10 @@ def test_native_sidecars_are_for_sets_that_are_never_updated() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"podInjectPolicy": "Somewhere"}, 'spec.container.podInjectPolicy: Invalid value: "Somewhere": unsupported '
-                                           'pod inject policy'),
-        ({"shareVolumePolicy": {"type": "Bad"}}, 'spec.container.shareVolumePolicy: Invalid value: '
-         'v1beta1.ShareVolumePolicy{Type:"Bad"}: unsupported share volume policy'),
+        ({"podInjectPolicy": "Somewhere"}, 'spec.containers[0].podInjectPolicy: Invalid value: "Somewhere": '
+         'unsupported pod inject policy; choose one of: BeforeAppContainer, AfterAppContainer'),
+        ({"shareVolumePolicy": {"type": "Bad"}}, 'spec.containers[0].shareVolumePolicy: Invalid value: '
+         'v1beta1.ShareVolumePolicy{Type:"Bad"}: unsupported share volume policy; choose one of: enabled, disabled'),
         ({"shareVolumeDevicePolicy": {"type": "Bad"}}, 'spec.containers[0].shareVolumeDevicePolicy.type: '
          'Unsupported value: "Bad": supported values: "enabled", "disabled"'),
     ],

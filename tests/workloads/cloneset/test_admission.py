@@ -286,7 +286,7 @@ def test_tuning_of_pulls_ahead() -> None:
 
 @pytest.mark.behaviour("CS-24")
 def test_claims_can_be_mounted_and_the_cluster_judges_the_template() -> None:
-    claim = {"metadata": {"name": "data"}, "spec": {}}
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
     mounting = template()
     mounting["spec"]["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
     mounting["spec"]["volumes"] = [{"name": "own", "emptyDir": {}}]
@@ -437,6 +437,43 @@ def test_what_is_surely_not_meant_is_told_and_refused_by_the_gate() -> None:
     assert refusal(clone_set(**QUESTIONABLE), lookups=strict).count("Invalid value") == 5
     # What was admitted before stays editable.
     assert refusal({**told.obj, "spec": {**told.obj["spec"], "replicas": 9}}, told.obj, strict) == ""
+
+
+@pytest.mark.behaviour("CS-41")
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"updateStrategy": rolling(partition="150%")},
+            'spec.updateStrategy.rollingUpdate.partition: Invalid value: "150%": is more than 100%: it keeps all Pods '
+            "at the old revision, as 100% does",
+        ),
+        (
+            {"lifecycle": {"preDelete": {}}},
+            "spec.lifecycle.preDelete: Required value: has neither labelsHandler nor finalizersHandler, so it holds "
+            "no Pod",
+        ),
+    ],
+)
+def test_what_has_no_effect_is_told(fields: Json, said: str) -> None:
+    assert write(clone_set(**fields)).warnings == (said,)
+    assert write(clone_set(updateStrategy=rolling(partition="100%"))).warnings == ()
+
+
+@pytest.mark.behaviour("CS-41")
+def test_a_claim_template_that_no_claim_is_made_from_is_refused() -> None:
+    bare = [{"metadata": {"name": "data"}}]
+    assert refused(BETA, volumeClaimTemplates=bare) == (
+        "spec.volumeClaimTemplates[0].spec: Required value: a claim needs accessModes and resources.requests.storage"
+    )
+
+
+@pytest.mark.behaviour("CS-30")
+def test_a_policy_where_the_strategy_stands_is_told_where_it_belongs() -> None:
+    assert refused(BETA, updateStrategy={"type": "InPlaceIfPossible"}) == (
+        "spec.updateStrategy.type: Invalid value: \"InPlaceIfPossible\": must be 'RollingUpdate' or 'OnDelete'; "
+        "InPlaceIfPossible is a policy: set updateStrategy.rollingUpdate.podUpdatePolicy: InPlaceIfPossible"
+    )
 
 
 @pytest.mark.behaviour("CS-41")

@@ -24,6 +24,14 @@ RESIZING = {"type": "OnPodRollingUpdate"}
         (stateful_set("w" * 53), "must be no more than 52 characters"),
         (stateful_set(ordinals={"start": -1}), "spec.ordinals.start: Invalid value: -1"),
         (stateful_set(volumeClaimUpdateStrategy={"type": "Sometimes"}), 'Unsupported value: "Sometimes"'),
+        (
+            stateful_set(volumeClaimTemplates=[{"metadata": {"name": "d"}}]),
+            "Templates[0].spec: Required",
+        ),
+        (
+            stateful_set(updateStrategy={"type": "InPlaceOnly"}),
+            "rollingUpdate.podUpdatePolicy: InPlaceOnly",
+        ),
         (stateful_set(reserveOrdinals=[-1]), "0 th reserve ordinal is invalid: -1"),
         (stateful_set(reserveOrdinals=[1, "3"]), "1 th reserve ordinal is not a valid range: 3"),
         (stateful_set(reserveOrdinals=["5-3"]), "0 th reserve ordinal is invalid: 5-3"),
