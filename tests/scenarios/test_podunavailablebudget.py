@@ -202,3 +202,107 @@ def test_an_update_in_place_keeps_to_the_budget(world: World) -> None:
     # Not now is no failure.
     conditions = world.get("cloneset", "shop")["status"].get("conditions", [])
     assert not [one for one in conditions if one["type"] == "FailedUpdate" and one["status"] == "True"]
+
+
+OWN = {
+    "CloneSet": "rollingUpdate: {podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}",
+    "StatefulSet": "rollingUpdate: {podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}",
+    "DaemonSet": "rollingUpdate: {rollingUpdateType: InPlaceIfPossible, maxUnavailable: 100%}",
+}
+OURS = """
+apiVersion: apps.kruise.io/v1beta1
+kind: {kind}
+metadata: {{name: shop}}
+spec:
+  {more}
+  selector: {{matchLabels: {{app: shop}}}}
+  updateStrategy: {{type: RollingUpdate, {strategy}}}
+  template:
+    metadata: {{labels: {{app: shop}}}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      readinessGates: [{{conditionType: InPlaceUpdateReady}}]
+      containers: [{{name: main, image: "{image}"}}]
+"""
+SIDECARS = """
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {{name: $ns}}
+spec:
+  namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $ns}}}}
+  selector: {{matchLabels: {{app: shop}}}}
+  updateStrategy: {{type: RollingUpdate, maxUnavailable: 100%}}
+  containers: [{{name: agent, image: "{image}"}}]
+"""
+
+
+def ours(kind: str, image: str, strategy: str = "") -> str:
+    """A workload of three Pods, or of one per node."""
+    more = {"StatefulSet": "{replicas: 3, podManagementPolicy: Parallel, serviceName: shop}", "DaemonSet": "{}"}
+    fields = more.get(kind, "{replicas: 3}").strip("{}").replace(", ", "\n  ")
+    return OURS.format(kind=kind, image=image, more=fields, strategy=strategy or OWN[kind])
+
+
+def images(world: World, container: str) -> list[str]:
+    return [
+        status["image"].rpartition("/")[2]
+        for pod in world.list("pods", "-l", "app=shop")
+        for status in pod.get("status", {}).get("containerStatuses", [])
+        if status["name"] == container and status["ready"]
+    ]
+
+
+def failures(world: World) -> list[str]:
+    """What the events of the namespace call failed."""
+    return [event["reason"] for event in world.list("events") if event["reason"].startswith("Failed")]
+
+
+@pytest.mark.behaviour("PUB-90", "PW-26", "PM-171", "CS-129")
+@pytest.mark.parametrize("kind", [*OWN, "SidecarSet"])
+def test_whoever_updates_pods_of_ours_asks_first(world: World, kind: str) -> None:
+    """All want to update every Pod at once, and the budget lets one go at a time. Refused is not failed."""
+    container = "agent" if kind == "SidecarSet" else "main"
+    if kind == "SidecarSet":
+        world.apply(SIDECARS.format(image="agent:1"))
+        world.apply(workload("Deployment", 3))
+    else:
+        world.apply(ours(kind, "agent:1"))
+    eventually(lambda: len(pods(world)) >= 3 and set(images(world, container)) == {"agent:1"}, "all are ready", 90)
+    count = len(pods(world))
+    world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1, protectTotalReplicas: {count}"))
+    eventually(lambda: numbers(world, 1, count, count - 1, count), "the budget counts them", 60)
+    before = {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
+    world.apply(SIDECARS.format(image="agent:2") if kind == "SidecarSet" else ours(kind, "agent:2"))
+    fewest = count
+
+    def updated() -> bool:
+        nonlocal fewest
+        fewest = min(fewest, len(pods(world)))
+        return images(world, container) == ["agent:2"] * count
+
+    eventually(updated, "all Pods are updated", 150)
+    assert fewest >= count - 1
+    assert {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")} == before
+    assert failures(world) == []
+
+
+@pytest.mark.behaviour("PUB-90", "PUB-92")
+@pytest.mark.parametrize("kind", ["CloneSet", "StatefulSet"])
+def test_whoever_replaces_pods_of_ours_waits_for_the_budget(world: World, kind: str) -> None:
+    """A deletion that a budget holds is no failure of the workload, and goes on when the budget lets it."""
+    strategy = "rollingUpdate: {podUpdatePolicy: ReCreate, maxUnavailable: 100%}"
+    world.apply(ours(kind, "agent:1", strategy))
+    eventually(lambda: len(pods(world)) == 3, "three Pods are ready", 90)
+    world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 0"))
+    eventually(lambda: numbers(world, 0, 3, 3, 3), "no Pod may be missing", 60)
+    before = {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
+    world.apply(ours(kind, "agent:2", strategy))
+    refused = ("events", "--field-selector", "reason=PubPreventPodDeletion")
+    eventually(lambda: world.list(*refused), "the workload has asked", 60)
+    assert {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")} == before
+    assert failures(world) == []
+    world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 100%"))
+    eventually(lambda: images(world, "main") == ["agent:2"] * 3, "all are replaced", 90)
+    resource = f"{kind.lower()}s.apps.kruise.io"
+    conditions = world.get(resource, "shop")["status"].get("conditions", [])
+    assert not [one for one in conditions if one["type"].startswith("Failed") and one["status"] == "True"]

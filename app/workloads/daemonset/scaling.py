@@ -79,7 +79,7 @@ class Scaler:
             changed=created.changed or deleted.changed,
             error=created.error or deleted.error,
             message=created.message or deleted.message,
-            requeue_after=[*created.requeue_after, *plan.waits],
+            requeue_after=[*created.requeue_after, *deleted.requeue_after, *plan.waits],
         )
 
     async def create(self, snapshot: DaemonSetSnapshot, nodes: Sequence[str]) -> Outcome:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from app.kube.errors import UNANSWERED, Conflict, KubeError, message_of
+from app.pods.budget import RETRY_SECONDS
 
 #: Requests of one workload that are under way at once.
 MAX_CONCURRENT_WRITES: Final = 48
@@ -15,6 +16,10 @@ MAX_CONCURRENT_WRITES: Final = 48
 CONFLICT_DELAY: Final = 1.0
 
 T = TypeVar("T")
+
+
+class PodHeldError(KubeError):
+    """A budget does not let the Pod go now: no failure, but a reason to ask again soon (PUB-90)."""
 
 
 class PodGoneError(Exception):
@@ -57,13 +62,14 @@ async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | P
 
 
 def outcome_of(found: Sequence[object]) -> Outcome:
-    """Changed if anything succeeded, or may have: what had no answer; the first refusal, of which conflicts and Pods
-    that are gone are none."""
-    errors = [one for one in found if isinstance(one, KubeError)]
+    """Changed if anything succeeded, or may have: what had no answer; the first refusal, of which conflicts, Pods that
+    are gone and Pods that a budget holds are none."""
+    errors = [one for one in found if isinstance(one, KubeError) and not isinstance(one, PodHeldError)]
     refusals = [error for error in errors if not isinstance(error, Conflict)]
     error = refusals[0] if refusals else errors[0] if errors else None
     return Outcome(
         changed=any(not isinstance(one, KubeError | PodGoneError) or isinstance(one, UNANSWERED) for one in found),
         error=error,
         message=message_of(refusals[0]) if refusals else "",
+        requeue_after=[RETRY_SECONDS] if any(isinstance(one, PodHeldError) for one in found) else [],
     )

@@ -72,6 +72,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.metrics = metrics if metrics is not None else NoMetrics()
         self.writer = self.make_writer(events)
         self.writer.observer = self._observer = observer
+        self.writer.budget = self.budget
         self.history = History(client, caches.revisions, kind)
         self.states: States[S] = States(make_state)
         expectations = self.writer.expectations

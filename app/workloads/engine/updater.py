@@ -15,7 +15,7 @@ from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, short_hash
 from app.pods.templates import revision_labels
 from app.workloads.engine.metrics import Metrics
-from app.workloads.engine.outcome import Outcome, PodGoneError, gather_results
+from app.workloads.engine.outcome import Outcome, PodGoneError, PodHeldError, gather_results
 from app.workloads.engine.pods import PodFacts
 from app.workloads.engine.refresh import PodRefresh, refresh_pod
 from app.workloads.engine.snapshot import AnySnapshot
@@ -120,7 +120,9 @@ class Updater:
         steps = await self._within_budget(snapshot, steps, outcome)
         found = await gather_results(self._step(snapshot, step, target) for step in steps)
         for one in found:
-            if isinstance(one, KubeError):
+            if isinstance(one, PodHeldError):
+                outcome.requeue_after.append(RETRY_SECONDS)
+            elif isinstance(one, KubeError):
                 if outcome.error is None or isinstance(outcome.error, Conflict):
                     outcome.error = one
             elif isinstance(one, float) and one > 0:

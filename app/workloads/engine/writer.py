@@ -20,6 +20,7 @@ from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotF
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
+from app.pods.budget import Disruption, DisruptionBudget, NoBudget
 from app.pods.claims import pod_reference
 from app.pods.fieldtracking import UNTRACKED
 from app.pods.inplace import UpdateSpec, start, unready_patch
@@ -31,7 +32,7 @@ from app.workloads.engine.creation import NewPod
 from app.workloads.engine.expectations import Expectations, claim_expectation
 from app.workloads.engine.initial_conditions import awaits_initial_conditions
 from app.workloads.engine.kind import Owner, WorkloadKind
-from app.workloads.engine.outcome import PodGoneError, concurrently
+from app.workloads.engine.outcome import PodGoneError, PodHeldError, concurrently
 from app.workloads.engine.refresh import PodRefresh
 from app.workloads.engine.server_version import ServerVersion
 from app.workloads.engine.wording import Wording
@@ -60,6 +61,8 @@ class Writer:
         self.expectations = Expectations(client.clock)
         self.server = ServerVersion(client)
         self.observer: PassObserver | None = None
+        #: Asked before a Pod is deleted (PUB-90); NoBudget until somebody says otherwise.
+        self.budget: DisruptionBudget = NoBudget()
 
     def event(self, workload: KubeObject, reason: str, message: str, *, warning: bool = False) -> None:
         """Tell people; CS-156 … CS-167."""
@@ -151,8 +154,11 @@ class Writer:
 
     async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:
         """CS-105: the Pod; its claims are to follow. False: under its name there is another Pod by now, and the claims
-        are that one's. Raises what the API server says."""
+        are that one's. Raises PodHeldError, and what the API server says."""
         uid, name = workload.metadata.uid, pod.metadata.name
+        verdict = await self.budget.ask(pod, Disruption.DELETE)
+        if not verdict.allowed:
+            raise PodHeldError(verdict.reason)
         self.expectations.expect_deletion(uid, name)
         try:
             await self._client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid, decode=decode_metadata)

@@ -52,7 +52,7 @@ class Scaler:
             changed=creating.changed or removing.changed,
             error=errors[0] if errors else None,
             message=creating.message,
-            requeue_after=creating.requeue_after,
+            requeue_after=[*creating.requeue_after, *removing.requeue_after],
         )
 
     # ---- what is there

@@ -25,12 +25,17 @@ class Stingy:
     def __init__(self) -> None:
         self.left = 1
         self.asked: set[str] = set()
+        self.granted: set[str] = set()
 
     async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:
-        assert disruption is Disruption.UPDATE
         self.asked.add(pod.metadata.name)
-        self.left -= 1
-        return Verdict(self.left >= 0)
+        if pod.metadata.uid not in self.granted:
+            if self.left <= 0:
+                return Verdict(False)
+            self.left -= 1
+            self.granted.add(pod.metadata.uid)
+        # What was granted is not charged again: the deletion after the update.
+        return Verdict(True)
 
 
 @virtual

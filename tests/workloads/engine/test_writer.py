@@ -9,13 +9,14 @@ import pytest
 from msgspec import Raw
 
 from app.kube.errors import ServerError
-from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference
+from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, Pod
+from app.pods.budget import Disruption, Verdict
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import revision_of
 from app.workloads.cloneset.plan.resolved import KIND, resolve_spec
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.kind import OWNER
-from app.workloads.engine.outcome import PodGoneError
+from app.workloads.engine.outcome import PodGoneError, PodHeldError, gather_results, outcome_of
 from tests.kube.fakes import virtual
 from tests.workloads.cloneset.test_shell import claim_of, filled, pod_of
 
@@ -36,6 +37,29 @@ async def test_a_pod_and_a_claim_are_deleted_only_as_long_as_they_are_those_that
     assert preconditions(shell, PODS + pod.metadata.name) == [{"uid": pod.metadata.uid}]
     path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
     assert preconditions(shell, path) == [{"uid": claim.metadata.uid}]
+
+
+@pytest.mark.behaviour("PUB-92")
+@virtual
+async def test_a_pod_that_a_budget_holds_is_not_deleted_and_nothing_has_failed() -> None:
+    shell, found = filled()
+    owner, pod = shell.caches.workloads.list()[0], pod_of(found["Pod"][0])
+    writer = shell.reconciler.writer
+    asked: list[Disruption] = []
+
+    class Full:
+        async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:
+            asked.append(disruption)
+            return Verdict(False, "the budget is used up")
+
+    writer.budget = Full()
+    (error,) = await gather_results([writer.delete_pod(owner, pod)])
+    assert isinstance(error, PodHeldError)
+    assert asked == [Disruption.DELETE]
+    assert shell.writes == []
+    assert not writer.expectations.deletion_observed(owner.metadata.uid, pod.metadata.name)
+    outcome = outcome_of([error])
+    assert (outcome.changed, outcome.error, outcome.message, outcome.requeue_after) == (False, None, "", [1.0])
 
 
 @pytest.mark.behaviour("PM-29")
