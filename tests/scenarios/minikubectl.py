@@ -134,16 +134,19 @@ class MiniKubectl:
         if not names:
             found = self._send("GET", collection, query={"labelSelector": options.selector}).json()
             names = [one["metadata"]["name"] for one in found["items"]]
+        failed: list[str] = []
         for name in names:
             try:
                 answer = self._send("DELETE", f"{collection}/{name}", body).json()
             except Refused as refused:
-                if options.ignore_not_found and "(NotFound)" in str(refused):
-                    continue
-                raise
+                if not (options.ignore_not_found and "(NotFound)" in str(refused)):
+                    failed.append(str(refused))
+                continue
             if options.wait != "false" and not options.dry_run:
                 uid = answer["details"]["uid"] if answer["kind"] == "Status" else answer["metadata"]["uid"]
                 self._until_gone(f"{collection}/{name}", 60, uid)
+        if failed:
+            raise Refused("\n".join(failed))
         return ""
 
     def _label(self, options: Any, _stdin: str, field: str = "labels") -> str:
