@@ -71,15 +71,32 @@ async def set_paused(client: Client, namespace: str, what: Sequence[str], *, pau
         raise CommandError(f"{called}: {commands.without_rollout} has no roll-out to pause or resume")
     where = commands.paused_of(stored)
     found: Mapping[str, Any] = {"spec": spec}
-    patch: dict[str, Any] = {"paused": paused}
     for key in where:
         found = found.get(key) or {}
-    for key in reversed(where):
-        patch = {key: patch}
     if bool(found.get("paused")) == paused:
         return f"{shown(commands, name)} {'is paused already' if paused else 'is not paused'}"
+    patch = _pause_patch(stored, where, paused=paused)
     await client.patch(commands.kind.resource(), name, patch, scope(commands, namespace), field_manager="pykruise")
     return f"{shown(commands, name)} {'paused' if paused else 'resumed'}"
+
+
+def _pause_patch(stored: Mapping[str, Any], where: Sequence[str], *, paused: bool) -> dict[str, Any]:
+    """Resuming leaves nothing behind of what pausing added: in a recorded template that would be another revision."""
+    parents: list[Any] = []
+    found: Any = stored
+    for key in where:
+        found = found.get(key) if isinstance(found, dict) else None
+        parents.append(found)
+    patch: dict[str, Any] = {"paused": paused}
+    if "template" not in where:
+        for key in reversed(where):
+            patch = {key: patch}
+        return patch
+    inner: dict[str, Any] | None = {"paused": True if paused else None}
+    for key, parent in zip(reversed(where), reversed(parents), strict=True):
+        added = not paused and key == "rollingUpdate" and parent == {"paused": True}
+        inner = {key: None if added else inner}
+    return inner or {}
 
 
 # ---- images

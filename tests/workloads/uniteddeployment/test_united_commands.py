@@ -139,6 +139,8 @@ def test_pausing_and_restarting_change_the_template() -> None:
         with pytest.raises(CommandError, match="is held"):
             await restart(there.client, found)
         assert "resumed" in await set_paused(there.client, NAMESPACE, ["ud", "web"], paused=False)
+        # As before: else it would be another revision.
+        assert "rollingUpdate" not in spec_of(await stored(there)).get("updateStrategy", {})
         await there.change(
             {"template": {"cloneSetTemplate": {"spec": {"updateStrategy": in_place()}}}},
         )

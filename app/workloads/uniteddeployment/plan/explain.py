@@ -108,7 +108,7 @@ def explained(here: Situation, replicas: Mapping[str, int]) -> tuple[list[tuple[
 def _share(here: Situation, subset: str) -> str:
     one = next(one for one in here.subsets if one.name == subset)
     if one.replicas is not None:
-        return f"{one.replicas} fixed"
+        return f"exactly {one.replicas}"
     if one.min_replicas is not None or one.max_replicas is not None:
         most = "no limit" if one.max_replicas is None else one.max_replicas
         return f"{one.min_replicas or 0} to {most}"
