@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -61,3 +62,38 @@ def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
         "# Two words\n[a](#two-words) [b](#three) [c](none.md) [d](page.md#two-words) [e](https://x.example)"
     )
     assert list(broken(page.read_text(), page, tmp_path)) == ["#three: no such heading", "none.md: not there"]
+
+
+def test_pages_and_texts_are_spelled_right() -> None:
+    files = [*pages(), "app"]
+    command = [str(Path(sys.executable).with_name("codespell")), "--toml", "pyproject.toml", *files]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert found.stdout.splitlines() == []
+
+
+def test_what_is_misspelled_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("Recieve it.\n", "utf-8")  # codespell:ignore
+    command = [str(Path(sys.executable).with_name("codespell")), str(page)]
+    assert "Recieve ==> Receive" in subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def test_a_newcomer_finds_every_page_within_two_clicks() -> None:
+    """From the README, then from the pages it leads to."""
+    reached, front = {"README.md"}, {"README.md"}
+    for _ in range(2):
+        front = {target for name in front for target in linked(ROOT / name)} - reached
+        reached |= front
+    told = [name for name in pages() if name.startswith("docs/") and not name.startswith("docs/behaviours/")]
+    assert [name for name in told if name not in reached] == []
+
+
+def linked(page: Path) -> set[str]:
+    """The pages that a page leads to."""
+    found = set()
+    for target in _LINK.findall(_CODE.sub("", page.read_text("utf-8"))):
+        path = target.partition("#")[0]
+        file = (page.parent / path).resolve()
+        if path.endswith(".md") and not _SCHEME.match(target) and file.is_relative_to(ROOT):
+            found.add(file.relative_to(ROOT).as_posix())
+    return found

@@ -100,11 +100,17 @@ def _type(schema: Schema) -> str:
     kind = str(schema.get("type") or "any")
     if kind == "array":
         inner = schema.get("items") or {}
-        return f"list of {_type(inner)}s".replace("anys", "values")
+        return f"list of {_plural(_type(inner))}"
     values = schema.get("additionalProperties")
     if isinstance(values, Mapping):
-        return f"map of {_type(values)}s"
+        return f"map of {_plural(_type(values))}"
     return {"string": _form(schema), "object": "object", "integer": "integer"}.get(kind, kind)
+
+
+def _plural(kind: str) -> str:
+    """``strings``, ``maps of strings``, ``values``."""
+    first, of, rest = kind.partition(" of ")
+    return "values" if kind == "any" else f"{first}s{of}{rest}"
 
 
 def _form(schema: Schema) -> str:

@@ -1,4 +1,4 @@
-"""What the README shows is what happens: its curl's request, decided and patched, gives the Pod it prints."""
+"""What the README and the page about reviews show is what happens: the Pod printed is the one that its curl gets."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
+REVIEW = (ROOT / "docs" / "a-review.md").read_text("utf-8")
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
 def shown_pod() -> dict[str, Any]:
-    """The Pod in the README's last YAML block."""
-    block = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)[-1]
+    """The Pod in the page's last YAML block."""
+    block = re.findall(r"```yaml\n(.*?)```", REVIEW, re.DOTALL)[-1]
     pod: dict[str, Any] = yaml.safe_load(block)
     return pod
 
@@ -60,9 +61,9 @@ def answers(port: str) -> bool:
         return probe.connect_ex(("127.0.0.1", int(port))) == 0
 
 
-def test_the_curl_of_the_readme_gives_the_pod_it_shows(tmp_path: Path) -> None:
-    (fixture,) = set(re.findall(r"--data-binary @(\S+)", README))
-    (path,) = set(re.findall(r"https://localhost:9443(/\S+)", README))
+def test_the_curl_of_the_page_gives_the_pod_it_shows(tmp_path: Path) -> None:
+    (fixture,) = set(re.findall(r"--data-binary @(\S+)", REVIEW))
+    (path,) = set(re.findall(r"https://localhost:9443(/mutate-\S+)", REVIEW))
     body = (ROOT / fixture).read_bytes()
     with serving(tmp_path) as client:
         answer = client.post(path, content=body, headers={"Content-Type": "application/json"}).json()
