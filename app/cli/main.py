@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperCommand
 
-from app.cli import completion, preview, protect, rollout, sandbox, takeover, uninstall
+from app.cli import completion, dashboard, preview, protect, rollout, sandbox, takeover, uninstall
 from app.cli.cluster import failed
 from app.cli.grammar import Output
 from app.cli.printing import written
@@ -159,6 +159,7 @@ sandbox.register(app)
 protect.register(app)
 uninstall.register(app)
 takeover.register(app)
+dashboard.register(app)
 completion.register(app)
 
 

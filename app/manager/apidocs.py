@@ -12,13 +12,13 @@ from fastapi_offline import FastAPIOffline
 from starlette.routing import Mount
 from starlette.types import Receive, Scope, Send
 
+from app.admission.loopback import is_local
 from app.admission.models import AdmissionAnswer, AdmissionReview
 from app.admission.registry import Registry
 from app.admission.server import AdmissionApp
 from app.kube.admission import Webhook
 from app.manager.cited import rules
 from app.manager.fixtures import review
-from app.manager.health import is_local
 
 _ABOUT: Final = """\
 Kubernetes sends an **AdmissionReview** to one of these paths for each write, and does what the answer says.

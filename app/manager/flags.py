@@ -80,6 +80,7 @@ def _flags() -> tuple[Flag, ...]:
         Flag("kubeconfig", "", str, "kubeconfig file; outside a cluster $KUBECONFIG and ~/.kube/config count too"),
         Flag("webhook-host", "", str, "register webhooks by URL at this host, for a manager outside the cluster"),
         Flag("webhook-port", 9876, _port, "port of the admission service"),
+        Flag("dashboard-addr", "0", _address, "address of the dashboard, for loopback only; 0: none"),
         Flag("webhook-docs", False, parse_bool, "show /docs and /openapi.json on the webhook port, to loopback only"),
         Flag("webhook-bind-address", "", str, "address the admission service listens on; empty: all"),
         Flag(

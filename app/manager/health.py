@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.admission.loopback import is_local
 from app.manager.shared import Life, Replica
 
 #: MGR-121: the self-check has a limit.
@@ -31,7 +32,6 @@ Check: TypeAlias = Callable[[], Awaitable[str]]
 _Answer: TypeAlias = tuple[int, bytes, str]
 _TEXT: Final = "text/plain; charset=utf-8"
 #: A page in a browser must not read this by a name of its own that points here.
-_LOCAL_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
 class Readiness:
@@ -112,18 +112,6 @@ def loopback_only(page: Callable[[str], Awaitable[str | None]]) -> ASGIApp:
         await _plain(answer)(scope, receive, send)
 
     return app
-
-
-def is_local(scope: Scope) -> bool:
-    """Whether the request comes from this machine, and means it: a page elsewhere cannot make a browser send it."""
-    client = scope.get("client")
-    if client is None:
-        return False
-    address = ipaddress.ip_address(client[0])
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), "localhost")
-    name = host if host.endswith("]") else host.rpartition(":")[0] or host
-    return (mapped or address).is_loopback and name in _LOCAL_NAMES
 
 
 def _plain(answer: Callable[[str], Awaitable[_Answer]]) -> ASGIApp:

@@ -33,13 +33,14 @@ from app.manager.contexts import ControllerMaker, Recorders
 from app.manager.debug import cache_lines, queue_lines
 from app.manager.handlers import declarations, reviewed_namespaces
 from app.manager.leadership import Reconciling
+from app.manager.limits import PAGES
 from app.manager.permissions import rules_of
 from app.manager.process import Process
 from app.manager.registration import CertificateSource, Registration
 from app.manager.rights import Rights
-from app.manager.serving import StartError
+from app.manager.serving import Server, StartError, bind_address
 from app.manager.settings import Settings
-from app.manager.slices import kinds
+from app.manager.slices import kinds, slices
 
 logger = logging.getLogger(__name__)
 
@@ -110,6 +111,7 @@ class Reconciler:
             )
         )
         registration.allow_registration()
+        self._serve_dashboard()
         await registration.registered.wait()
         process.update_state(registered=True)
         logger.info("webhooks registered")
@@ -121,6 +123,21 @@ class Reconciler:
             watch = self._watched_lease(self._elector)
             self._watching = asyncio.create_task(watch.run(), name="watch of the Lease")
         self._work = tasks.start(self._reconciling.run(), "controllers")
+
+    def _serve_dashboard(self) -> None:
+        """Show the cluster to who sits on this machine, if that is asked for; with caches of its own."""
+        process = self._process
+        listener = bind_address(process.settings.flags.text("dashboard-addr"), "--dashboard-addr")
+        if listener is None:
+            return
+        from app.dashboard.board import Board
+        from app.dashboard.pages import create_dashboard
+
+        commands = [one for declared in slices() for one in declared.commands() if one.progress is not None]
+        board = Board(process.client.named("dashboard"), commands, process.rng)
+        server = Server(create_dashboard(board), grace_seconds=1, limits=PAGES, port="dashboard")
+        process.tasks.start(board.run(), "dashboard")
+        process.tasks.start(server.serve([listener]), "dashboard server", finish=server.stop)
 
     async def stop(self) -> None:
         """Let the controllers finish their keys, then give the Lease back (MGR-124)."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from app.certs.issue import from_secret_data
@@ -68,7 +69,18 @@ def get(control_plane: ControlPlane, *arguments: str) -> Any:
 
 
 @pytest.mark.behaviour(
-    "MGR-2", "MGR-3", "MGR-20", "MGR-30", "MGR-32", "MGR-41", "MGR-42", "MGR-52", "MGR-100", "MGR-103"
+    "MGR-2",
+    "MGR-3",
+    "MGR-20",
+    "MGR-30",
+    "MGR-32",
+    "MGR-41",
+    "MGR-42",
+    "MGR-52",
+    "MGR-100",
+    "MGR-103",
+    "MGR-148",
+    "CLI-60",
 )
 def test_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_path: Path) -> None:
     first = Manager(empty, tmp_path)
@@ -88,11 +100,26 @@ def test_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_path: 
     assert "Traceback" not in first.log.read_text()
 
     second = Manager(empty, tmp_path)
-    with running(second.arguments, second.log) as process:
+    dashboard = f"127.0.0.1:{free_port('127.0.0.1')}"
+    pages = [f"--dashboard-addr={dashboard}", "--webhook-docs"]
+    with running([*second.arguments, *pages], second.log) as process:
         eventually(lambda: second.readiness() == "ok", "the manager is ready again")
+        check_pages(second, dashboard)
         # The certificate is the one in the Secret; only the port is another.
         assert check_registration(empty, second.port) == made
     assert process.returncode == 0, second.log.read_text()
+
+
+def check_pages(manager: Manager, dashboard: str) -> None:
+    """The dashboard tells of every section, and the webhooks have their pages."""
+    told = set()
+    with httpx.stream("GET", f"http://{dashboard}/api/events", timeout=30) as answer:
+        for line in answer.iter_lines():
+            told.add(line.removeprefix("event: ") if line.startswith("event: ") else "")
+            if len(told - {""}) == 5:
+                break
+    assert told - {""} == {"workloads", "nodes", "sidecarSets", "budgets", "spreads"}
+    assert httpx.get(f"https://127.0.0.1:{manager.port}/docs", verify=False).status_code == 200
 
 
 def check_registration(control_plane: ControlPlane, port: int) -> bytes:

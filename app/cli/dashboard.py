@@ -1,0 +1,66 @@
+"""``pykruise dashboard``: a page about the cluster, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from app.cli.cluster import CommandError, Context, Kubeconfig, with_cluster
+
+if TYPE_CHECKING:
+    from app.kube.client import Client
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(name="dashboard")(dashboard)
+
+
+def dashboard(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free")] = 8900,
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show workloads, roll-outs, Pods, sidecars and budgets as they change, on a page of this machine.
+
+    It reads with the rights of the kubeconfig, and writes nothing. Ctrl-C ends it.
+    """
+
+    async def work(client: Client, _namespace: str) -> None:
+        await serve(client, port)
+
+    with_cluster(kubeconfig, context, "", work)
+
+
+async def serve(client: Client, port: int) -> None:
+    """Serve until interrupted. Raises CommandError for a port that is taken, KubeError for a cluster out of reach."""
+    from random import Random
+
+    import uvicorn
+
+    from app.dashboard.board import Board
+    from app.dashboard.pages import create_dashboard
+    from app.kube.resources import NAMESPACES
+    from app.manager.serving import StartError, bind
+    from app.manager.slices import slices
+
+    try:
+        listener = bind("127.0.0.1", port, "--port")
+    except StartError as error:
+        raise CommandError(str(error)) from None
+    with listener:
+        await client.list_page(NAMESPACES, limit=1)  # a cluster that cannot be reached is said at once
+        commands = [one for declared in slices() for one in declared.commands() if one.progress is not None]
+        board = Board(client, commands, Random())
+        config = uvicorn.Config(
+            create_dashboard(board), lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
+        )
+        following = asyncio.create_task(board.run())
+        print(f"http://127.0.0.1:{listener.getsockname()[1]}/ shows the cluster; Ctrl-C ends it", flush=True)
+        try:
+            await uvicorn.Server(config).serve([listener])
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)

@@ -1,0 +1,89 @@
+"""The page and what it reads, as a FastAPI application: ``/``, ``/api/overview``, ``/api/events`` and ``/docs``."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from typing import Any, Final
+
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import HTMLResponse, StreamingResponse
+from fastapi_offline import FastAPIOffline
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.admission.loopback import is_local
+from app.dashboard.board import Board
+from app.dashboard.model import Overview
+
+#: A page that hears nothing for so long is told that all is well, so that proxies in between keep the connection.
+_QUIET_SECONDS: Final = 15.0
+_HEADERS: Final = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def create_dashboard(board: Board) -> ASGIApp:
+    """The application over a board that runs. It answers only who sits on this machine."""
+    app = FastAPIOffline(
+        title="pykruise dashboard",
+        version="1",
+        description="Workloads, roll-outs, Pods, sidecars, budgets and spreads of a cluster, read only.",
+        redoc_url=None,
+    )
+    app.include_router(_router(board))
+    return _LoopbackOnly(app)
+
+
+def _router(board: Board) -> APIRouter:
+    router = APIRouter()
+    page = (files("app.dashboard") / "page.html").read_text("utf-8")
+
+    @router.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def index() -> HTMLResponse:
+        return HTMLResponse(page, headers=_HEADERS)
+
+    @router.get("/api/overview", summary="Everything the page shows, as it is now")
+    async def overview() -> Overview:
+        return board.overview()
+
+    @router.get(
+        "/api/events",
+        summary="The same as server-sent events: one per section, then each section whenever it changes",
+        response_class=StreamingResponse,
+        responses={200: {"content": {"text/event-stream": {}}}},
+    )
+    async def events() -> StreamingResponse:
+        return StreamingResponse(_events(board), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+
+    return router
+
+
+async def _events(board: Board) -> AsyncIterator[bytes]:
+    async with board.reader() as reader:
+        while True:
+            try:
+                section, payload = await asyncio.wait_for(reader.next(), _QUIET_SECONDS)
+            except TimeoutError:
+                yield b": all is well\n\n"
+                continue
+            yield b"event: " + section.encode() + b"\ndata: " + payload + b"\n\n"
+
+
+class _LoopbackOnly:
+    """Refuses who does not come from this machine (or through ``kubectl port-forward``), whatever page sent them."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry."""
+        if scope["type"] != "http" or is_local(scope):
+            await self._app(scope, receive, send)
+            return
+        start: dict[str, Any] = {"type": "http.response.start", "status": 403}
+        await send({**start, "headers": [(b"content-type", b"text/plain")]})
+        await send({"type": "http.response.body", "body": b"shown on loopback only: use kubectl port-forward\n"})

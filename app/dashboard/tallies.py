@@ -1,0 +1,92 @@
+"""Pods by node and by revision, kept current one change at a time. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from app.dashboard.model import Node, PodCounts, Revision
+from app.kube.objects import Pod
+from app.kube.store import Change
+from app.pods.predicates import is_ready
+
+K = TypeVar("K")
+
+#: The label that names a Pod's revision: of our workloads and the native ones, and of ReplicaSets.
+_REVISION_LABELS: Final = ("controller-revision-hash", "pod-template-hash")
+
+
+def state_of(pod: Pod) -> str:
+    """The field of :class:`PodCounts` that the Pod counts in."""
+    if pod.metadata.deletion_timestamp is not None:
+        return "terminating"
+    if pod.status.phase == "Failed":
+        return "failed"
+    if pod.status.phase == "Succeeded":
+        return "finished"
+    if pod.status.phase != "Running":
+        return "pending"
+    return "ready" if is_ready(pod) else "not_ready"
+
+
+def revision_of(pod: Pod) -> str:
+    """The Pod's revision; empty if it has none."""
+    labels = pod.metadata.labels
+    return next((labels[name] for name in _REVISION_LABELS if name in labels), "")
+
+
+@dataclass(slots=True)
+class PodTally:
+    """The sums; one change costs the same however many Pods there are."""
+
+    total: int = 0
+    _nodes: dict[str, Counter[str]] = field(default_factory=dict)
+    #: Controller's uid → (revision, ready) → Pods.
+    _controlled: dict[str, Counter[tuple[str, bool]]] = field(default_factory=dict)
+
+    def observe(self, change: Change[Pod]) -> str:
+        """Take a change; the uid of the controller it concerns, empty for none."""
+        for pod, step in ((change.old, -1), (change.new, 1)):
+            if pod is not None:
+                self._count(pod, step)
+        controller = change.object.metadata.controller
+        return controller.uid if controller is not None else ""
+
+    def _count(self, pod: Pod, step: int) -> None:
+        self.total += step
+        state = state_of(pod)
+        _add(self._nodes, pod.spec.node_name or "", state, step)
+        controller = pod.metadata.controller
+        if controller is not None and state not in ("failed", "finished"):
+            _add(self._controlled, controller.uid, (revision_of(pod), state == "ready"), step)
+
+    def nodes(self) -> Iterable[Node]:
+        """The nodes that have Pods, those with Pods that are not ready first, then by name."""
+        found = [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
+        return sorted(found, key=lambda node: (-(node.pods.not_ready + node.pods.pending), node.name))
+
+    def revisions(self, uid: str, target: str) -> list[Revision]:
+        """The revisions of a controller's Pods; ``target`` names the one that new Pods get, maybe with a prefix."""
+        counts = self._controlled.get(uid, Counter())
+        names = sorted({name for name, _ in counts})
+        found = [
+            Revision(
+                name=name or "none",
+                pods=counts[name, True] + counts[name, False],
+                ready=counts[name, True],
+                target=bool(name) and bool(target) and (target == name or target.endswith(f"-{name}")),
+            )
+            for name in names
+        ]
+        return sorted(found, key=lambda revision: not revision.target)
+
+
+def _add(sums: dict[str, Counter[K]], key: str, what: K, step: int) -> None:
+    counts = sums.setdefault(key, Counter())
+    counts[what] += step
+    if not counts[what]:
+        del counts[what]
+    if not counts:
+        del sums[key]

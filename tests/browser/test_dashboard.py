@@ -1,0 +1,116 @@
+"""``pykruise dashboard`` over a sandbox in a browser: it follows a roll-out, on a small screen and by keyboard too."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PICTURES
+
+pytestmark = [pytest.mark.browser, pytest.mark.behaviour("CLI-60")]
+ROOT = Path(__file__).resolve().parent.parent.parent
+PYKRUISE = (sys.executable, "-m", "app.cli.entry")
+EXAMPLES = ROOT / "app" / "api" / "examples"
+
+
+@contextmanager
+def command(*arguments: str, says: str) -> Iterator[str]:
+    """A command that runs until the end of the block; the line in which it said that it is ready."""
+    process = subprocess.Popen([*PYKRUISE, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield next(line for line in process.stdout if says in line)
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A sandbox's."""
+    path = tmp_path_factory.mktemp("sandbox") / "kubeconfig"
+    with command("sandbox", "--quiet", "--no-samples", "--kubeconfig", str(path), says="Ready"):
+        yield path
+
+
+@pytest.fixture(scope="module")
+def dashboard(kubeconfig: Path) -> Iterator[str]:
+    """Its address."""
+    with command("dashboard", "--port", "0", "--kubeconfig", str(kubeconfig), says="http://") as line:
+        yield line.split()[0]
+
+
+def pykruise(kubeconfig: Path, *arguments: str) -> None:
+    subprocess.run(
+        [*PYKRUISE, *arguments], check=True, cwd=ROOT, env={**os.environ, "KUBECONFIG": str(kubeconfig)}, timeout=60
+    )
+
+
+def create(kubeconfig: Path, kind: str) -> None:
+    """Create an example, as kubectl would."""
+    program = (
+        "import asyncio, sys, yaml\n"
+        "from app.cli.cluster import cluster\n"
+        "from app.kube.resources import Resource\n"
+        "from app.manager.slices import slices\n"
+        "async def run(path):\n"
+        "    obj = yaml.safe_load(open(path))\n"
+        "    kind = next(k for s in slices() for k in s.kinds if k.kind == obj['kind'])\n"
+        "    async with cluster('', '') as (client, _):\n"
+        "        await client.create(kind.resource(), obj, 'default' if kind.namespaced else '')\n"
+        "asyncio.run(run(sys.argv[1]))\n"
+    )
+    path = EXAMPLES / f"{kind}.yaml"
+    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True, cwd=ROOT, env=environment, timeout=60)
+
+
+def test_the_page_follows_a_roll_out(page: Page, kubeconfig: Path, dashboard: str) -> None:
+    page.goto(dashboard)
+    expect(page.get_by_role("status")).to_have_text("live")
+    for kind in ("sidecarset", "cloneset", "podunavailablebudget"):
+        create(kubeconfig, kind)
+    web = page.locator("#workloads li", has_text="CloneSet in default")
+    expect(web).to_contain_text("3 of 3 Pods updated, 3 available")
+    expect(page.locator("#sidecarSets li")).to_contain_text("no Pod lacks it")
+    expect(page.locator("#budgets li")).to_contain_text("lets 1 more go")
+    before = web.locator(".soft").inner_text()
+    pykruise(kubeconfig, "set", "image", "cloneset/web", "main=nginx:1.26")
+    expect(web.locator(".soft")).not_to_have_text(before)
+    expect(web).to_contain_text(re.compile(r"done 3 of 3 Pods updated, 3 available"))
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=PICTURES / "dashboard.png", full_page=True)
+
+
+def test_it_is_read_on_a_small_screen_and_by_keyboard(page: Page, kubeconfig: Path, dashboard: str) -> None:
+    create(kubeconfig, "daemonset")
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.goto(dashboard)
+    expect(page.locator("#workloads li", has_text="DaemonSet in default")).to_contain_text("3 of 3 nodes")
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+    page.keyboard.press("Tab")
+    page.keyboard.type("agent")
+    expect(page.locator("#workloads li")).to_have_count(1)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.key") == "DaemonSet/default/agent"
+    page.screenshot(path=PICTURES / "dashboard-360.png")
+
+
+def test_what_tenants_call_things_is_text(page: Page, dashboard: str) -> None:
+    page.goto(dashboard)
+    expect(page.get_by_role("status")).to_have_text("live")
+    hostile = '<img src=x onerror="document.title=1">'
+    script = (
+        "name => { known.spreads = {total: 1, more: 0, items: [{name, namespace: name, target: name, subsets: []}]};"
+    )
+    page.evaluate(script + " show('spreads'); }", hostile)
+    expect(page.locator("#spreads li")).to_contain_text(hostile)
+    assert page.locator("#spreads img").count() == 0

@@ -1,0 +1,143 @@
+"""The dashboard over the sandbox's API server: what it says of a cluster, and who is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from app.api.crd import manifest
+from app.api.examples import example
+from app.dashboard import sections
+from app.dashboard.board import Board
+from app.dashboard.model import Overview
+from app.dashboard.pages import create_dashboard
+from app.kube.client import Client, PatchType
+from app.kube.clock import SystemClock
+from app.kube.errors import NotFound
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS
+from app.manager.slices import slices
+from app.sandbox.apiserver import ApiServer
+from app.slices.commands import Commands
+from tests.kube.fakes import running
+
+pytestmark = pytest.mark.behaviour("CLI-60")
+COMMANDS = [one for declared in slices() for one in declared.commands() if one.progress is not None]
+KINDS = [kind for declared in slices() for kind in declared.kinds]
+
+
+class Cluster:
+    def __init__(self, client: Client, board: Board) -> None:
+        self.client = client
+        self.board = board
+
+    async def create(self, name: str, **spec: Any) -> dict[str, Any]:
+        """An example, by its kind."""
+        kind = next(kind for kind in KINDS if kind.kind == name)
+        obj = orjson.loads(orjson.dumps(example(kind)))
+        obj["spec"] |= spec
+        return await self.client.create(kind.resource(), obj, "shop" if kind.namespaced else "")
+
+    async def until(self, section: str, wanted: Any) -> Any:
+        async with asyncio.timeout(20), self.board.reader() as reader:
+            while True:
+                name, payload = await reader.next()
+                if name == section and (found := wanted(orjson.loads(payload))):
+                    return found
+
+
+@asynccontextmanager
+async def cluster(commands: Sequence[Commands] = COMMANDS) -> AsyncIterator[Cluster]:
+    clock, rng = SystemClock(), Random(1)
+    api = ApiServer(clock=clock, rng=rng)
+    client = Client(api.transport(), clock)
+    for kind in KINDS:
+        await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+    while True:
+        try:
+            await client.list(KINDS[-1].resource())
+            break
+        except NotFound:
+            await clock.sleep(0.05)
+    await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
+    board = Board(client, commands, rng)
+    async with running(board.run()):
+        await board.until_ready()
+        yield Cluster(client, board)
+    api.close()
+
+
+async def test_the_page_is_told_of_everything_and_of_changes() -> None:
+    async with cluster() as found:
+        made = await found.create("CloneSet")
+        await found.create("SidecarSet")
+        await found.create("PodUnavailableBudget")
+        await found.client.create(NODES, {"metadata": {"name": "n1"}})
+        owner = {"apiVersion": made["apiVersion"], "kind": "CloneSet", "name": "web", "uid": made["metadata"]["uid"]}
+        metadata = {
+            "name": "web-0",
+            "labels": {"app": "web", "controller-revision-hash": "web-1"},
+            "ownerReferences": [{**owner, "controller": True}],
+        }
+        spec = {"containers": [{"name": "main", "image": "a:1"}], "nodeName": "n1"}
+        await found.client.create(PODS, {"metadata": metadata, "spec": spec}, "shop")
+        row = await found.until(
+            "workloads", lambda one: one["items"] and one["items"][0]["revisions"] and one["items"][0]
+        )
+        assert (row["kind"], row["name"], row["revisions"][0]["pods"]) == ("CloneSet", "web", 1)
+        lacking = await found.until(
+            "sidecarSets", lambda one: one["items"] and one["items"][0]["lacking"] and one["items"]
+        )
+        assert lacking[0]["lackingPods"] == ["shop/web-0"]
+        budget = await found.until("budgets", lambda one: one["items"])
+        assert budget[0]["verdict"] == "not computed yet"
+        status = {"conditions": [{"type": "Ready", "status": "True"}], "phase": "Running"}
+        await found.client.patch(
+            PODS, "web-0", {"status": status}, "shop", kind=PatchType.STRATEGIC, subresource="status"
+        )
+        await found.until("nodes", lambda one: one["items"] and one["items"][0]["pods"]["ready"] == 1)
+        await found.client.delete(KINDS[1].resource(), "web", "shop")
+        await found.until("workloads", lambda one: all(item["kind"] != "CloneSet" for item in one["items"]))
+
+
+async def test_pages_answer_this_machine_only() -> None:
+    async with cluster() as found:
+        app: Any = create_dashboard(found.board)
+
+        def client(address: str, host: str = "localhost:8900") -> httpx.AsyncClient:
+            transport = httpx.ASGITransport(app, client=(address, 4711))
+            return httpx.AsyncClient(transport=transport, base_url=f"http://{host}")
+
+        async with client("127.0.0.1") as http:
+            page = await http.get("/")
+            assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+            assert "http" not in page.text.replace("https://", "http").split("<script>")[0]
+            Overview.model_validate((await http.get("/api/overview")).json())
+            assert {"/api/overview", "/api/events"} <= (await http.get("/openapi.json")).json()["paths"].keys()
+        for other in (client("10.0.0.7"), client("127.0.0.1", "attacker.example.com")):
+            async with other as http:
+                for path in ("/", "/api/overview", "/api/events", "/docs"):
+                    assert (await http.get(path)).status_code == 403
+
+
+@pytest.mark.parametrize("value", [None, 7, "x", [], {}, {"name": 7}, {"name": "a" * 10_000}])
+@pytest.mark.parametrize("field", ["metadata", "spec", "status"])
+def test_objects_of_any_shape_have_a_row(field: str, value: Any) -> None:
+    stored = {"metadata": {"name": "web"}, "status": {}, field: value}
+    for commands in COMMANDS:
+        sections.workload(commands, stored, [])
+    sections.sidecar_set(stored, ())
+    sections.budget(stored)
+    sections.spread(stored)
+    sections.spread({"status": {"subsetStatuses": [value]}})
+
+
+def test_a_section_shows_so_many_and_counts_the_others() -> None:
+    found = sections.shown(range(sections.SHOWN + 20))
+    assert (found["total"], found["more"], len(found["items"])) == (sections.SHOWN + 20, 20, sections.SHOWN)
