@@ -15,6 +15,7 @@ from app.placement.persistentpodstate.states import STATES
 from app.placement.persistentpodstate.step import PersistentPodStateStep
 from app.pods.customworkloads import ConfiguredList
 from app.slices import CONFIGURATION, AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
+from app.slices.commands import Commands
 
 
 def webhook(context: AdmissionContext) -> Decisions:
@@ -31,6 +32,13 @@ def injection(context: AdmissionContext) -> Decisions:
     key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
     listed = ConfiguredList(context.stores(CONFIGURATION), context.own_namespace, key, parse_kinds)
     return Decisions(steps=(PersistentPodStateStep(context.stores(STATES), listed),))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of the kind."""
+    from app.placement.persistentpodstate.commands import COMMANDS  # only when a command is given
+
+    return (COMMANDS,)
 
 
 SLICE: Final = Slice(
@@ -54,4 +62,5 @@ SLICE: Final = Slice(
         AdmissionPart(injection, watched=(STATES, CONFIGURATION)),
     ),
     gates=(FORGET_LOST,),
+    commands=commands,
 )

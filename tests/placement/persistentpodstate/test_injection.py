@@ -9,8 +9,10 @@ import pytest
 from app.api import names
 from app.api.persistentpodstate import PersistentPodState
 from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review
+from app.kube.objects import ObjectMeta, Pod
 from app.kube.patches import apply
 from app.kube.store import Store
+from app.placement.persistentpodstate.plan.explain import rows
 from app.placement.persistentpodstate.plan.whitelist import parse_kinds
 from app.placement.persistentpodstate.states import BY_TARGET, STATES
 from app.placement.persistentpodstate.step import PersistentPodStateStep
@@ -183,3 +185,16 @@ async def test_annotations_come_back_where_the_object_asks_for_it() -> None:
     body["metadata"]["annotations"] = {names.RESTORE_POD_ANNOTATIONS: "true"}
     made = await created(pod(mac="2"), body)
     assert made["metadata"]["annotations"] == {"mac": "2", "ip": "10.0.0.1"}
+
+
+@pytest.mark.behaviour("PPS-32", "PPS-33", "PPS-34", "PPS-43")
+def test_where_the_next_pod_goes_is_explained() -> None:
+    status = {**HERE, "web-10": {"nodeName": "n8", "nodeTopologyLabels": {ZONE: "z8"}}, "web-2": {"nodeName": "n9"}}
+    one = read(state(required=[ZONE], preferred=[(1, [HOST, ZONE])], status=status))
+    running = Pod(metadata=ObjectMeta(name="web-0"))
+    assert rows(one, {"web-0": running}, {"n7": {ZONE: "z1"}}) == [
+        ("web-0", "-", "without a node, not ready", "anywhere: no Pod of this name was ready yet"),
+        ("web-1", "n7", "gone", f"only {ZONE}=z1 (1 node); rather {HOST}=n7, {ZONE}=z1"),
+        ("web-2", "n9", "gone", "anywhere: no label of its node is remembered"),
+        ("web-10", "n8", "gone", f"only {ZONE}=z8 (no node any more: it would wait); rather {ZONE}=z8"),
+    ]

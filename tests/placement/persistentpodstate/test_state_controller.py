@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from app.kube.resources import NODES, PODS
 from app.kube.transport import Request
-from tests.placement.persistentpodstate.states import GAME, HOST, TARGET, ZONE
+from app.placement.persistentpodstate.commands import explain_object
+from tests.openkruise import FOLDER
+from tests.placement.persistentpodstate.states import GAME, HOST, TARGET, ZONE, Json
 from tests.placement.persistentpodstate.states import GAMES as LISTED
 from tests.placement.persistentpodstate.world import ADVANCED, GAMES, STATEFULSETS, STATES, World, in_world
 
@@ -23,6 +27,8 @@ def test_the_last_ready_place_of_each_pod_is_remembered() -> None:
         await world.until(world.places, {"web-0": "node-a", "web-1": "node-b"})
         found = await world.state()
         assert found is not None
+        told = (await explain_object(world.client, found, lambda _: True)).rows
+        assert [row[:3] for row in told] == [("web-0", "node-a", "on node-a"), ("web-1", "node-b", "on node-b")]
         assert found["status"]["podStates"]["web-1"]["nodeTopologyLabels"] == {ZONE: "z2", HOST: "node-b"}
         assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
         await world.kill("web-1")
@@ -279,5 +285,48 @@ def test_a_listed_kind_that_may_not_be_read_is_told() -> None:
         await world.until(world.told, [("TargetNotReadable", "PersistentPodState")])
         world.manager.refuse = lambda _: False
         await world.until(world.places, {"web-0": "node-a"})
+
+    in_world(scenario)
+
+
+def recorded(kind: str) -> list[Json]:
+    """What a running OpenKruise left."""
+    items = json.loads((FOLDER / "10-statefulset.json").read_text("utf-8"))["items"]
+    return [one for one in items if one.get("kind") == kind]
+
+
+@pytest.mark.behaviour("PPS-15", "PPS-18", "PPS-23", "PPS-29")
+def test_what_openkruise_remembered_is_taken_over_without_a_write() -> None:
+    async def scenario(world: World) -> None:
+        (workload,), (state,) = recorded("StatefulSet"), recorded("PersistentPodState")
+        for name in ("node1", "node2", "node3"):
+            await world.node(name, "z")
+        metadata = {"name": "st", "namespace": "ns"}
+        annotations = workload["metadata"]["annotations"]
+        made = await world.client.create(
+            ADVANCED, {**workload, "metadata": {**metadata, "annotations": annotations}, "status": None}, "ns"
+        )
+        owner = {**state["metadata"]["ownerReferences"][0], "uid": made["metadata"]["uid"]}
+        world.owners["st"] = owner
+        for pod in recorded("Pod"):
+            await world.pod(pod["metadata"]["name"], pod["spec"]["nodeName"], "st")
+        await world.client.create(STATES, {**state, "metadata": {**metadata, "ownerReferences": [owner]}}, "ns")
+        await world.client.patch(STATES, "st", {"status": state["status"]}, "ns", subresource="status")
+        await world.settled()
+        found = await world.state("st")
+        assert found is not None
+        assert (found["spec"], found["status"]) == (state["spec"], state["status"])
+        ours = [one for one in world.manager.requests if one.method in ("POST", "PATCH", "PUT", "DELETE")]
+        assert [
+            one.path for one in ours if "persistentpodstates" in one.path and not one.path.endswith("/status")
+        ] == []
+        # And goes on: a Pod elsewhere, the annotations gone.
+        await world.kill("st-2")
+        await world.pod("st-2", "node3", "st")
+        await world.until(
+            lambda: world.places("st"), {f"st-{n}": f"node{m}" for n, m in ((0, 3), (2, 3), (3, 2), (4, 3))}
+        )
+        await world.client.patch(ADVANCED, "st", {"metadata": {"annotations": None}}, "ns")
+        await world.until(lambda: world.state("st"), None)
 
     in_world(scenario)
