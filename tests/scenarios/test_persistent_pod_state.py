@@ -71,7 +71,7 @@ def replaced(world: World, name: str) -> dict[str, Any]:
     return after
 
 
-@pytest.mark.behaviour("U-38", "PPS-13", "PPS-15", "PPS-18", "PPS-23", "PPS-26", "PPS-33", "PPS-34", "PPS-35")
+@pytest.mark.behaviour("PPS-13", "PPS-15", "PPS-18", "PPS-23", "PPS-26", "PPS-33", "PPS-34", "PPS-35")
 def test_pods_of_an_annotated_statefulset_come_back_to_their_nodes(world: World) -> None:
     world.apply(STATEFUL_SET)
     names = ["web-0", "web-1", "web-2"]
@@ -99,7 +99,7 @@ def test_pods_of_an_annotated_statefulset_come_back_to_their_nodes(world: World)
     eventually(lambda: not is_generated(world), "switched off, it goes")
 
 
-@pytest.mark.behaviour("U-38", "PPS-7", "PPS-12", "PPS-21", "PPS-34")
+@pytest.mark.behaviour("PPS-7", "PPS-12", "PPS-21", "PPS-34")
 def test_a_written_one_brings_pods_of_a_native_statefulset_back(world: World) -> None:
     world.apply(NATIVE)
     world.apply(WRITTEN)
