@@ -20,22 +20,22 @@ _FEW: Final = 256 * 1024
 _TEXT: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 
 
-def too_many_values(body: bytes) -> bool:
+def too_many_values(body: bytes, limit: int = MAX_VALUES) -> bool:
     """Whether a JSON text holds more values than anybody should have to make objects of."""
-    if len(body) <= _FEW or _punctuation(body, 0, len(body)) <= MAX_VALUES:
+    if len(body) <= _FEW or _punctuation(body, 0, len(body)) <= limit:
         return False
     # Of two texts at most one is a key.
-    if (body.count(b'"') - body.count(b'\\"')) // 4 > MAX_VALUES:
+    if (body.count(b'"') - body.count(b'\\"')) // 4 > limit:
         return True
     # Only what stands between texts counts.
     found = position = 0
     for text in _TEXT.finditer(body):
         start, end = text.span()
         found += _punctuation(body, position, start)
-        if found > MAX_VALUES:
+        if found > limit:
             return True
         position = end
-    return found + _punctuation(body, position, len(body)) > MAX_VALUES
+    return found + _punctuation(body, position, len(body)) > limit
 
 
 def _punctuation(text: bytes, start: int, end: int) -> int:

@@ -3,7 +3,7 @@
 MGR-50: the API server asks for a whole list in one review, and a failed review is a failed list for everybody. So one
 object that cannot be converted, however it is malformed, is passed on with no more than its apiVersion changed, and
 named; what is nested too deep is hidden from the conversion and comes back as it was. Only a review that makes no sense
-as a whole fails.
+as a whole fails. Objects are read one by one: of a list only one at a time takes more than its text.
 Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/
 """
 
@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import orjson
 
+from app.admission.bodies import MAX_VALUES, too_many_values
 from app.api.conversion import ConversionError, UnknownKindError
 from app.kube.depth import hide_depth
 
@@ -21,6 +23,10 @@ Convert: TypeAlias = Callable[[dict[str, Any], str], dict[str, Any]]
 
 #: The API server puts a whole page of a list into one review, so the bound is wider than for an AdmissionReview.
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
+#: The largest object that an API server takes from anybody: its limit of a request.
+MAX_OBJECT_BYTES: Final = 3 * 1024 * 1024
+#: In a body of so many bytes per value there is nothing that an API server would send: lists of nothing.
+_BYTES_PER_VALUE: Final = 12
 #: How many of the objects that could not be converted are named.
 NAMED_AT_MOST: Final = 10
 
@@ -65,23 +71,25 @@ def convert_review(body: bytes, convert: Convert) -> Converted:
 def failed_review(body: bytes, message: str) -> tuple[int, bytes]:
     """The answer when the conversion itself broke: a failed review if there is a uid, else HTTP 500."""
     try:
-        api_version, request = _request(body)
+        review = _review(body)
     except (_NotAReviewError, RecursionError, orjson.JSONDecodeError):
         return 500, orjson.dumps({"message": message, "code": 500})
-    return 200, _answer(api_version, request["uid"], None, message)
+    return 200, _failure(review, message)
 
 
 def _convert_review(body: bytes, convert: Convert) -> Converted:
     """Raises ``JSONDecodeError``, and for what is nested too deep ``RecursionError`` or ``TypeError``."""
+    if too_many_values(body, max(MAX_VALUES, len(body) // _BYTES_PER_VALUE)):
+        return _not_a_review("request body holds too many values for its length")
     try:
-        api_version, request = _request(body)
+        review = _review(body)
     except _NotAReviewError as error:
         return _not_a_review(str(error))
     try:
-        objects, unconverted, reasons = _converted(request, convert)
+        objects, unconverted, reasons = _converted(review, convert)
     except ConversionError as error:
-        return Converted(200, _answer(api_version, request["uid"], None, str(error)), "failed")
-    return Converted(200, _answer(api_version, request["uid"], objects), "converted", unconverted, tuple(reasons))
+        return Converted(200, _failure(review, str(error)), "failed")
+    return Converted(200, _answer(review, b",".join(objects)), "converted", unconverted, tuple(reasons))
 
 
 def _not_a_review(message: str) -> Converted:
@@ -92,45 +100,96 @@ def _place(error: orjson.JSONDecodeError) -> str:
     return f"{error.msg} (line {error.lineno}, column {error.colno})"
 
 
-def _request(body: bytes) -> tuple[str, dict[str, Any]]:
-    document = orjson.loads(body)
+class _Review(NamedTuple):
+    """A ConversionReview whose objects are not read yet."""
+
+    api_version: str
+    uid: str
+    desired: Any
+    #: None where there is no list.
+    objects: list[msgspec.Raw] | None
+
+
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_NOTHING: Final = b"null"
+
+
+def _review(body: bytes) -> _Review:
+    """Raises ``_NotAReviewError`` or ``JSONDecodeError``."""
+    try:
+        document = _members(body)
+        request = _members(document.get("request", _NOTHING))
+    except msgspec.DecodeError:
+        raise _NotAReviewError(_problem(orjson.loads(body))) from None
+    read = {name: orjson.loads(bytes(document.get(name, _NOTHING))) for name in ("kind", "apiVersion")}
+    uid, desired = (orjson.loads(bytes(request.get(name, _NOTHING))) for name in ("uid", "desiredAPIVersion"))
+    if problem := _problem({**read, "request": {"uid": uid}}):
+        raise _NotAReviewError(problem)
+    try:
+        objects = _items(request.get("objects", _NOTHING))
+    except msgspec.DecodeError:
+        objects = None
+    return _Review(str(read["apiVersion"]), uid, desired, objects)
+
+
+def _problem(document: Any) -> str:
+    """Why a document is no ConversionReview; "" if it is one."""
     if not isinstance(document, dict) or document.get("kind") != "ConversionReview":
-        raise _NotAReviewError("kind: expected a ConversionReview")
+        return "kind: expected a ConversionReview"
     api_version = document.get("apiVersion")
     if api_version not in _VERSIONS:
-        raise _NotAReviewError(f"apiVersion: expected {_VERSIONS[0]}, got {api_version!r:.100}")
+        return f"apiVersion: expected {_VERSIONS[0]}, got {api_version!r:.100}"
     request = document.get("request")
     if not isinstance(request, dict):
-        raise _NotAReviewError("request: expected an object")
+        return "request: expected an object"
     if not isinstance(request.get("uid"), str) or not request["uid"]:
-        raise _NotAReviewError("request.uid: is required: an answer must carry it")
-    return str(api_version), request
+        return "request.uid: is required: an answer must carry it"
+    return ""
 
 
-def _converted(request: dict[str, Any], convert: Convert) -> tuple[list[dict[str, Any]], int, list[str]]:
-    """The objects, how many could not be converted, and what is told of those."""
-    desired = request.get("desiredAPIVersion")
-    if not isinstance(desired, str) or not desired:
+def _converted(review: _Review, convert: Convert) -> tuple[list[bytes], int, list[str]]:
+    """The objects as JSON, how many could not be converted, and what is told of those."""
+    if not isinstance(review.desired, str) or not review.desired:
         raise ConversionError("request.desiredAPIVersion: is required")
-    objects = request.get("objects")
-    if not isinstance(objects, list):
+    if review.objects is None:
         raise ConversionError("request.objects: expected a list")
-    converted: list[dict[str, Any]] = []
+    converted: list[bytes] = []
     unconverted = 0
     reasons: list[str] = []
-    for index, item in enumerate(objects):
-        if not isinstance(item, dict):
-            raise ConversionError(f"request.objects[{index}]: expected an object")
+    for index, raw in enumerate(review.objects):
+        item = _object(raw, index)
         try:
-            converted.append(convert(item, desired))
+            found = _written(convert(item, review.desired))
         except (UnknownKindError, RecursionError):
             raise  # nobody can convert that; and what is too deep is tried again without its depth
         except Exception as error:  # noqa: BLE001 - one object must not hide all others; counted, and named in the log
-            converted.append({**item, "apiVersion": desired})
+            found = _written({**item, "apiVersion": review.desired})
             unconverted += 1
             if len(reasons) < NAMED_AT_MOST:
                 reasons.append(_reason(item, error))
+        converted.append(found)
     return converted, unconverted, reasons
+
+
+def _object(raw: msgspec.Raw, index: int) -> dict[str, Any]:
+    text = bytes(raw)
+    if len(text) > MAX_OBJECT_BYTES or too_many_values(text):
+        raise ConversionError(f"request.objects[{index}]: larger than any object that an API server takes")
+    item = orjson.loads(text)
+    if not isinstance(item, dict):
+        raise ConversionError(f"request.objects[{index}]: expected an object")
+    return item
+
+
+def _written(obj: dict[str, Any]) -> bytes:
+    """Raises ``RecursionError`` for what is nested deeper than is written."""
+    try:
+        return orjson.dumps(obj)
+    except TypeError as error:
+        if "Recursion" in str(error):
+            raise RecursionError(str(error)) from error
+        raise
 
 
 def _reason(item: dict[str, Any], error: Exception) -> str:
@@ -142,9 +201,18 @@ def _reason(item: dict[str, Any], error: Exception) -> str:
     return ascii(f"{name}: {type(error).__name__}: {error}"[:256])[1:-1]
 
 
-def _answer(api_version: str, uid: str, objects: list[dict[str, Any]] | None, failure: str = "") -> bytes:
-    result: dict[str, Any] = {"metadata": {}, "status": "Failure" if failure else "Success"}
-    if failure:
-        result["message"] = failure.encode("utf-8", "replace").decode()
-    response = {"uid": uid, "convertedObjects": objects, "result": result}
-    return orjson.dumps({"kind": "ConversionReview", "apiVersion": api_version, "response": response})
+def _answer(review: _Review, objects: bytes) -> bytes:
+    return b"".join(
+        (
+            b'{"kind":"ConversionReview","apiVersion":%b,"response":{"uid":%b,"convertedObjects":['
+            % (orjson.dumps(review.api_version), orjson.dumps(review.uid)),
+            objects,
+            b'],"result":{"metadata":{},"status":"Success"}}}',
+        )
+    )
+
+
+def _failure(review: _Review, message: str) -> bytes:
+    result = {"metadata": {}, "status": "Failure", "message": message.encode("utf-8", "replace").decode()}
+    response = {"uid": review.uid, "convertedObjects": None, "result": result}
+    return orjson.dumps({"kind": "ConversionReview", "apiVersion": review.api_version, "response": response})

@@ -236,3 +236,36 @@ async def test_the_service_hands_large_reviews_on() -> None:
             assert got.content == convert_review(body, convert).payload
     assert sizes == [len(body)]
     assert len(got.content) > 256 * 1024  # sent in slices
+
+
+@pytest.mark.behaviour("MGR-50")
+@pytest.mark.parametrize(
+    ("filling", "status", "message"),
+    [
+        (b"[%b]" % b",".join([b"{}"] * 450_000), 200, "larger than any object that an API server takes"),
+        (b'"%b"' % (b"x" * 3_200_000), 200, "larger than any object that an API server takes"),
+        (b"[%b]" % b",".join([b"{}"] * 3_000_000), 400, "too many values"),
+    ],
+    ids=["values", "bytes", "values for the length"],
+)
+def test_what_no_api_server_sends_is_not_made_objects_of(filling: bytes, status: int, message: str) -> None:
+    body = orjson.dumps(recorded("conversion-to-v1alpha1")).replace(b'"spec":{', b'"x":' + filling + b',"spec":{', 1)
+    got = convert_review(body, convert)
+    assert got.status == status
+    assert message.encode() in got.payload
+
+
+@pytest.mark.behaviour("MGR-50")
+def test_what_cannot_be_written_fails_no_list() -> None:
+    def odd(obj: dict[str, Any], version: str) -> dict[str, Any]:
+        return {**convert(obj, version), **({1.5: "no key of JSON"} if obj["metadata"]["name"] == "odd" else {})}
+
+    review = recorded("conversion-to-v1alpha1")
+    (one, *_) = review["request"]["objects"]
+    bad = {**one, "metadata": {**one["metadata"], "name": "odd"}}
+    review["request"]["objects"] = [one, bad, one]
+    got = convert_review(orjson.dumps(review), odd)
+    assert (got.status, got.outcome, got.unconverted) == (200, "converted", 1)
+    converted = orjson.loads(got.payload)["response"]["convertedObjects"]
+    assert [obj["metadata"]["name"] for obj in converted] == [one["metadata"]["name"], "odd", one["metadata"]["name"]]
+    assert {obj["apiVersion"] for obj in converted} == {review["request"]["desiredAPIVersion"]}

@@ -130,6 +130,13 @@ class Cases:
         if plain is not None:
             what, opening, item, closing = plain
             count = (6 * 1024 * 1024) // len(item)
+            if index % 8 == 0:
+                start = b'{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"fuzz",'
+                start += b'"desiredAPIVersion":"apps.kruise.io/v1alpha1","objects":'
+                if random.random() < 0.5:
+                    start += b"[" + objects.encode(objects.clone_set())[:-1] + b',"x":'
+                    closing = closing.removesuffix(b"}}") + b"}]}}"
+                return Case(number, what, "/convert", start + opening + item * count + closing)
             start = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"fuzz","object":'
             return Case(number, what, random.choice(self._paths), start + opening + item * count + closing)
         shapes = sum(1 for _ in objects.large_pods(10))

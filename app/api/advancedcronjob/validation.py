@@ -9,12 +9,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.api.advancedcronjob.types import ALLOW, BROADCAST, IMAGES, JOB, TEMPLATES
+from app.api.broadcastjob import BROADCAST_JOB
 from app.api.broadcastjob import validation as broadcast
 from app.api.cron import Schedule, ScheduleError, load_zone, parse
+from app.api.imagepull import IMAGE_LIST_PULL_JOB
 from app.api.imagepull.defaults import TIMEOUT_SECONDS
 from app.api.imagepull.types import ALWAYS
 from app.api.imagepull.validation import list_job_errors
-from app.kube.fielderrors import FieldError, Path, forbidden, invalid, not_supported
+from app.api.structural import validate
+from app.kube.fielderrors import ErrorType, FieldError, Path, forbidden, invalid, not_supported
 from app.kube.patches import same
 
 #: ACJ-24: a job's name is this much longer, and must fit into a label.
@@ -24,6 +27,11 @@ LONGEST_PULL: Final = 86_400
 _SPEC: Final = Path("spec")
 _TEMPLATE: Final = _SPEC.child("template")
 _NUMBERS: Final = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
+SCHEMAS: Final[Mapping[str, Any]] = {
+    IMAGES: IMAGE_LIST_PULL_JOB.hub.schema["properties"]["spec"],
+    BROADCAST: BROADCAST_JOB.hub.schema["properties"]["spec"],
+    JOB: None,
+}
 _EDITABLE: Final = ("schedule", "concurrencyPolicy", "paused", "timeZone", *_NUMBERS)
 _WORDS: Final = "either JobTemplate or BroadcastJobTemplate or ImageListPullJobTemplate should be provided"
 
@@ -106,7 +114,12 @@ def _template_errors(
         return
     (name,) = given
     inner, path = template[name].get("spec") or {}, _TEMPLATE.child(name, "spec")
-    if name == IMAGES:
+    # Our schema says nothing of what is in a template; what is made of it has one.
+    schema = SCHEMAS[name]
+    mistyped = [one for one in validate(schema, inner, path) if one.type is ErrorType.TYPE_INVALID] if schema else []
+    if mistyped:
+        yield from mistyped
+    elif name == IMAGES:
         yield from _image_errors(spec, inner, path)
     elif former is not None and same(template, former.get("template") or {}):
         return

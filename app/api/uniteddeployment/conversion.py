@@ -21,11 +21,13 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
         status["updatedRevision"] = update["updatedRevision"]
     entries = status.get("subsetStatuses")
     listed = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    by_name = {one["name"]: one for one in reversed(listed) if isinstance(one.get("name"), str)}
     for field, values in (("replicas", replicas), ("partition", update.get("currentPartitions"))):
         for name, value in values.items() if isinstance(values, dict) else ():
-            entry = next((one for one in listed if one.get("name") == name), None)
+            entry = by_name.get(name)
             if entry is None:
                 listed.append(entry := {"name": name})
+                by_name[name] = entry
             entry[field] = value
     if listed:
         status["subsetStatuses"] = listed
@@ -41,7 +43,8 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     if status is None:
         return obj
     entries = status.get("subsetStatuses")
-    named = [one for one in entries if isinstance(one, dict) and one.get("name")] if isinstance(entries, list) else []
+    listed = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    named = [one for one in listed if isinstance(one.get("name"), str) and one["name"]]
     updated = status.pop("updatedRevision", "")
     if named:
         status["subsetReplicas"] = {one["name"]: one.get("replicas") or 0 for one in named}

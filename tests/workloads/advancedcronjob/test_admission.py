@@ -61,6 +61,10 @@ def write(obj: Json, old: Json | None = None) -> Written:
         ),
         (cron(template=images(), concurrencyPolicy="Allow"), 'supported values: "Replace", "Forbid"'),
         (cron(template=images(images=[])), "spec.template.imageListPullJobTemplate.spec.images: Required value"),
+        (
+            cron(template=images(completionPolicy=3)),
+            "spec.template.imageListPullJobTemplate.spec.completionPolicy: Inv",
+        ),
         (cron(template=images(images=["a", "a"])), "images cannot have duplicate values"),
         (cron(template=images(completionPolicy={"type": "Never"})), 'supported values: "Always"'),
         (cron(template=images(completionPolicy={"activeDeadlineSeconds": 86401})), "must be no more than 86400"),

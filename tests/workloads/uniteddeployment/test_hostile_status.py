@@ -1,0 +1,32 @@
+"""Statuses of UnitedDeployments that nobody of ours wrote are converted, at a cost that grows with them."""
+
+from typing import Any
+
+import pytest
+
+from app.api.conversion import convert
+from tests.fuzz.cost import counted
+
+ALPHA, BETA = "apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"
+
+
+def united(version: str, status: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": "UnitedDeployment", "metadata": {"name": "web"}, "status": status}
+
+
+@pytest.mark.parametrize("name", [1.5, True, None, ["a"], {"a": 1}])
+def test_subsets_without_a_name_that_is_text_are_in_no_map(name: Any) -> None:
+    status = {"subsetStatuses": [{"name": name, "replicas": 1}, {"name": "a", "replicas": 2, "partition": 1}]}
+    found = convert(united(BETA, status), ALPHA)["status"]
+    assert found["subsetReplicas"] == {"a": 2}
+    assert found["updateStatus"]["currentPartitions"] == {"a": 1}
+
+
+def test_the_cost_of_a_conversion_is_linear_in_its_subsets() -> None:
+    def steps(subsets: int) -> int:
+        obj = united(ALPHA, {"subsetReplicas": {f"s{number}": number for number in range(subsets)}})
+        with counted() as count:
+            convert(obj, BETA)
+        return count[0]
+
+    assert steps(800) < 5 * steps(200)
