@@ -118,8 +118,9 @@ def _step(given: Json, source: Version, target: Version, notes: list[_Group]) ->
     """From hub to spoke or back, with the notes applied and new ones taken."""
     # What a note restores may stand anywhere.
     converted = _converted(json_copy(given) if notes else _copied(given), source, target)
+    items: _Items = {}
     for group in notes:
-        _restore(converted, group)
+        _restore(converted, group, items)
     # One of several ways to say the same is no loss.
     canonical = source.canonical or (lambda obj: obj)
     back = canonical(_converted(_copied(converted), target, source))
@@ -199,13 +200,13 @@ def _is_step(step: Any) -> bool:
     return isinstance(step, str) or (isinstance(step, dict) and isinstance(step.get("name"), str))
 
 
-def _restore(obj: Json, group: _Group) -> None:
-    """Apply a group of changes, if every field still is what it was shown as."""
-    if all(_same(_get(obj, change["path"]), change.get("shown", _ABSENT)) for change in group):
+def _restore(obj: Json, group: _Group, items: _Items) -> None:
+    """Apply a group of changes, if every field still is what it was shown as. ``items`` are those found before."""
+    if all(_same(_get(obj, change["path"], items), change.get("shown", _ABSENT)) for change in group):
         for change in group:
-            _set(obj, change["path"], change.get("value", _ABSENT))
-            if change.get("alone") and not _get(obj, change["path"][:-1]):
-                _set(obj, change["path"][:-1], _ABSENT)
+            _set(obj, change["path"], change.get("value", _ABSENT), items)
+            if change.get("alone") and not _get(obj, change["path"][:-1], items):
+                _set(obj, change["path"][:-1], _ABSENT, items)
 
 
 def _lost(back: Json, original: Json, source: Version, target: Version) -> Iterator[_Group]:
@@ -214,20 +215,21 @@ def _lost(back: Json, original: Json, source: Version, target: Version) -> Itera
     for paths in linked:
         pairs = [(path, _get(back, path), _get(original, path)) for path in paths]
         if not all(_same(shown, value) for _, shown, value in pairs):
-            yield [_noted(path, shown, value, original) for path, shown, value in pairs]
+            yield [_noted(path, shown, value, _get(original, path[:-1])) for path, shown, value in pairs]
     alone = frozenset(path for paths in linked for path in paths)
     for path, shown, value in _differences(back, original, (), alone):
         if path != ("apiVersion",):
+            # What differs in itself stands in something that both have.
             yield [_noted(path, shown, value, original)]
 
 
-def _noted(path: FieldPath, shown: Any, value: Any, original: Json) -> _Change:
+def _noted(path: FieldPath, shown: Any, value: Any, parent: Any) -> _Change:
     change: _Change = {"path": [{"name": step.name} if isinstance(step, _Named) else step for step in path]}
     if shown is not _ABSENT:
         change["shown"] = shown
     if value is not _ABSENT:
         change["value"] = value
-    elif shown is not _ABSENT and _get(original, path[:-1]) is _ABSENT:
+    elif shown is not _ABSENT and parent is _ABSENT:
         # The object it stands in goes with it.
         change["alone"] = True
     return change
@@ -288,23 +290,38 @@ def _named(value: Any) -> list[str]:
     return found if len(set(found)) == len(items) else []
 
 
-def _get(value: Any, path: Any) -> Any:
+#: The items of lists by their names, by the list: whoever writes notes must not have each item looked for.
+_Items: TypeAlias = dict[int, tuple[list[Any], dict[str, Any]]]
+
+
+def _get(value: Any, path: Any, items: _Items | None = None) -> Any:
     for step in path:
         if isinstance(step, _Named | dict):
             name = step.name if isinstance(step, _Named) else step["name"]
-            items = value if isinstance(value, list) else []
-            value = next((item for item in items if isinstance(item, dict) and item.get("name") == name), _ABSENT)
+            value = _by_name(value, {} if items is None else items).get(name, _ABSENT)
         else:
             value = value.get(step, _ABSENT) if isinstance(value, dict) else _ABSENT
     return value
 
 
-def _set(value: Json, path: list[Any], new: Any) -> None:
+def _by_name(value: Any, items: _Items) -> dict[str, Any]:
+    if not isinstance(value, list):
+        return {}
+    known = items.get(id(value))
+    if known is None:
+        named = (item for item in reversed(value) if isinstance(item, dict) and isinstance(item.get("name"), str))
+        known = items[id(value)] = (value, {item["name"]: item for item in named})
+    return known[1]
+
+
+def _set(value: Json, path: list[Any], new: Any, items: _Items) -> None:
     *parents, last = path
+    if last == "name":
+        items.clear()  # an item may be called otherwise now
     for step in parents:
         if isinstance(step, str) and isinstance(value, dict) and new is not _ABSENT:
             value.setdefault(step, {})
-        value = _get(value, [step])
+        value = _get(value, [step], items)
     if not isinstance(value, dict):
         return
     if new is not _ABSENT:

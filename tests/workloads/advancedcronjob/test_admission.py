@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.api.advancedcronjob import ADVANCED_CRON_JOB
+from app.api.advancedcronjob.validation import spec_errors
 from app.workloads.advancedcronjob.admission import handlers
 from app.workloads.engine.job_templates import StandaloneTemplates
 from tests.admission.writing import ALPHA, BETA, Written, written
@@ -41,6 +42,13 @@ def write(obj: Json, old: Json | None = None) -> Written:
     return written(ADVANCED_CRON_JOB, HANDLERS, obj, old)
 
 
+@pytest.mark.behaviour("ACJ-4")
+@pytest.mark.parametrize("template", [images(completionPolicy=3), {"broadcastJobTemplate": {"spec": {"template": 5}}}])
+def test_a_template_whose_fields_have_other_types_is_refused_by_its_field(template: Json) -> None:
+    errors = list(spec_errors(cron(template=template)["spec"], None, [], datetime(2026, 11, 22, tzinfo=UTC)))
+    assert [str(one).partition(":")[0].rpartition(".")[2] for one in errors] in (["completionPolicy"], ["template"])
+
+
 @pytest.mark.behaviour("ACJ-3", "ACJ-4", "ACJ-24", "ACJ-26", "U-55")
 @pytest.mark.parametrize(
     ("obj", "words"),
@@ -61,10 +69,6 @@ def write(obj: Json, old: Json | None = None) -> Written:
         ),
         (cron(template=images(), concurrencyPolicy="Allow"), 'supported values: "Replace", "Forbid"'),
         (cron(template=images(images=[])), "spec.template.imageListPullJobTemplate.spec.images: Required value"),
-        (
-            cron(template=images(completionPolicy=3)),
-            "spec.template.imageListPullJobTemplate.spec.completionPolicy: Inv",
-        ),
         (cron(template=images(images=["a", "a"])), "images cannot have duplicate values"),
         (cron(template=images(completionPolicy={"type": "Never"})), 'supported values: "Always"'),
         (cron(template=images(completionPolicy={"activeDeadlineSeconds": 86401})), "must be no more than 86400"),

@@ -30,3 +30,15 @@ def test_the_cost_of_a_conversion_is_linear_in_its_subsets() -> None:
         return count[0]
 
     assert steps(800) < 5 * steps(200)
+
+
+def test_the_cost_of_taking_back_what_one_version_cannot_say_is_linear() -> None:
+    def steps(subsets: int) -> int:
+        entries = [{"name": f"s{number}", "replicas": 1, "conditions": [1]} for number in range(subsets)]
+        noted = convert(united(BETA, {"subsetStatuses": entries}), ALPHA)
+        with counted() as count:
+            back = convert(noted, BETA)
+        assert back["status"]["subsetStatuses"] == entries
+        return count[0]
+
+    assert steps(800) < 5 * steps(200)
