@@ -228,3 +228,30 @@ def test_what_an_object_left_behind_is_adopted_by_the_next_of_its_name(world: Wo
     eventually(lambda: ready(world, 4), "all Pods are ready", 120)
     assert {name: one["metadata"]["uid"] for name, one in subsets(world, kind).items()} == before
     assert {one["metadata"]["uid"] for one in world.list("pods", "-l", "app=web")} == pods
+
+
+@pytest.mark.behaviour("UD-69")
+def test_an_autoscaler_raises_it_to_its_least(world: World) -> None:
+    world.apply(UNITED % ("deploymentTemplate", ""))
+    eventually(lambda: ready(world, 4), "all Pods are ready", 120)
+    if world.real_containers:
+        world.apply(AUTOSCALER)
+    else:
+        # Nobody acts on autoscalers here: the test writes what theirs would.
+        world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, "--replicas=6")
+    eventually(lambda: counts(world, "deployments.apps") == {"one": 1, "two": 5}, "the rest grows", 120)
+    eventually(lambda: ready(world, 6), "all Pods are ready", 120)
+
+
+AUTOSCALER = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web}
+spec:
+  minReplicas: 6
+  maxReplicas: 7
+  scaleTargetRef: {apiVersion: apps.kruise.io/v1beta1, kind: UnitedDeployment, name: web}
+  metrics:
+  - type: Resource
+    resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
+"""

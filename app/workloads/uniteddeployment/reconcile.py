@@ -257,9 +257,12 @@ class UnitedDeploymentReconciler:
         content = content_of(united)
         status = present_status(united, state.status).status
         ordered = self._history.revisions(content, selector)
-        revisions = await self._history.record(
-            content, selector, ordered, str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
-        )
+        current, collisions = str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
+        try:
+            revisions = await self._history.record(content, selector, ordered, current, collisions)
+        except KubeError as error:
+            self._writer.event(united, "Warning", "FailedRevisionProvision", message_of(error))
+            raise
         namespace = united.metadata.namespace
         pods = {
             subset: [

@@ -95,6 +95,8 @@ class SubsetWriter:
                 errors.append(message_of(error))
             else:
                 gone[kind] = gone.get(kind, 0) + 1
+        if errors:
+            self.event(united, "Warning", "FailedUpdateSubset", errors[0])
         for kind, count in gone.items():
             self.event(united, "Normal", "SuccessfulUpdateSubset", f"Delete {count} Subset ({SHOWN_KINDS[kind]})")
         return errors

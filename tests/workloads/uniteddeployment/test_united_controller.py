@@ -220,3 +220,26 @@ def test_an_object_that_goes_is_left_to_garbage_collection() -> None:
         assert [one for one in there.writes[writes:] if one[0] == "create"] == []
 
     in_world(scenario)
+
+
+@pytest.mark.behaviour("UD-42", "UD-68")
+@pytest.mark.parametrize(
+    ("path", "method", "reason"),
+    [("/controllerrevisions", "POST", "FailedRevisionProvision"), ("/clonesets/", "DELETE", "FailedUpdateSubset")],
+)
+def test_events_tell_what_is_refused(path: str, method: str, reason: str) -> None:
+    async def scenario(there: World) -> None:
+        there.manager.refuse = lambda request: request.method == method and path in request.path
+        await there.unite({"name": "a"}, {"name": "b"})
+        if method == "DELETE":
+            await there.has(a=2, b=2)
+            await there.change({"topology": {"subsets": [{"name": "a"}]}})
+
+        async def told() -> bool:
+            return any(one["reason"] == reason and "the disk is full" in one["message"] for one in await there.events())
+
+        await there.until(told)
+        there.manager.refuse = lambda _: False
+        await there.has(**({"a": 4} if method == "DELETE" else {"a": 2, "b": 2}))
+
+    in_world(scenario)
