@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,14 @@ async def user(kubeconfig: str) -> AsyncIterator[Client]:
         yield client
     finally:
         await transport.close()
+
+
+async def until(look: Callable[[], Awaitable[bool]], every: float = 0.1) -> None:
+    """Look again and again, until it is so."""
+    while True:
+        if await look():
+            return
+        await asyncio.sleep(every)
 
 
 def replica_set(name: str) -> dict[str, Any]:

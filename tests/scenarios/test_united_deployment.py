@@ -61,7 +61,8 @@ def replace(world: World, path: str, value: Any) -> None:
     world.kubectl("patch", "uniteddeployment", "web", "-n", world.namespace, "--type=json", "-p", patch)
 
 
-@pytest.mark.behaviour("UD-26", "UD-27", "UD-28", "UD-29", "UD-48", "UD-49", "UD-63", "UD-65", "UD-69")
+@pytest.mark.behaviour("UD-1", "UD-2", "UD-25", "UD-26", "UD-27", "UD-28", "UD-29")
+@pytest.mark.behaviour("UD-48", "UD-49", "UD-63", "UD-65", "UD-69")
 @pytest.mark.parametrize("template", KINDS)
 def test_one_workload_per_subset_follows_replicas_and_template(world: World, template: str) -> None:
     kind, more = KINDS[template]
@@ -90,7 +91,7 @@ def test_one_workload_per_subset_follows_replicas_and_template(world: World, tem
     assert [one["name"] for one in found["subsetStatuses"]] == ["one", "two"]
 
 
-@pytest.mark.behaviour("UD-33", "UD-41", "UD-68")
+@pytest.mark.behaviour("UD-20", "UD-33", "UD-41", "UD-68")
 def test_a_subset_that_is_taken_away_goes_and_shares_that_cannot_be_met_change_nothing(world: World) -> None:
     world.apply(UNITED % ("deploymentTemplate", ""))
     eventually(lambda: counts(world, "deployments.apps") == {"one": 1, "two": 3}, "both subsets have their share")
@@ -255,3 +256,16 @@ spec:
   - type: Resource
     resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
 """
+
+
+@pytest.mark.behaviour("UD-19", "UD-23")
+def test_a_protected_one_is_not_deleted_while_it_has_replicas(world: World) -> None:
+    world.apply(UNITED % ("deploymentTemplate", ""))
+    label = "policy.kruise.io/delete-protection"
+    world.kubectl("label", "uniteddeployment", "web", "-n", world.namespace, f"{label}=Cascading")
+    refused = world.kubectl("delete", "uniteddeployment", "web", "-n", world.namespace, check=False)
+    assert refused.returncode != 0
+    assert f"{label}=Cascading and replicas 4>0" in refused.stderr
+    replace(world, "/spec/topology/subsets", [{"name": "two"}])
+    world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, "--replicas=0")
+    world.kubectl("delete", "uniteddeployment", "web", "-n", world.namespace)

@@ -59,6 +59,17 @@ def test_what_cannot_work_is_refused_with_its_field(obj: Json, said: str) -> Non
     assert said in write(obj).shown
 
 
+@pytest.mark.behaviour("UD-21")
+def test_the_older_version_is_judged_as_the_newer() -> None:
+    obj = united({"name": "a", "replicas": 9}, version=ALPHA)
+    assert "should not be greater than UnitedDeployment replicas 4" in write(obj).message
+    stored = write(united(kind="statefulSetTemplate", version=ALPHA)).obj
+    assert stored is not None
+    changed = json_copy(stored)
+    changed["spec"]["selector"]["matchLabels"]["more"] = "x"
+    assert "spec.selector: Forbidden" in write(changed, stored).message
+
+
 @pytest.mark.behaviour("UD-9")
 @pytest.mark.parametrize(
     ("kind", "more", "field"),

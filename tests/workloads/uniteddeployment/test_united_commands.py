@@ -99,6 +99,7 @@ def test_subsets_and_pods_are_explained() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("UD-43")
 def test_revisions_are_listed_and_an_earlier_one_comes_back() -> None:
     async def scenario(there: World) -> None:
         await there.unite({"name": "a"})

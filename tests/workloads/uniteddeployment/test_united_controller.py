@@ -243,3 +243,25 @@ def test_events_tell_what_is_refused(path: str, method: str, reason: str) -> Non
         await there.has(**({"a": 4} if method == "DELETE" else {"a": 2, "b": 2}))
 
     in_world(scenario)
+
+
+@pytest.mark.behaviour("UD-51", "UD-52")
+def test_a_patch_and_the_replicas_of_a_subset_are_one_write_without_a_revision() -> None:
+    async def scenario(there: World) -> None:
+        await there.unite({"name": "a"}, {"name": "b"})
+        await there.has(a=2, b=2)
+        revision = (await there.until(there.status))["updatedRevision"]
+        before = (await there.workloads())["a"]["metadata"]
+        writes = len(there.writes)
+        patch = {"metadata": {"labels": {"tier": "gold"}}}
+        subsets = [{"name": "a", "replicas": 4, "patch": patch}, {"name": "b"}]
+        await there.change({"replicas": 5, "topology": {"subsets": subsets}})
+        await there.has(a=4, b=1)
+        await there.settled()
+        made = (await there.workloads())["a"]
+        assert made["spec"]["template"]["metadata"]["labels"]["tier"] == "gold"
+        written = [one for one in there.writes[writes:] if one[2] == before["name"]]
+        assert len(written) == 1
+        assert (await there.status())["updatedRevision"] == revision
+
+    in_world(scenario)
