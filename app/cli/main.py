@@ -7,14 +7,15 @@ import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
 from typer.core import TyperCommand
 
 from app.cli import completion, dashboard, preview, protect, rollout, sandbox, takeover, uninstall
-from app.cli.cluster import failed
-from app.cli.grammar import Output
+from app.cli.cluster import failed, with_cluster
+from app.cli.grammar import Context, Kubeconfig, Output
 from app.cli.printing import written
 from app.cli.verbs import WithVerbs
 from app.manager import logging as manager_logging
@@ -105,28 +106,39 @@ def serve(
 
 @app.command()
 def review(
-    file: Annotated[str, typer.Argument(help="AdmissionReview or manifest, YAML or JSON; - for standard input")],
+    file: Annotated[
+        str, typer.Argument(help="AdmissionReview or manifests, YAML or JSON; a folder of them; - for standard input")
+    ],
     policies: Annotated[Path | None, typer.Option(help="Folder (or file) with SidecarSets and Namespaces")] = None,
+    of_cluster: Annotated[bool, typer.Option("--cluster", help="With those of the cluster, not of a folder")] = False,
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Namespace of a manifest without one")
     ] = "default",
     output: Annotated[Literal["diff", "json"], typer.Option("--output", "-o", help="A diff, or the answer")] = "diff",
     feature_gates: _Gates = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
-    """Decide about one review offline and show what changes, and by which rule.
+    """Show what admission would change, and by which rule.
 
+    Reviews are decided here, nothing is asked of a manager. A workload is followed by a Pod of its template.
     Exit code 1: denied; 2: the file or the policies cannot be used.
     """
     from rich.console import Console
 
-    from app.cli.review import ManifestError, ReviewError, as_json, review_file, show
+    from app.cli.review import ManifestError, ReviewError, as_json, kept, review_file, show
     from app.manager.gates import FeatureGateError, parse_gates
     from app.protection.deletion.table import TableError
 
     try:
+        if policies is not None and of_cluster:
+            raise ReviewError("--policies and --cluster: name one of them")  # noqa: TRY301
         if policies is not None and not policies.exists():
             raise ReviewError(f"--policies: {policies} does not exist")  # noqa: TRY301
-        verdicts = review_file(file, policies, namespace, parse_gates(feature_gates))
+        with TemporaryDirectory(prefix="pykruise-review-") as folder:
+            if of_cluster:
+                policies = with_cluster(kubeconfig, context, "", lambda client, _: kept(client, Path(folder)))
+            verdicts = review_file(file, policies, namespace, parse_gates(feature_gates))
     except (ReviewError, ManifestError, FeatureGateError, TableError) as error:
         raise failed(str(error), 2) from None
     console = Console(highlight=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -28,9 +28,12 @@ from app.kube.admission import (
     PatchOperation,
     Review,
 )
+from app.kube.client import Client
 from app.kube.clock import SystemClock
+from app.manager import cited
 from app.manager.gates import FeatureGates
-from app.manager.manifests import ManifestError, parse_manifests, read_manifests
+from app.manager.manifests import Manifest, ManifestError, parse_manifests, read_manifests
+from app.manager.slices import slices
 from app.manager.standalone import Standalone
 
 _STYLES = {" ": "", "-": "red", "+": "green"}
@@ -74,12 +77,33 @@ async def _review(path: str, policies: Path | None, namespace: str, gates: Featu
     if standalone.problems:
         raise ReviewError("\n".join(standalone.problems))
     verdicts = []
-    for review in read_reviews(path, namespace):
+    reviews = read_reviews(path, namespace)
+    many = len(reviews) > 1
+    for review in reviews:
         decided, _ = await standalone.decide(review)
-        if not decided and not _known(standalone, review):
+        if not decided and not many and not _known(standalone, review):
             raise ReviewError(f"{path}: nothing here decides about {review.operation} of {review.kind.kind}")
+        if not decided and many:
+            continue  # beside others, such as a Deployment beside its Pod, there is nothing to say of it
         verdicts.append(Verdict(review, [(handler.webhook.name, decision) for handler, decision in decided]))
     return verdicts
+
+
+async def kept(client: Client, folder: Path) -> Path:
+    """The SidecarSets and Namespaces of a cluster as a file of the folder."""
+    from app.kube.resources import NAMESPACES
+
+    found = []
+    sidecar_sets = next(kind.resource() for one in slices() for kind in one.kinds if kind.kind == "SidecarSet")
+    for resource in (NAMESPACES, sidecar_sets):
+        for obj in (await client.list(resource)).items:
+            metadata = {key: obj["metadata"].get(key) or {} for key in ("labels", "annotations")}
+            metadata["name"] = obj["metadata"]["name"]
+            about = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
+            found.append(about | {"spec": obj["spec"]} if resource is sidecar_sets else about)
+    file = folder / "cluster.json"
+    file.write_bytes(b"\n---\n".join(map(orjson.dumps, found)))
+    return file
 
 
 def _known(standalone: Standalone, review: Review) -> bool:
@@ -88,11 +112,54 @@ def _known(standalone: Standalone, review: Review) -> bool:
 
 
 def read_reviews(path: str, namespace: str) -> list[Review]:
-    """The reviews in a file: AdmissionReviews, or manifests, which are taken as about to be created."""
-    manifests = parse_manifests(sys.stdin.read(), "standard input") if path == "-" else read_manifests(Path(path))
+    """The reviews in a file or a folder: AdmissionReviews, or manifests, which are taken as about to be created.
+
+    A workload is followed by a Pod of its template."""
+    manifests = _manifests(path)
     if not manifests:
         raise ReviewError(f"{path}: holds no object")
-    return [_as_review(manifest.object, manifest.at(), namespace) for manifest in manifests]
+    reviews = []
+    for manifest in manifests:
+        reviews.append(_as_review(manifest.object, manifest.at(), namespace))
+        if manifest.object.get("kind") != "AdmissionReview" and (pod := _pod_of(reviews[-1])) is not None:
+            reviews.append(pod)
+    return reviews
+
+
+def _manifests(path: str) -> Sequence[Manifest]:
+    if path == "-":
+        return parse_manifests(sys.stdin.read(), "standard input")
+    if not Path(path).is_dir():
+        return read_manifests(Path(path))
+    files = sorted(file for file in Path(path).rglob("*") if file.suffix in (".yaml", ".yml", ".json"))
+    return [manifest for file in files for manifest in read_manifests(file)]
+
+
+def _pod_of(workload: Review) -> Review | None:
+    """The creation of a Pod from the template of a workload; None for what has none."""
+    manifest = workload.object or {}
+    template: Any = manifest
+    for key in ("spec", "template"):
+        template = template.get(key) if isinstance(template, Mapping) else None
+    spec = template.get("spec") if isinstance(template, Mapping) else None
+    if not isinstance(spec, Mapping) or not spec.get("containers") or not workload.namespace:
+        return None
+    metadata = template.get("metadata")
+    given = dict(metadata) if isinstance(metadata, Mapping) else {}
+    owner = {"apiVersion": manifest["apiVersion"], "kind": workload.kind.kind, "name": workload.name}
+    owner |= {"uid": "offline", "controller": True}
+    given |= {"generateName": f"{workload.name}-", "namespace": workload.namespace, "ownerReferences": [owner]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": given, "spec": dict(spec)}
+    return Review(
+        uid="offline",
+        operation=Operation.CREATE,
+        kind=GroupVersionKind("", "v1", "Pod"),
+        resource=GroupVersionResource("", "v1", "pods"),
+        name="",
+        namespace=workload.namespace,
+        dry_run=True,
+        object=pod,
+    )
 
 
 def _as_review(document: dict[str, Any], where: str, namespace: str) -> Review:
@@ -139,9 +206,19 @@ def show(verdict: Verdict, console: Console) -> None:
         for warning in warnings:
             console.print(Text(f"  warning: {warning}", style="yellow"), soft_wrap=True)
     if verdict.operations and refusal is None:
+        _explain_rules(verdict, console)
         console.print()
         for line in changes(review.object, verdict.operations):
             console.print(_rendered(line), soft_wrap=True)
+
+
+def _explain_rules(verdict: Verdict, console: Console) -> None:
+    """What each rule behind a change says."""
+    sentences = {rule: text for of_path in cited.rules().values() for rule, text in of_path.items()}
+    for rule in dict.fromkeys(operation.rule for operation in verdict.operations if operation.rule):
+        parts = [f"{part}: {sentences[part]}" for part in rule.replace(",", " ").split() if part in sentences]
+        for said in parts:
+            console.print(Text(f"    {said}", style="dim"), soft_wrap=True)
 
 
 def _rendered(line: Line) -> Text:

@@ -183,9 +183,9 @@ class Controller:
             if task is None or task.cancelling():
                 raise
             # Something that the reconcile awaited was cancelled, not this worker: the key failed, and no more.
-            outcome = self._failed(key, error)
+            outcome = self._failed(key, error, self._clock.monotonic() - started)
         except Exception as error:  # noqa: BLE001 - the loop outlives the key; _log says what happened
-            outcome = self._failed(key, error)
+            outcome = self._failed(key, error, self._clock.monotonic() - started)
         self._metrics.reconciled(self.name, outcome, self._clock.monotonic() - started)
 
     def _requeue(self, key: ObjectKey, result: Result) -> str:
@@ -200,16 +200,21 @@ class Controller:
         self.queue.forget(key)
         return "success"
 
-    def _failed(self, key: ObjectKey, error: BaseException) -> str:
-        self._log(key, error, self.queue.add_rate_limited(key))
+    def _failed(self, key: ObjectKey, error: BaseException, took: float) -> str:
+        self._log(key, error, took, self.queue.add_rate_limited(key))
         return "error"
 
-    def _log(self, key: ObjectKey, error: BaseException, delay: float) -> None:
-        """Conflicts are everyday; refusals need their message; only what is our mistake needs a stack trace."""
+    def _log(self, key: ObjectKey, error: BaseException, took: float, delay: float) -> None:
+        """Conflicts are everyday; refusals need their message; only what is our mistake needs a stack trace.
+
+        How long a try took explains the time between two lines: what waits for an answer takes longer than its delay.
+        """
         if isinstance(error, Conflict):
             logger.info("%s: %s changed meanwhile, again in %.3f s: %s", self.name, key, delay, error)
-        elif isinstance(error, KubeError | TimeoutError):
-            logger.warning("%s: reconciling %s failed, again in %.3f s: %s", self.name, key, delay, error)
+            return
+        said = (self.name, key, took, delay)
+        if isinstance(error, KubeError | TimeoutError):
+            logger.warning("%s: reconciling %s failed after %.3f s, again in %.3f s: %s", *said, error)
         else:
             self._metrics.panicked(self.name)
-            logger.error("%s: reconciling %s failed, again in %.3f s", self.name, key, delay, exc_info=error)
+            logger.error("%s: reconciling %s failed after %.3f s, again in %.3f s", *said, exc_info=error)

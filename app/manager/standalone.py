@@ -165,9 +165,23 @@ class Standalone:
             self._exchange(self.stores, before, _Content())
         # A file that was refused may be right beside what changed now.
         refused = [path for path, file in self._files.items() if file.problem and path not in changed]
+        formerly = dict(self._files)
+        waiting = sorted({*changed, *refused})
+        while waiting:
+            for path in waiting:
+                await self._read(path, stamps[path])
+            # What one file needs may stand in another, whatever their names.
+            still = [path for path in waiting if self._files[path].problem]
+            waiting = still if len(still) < len(waiting) else []
         for path in sorted({*changed, *refused}):
-            await self._read(path, stamps[path])
+            self._log(path, formerly.get(path))
         return True
+
+    def _log(self, path: Path, before: _File | None) -> None:
+        file = self._files[path]
+        if file.problem and (before is None or before.problem != file.problem or before.stamp != file.stamp):
+            lasting = " (its last good state stays in force)" if file.content != _Content() else ""
+            logger.error("%s%s", file.problem, lasting)
 
     def _stamps(self) -> dict[Path, tuple[int, int]]:
         if self._path is None:
@@ -199,8 +213,6 @@ class Standalone:
                 stamp = _NOT_READ
         self._files[path] = _File(stamp, content, problem)
         self._exchange(self.stores, good, content)
-        if problem and (before is None or before.problem != problem or before.stamp != stamp):
-            logger.error("%s%s", problem, " (its last good state stays in force)" if good != _Content() else "")
 
     async def _take(self, manifest: Manifest, content: _Content) -> None:
         """Add one object of a file to its content and to the draft. Raises ManifestError."""

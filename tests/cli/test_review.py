@@ -8,6 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from app.api import names
 from app.cli.main import app
 from app.kube.patches import apply
 from tests.admission.requests import FIXTURES, recorded
@@ -140,3 +141,53 @@ def test_a_refusal_that_quotes_half_a_character_is_shown() -> None:
     assert (
         "denied (400): Pod shop/web-0: annotation apps.kruise.io/container-launch-priority: the Pod has no con" in out
     )
+
+
+CANARY_OF_BASE = f'annotations: {{{names.SIDECARSET_BASE}: base, {names.SIDECARSET_CANARY}: "true"}}'
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  template: {metadata: {labels: {app: web}}, spec: {containers: [{name: main, image: "nginx:1"}]}}
+"""
+
+
+def test_a_workload_shows_what_its_pods_would_get_and_a_folder_all_of_it(tmp_path: Path) -> None:
+    (tmp_path / "b.yaml").write_text(DEPLOYMENT, "utf-8")
+    (tmp_path / "a.yml").write_text("apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n", "utf-8")
+    (tmp_path / "notes.txt").write_text("not: read", "utf-8")
+    code, out, _ = run(str(tmp_path), "--policies", SAMPLES)
+    assert code == 0
+    titles = [line for line in out.splitlines() if line.startswith("CREATE ")]
+    assert titles[-1] == "CREATE Pod shop/web-: changed"
+    assert "    SS-56: The Pod lists the sets applied to it, sorted." in out.splitlines()
+    assert "log-shipper" in out
+
+
+@pytest.mark.parametrize("files", [("1.yaml", "2.yaml"), ("2.yaml", "1.yaml")])
+def test_policies_do_not_depend_on_the_names_of_files(files: tuple[str, str], tmp_path: Path) -> None:
+    """A canary needs the set it stands beside, wherever that stands."""
+    container = "containers: [{name: c, image: a}]"
+    base = f"metadata: {{name: base}}\nspec: {{selector: {{matchLabels: {{app: web}}}}, {container}}}\n"
+    canary = (
+        f"metadata: {{name: canary, {CANARY_OF_BASE}}}\n"
+        "spec: {selector: {matchLabels: {app: web, track: canary}}, updateStrategy: {type: NotUpdate}, "
+        f"{container}}}\n"
+    )
+    head = "apiVersion: apps.kruise.io/v1beta1\nkind: SidecarSet\n"
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    for name, text in zip(files, (base, canary), strict=True):
+        (folder / name).write_text(head + text, "utf-8")
+    file = tmp_path / "web.yaml"
+    file.write_text(DEPLOYMENT, "utf-8")
+    code, _, err = run(str(file), "--policies", str(folder))
+    assert (code, err) == (0, "")
+
+
+def test_a_folder_and_a_cluster_are_not_both_asked(tmp_path: Path) -> None:
+    code, _, err = run(str(tmp_path), "--policies", SAMPLES, "--cluster")
+    assert code == 2
+    assert "--policies and --cluster: name one of them" in err

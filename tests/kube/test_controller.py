@@ -105,8 +105,8 @@ REFUSED = TransportError(REQUEST, "refused")
     ("error", "level", "text", "panics"),
     [
         (CONFLICT, logging.INFO, "shop/a changed meanwhile, again in 0.005 s: PATCH /apis/x: changed", 0),
-        (REFUSED, logging.WARNING, "reconciling shop/a failed, again in 0.005 s: PATCH /apis/x: refused", 0),
-        (KeyError("x"), logging.ERROR, "reconciling shop/a failed, again in 0.005 s", 1),
+        (REFUSED, logging.WARNING, "reconciling shop/a failed after 0.000 s, again in 0.005 s", 0),
+        (KeyError("x"), logging.ERROR, "reconciling shop/a failed after 0.000 s, again in 0.005 s", 1),
     ],
     ids=["conflict", "refusal", "mistake"],
 )
