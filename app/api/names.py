@@ -96,6 +96,8 @@ SIDECAR_TERMINATED_CONDITION: Final = "SidecarTerminated"
 """Condition of a Pod whose phase the terminator has set (SS-115)."""
 
 # --- Pod readiness, lifecycle and in-place update ---
+#: On Pods of a workload that was made from a built-in one, so that their selectors do not match one another's.
+MIGRATED_FROM: Final = "pykruise.io/migrated-from"
 KRUISE_POD_READY: Final = "KruisePodReady"
 """Readiness gate and condition: nobody holds the Pod back (PM-176)."""
 IN_PLACE_UPDATE_READY: Final = "InPlaceUpdateReady"

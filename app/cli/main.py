@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperCommand
 
-from app.cli import completion, dashboard, preview, protect, rollout, sandbox, takeover, uninstall
+from app.cli import completion, dashboard, migrate, preview, protect, rollout, sandbox, takeover, uninstall
 from app.cli.cluster import failed, with_cluster
 from app.cli.grammar import Context, Kubeconfig, Output
 from app.cli.printing import written
@@ -166,6 +166,7 @@ def installed_version() -> str:
 
 
 rollout.register(app)
+migrate.register(app)
 preview.register(app)
 sandbox.register(app)
 protect.register(app)

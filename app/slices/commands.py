@@ -193,6 +193,8 @@ class Commands:
     no_scale_in: str = "its number of Pods is not its own to lower"
     #: The built-in workloads whose Pods it can take over.
     migrations: tuple[Migration, ...] = ()
+    #: Why there are none, with what to do instead.
+    no_migration: str = "replicas of another workload cannot move to it"
 
     def paused_of(self, stored: Stored) -> tuple[str, ...]:
         """Where ``paused`` stands in an object. Raises CommandError."""

@@ -27,6 +27,7 @@ COMMANDS = {
     "scale-in": ("clone/web", "--pods", "web-1"),
     "plan": ("clone/web",),
     "explain": ("clone/web",),
+    "migrate": ("clone/web", "--from", "deploy/web"),
     "protect": ("ns/shop",),
     "unprotect": ("ns/shop",),
     "pull": ("nginx:1",),
@@ -38,7 +39,16 @@ COMMANDS = {
 #: What takes Pods and images, not workloads.
 OTHERS = ("pull", "restart", "debug")
 READING = ("rollout status", "rollout history", "plan", "explain")
-WRITING = ("rollout undo", "rollout restart", "rollout pause", "rollout resume", "set image", "scale-in", "protect")
+WRITING = (
+    "rollout undo",
+    "rollout restart",
+    "rollout pause",
+    "rollout resume",
+    "set image",
+    "scale-in",
+    "protect",
+    "migrate",
+)
 
 
 def typed(*words: str) -> Result:

@@ -16,12 +16,12 @@ from app.api.requested import unreadable
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.objects import Node, Pod, decode_node
-from app.kube.resources import NODES, PODS
+from app.kube.resources import DEPLOYMENTS, NODES, PODS
 from app.kube.selectors import SelectorError
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision
-from app.slices.commands import PLAN_COLUMNS, CommandError, Commands, Progress, Report, Stored, counted
+from app.slices.commands import PLAN_COLUMNS, CommandError, Commands, Migration, Progress, Report, Stored, counted
 from app.slices.controllers import Enabled
 from app.workloads.cloneset.plan.explain import explain as explained
 from app.workloads.cloneset.plan.orders import topology_keys
@@ -194,6 +194,31 @@ def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]
     ]
 
 
+def from_deployment(deployment: Stored, name: str) -> dict[str, Any]:
+    """A CloneSet that runs what a Deployment runs, with no Pods yet: they come as the Deployment's go.
+
+    Its Pods have a label of their own, so that the Deployment does not see them as its own.
+    """
+    spec = deployment["spec"]
+    label = {names.MIGRATED_FROM: deployment["metadata"]["name"]}
+    template = dict(spec["template"])
+    metadata = dict(template.get("metadata") or {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), **label}
+    selector = dict(spec["selector"])
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), **label}
+    wanted: dict[str, Any] = {"replicas": 0, "selector": selector, "template": {**template, "metadata": metadata}}
+    for field in ("minReadySeconds", "progressDeadlineSeconds", "revisionHistoryLimit"):
+        if spec.get(field) is not None:
+            wanted[field] = spec[field]
+    wanted["updateStrategy"] = {"type": ROLLING_UPDATE, "rollingUpdate": {"podUpdatePolicy": "InPlaceIfPossible"}}
+    return {
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": {"name": name, "labels": dict(deployment["metadata"].get("labels") or {})},
+        "spec": wanted,
+    }
+
+
 COMMANDS: Final = Commands(
     CLONE_SET,
     progress=lambda stored: progress_of(parsed(stored)),
@@ -201,4 +226,5 @@ COMMANDS: Final = Commands(
     plan=plan,
     explain=explain,
     scale_in=scale_in,
+    migrations=(Migration(DEPLOYMENTS, from_deployment),),
 )

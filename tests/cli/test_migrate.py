@@ -1,0 +1,116 @@
+"""Replicas move from a Deployment to a CloneSet, and there are never fewer than before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.cli.migrate import Limits, moved
+from app.kube.client import Client
+from app.kube.errors import CommandError, WrongCommandError
+from app.kube.transport import Request, Response
+from app.kube.virtualtime import VirtualClock
+from tests.cli.test_rollout import Server
+from tests.kube.fakes import virtual
+
+DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"
+CLONE_SETS = "/apis/apps.kruise.io/v1beta1/namespaces/shop/clonesets"
+CLONE_SET = f"{CLONE_SETS}/web"
+
+
+class Moving(Server):
+    """Workloads whose Pods become available at once, or never; it counts how many there were."""
+
+    def __init__(self, replicas: int = 5, *, available: bool = True) -> None:
+        super().__init__()
+        self.available = available
+        self.least = replicas
+        self.most = replicas
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "a"}]}}
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        self.put(DEPLOYMENT, {"metadata": {"name": "web", "generation": 1}, "spec": spec})
+
+    def _answer(self, request: Request) -> Response:
+        answer = super()._answer(request)
+        found: Any = self.objects.get(CLONE_SET)
+        if found is not None:
+            found["metadata"].setdefault("generation", 1)
+            ready = found["spec"]["replicas"] if self.available else 0
+            found["status"] = {"observedGeneration": 1, "availableReplicas": ready}
+            there = self.objects[DEPLOYMENT]["spec"]["replicas"] + ready
+            self.least, self.most = min(self.least, there), max(self.most, there)
+        return answer
+
+
+async def move(
+    server: Moving, *, replicas: int | None = None, surge: int = 1, dry_run: bool = False, **given: str
+) -> bool:
+    client = Client(server, VirtualClock(), dry_run=dry_run)
+    what, source = given.get("what", "clone/web"), given.get("source", "deploy/web")
+    return await moved(client, "shop", [what], source, Limits(replicas, surge, 10), dry_run=dry_run)
+
+
+@virtual
+@pytest.mark.behaviour("CLI-20")
+@pytest.mark.parametrize(("surge", "most"), [(1, 6), (2, 7), (9, 10)])
+async def test_all_replicas_move_and_there_are_never_fewer(
+    surge: int, most: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Moving()
+    assert await move(server, surge=surge) is True
+    made = server.objects[CLONE_SET]["spec"]
+    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], made["replicas"]) == (0, 5)
+    assert (server.least, server.most) == (5, most)
+    # The Deployment's Pods are not those of the CloneSet, nor the other way round.
+    assert made["selector"]["matchLabels"] == {"app": "web", "pykruise.io/migrated-from": "web"}
+    assert made["template"]["metadata"]["labels"] == made["selector"]["matchLabels"]
+    assert capsys.readouterr().out.splitlines()[-1] == "5 of 5 replicas moved"
+
+
+@virtual
+@pytest.mark.behaviour("CLI-20")
+async def test_some_move_and_the_others_later() -> None:
+    server = Moving()
+    assert await move(server, replicas=2) is True
+    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (3, 2)
+    assert await move(server) is True
+    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (0, 5)
+    assert server.least == 5
+
+
+@virtual
+@pytest.mark.behaviour("CLI-20")
+async def test_nothing_is_taken_away_before_ours_are_available(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Moving(available=False)
+    assert await move(server) is False
+    assert server.objects[DEPLOYMENT]["spec"]["replicas"] == 5
+    assert "not available within 10 s; those of the source stay" in capsys.readouterr().out
+
+
+@virtual
+@pytest.mark.behaviour("CLI-12", "CLI-20")
+@pytest.mark.parametrize(
+    ("given", "error", "said"),
+    [
+        ({"replicas": 9}, CommandError, "Deployment shop/web: has 5 replicas, 9 cannot move"),
+        ({"source": "deploy/api"}, CommandError, "Deployment shop/api: not found"),
+        ({"source": "sts/web"}, WrongCommandError, "come from: Deployment"),
+        ({"what": "sts/web"}, CommandError, "StatefulSet: replicas of another workload cannot move to it"),
+    ],
+)
+async def test_what_cannot_move_is_told(given: Any, error: type[CommandError], said: str) -> None:
+    server = Moving()
+    with pytest.raises(error, match=said):
+        await move(server, **given)
+    assert server.objects[DEPLOYMENT]["spec"]["replicas"] == 5
+
+
+@virtual
+@pytest.mark.behaviour("CLI-20")
+async def test_a_target_that_runs_something_else_is_not_touched() -> None:
+    server = Moving()
+    await move(server, replicas=1)
+    server.objects[CLONE_SET]["spec"]["template"]["spec"]["containers"][0]["image"] = "b"
+    with pytest.raises(CommandError, match="runs other images than Deployment shop/web"):
+        await move(server)
