@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from app.manager.gates import GATES
 from app.manager.slices import slices
 from app.slices.options import (
     Flag,
@@ -93,7 +94,7 @@ def _flags() -> tuple[Flag, ...]:
         Flag("policies", "", str, "folder with webhooks.yaml, the operator's overrides per webhook"),
         Flag("metrics-addr", ":8080", _address, "address of /metrics; 0 turns it off"),
         Flag("health-probe-addr", ":8000", _address, "address of /healthz and /readyz; 0 turns them off"),
-        Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= switch groups"),
+        Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= switch groups; listed below"),
         Flag("logging-format", "text", _logging_format, "text or json"),
         Flag("v", 0, parse_integer, "log verbosity; 5 and more show every decision", shorthand="v"),
         Flag("namespace", "", str, "watch Pods and workloads of this namespace only"),
@@ -275,6 +276,10 @@ def help_text() -> str:
     for flag in sorted(FLAGS.values(), key=lambda flag: flag.name):
         note = "" if flag.meaningful else " (accepted, no effect)"
         lines.append(f"  --{flag.name:<42} {flag.help}{note} (default {shown(flag.default)})")
+    lines += ["", "Feature gates:"]
+    for name, gate in GATES.items():
+        note = "" if gate.acts else " (accepted, no effect)"
+        lines.append(f"  {name:<44} {gate.effect}{note} ({gate.stage}, default {shown(gate.default)})")
     return "\n".join(lines)
 
 

@@ -43,12 +43,10 @@ class Moving(Server):
         return answer
 
 
-async def move(
-    server: Moving, *, replicas: int | None = None, surge: int = 1, dry_run: bool = False, **given: str
-) -> bool:
-    client = Client(server, VirtualClock(), dry_run=dry_run)
+async def move(server: Moving, *, replicas: int | None = None, surge: int = 1, **given: str) -> bool:
+    client = Client(server, VirtualClock())
     what, source = given.get("what", "clone/web"), given.get("source", "deploy/web")
-    return await moved(client, "shop", [what], source, Limits(replicas, surge, 10), dry_run=dry_run)
+    return await moved(client, "shop", [what], source, Limits(replicas, surge, 10))
 
 
 @virtual

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from app.manager.flags import FLAGS, FlagError, help_text, parse_bool, parse_duration, parse_flags
+from app.manager.gates import GATES
 from app.manager.reference import flags_page, gates_page
 from app.manager.slices import slices
 
@@ -138,6 +139,18 @@ def test_help_and_reference_show_every_flag_and_gate() -> None:
         assert f"--{name}" in text
         assert f"`--{name}`" in page
     assert "| PodWebhook | true | Beta |" in gates_page()
+
+
+def test_help_reference_and_chart_say_which_gates_have_no_effect() -> None:
+    text, page = help_text(), gates_page()
+    values = (ROOT / "deploy" / "chart" / "values.yaml").read_text("utf-8")
+    idle = sorted(name for name, gate in GATES.items() if not gate.acts)
+    for name, gate in GATES.items():
+        (line,) = [line for line in text.splitlines() if line.startswith(f"  {name} ")]
+        assert ("(accepted, no effect)" in line) is not gate.acts
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {name} |")]
+        assert ("*(no effect)*" in row) is not gate.acts
+    assert f"Accepted without effect:\n# {', '.join(idle)}.\n" in values
 
 
 @pytest.mark.behaviour("MGR-10")
