@@ -14,7 +14,7 @@ from app.manager.slices import kinds
 from app.sandbox.kubelet import Pace
 from tests.kube.fakes import running
 from tests.sandbox.cluster import Simulated, simulated
-from tests.simulation.faults import CALM, FaultyTransport
+from tests.simulation.faults import CALM, FaultyTransport, Weather
 from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.streams import Streams
 
@@ -23,19 +23,26 @@ SERVICE = "kruise-webhook-service.kruise-system"
 
 
 @asynccontextmanager
-async def managed(*flags: str, number: int = 2, pace: Pace | None = None) -> AsyncIterator[Simulated]:
-    """``flags``: those of the manager; ``number``: of nodes."""
-    async with simulated(number, pace=pace, agents=True) as there:
+async def managed(
+    *flags: str,
+    number: int = 2,
+    pace: Pace | None = None,
+    seed: int = 1,
+    weather: Callable[[], Weather] = lambda: CALM,
+) -> AsyncIterator[Simulated]:
+    """``flags``: those of the manager; ``number``: of nodes; ``weather``: what its requests meet."""
+    async with simulated(number, pace=pace, seed=seed, agents=True) as there:
         for kind in kinds():
             await there.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
         await there.client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
         clock = there.client.clock
+        replica: SimulatedReplica
 
         def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
             inner = there.api.transport("system:serviceaccount:kruise-system:kruise-manager")
-            return FaultyTransport(inner, clock, Streams(f"connection {process}"), lambda: CALM)
+            return FaultyTransport(inner, clock, replica.streams, weather, kill)
 
-        replica = SimulatedReplica("replica-0", clock, Streams("replica-0"), connect, flags)
+        replica = SimulatedReplica("replica-0", clock, Streams(f"replica-0 {seed}"), connect, flags)
 
         async def review(path: str, body: bytes) -> tuple[int, bytes]:
             return await replica.review(path, body)

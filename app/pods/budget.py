@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
-from app.kube.objects import OwnerReference, Pod
+from app.kube.objects import Object, OwnerReference, Pod
 
+OwnedBy = TypeVar("OwnedBy", bound=Object)
 #: Seconds after which a refused update is asked for again (PM-171).
 RETRY_SECONDS: Final = 1.0
 
@@ -57,5 +58,13 @@ class LeastAvailable(Protocol):
     """
 
     def __call__(self, owner: OwnerReference, namespace: str, /) -> int | None:
-        """How many Pods the owner wants available at least; None for an object of another kind, or that is gone."""
+        """How many Pods the owner wants available at least; None for an object of another kind. Raises LookupError for
+        one of its own kind that it does not know: its cache is not filled yet, or the object is gone."""
         ...
+
+
+def known(found: OwnedBy | None, owner: OwnerReference) -> OwnedBy:
+    """The owner as a cache has it. Raises LookupError where it is not there, or is another by now."""
+    if found is None or found.metadata.uid != owner.uid:
+        raise LookupError(f"{owner.kind} {owner.name} is not known")
+    return found

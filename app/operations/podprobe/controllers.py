@@ -133,7 +133,7 @@ LIVENESS_CONTROLLER: Final = ControllerPart(
     make=liveness_controller,
     permissions=(
         PolicyRule(("get", "patch"), (names.APPS_GROUP,), (_NODE_PROBES,)),
-        PolicyRule(("create",), (names.APPS_GROUP,), (CONTAINER_RECREATE_REQUEST.plural,)),
+        PolicyRule(("get", "create"), (names.APPS_GROUP,), (CONTAINER_RECREATE_REQUEST.plural,)),
         PolicyRule(("get",), ("",), ("pods",)),
         PolicyRule(("create", "patch"), ("",), ("events",)),
     ),

@@ -8,7 +8,7 @@ from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.kube.objects import OwnerReference
 from app.kube.store import Store
-from app.pods.budget import DisruptionBudget, LeastAvailable
+from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.counters import WorkloadCounters
 from app.pods.lifecycle import Lifecycle
 from app.pods.passes import PassObserver
@@ -74,9 +74,9 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
     sets, gates = context.stores(CLONE_SETS), Gates.of(context.enabled)
 
     def least_available(owner: OwnerReference, namespace: str) -> int | None:
-        found = sets.get(owner.name, namespace)
-        if found is None or found.metadata.uid != owner.uid:
+        if (owner.group, owner.kind) != (CLONE_SET.group, CLONE_SET.kind):
             return None
+        found = known(sets.get(owner.name, namespace), owner)
         numbers = limits(settings_of(found, gates))
         return max(0, numbers.replicas - max(1, numbers.max_unavailable))
 

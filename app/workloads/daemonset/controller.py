@@ -7,7 +7,7 @@ from typing import Final
 from app.api import names
 from app.api.daemonset import DAEMON_SET, DaemonSet
 from app.kube.objects import OwnerReference
-from app.pods.budget import DisruptionBudget, LeastAvailable
+from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.counters import WorkloadCounters
 from app.pods.passes import PassObserver
 from app.slices import NODES, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
@@ -52,9 +52,9 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
     sets, gates = context.stores(DAEMON_SETS), Gates.of(context.enabled)
 
     def least_available(owner: OwnerReference, namespace: str) -> int | None:
-        found = sets.get(owner.name, namespace)
-        if found is None or found.metadata.uid != owner.uid:
+        if (owner.group, owner.kind) != (DAEMON_SET.group, DAEMON_SET.kind):
             return None
+        found = known(sets.get(owner.name, namespace), owner)
         desired = found.status.desired_number_scheduled if found.status is not None else 0
         return max(0, desired - max(1, settings_of(found, gates).limits(desired).max_unavailable))
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.kube.objects import OwnerReference
-from app.pods.budget import DisruptionBudget, LeastAvailable
+from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.counters import WorkloadCounters
 from app.pods.passes import PassObserver
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
@@ -50,9 +50,9 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
     sets, gates = context.stores(STATEFUL_SETS), Gates.of(context.enabled)
 
     def least_available(owner: OwnerReference, namespace: str) -> int | None:
-        found = sets.get(owner.name, namespace)
-        if found is None or found.metadata.uid != owner.uid:
+        if (owner.group, owner.kind) != (STATEFUL_SET.group, STATEFUL_SET.kind):
             return None
+        found = known(sets.get(owner.name, namespace), owner)
         settings = settings_of(found.spec, gates)
         return max(0, settings.replicas - settings.update_limit)
 

@@ -16,6 +16,7 @@ from app.operations.podprobe.objects import ProbeState
 from app.operations.podprobe.plan.probes import rendered_probe
 
 REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
+decode_request: Final = ContainerRecreateRequest.model_validate_json
 #: In the place of a PodProbeMarker's name; none can have this one.
 OWNER: Final = "kruise/liveness"
 #: How long a request is kept after its end. A container that still fails then is asked for again.

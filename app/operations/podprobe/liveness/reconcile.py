@@ -13,7 +13,7 @@ from app.api import names
 from app.api.containerrecreate import ContainerRecreateRequest
 from app.kube.client import Client
 from app.kube.controller import Result
-from app.kube.errors import AlreadyExists, KubeError, NotFound
+from app.kube.errors import AlreadyExists, ApiError, KubeError, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
@@ -22,6 +22,7 @@ from app.operations.podprobe.liveness.plan import (
     OWNER,
     REQUESTS,
     Failure,
+    decode_request,
     failures,
     is_available,
     is_open,
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 COALESCE_SECONDS: Final = 0.2
 #: After so long a restart that was held back is tried again.
 RETRY_SECONDS: Final = 2.0
-#: For so long a request that was just made counts, though no watch has shown it yet.
+#: A request that was made, and that no watch has shown for so long, is looked up before it stops counting.
 UNSEEN_SECONDS: Final = 30.0
 FAILED_REASON: Final = "LivenessProbeFailed"
 HELD_REASON: Final = "LivenessRestartHeldBack"
@@ -169,40 +170,57 @@ class LivenessReconciler:
         """PPM-52 … PPM-55: whether the restart is asked for, now or before."""
         key = ObjectKey(pod.metadata.namespace, request_name(pod, failure))
         async with self._deciding:
-            if key in self._unseen() or self._caches.requests.by_key(key) is not None:
+            await self._look_up_unseen()
+            if key in self._made or self._caches.requests.by_key(key) is not None:
                 return True
             if (reason := self._held_back(pod)) is None:
                 live = await self._live(pod, failure)
                 if live is None:
                     return True  # it is another container by now
-                verdict = await self._budget.ask(live, Disruption.UPDATE)
-                reason = None if verdict.allowed else verdict.reason
+                # The cache may not show yet that the Pod is ready.
+                reason = self._held_back(live)
+                if reason is None:
+                    verdict = await self._budget.ask(live, Disruption.UPDATE)
+                    reason = None if verdict.allowed else verdict.reason
             if reason is not None:
                 self._tell_held(pod, failure, reason)
                 return False
+            # Even where no answer comes the request may have been made.
+            self._made[key] = (pod.metadata.uid, self._clock.monotonic())
             try:
                 body = recreate_request(pod, failure)
                 await self._client.create(REQUESTS, body, key.namespace, decode=decode_metadata)
             except AlreadyExists:
                 return True
-            self._made[key] = (pod.metadata.uid, self._clock.monotonic())
+            except ApiError:
+                self._made.pop(key, None)
+                raise
         self._told.get(pod.metadata.uid, {}).pop(key.name, None)
         said = f": {failure.message}" if failure.message else ""
         message = f"Container {failure.container} failed its liveness probe and is restarted{said}"
         self._events.event(reference(PODS, pod), "Warning", FAILED_REASON, message)
         return True
 
-    def _unseen(self) -> dict[ObjectKey, tuple[str, float]]:
-        """The requests of ours that no watch has shown yet."""
-        since = self._clock.monotonic() - UNSEEN_SECONDS
-        self._made = {key: made for key, made in self._made.items() if made[1] > since}
-        return self._made
+    async def _look_up_unseen(self) -> None:
+        """PPM-53: a watch that shows nothing new must not make room."""
+        now = self._clock.monotonic()
+        for key, (uid, made_at) in [*self._made.items()]:
+            if now - made_at < UNSEEN_SECONDS:
+                continue
+            try:
+                found = await self._client.get(REQUESTS, key.name, key.namespace, decode=decode_request)
+            except NotFound:
+                found = None
+            if found is not None and is_open(found):
+                self._made[key] = (uid, now)
+            else:
+                self._made.pop(key, None)
 
     def _held_back(self, pod: Pod) -> str | None:
         """PPM-53: why the workload does not bear a restart now; None if it does."""
         owner = pod.metadata.controller
         pods = self._caches.pods.by_index(BY_CONTROLLER, owner.uid) if owner is not None else []
-        unseen = {uid for uid, _ in self._unseen().values()}
+        unseen = {uid for uid, _ in self._made.values()}
         requested = self._caches.requests.by_index
         disrupted = {
             one.metadata.uid
@@ -212,7 +230,10 @@ class LivenessReconciler:
         if owner is None or not is_available(pod, disrupted):
             return None  # a Pod that serves nobody takes no room
         for least_available in self._workloads:
-            least = least_available(owner, pod.metadata.namespace)
+            try:
+                least = least_available(owner, pod.metadata.namespace)
+            except LookupError as unknown:
+                return str(unknown)
             if least is not None:
                 found = room(pods, least, disrupted)
                 if not found.is_left:
