@@ -114,7 +114,7 @@ def read_review(body: bytes) -> Review | Refusal:
 def _without_deep_managed_fields(body: bytes) -> Any:
     """A body that can be decoded but for the depth of managed fields, which nobody here reads. Somebody else may have
     written them: they must not keep an object from being changed or deleted."""
-    shallow = shallow_json(body)
+    shallow = shallow_json(body, only_managed=True)
     if shallow.lossy or shallow.data is body:
         return None
     try:

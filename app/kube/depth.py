@@ -68,13 +68,13 @@ def read(decode: Callable[[bytes], T], raw: bytes) -> T:
         raise UnreadableError("nested too deep for its decoder") from None
 
 
-def shallow_json(raw: bytes, limit: int = MAX_DEPTH) -> Shallow:
+def shallow_json(raw: bytes, limit: int = MAX_DEPTH, *, only_managed: bool = False) -> Shallow:
     """``raw`` with at most ``limit`` levels; the same bytes where it has no more. The time is linear in its length.
 
     It need not be well-formed: what is not JSON is left to the decoder, and a document that ends within a value that
-    is too deep is closed.
+    is too deep is closed. ``only_managed``: what goes on after something lossy is of no use to the caller.
     """
-    cuts, closing = _cuts(raw, limit)
+    cuts, closing = _cuts(raw, limit, only_managed)
     if not cuts:
         return Shallow(raw, False)
     kept: list[bytes] = []
@@ -121,7 +121,7 @@ class _Cut(NamedTuple):
     managed: bool
 
 
-def _cuts(raw: bytes, limit: int) -> tuple[list[_Cut], bytes]:
+def _cuts(raw: bytes, limit: int, only_managed: bool = False) -> tuple[list[_Cut], bytes]:
     """What to cut, and the brackets that close a document which ends before the last of them does."""
     cuts: list[_Cut] = []
     cutting = False
@@ -138,6 +138,8 @@ def _cuts(raw: bytes, limit: int) -> tuple[list[_Cut], bytes]:
             if depth > limit and not cutting:
                 cutting = True
                 cuts.append(_Cut(opened[-1], len(raw), _in_managed_fields(raw, opened)))
+                if only_managed and not cuts[-1].managed:
+                    break
             continue
         first = step.start("close")
         before, depth = depth, depth - (position - first)

@@ -36,6 +36,7 @@ def filled_metrics() -> ManagerMetrics:
     metrics.reflectors.listed("Pod", 1)
     metrics.reflectors.events("Pod", 1)
     metrics.reflectors.error("Pod", "watch")
+    metrics.reflectors.set_aside("Pod", 1)
     metrics.controllers.registered("sidecarset", 3)
     metrics.controllers.reconciled("sidecarset", "error", 0.1)
     metrics.queues.depth("sidecarset", 1)
