@@ -155,3 +155,73 @@ def test_depth_in_one_object_keeps_nobody_from_listing_the_other_version(
 
     eventually(lambda: pods() == 3, "the deep CloneSet is scaled", 60)
     assert restarts(addresses) == 0
+
+
+@pytest.mark.behaviour("SS-130")
+def test_a_set_that_was_stored_while_nobody_judged_stops_nobody(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with ControlPlane() as api:
+        assert (
+            api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": {"team": "a"}}})[0]
+            == 201
+        )
+        eventually(lambda: api.request("GET", f"{SERVICE_ACCOUNTS}/default")[0] == 200, "Pods can be created", 30)
+        with manager(api, tmp_path_factory.mktemp("first")):
+            assert api.request("POST", "/apis/apps.kruise.io/v1beta1/sidecarsets", SET)[0] == 201
+        for kind in ("mutating", "validating"):
+            api.kubectl("delete", f"{kind}webhookconfiguration", "--all")
+        env = [{"name": "A", "valueFrom": "x"}]
+        broken = {
+            "selector": {"matchLabels": {"app": "web"}},
+            "containers": [{"name": "b", "image": "b:1", "env": env}],
+        }
+        body = {**SET, "metadata": {"name": "broken"}, "spec": broken}
+        assert api.request("POST", "/apis/apps.kruise.io/v1beta1/sidecarsets", body)[0] == 201
+        with manager(api, tmp_path_factory.mktemp("second")) as addresses:
+            assert [one["name"] for one in create_pod(api, "web")["spec"]["containers"]] == ["shipper", "main"]
+            assert restarts(addresses) == 0
+
+            def told() -> bool:
+                events = api.kubectl("get", "events", "-A", "--field-selector=involvedObject.name=broken", "-o", "json")
+                return any(one["type"] == "Warning" for one in json.loads(events.stdout)["items"])
+
+            eventually(told, "an event on the set says so", 60)
+
+
+@pytest.mark.behaviour("MGR-45")
+def test_values_that_no_schema_knows_are_refused_by_their_field(api: ControlPlane, addresses: dict[str, str]) -> None:
+    digits = {"name": "KRUISE_CONTAINER_PRIORITY", "value": "9" * 5_000}
+    pod = {
+        "metadata": {"name": "digits"},
+        "spec": {"containers": [{**CONTAINERS[0], "env": [digits]}, {"name": "b", "image": "b"}]},
+    }
+    status, answer = api.request("POST", PODS, pod)
+    assert 400 <= status < 500
+    assert "KRUISE_CONTAINER_PRIORITY" in answer["message"]
+    path = f"/apis/apps.kruise.io/v1beta1/namespaces/{NAMESPACE}/clonesets"
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "x"}},
+        "template": {"metadata": {"labels": {"app": "x"}}},
+    }
+    body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": "odd"}, "spec": spec}
+    spec["template"]["spec"] = {"containers": [{**CONTAINERS[0], "env": "none"}]}
+    status, answer = api.request("POST", path, body)
+    assert 400 <= status < 500
+    assert "containers[0].env" in answer["message"]
+    deep = orjson.dumps({**body, "spec": {**spec, "template": "HERE"}}).replace(b'"HERE"', chain(300))
+    status, refused = send(api, "POST", path, deep)
+    assert 400 <= status < 500
+    assert b"nested" in refused
+    assert restarts(addresses) == 0
+
+
+@pytest.mark.behaviour("SS-24")
+def test_an_update_may_be_held_by_zero(api: ControlPlane, addresses: dict[str, str]) -> None:
+    del addresses
+    spec = {"selector": {"matchLabels": {"app": "held"}}, "updateStrategy": {"maxUnavailable": 0}}
+    spec["containers"] = [{"name": "held", "image": "held:1"}]
+    held = {**SET, "metadata": {"name": "held"}, "spec": spec}
+    applied = api.kubectl("apply", "-f", "-", stdin=json.dumps(held))
+    assert "Warning:" in applied.stderr
+    assert "maxUnavailable" in applied.stderr
+    api.kubectl("delete", "sidecarset", "held")
