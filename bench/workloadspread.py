@@ -19,8 +19,8 @@ from typing import Any
 from app.api.workloadspread import WORKLOAD_SPREAD
 from app.kube.client import Client
 from app.kube.resources import PODS, REPLICASETS
-from bench.cloneset import family, wait_for
-from bench.simulated_nodes import cpu_seconds, nodes, replica_set, user
+from bench.cloneset import Meter, wait_for
+from bench.simulated_nodes import nodes, replica_set, user
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import manager
 
@@ -62,26 +62,34 @@ async def measure(kubeconfig: str, process: int, pods: int, rounds: int) -> None
     took: dict[str, list[float]] = {"without": [], "under a WorkloadSpread": []}
     cpu: dict[str, list[float]] = {name: [] for name in took}
     counts: list[str] = []
+    writes: dict[str, str] = {}
     async with user(kubeconfig) as client:
+        meter = Meter(client, {"manager": process})
         await client.create(REPLICASETS, replica_set("alone"), "default")
         await client.create(REPLICASETS, replica_set("spread"), "default")
         await client.create(SPREADS, spread("spread", pods), "default")
         await asyncio.sleep(3.0)
         for _ in range(rounds):
             for what, name in (("without", "alone"), ("under a WorkloadSpread", "spread")):
-                before = sum(map(cpu_seconds, family(process)))
+                before = await meter.read()
                 took[what].append(await grow(client, name, pods))
                 await asyncio.sleep(1.0)
-                cpu[what].append(sum(map(cpu_seconds, family(process))) - before)
+                after = await meter.read()
+                cpu[what].append(after[2]["manager"] - before[2]["manager"])
+                more = {key: count - before[0][key] for key, count in after[0].items()}
+                writes[what] = ", ".join(
+                    f"{key} {count / pods:.2f}" for key, count in sorted(more.items()) if count > pods // 100
+                )
                 if name == "spread":
                     found = (await client.list(PODS, "default", label_selector="app=spread")).items
                     counted = Counter(one["metadata"]["labels"].get("subset", "none") for one in found)
                     counts.append(", ".join(f"{subset} {counted[subset]}" for subset in sorted(counted)))
                 await shrink(client, name)
-    print("| Pods | seconds until all are ready | median | manager's CPU ms per Pod |\n|---|---|---|---|")
+    print("| Pods | seconds until all are ready | median | manager's CPU ms per Pod | writes per Pod |")
+    print("|---|---|---|---|---|")
     for what, seconds in took.items():
         each = ", ".join(f"{one:.1f}" for one in seconds)
-        print(f"| {what} | {each} | {median(seconds):.1f} | {median(cpu[what]) / pods * 1e3:.2f} |")
+        print(f"| {what} | {each} | {median(seconds):.1f} | {median(cpu[what]) / pods * 1e3:.2f} | {writes[what]} |")
     first, second = (median(seconds) for seconds in took.values())
     print(f"\n{second / first:.2f} × the time; subsets: {'; '.join(counts)}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from app.api.workloadspread import WorkloadSpread
@@ -13,6 +13,7 @@ from app.kube.resources import ObjectKey
 from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.kube.store import Change, Store, key_of
 from app.placement.workloadspread.plan.choice import sole_subset
+from app.placement.workloadspread.plan.costs import first_costs
 from app.placement.workloadspread.plan.injection import PreparedSubset, prepare
 from app.placement.workloadspread.plan.places import has_percentage
 from app.placement.workloadspread.plan.whitelist import GroupKind
@@ -43,6 +44,8 @@ class PreparedSpread:
     by_ordinal: bool
     #: Whether it matters how many Pods the target wants.
     percent: bool
+    #: WS-55: what a new Pod costs, by subset.
+    costs: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepare_spread(spread: WorkloadSpread) -> PreparedSpread:
@@ -62,6 +65,7 @@ def prepare_spread(spread: WorkloadSpread) -> PreparedSpread:
         sole_subset(spread),
         target.kind == _STATEFUL_SET,
         has_percentage(spread),
+        first_costs(spread),
     )
 
 

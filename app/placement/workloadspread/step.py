@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from app.api import names
 from app.kube.admission import Review
 from app.kube.errors import KubeError, NotFound, message_of
 from app.kube.objects import OwnerReference
@@ -57,6 +58,9 @@ class WorkloadSpreadStep:
         if subset is not None:
             inject(draft, subset, spread)
         draft.set_annotations(record.annotation(), "WS-33")
+        cost = spread.costs.get(record.subset)
+        if cost is not None and names.POD_DELETION_COST not in draft.annotations:
+            draft.set_annotations({names.POD_DELETION_COST: cost}, "WS-55")  # else the controller has to write it
 
 
 def inject(draft: PodDraft, subset: PreparedSubset, spread: PreparedSpread) -> None:

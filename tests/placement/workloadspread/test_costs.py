@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from app.kube.objects import Pod
-from app.placement.workloadspread.plan.costs import costs, is_priced
+from app.placement.workloadspread.plan.costs import costs, first_costs, is_priced
 from app.placement.workloadspread.plan.grouping import NO_SUBSET
 from tests.placement.workloadspread.spreads import IGNORED, pod, spread
 
@@ -95,3 +95,4 @@ def test_a_replicaset_without_hash_has_one_version() -> None:
 )
 def test_costs_are_for_those_who_look_at_them(kind: str, priced: bool) -> None:
     assert is_priced(spread({"a": 1}, kind=kind)) is priced
+    assert first_costs(spread({"a": 1, "b": None}, kind=kind)) == ({"a": "200", "b": "100"} if priced else {})

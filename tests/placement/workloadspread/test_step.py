@@ -144,6 +144,20 @@ async def test_a_pod_without_a_name_gets_a_uid_for_its_place() -> None:
     assert here.missing() == {"a": 1, "b": -1}
 
 
+@pytest.mark.behaviour("WS-55")
+async def test_a_new_pod_carries_its_deletion_cost() -> None:
+    here = Here(spread(A_THEN_B))
+
+    def cost(pod: Json) -> str | None:
+        found: str | None = pod["metadata"]["annotations"].get(names.POD_DELETION_COST)
+        return found
+
+    assert [cost(await here.create(new_pod(generated=True))) for _ in range(4)] == ["200", "200", "200", "100"]
+    own = new_pod(generated=True)
+    own["metadata"]["annotations"] = {names.POD_DELETION_COST: "7"}
+    assert cost(await here.create(own)) == "7"
+
+
 @pytest.mark.behaviour("WS-25")
 async def test_a_single_subset_costs_nothing() -> None:
     """Example 21."""

@@ -37,6 +37,15 @@ def is_priced(spread: WorkloadSpread) -> bool:
     return (group_of(target), target.kind) in PRICED
 
 
+def first_costs(spread: WorkloadSpread) -> Mapping[str, str]:
+    """WS-55: what a new Pod costs, by subset: it has a place there, and is of the latest version. Where that is not so
+    any more, it is written anew. Empty for kinds that do not look at it."""
+    subsets = spread.spec.subsets
+    if not is_priced(spread):
+        return {}
+    return {subset.name: str(_STEP * (len(subsets) - index)) for index, subset in enumerate(subsets)}
+
+
 def costs(
     spread: WorkloadSpread, groups: Mapping[str, Mapping[str, Sequence[Pod]]], latest: str, wanted: int
 ) -> list[Cost]:
