@@ -23,12 +23,13 @@ from app.workloads.engine.reconciler import WorkloadReconciler, result_of
 from app.workloads.engine.snapshot import Caches
 from app.workloads.engine.status import truncate_history, write_workload_status
 from app.workloads.engine.writer import Writer
+from app.workloads.statefulset.plan.candidates import candidates
 from app.workloads.statefulset.plan.claims import OWNED_BY, claim_counts, claim_state, growth
 from app.workloads.statefulset.plan.replicas import Replica, Replicas
 from app.workloads.statefulset.plan.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.statefulset.plan.settings import Gates
 from app.workloads.statefulset.plan.status import FAILED_CREATE, FAILED_UPDATE, REQUIRED, base_status
-from app.workloads.statefulset.plan.update import ClaimState, candidates, plan_update, released
+from app.workloads.statefulset.plan.update import ClaimState, plan_update, released
 from app.workloads.statefulset.scaling import Scaler
 from app.workloads.statefulset.snapshot import Observed
 from app.workloads.statefulset.state import StatefulSetState
@@ -120,9 +121,9 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         current, update = snapshot.current_hash, snapshot.update_hash
         listed = candidates(replicas, current=current, update=update)
         refreshed, moved = await self._updater.refresh(snapshot, released(replicas, listed, update=update))
-        plan = self._scaler.plan(snapshot, replicas)
+        plan = self._scaler.plan(snapshot, replicas).without(moved)
         scaling = await self._scaler.carry_out(snapshot, replicas, plan, self.clock.monotonic())
-        if scaling.changed or plan.blocked or refreshed.error is not None:
+        if scaling.changed or refreshed.error is not None:
             return scaling, refreshed
         states = self._claim_states(snapshot, replicas.wanted)
         rollout = plan_update(
@@ -134,6 +135,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
                 pod, snapshot.revisions.update, snapshot.revisions.ordered, snapshot.resolved.settings
             ),
             claims=states,
+            begin=not plan.blocked,
         )
         updating = await self._updater.carry_out(snapshot, rollout.update, refreshed, moved)
         if rollout.grow and (problem := await self._grow(snapshot, rollout.grow)):

@@ -22,11 +22,12 @@ from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts, pod_facts
 from app.workloads.engine.revisions import Revisions
 from app.workloads.engine.steps import StepKind
+from app.workloads.statefulset.plan.candidates import candidates
 from app.workloads.statefulset.plan.creation import pod_name
 from app.workloads.statefulset.plan.replicas import Replicas
 from app.workloads.statefulset.plan.resolved import ResolvedSpec
 from app.workloads.statefulset.plan.scale import ScalePlan, plan_scaling
-from app.workloads.statefulset.plan.update import candidates, plan_update
+from app.workloads.statefulset.plan.update import plan_update
 
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 #: Turns of Pods after which no more are looked for.
@@ -108,6 +109,9 @@ def preview(resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisio
             run.step -= len(run.steps) == before
             continue
         if scaling.blocked:
+            _update(run, replicas, begin=False)
+            if len(run.steps) > before:
+                continue
             ends = _blocked(replicas, now)
             break
         if (ended := _update(run, replicas)) is not None:
@@ -147,7 +151,7 @@ def _scale(run: _Run, plan: ScalePlan) -> None:
         run.put(one.name, one.facts.pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, ""))
 
 
-def _update(run: _Run, replicas: Replicas) -> str | None:
+def _update(run: _Run, replicas: Replicas, *, begin: bool = True) -> str | None:
     """One step of the update; why it ends, if it does."""
     settings, revisions = run.resolved.settings, run.revisions
     current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
@@ -158,6 +162,7 @@ def _update(run: _Run, replicas: Replicas) -> str | None:
         update=update,
         now=run.now,
         obstacle=lambda pod: run.updates.obstacle(pod, revisions.update, revisions.ordered, settings),
+        begin=begin,
     ).update
     for one in plan.steps:
         name = one.pod.name

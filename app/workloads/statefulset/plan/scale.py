@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from app.pods.lifecycle import LifecycleState
+from app.workloads.engine.pods import PodFacts
+from app.workloads.statefulset.plan.candidates import NewRevisions, candidates
 from app.workloads.statefulset.plan.replicas import Replica, Replicas, is_marked
 
 #: Pods that one reconcile creates at most.
@@ -16,8 +18,8 @@ MAX_CREATIONS: Final = 500
 @dataclass(slots=True)
 class ScalePlan:
     """``create``: ordinals, and whether each gets the update revision. ``prepare``: Pods whose preDelete hook is asked.
-    ``revive``: Pods that are wanted again. ``blocked``: no update may overtake what waits. ``waits_for``: claims that
-    must be gone before Pods are created."""
+    ``revive``: Pods that are wanted again. ``blocked``: no update may begin before what waits. ``waits_for``: claims
+    that must be gone before Pods are created."""
 
     create: list[tuple[int, bool]] = field(default_factory=list)
     delete: list[Replica] = field(default_factory=list)
@@ -25,6 +27,18 @@ class ScalePlan:
     revive: list[Replica] = field(default_factory=list)
     blocked: bool = False
     waits_for: list[str] = field(default_factory=list)
+
+    def without(self, moved: Collection[PodFacts]) -> ScalePlan:
+        """The same but for Pods that were written to just now: what is to come of them is decided on what they are by
+        now."""
+        if not moved:
+            return self
+        return replace(
+            self,
+            delete=[one for one in self.delete if one.facts not in moved],
+            prepare=[one for one in self.prepare if one.facts not in moved],
+            revive=[one for one in self.revive if one.facts not in moved],
+        )
 
 
 def plan_scaling(
@@ -37,7 +51,7 @@ def plan_scaling(
 ) -> ScalePlan:
     """AS-55 … AS-64. ``current``, ``update``: short hashes; ``now``: POSIX seconds; ``claim_in_the_way``: the claim
     that must be gone before the Pod of an ordinal may be created, or "" (AS-67, AS-71)."""
-    plan = ScalePlan(revive=_wanted_again(replicas, update))
+    plan = ScalePlan(revive=_wanted_again(replicas, current=current, update=update))
     revisions = NewRevisions(replicas, current=current, update=update)
     if _fill_slots(plan, replicas, revisions, now, claim_in_the_way):
         plan.blocked = True
@@ -110,47 +124,15 @@ def _delete(plan: ScalePlan, pod: Replica) -> None:
         plan.prepare.append(pod)
 
 
-def _wanted_again(replicas: Replicas, update: str) -> list[Replica]:
-    """AS-101: Pods in slots that were to go and are not any more. One that an update may be about to replace stays."""
-    on_delete = replicas.settings.on_delete
-    return [
+def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
+    """AS-101: Pods in slots that were to go and are not any more. One that the update is about to replace stays."""
+    waiting = [
         one
         for one in replicas.wanted
         if one.facts.lifecycle == LifecycleState.PREPARING_DELETE
         and not (one.terminating or one.ended or is_marked(one))
-        and (on_delete or one.is_at(update) or replicas.settings.slots.rank(one.ordinal) <= _kept(replicas))
     ]
-
-
-def _kept(replicas: Replicas) -> int:
-    settings = replicas.settings
-    return 0 if settings.unordered else settings.partition
-
-
-class NewRevisions:
-    """AS-41: which revision the next new Pod gets."""
-
-    def __init__(self, replicas: Replicas, *, current: str, update: str) -> None:
-        self._settings = replicas.settings
-        self._same = current == update
-        early = self._settings.gates.preparing_update_as_update
-        self._not_updated = sum(
-            not one.is_at(update) and not (early and one.facts.lifecycle == LifecycleState.PREPARING_UPDATE)
-            for one in replicas.wanted
-        )
-
-    def old_ones(self, missing: int) -> int:
-        """How many of so many new Pods would be made at the current revision, in an unordered update."""
-        return min(missing, max(0, self._settings.partition - self._not_updated))
-
-    def next(self, ordinal: int) -> bool:
-        """Whether the Pod of that ordinal is made at the update revision."""
-        settings = self._settings
-        if settings.on_delete or self._same:
-            return True
-        if not settings.unordered:
-            return settings.slots.rank(ordinal) > settings.partition
-        if self._not_updated < settings.partition:
-            self._not_updated += 1
-            return False
-        return True
+    if not waiting:
+        return []
+    replaced = {one.ordinal for one in candidates(replicas, current=current, update=update)}
+    return [one for one in waiting if one.is_at(update) or one.ordinal not in replaced]

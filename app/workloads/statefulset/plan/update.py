@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from app.kube.selectors import SelectorError
 from app.pods.lifecycle import LifecycleState
-from app.pods.update_order import by_priority
 from app.workloads.engine.pods import PodFacts
 from app.workloads.engine.settings import UpdatePolicy
 from app.workloads.engine.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
 from app.workloads.statefulset.plan.replicas import Replica, Replicas, is_marked
-from app.workloads.statefulset.plan.scale import NewRevisions
 
 #: Why a Pod is replaced though nothing about its revision asks for it.
 MARKED = "it is marked for deletion"
@@ -43,27 +40,6 @@ class RolloutPlan:
     grow: Sequence[Replica] = ()
 
 
-def candidates(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
-    """AS-79, AS-80: the Pods of the slots that the partition leaves, in the order in which they are updated."""
-    settings = replicas.settings
-    if settings.on_delete:
-        return []
-    descending = list(reversed(replicas.wanted))
-    if not settings.unordered:
-        return [one for one in descending if settings.slots.rank(one.ordinal) > settings.partition]
-    done = [one for one in descending if one.terminating or one.is_at(update)]
-    facts = {one.facts.pod.metadata.uid: one for one in descending}
-    rest = [one.facts.pod for one in descending if not (one.terminating or one.is_at(update))]
-    try:
-        ordered = by_priority(rest, settings.priority)
-    except SelectorError:
-        ordered = rest  # admission refuses such a selector
-    # Slots without Pod that will get one at the update revision are done as well.
-    old = NewRevisions(replicas, current=current, update=update).old_ones(replicas.missing)
-    count = settings.replicas - settings.partition - (replicas.missing - old)
-    return [*done, *(facts[pod.metadata.uid] for pod in ordered)][: max(0, count)]
-
-
 def released(replicas: Replicas, listed: Collection[Replica], *, update: str) -> frozenset[PodFacts]:
     """Pods that prepared for an update nobody wants of them any more: they go back into service. ``listed``: the
     candidates. While the update is paused whoever waits goes on waiting."""
@@ -84,17 +60,18 @@ def plan_update(
     now: float,
     obstacle: Obstacle,
     claims: dict[int, ClaimState] | None = None,
+    begin: bool = True,
 ) -> RolloutPlan:
     """AS-76 … AS-94. ``listed``: the candidates; ``obstacle``: why a Pod cannot be updated in place; ``claims``: by
-    ordinal, where they grow with the update."""
+    ordinal, where they grow with the update; ``begin``: whether more is begun than was before (AS-57)."""
     settings, found = replicas.settings, claims or {}
     if settings.paused and not settings.on_delete:
         return RolloutPlan(UpdatePlan())
     room = _Room(replicas, now)
     steps: list[Step] = []
     grow: list[Replica] = []
-    handled = _marked_steps(replicas, room, steps)
-    for pod in listed:
+    handled = _marked_steps(replicas, room, steps, begin=begin)
+    for pod in listed if begin else filter(_is_begun, listed):
         state = found.get(pod.ordinal, READY_CLAIMS)
         if (pod.is_at(update) and state.compatible and not state.pending) or pod.ordinal in handled:
             continue
@@ -143,11 +120,16 @@ class _Room:
         return True
 
 
-def _marked_steps(replicas: Replicas, room: _Room, steps: list[Step]) -> set[int]:
+def _is_begun(pod: Replica) -> bool:
+    """Whether its hook was asked: were it left, an OrderedReady set would wait for it, and it for the set."""
+    return pod.facts.lifecycle in (LifecycleState.PREPARING_UPDATE, LifecycleState.PREPARING_DELETE)
+
+
+def _marked_steps(replicas: Replicas, room: _Room, steps: list[Step], *, begin: bool) -> set[int]:
     """AS-89 … AS-91, AS-94, AS-142."""
     handled = set()
     for pod in reversed(replicas.wanted):
-        if is_marked(pod) and not pod.terminating and room.takes(pod):
+        if is_marked(pod) and (begin or _is_begun(pod)) and not pod.terminating and room.takes(pod):
             handled.add(pod.ordinal)
             _replace(pod, MARKED, steps)
     return handled

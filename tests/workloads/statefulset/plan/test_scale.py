@@ -161,6 +161,21 @@ def test_a_pod_that_is_wanted_again_comes_back(waiting: Json, partition: int, ba
     assert [one.ordinal for one in found.revive] == back
 
 
+@pytest.mark.behaviour("AS-101")
+def test_in_an_unordered_update_whoever_is_held_back_comes_back() -> None:
+    waiting = pod(2, OLD, state="PreparingDelete")
+    for partition, back in ((3, [2]), (0, [])):
+        chosen = settings(3, partition=partition, unordered=True, lifecycle=HOOKS)
+        assert [one.ordinal for one in plan(chosen, [pod(0), pod(1), waiting]).revive] == back
+
+
+def test_what_moved_on_just_now_is_left_to_the_next_reconcile() -> None:
+    found = plan(settings(1), [pod(0), pod(1), pod(2)])
+    moved = frozenset(one.facts for one in found.delete if one.ordinal == 2)
+    assert [one.ordinal for one in found.without(moved).delete] == [1]
+    assert found.without(frozenset()) is found
+
+
 @pytest.mark.behaviour("AS-67", "AS-71")
 def test_a_claim_that_is_going_holds_its_pod_up_and_with_parallel_no_other() -> None:
     def claim(ordinal: int) -> str:

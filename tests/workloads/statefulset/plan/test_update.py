@@ -8,9 +8,10 @@ import pytest
 
 from app.workloads.engine.settings import UpdatePolicy
 from app.workloads.engine.steps import StepKind
+from app.workloads.statefulset.plan.candidates import candidates
 from app.workloads.statefulset.plan.replicas import is_marked
 from app.workloads.statefulset.plan.settings import Gates, Settings
-from app.workloads.statefulset.plan.update import ClaimState, RolloutPlan, candidates, plan_update, released
+from app.workloads.statefulset.plan.update import ClaimState, RolloutPlan, plan_update, released
 from tests.workloads.statefulset.samples import HOOKS, NEW, NOW, OLD, pod, replicas, settings
 
 Json = dict[str, Any]
@@ -158,6 +159,20 @@ def test_how_a_pod_gets_to_the_revision() -> None:
     only = settings(1, policy=UpdatePolicy.IN_PLACE_ONLY)
     failed = rollout(only, [pod(0)], obstacle=lambda _: "its volumes differ").update
     assert (failed.steps, "can not update in-place: its volumes differ" in failed.failure) == ((), True)
+
+
+@pytest.mark.behaviour("AS-57")
+def test_where_nothing_may_begin_what_was_begun_goes_on() -> None:
+    chosen = settings(4, policy=UpdatePolicy.IN_PLACE_IF_POSSIBLE, lifecycle=HOOKS)
+    marked = {"apps.kruise.io/specified-delete": "true"}
+    pods = [
+        pod(0),
+        pod(1, state="PreparingUpdate"),
+        pod(2, state="PreparingDelete", labels=marked),
+        pod(3, hooked=True, state="PreparingUpdate"),
+    ]
+    assert picked(chosen, pods, begin=False) == [2, 1]
+    assert picked(chosen, [pod(0, labels=marked), *pods[1:]], begin=False) == [2, 1]
 
 
 @pytest.mark.behaviour("AS-100")
