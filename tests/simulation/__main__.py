@@ -23,6 +23,7 @@ from tests.simulation.focus import FOCUSES
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import LARGE, SMALL
 from tests.simulation.shrink import shrunk
+from tests.simulation.workloads import SUBJECTS
 from tests.simulation.world import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -54,8 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"--focus: there is no {unknown[0]}; there are {', '.join(FOCUSES)}", file=sys.stderr)
         return 2
     focuses = [*FOCUSES] if "all" in options.focus else options.focus or [""]
-    seeds = [*_seeds(options.seeds)]
-    runs = (Run(seed, seconds, actions, keep, without, size, focus) for focus in focuses for seed in seeds)
+    both = [(focus, seed) for focus in focuses for seed in _seeds(options.seeds)]
+    runs = (Run(seed, seconds, actions, keep, without, size, focus, options.about) for focus, seed in both)
     for outcome in _outcomes([run for run in runs if not done.has(run)], options.jobs, twice=options.twice):
         ran += 1
         virtual += outcome.virtual_seconds
@@ -159,6 +160,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--keep", help="only these actions of the script, by number")
     parser.add_argument("--without", default="", help="faults to leave out")
     parser.add_argument("--focus", action="append", default=[], help="no storm but this time after time; all: each")
+    parser.add_argument("--about", choices=[*SUBJECTS], default="", help="a workload other than CloneSet")
     parser.add_argument("--failures", type=int, default=1, help="stop after so many broken seeds (default: 1)")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="how many at once (default: a processor each)"

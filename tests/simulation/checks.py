@@ -16,6 +16,7 @@ from tests.simulation.promises import Promises
 from tests.simulation.rest import Rest
 from tests.simulation.trust import Trust
 from tests.simulation.users import Users
+from tests.simulation.workloads import Judge
 
 Json = dict[str, Any]
 
@@ -43,6 +44,8 @@ class Checks:
         self._claims = claims
         self._hooks = hooks
         self._volumes = volumes
+        #: Who judges what the run is about, if it is not CloneSets.
+        self.judge: Judge | None = None
         self._trust = Trust()
         #: Whether nothing goes wrong, so that a write that changes nothing is one too many.
         self.calm = False
@@ -91,6 +94,9 @@ class Checks:
         self._history.note(at, verb, resource, obj)
         for sentence in self._breaches(kind, before, after):
             self._history.breaks(at, sentence)
+        if self.judge is not None:
+            for sentence in self.judge.wrote(at, kind, before, after, passes.current()):
+                self._history.breaks(at, sentence)
         if (leaders := self._rest.leaders()) > 1:
             self._history.breaks(at, f"{leaders} replicas lead")
         if kind.endswith("WebhookConfiguration"):

@@ -2,7 +2,8 @@
 
 Each ``mutants/*.patch`` is applied to a copy of the code, and seeds run on the copy until one breaks: first the one
 that the patch names (``Seeds: 38``), then 1, 2, 3 and so on. A patch begins with a sentence that says what goes wrong.
-``Focus: cut off`` says what the runs do time after time (``focus.py``), for one that hardly any storm would find.
+``Focus: cut off`` says what the runs do time after time (``focus.py``), for one that hardly any storm would find;
+``About: statefulset`` which workload they are about, if it is not CloneSet.
 A mutant that survives, a patch that does not apply and a simulation that fails by itself make the exit code 1.
 ``--note`` writes the seeds into the patches and the table into docs/simulation.md.
 """
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,7 +34,7 @@ PAGE = ROOT / "docs/simulation.md"
 #: Seconds of processor time for one seed: one that takes longer hangs.
 LIMIT_SECONDS = 60.0
 _FIRST = re.compile(r"^Seeds: (\d+)\n", re.MULTILINE)
-_FOCUS = re.compile(r"^Focus: (.+)\n", re.MULTILINE)
+_WORLD = re.compile(r"^(Focus|About): (.+)\n", re.MULTILINE)
 _TABLE = re.compile(r"(?<=<!-- mutants -->\n).*?(?=<!-- end of mutants -->)", re.DOTALL)
 
 
@@ -113,7 +114,8 @@ def judged(patch: str, seeds: int, afresh: bool, count: bool) -> tuple[str, int 
     """Whether a seed breaks with the patch applied: the fields of Found. In a process of its own, whose code it is."""
     path, began = Path(patch), time.process_time()
     text = path.read_text()
-    named, focused = None if afresh else _FIRST.search(text), _FOCUS.search(text)
+    named = None if afresh else _FIRST.search(text)
+    world = {key.lower(): value for key, value in _WORLD.findall(text)}
     first = [int(named[1])] if named else []
     candidates = [*first, *(seed for seed in range(1, seeds + 1) if seed not in first)]
     signal.signal(signal.SIGVTALRM, _hangs)
@@ -125,7 +127,7 @@ def judged(patch: str, seeds: int, afresh: bool, count: bool) -> tuple[str, int 
             for candidate in candidates:
                 tried.append(candidate)
                 signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_SECONDS)
-                if broken := _broken(candidate, focused[1] if focused else ""):
+                if broken := _broken(candidate, world):
                     finders += 1
                     seed, why = (candidate, broken) if seed is None else (seed, why)
                     if not count:
@@ -146,13 +148,13 @@ def _become(copy: Path, patch: Path) -> None:
     os.chdir(copy)
 
 
-def _broken(seed: int, focus: str) -> str:
+def _broken(seed: int, about: Mapping[str, str]) -> str:
     """What a seed finds; empty: nothing. Raises what goes wrong with the simulation itself."""
     world: Any = importlib.import_module("tests.simulation.world")
     runs: Any = importlib.import_module("tests.simulation.runs")
     if not str(world.__file__).startswith(os.getcwd()):
         raise RuntimeError(f"{world.__file__} is not the code that was patched")
-    outcome = world.simulate(runs.Run(seed, focus=focus), to_first=True)
+    outcome = world.simulate(runs.Run(seed, **about), to_first=True)
     return next((line.partition(" BROKEN: ")[2] for line in outcome.broken), "")
 
 

@@ -185,7 +185,7 @@ class SimulatedReplica:
         clock: Clock,
         streams: Streams,
         connect: Callable[[str, Callable[[str], None]], FaultyTransport],
-        flags: Sequence[str] = (),
+        gates: str = "",
         *,
         serves: Callable[[], None] = lambda: None,
     ) -> None:
@@ -193,7 +193,7 @@ class SimulatedReplica:
         self.clock = clock
         self.streams = streams
         self.connect = connect
-        self.settings: Settings = read_settings(parse_flags([*FLAGS, *flags]), ENVIRONMENT)
+        self.settings: Settings = read_settings(parse_flags([*FLAGS, f"{GATES}{gates}"]), ENVIRONMENT)
         self.shared = Replica((WEBHOOK, RECONCILER))
         self.shared.certificate = ServedCertificate(serves)
         self.webhook = SimulatedProcess(WEBHOOK, self)
@@ -240,8 +240,8 @@ FLAGS = (
     "--enable-leader-election=true",
     "--leader-election-retry-period=4s",
     "--certificate-rotation-step=180s",
-    "--feature-gates=PodWebhook=true",
 )
+GATES = "--feature-gates=PodWebhook=true"
 
 
 async def ask(app: Callable[..., Awaitable[None]], path: str, body: bytes) -> tuple[int, bytes]:

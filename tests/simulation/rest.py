@@ -18,6 +18,7 @@ from tests.simulation.promises import Spec
 from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.script import NAMESPACE
 from tests.simulation.users import CLONE_SETS, CONFIGURATION_NAMES, CONFIGURATIONS, SIDECAR_SETS
+from tests.simulation.workloads import Judge
 
 Json = dict[str, Any]
 
@@ -37,12 +38,14 @@ class Rest:
         clock: Clock,
         claims: ClaimPromises,
         came_back: Collection[str],
+        judge: Judge | None = None,
     ) -> None:
         self._api = api
         self._replicas = replicas
         self._clock = clock
         self._claims = claims
         self._came_back = came_back
+        self._judge = judge
         #: What is to do by the objects alone, and by those of SidecarSets; None: something was written since.
         self._objects: list[str] | None = None
         self._sets: list[str] | None = None
@@ -79,6 +82,8 @@ class Rest:
         if self._objects is None:
             self._objects = self._objects_to_do()
         sentences = list(self._objects)
+        if self._judge is not None:
+            return [*sentences, *self._judge.at_rest()]
         for one in self.stored(CLONE_SETS).values():
             sentences += self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))  # knows more than the store
         return sentences

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tests.simulation.focus import FOCUSES
 from tests.simulation.plan import Plan, plan
 from tests.simulation.script import SMALL, Action, script
+from tests.simulation.workloads import SUBJECTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class Run:
     size: int = SMALL
     #: What it does time after time instead of having a storm (``tests/simulation/focus.py``).
     focus: str = ""
+    #: The workload it is about (``tests/simulation/workloads``); empty: CloneSets and SidecarSets.
+    about: str = ""
 
     @property
     def patience(self) -> float:
@@ -48,13 +51,18 @@ class Run:
         if self.focus:
             return ()
         plan = self.plan
-        made = script(self.seed, seconds=plan.seconds, actions=plan.actions, size=self.size)
+        if self.about:
+            made = SUBJECTS[self.about].script(self.seed, seconds=plan.seconds, actions=plan.actions)
+        else:
+            made = script(self.seed, seconds=plan.seconds, actions=plan.actions, size=self.size)
         return made if self.keep is None else tuple(a for i, a in enumerate(made) if i in self.keep)
 
     @property
     def command(self) -> str:
         """How to see it again."""
         parts = [f"python -m tests.simulation --seeds {self.seed}"]
+        if self.about:
+            parts.append(f"--about {self.about}")
         if self.focus:
             parts.append(f"--focus '{self.focus}'")
         if self.seconds is not None:

@@ -71,6 +71,8 @@ PATIENCE = {
     "mark clones": 600.0,
     "end certificates": 900.0,
     "freeze watches": 30.0,
+    "change workload": 600.0,
+    "create workload": 600.0,
 }
 
 

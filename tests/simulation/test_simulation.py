@@ -28,6 +28,7 @@ from tests.simulation.shrink import shrunk
 from tests.simulation.streams import RandomByTask, Streams
 from tests.simulation.users import pod, sidecar_set
 from tests.simulation.versions import OwnVersions
+from tests.simulation.workloads import SUBJECTS
 from tests.simulation.world import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -44,6 +45,14 @@ def test_a_seed_keeps_every_invariant(seed: int) -> None:
 def test_a_focus_breaks_nothing(focus: str) -> None:
     outcome = checked(Run(1, focus=focus))
     assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
+
+
+@pytest.mark.parametrize("about", SUBJECTS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_seed_about_another_workload_keeps_its_promises(about: str, seed: int) -> None:
+    outcome = checked(Run(seed, about=about))
+    assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
+    assert outcome.most_pods
 
 
 def test_every_mutant_names_a_focus_that_there_is() -> None:

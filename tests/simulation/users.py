@@ -32,6 +32,7 @@ from tests.simulation.history import History
 from tests.simulation.promises import is_active
 from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.script import CERTIFICATE_SABOTAGE, NAMESPACE, Action
+from tests.simulation.workloads.subject import Subject
 
 Json = dict[str, Any]
 
@@ -51,7 +52,12 @@ class Users:
     """Carries out the script. ``replicas``: whose processes may be killed."""
 
     def __init__(
-        self, api: ApiServer, client: Client, history: History, replicas: list[SimulatedReplica], rng: Random
+        self,
+        api: ApiServer,
+        client: Client,
+        history: History,
+        replicas: list[SimulatedReplica],
+        rng: Random,
     ) -> None:
         self.api = api
         self.admin = client
@@ -59,6 +65,8 @@ class Users:
         self.history = history
         self.replicas = replicas
         self._rng = rng
+        #: What the run is about, if it is not CloneSets.
+        self.subject: Subject | None = None
         #: Whether somebody made handshakes fail.
         self.sabotaged = False
         #: Until when the managers cannot reach the API server.
@@ -180,6 +188,22 @@ class Users:
             await self.clock.sleep(seconds)
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=0)
 
+    async def _create_workload(self, name: str, **spec: Any) -> None:
+        subject = self._about()
+        await self.admin.create(subject.resource, subject.manifest(name, NAMESPACE, **spec), NAMESPACE)
+
+    async def _change_workload(self, name: str, path: str, value: Any) -> None:
+        patch = [{"op": "add", "path": path, "value": value}]
+        await self.admin.patch(self._about().resource, name, patch, NAMESPACE, kind=PatchType.JSON)
+
+    async def _delete_workload(self, name: str) -> None:
+        await self.admin.delete(self._about().resource, name, NAMESPACE)
+
+    def _about(self) -> Subject:
+        if self.subject is None:
+            raise AssertionError("this run is about no such workload")
+        return self.subject
+
     async def _squall(self, fault: str, seconds: float) -> None:
         self.squalls[fault] = self.clock.monotonic() + seconds
 
@@ -283,6 +307,9 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "lose clone": Users._lose_clone,
     "break clone": Users._break_clone,
     "evict clone": Users._evict_clone,
+    "create workload": Users._create_workload,
+    "change workload": Users._change_workload,
+    "delete workload": Users._delete_workload,
     "squall": Users._squall,
     "freeze watches": Users._freeze_watches,
     "mark clones": Users._mark_clones,

@@ -63,6 +63,7 @@ from tests.simulation.script import (
 from tests.simulation.streams import RandomByTask, Streams
 from tests.simulation.users import CLONE_SETS, SIDECAR_SETS, SYSTEM, Users
 from tests.simulation.versions import AttentiveTransport
+from tests.simulation.workloads import SUBJECTS, Judge, Subject
 
 Json = dict[str, Any]
 
@@ -81,9 +82,17 @@ LAG_SECONDS = 30.0
 
 def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -> Outcome:
     """Run it from beginning to end, in virtual time; or only up to the first thing that breaks."""
-    with listed(LISTED), keys_by_seed(run.seed), errors_logged() as errors, no_collector(), passes.forgotten():
+    subject = SUBJECTS[run.about] if run.about else None
+    folders = subject.folders if subject is not None else LISTED
+    with (
+        listed(folders),
+        keys_by_seed(run.seed),
+        errors_logged() as errors,
+        no_collector(),
+        passes.forgotten(),
+    ):
         began = time.process_time()
-        world = World(run, errors, run.replicas if replicas is None else replicas)
+        world = World(run, errors, run.replicas if replicas is None else replicas, subject)
         seconds = run_virtually(world.run(to_first=to_first))
     history = world.history
     broken, last = tuple(history.broken), tuple(history.last)
@@ -94,7 +103,9 @@ def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -
 class World:
     """The parts of one run, and what is checked of them."""
 
-    def __init__(self, run: Run, errors: list[str], replicas: int) -> None:
+    def __init__(self, run: Run, errors: list[str], replicas: int, subject: Subject | None) -> None:
+        self._subject = subject
+        self._judge: Judge | None = subject.judge() if subject is not None else None
         self._run = run
         self._number = replicas
         self.history = History()
@@ -128,13 +139,22 @@ class World:
         self.api.webhooks.local[SERVICE] = self._review
         await self._install()
         self.replicas = [self._replica(number) for number in range(self._number)]
-        self._rest = Rest(self.api, self.replicas, self.clock, self._claims, self._promises.came_back)
+        self._rest = Rest(self.api, self.replicas, self.clock, self._claims, self._promises.came_back, self._judge)
         self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
         self._volumes = Volumes(self.admin)
         self._users = Users(self.api, self.admin, self.history, self.replicas, self._streams("users"))
+        self._users.subject = self._subject
         self._checks = Checks(
-            self.api, self.history, self._rest, self._users, self._promises, self._claims, self._hooks, self._volumes
+            self.api,
+            self.history,
+            self._rest,
+            self._users,
+            self._promises,
+            self._claims,
+            self._hooks,
+            self._volumes,
         )
+        self._checks.judge = self._judge
         self.api.on_write(self._checks.wrote)
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
@@ -172,6 +192,10 @@ class World:
                 return
             await self._follow_script()
             await self._come_to_rest()
+            if self._subject is not None:
+                await self._mishaps_of(self._subject)
+                await self._quiet()
+                return
             phases = {plan.TROUBLE: self._trouble, plan.CALM: self._calm, plan.MISHAPS: self._mishaps}
             for name in self._plan.phases:
                 await phases[name]()
@@ -198,8 +222,14 @@ class World:
                 server, self.clock, streams, now, kill, self._frozen, self._start, breaks=self._breaks
             )
 
+        gates = "".join(f",{gate}=true" for gate in (self._subject.gates if self._subject is not None else ()))
         return SimulatedReplica(
-            name, self.clock, Streams(f"{name} {self._run.seed}"), connect, serves=lambda: self._checks.check_trust()
+            name,
+            self.clock,
+            Streams(f"{name} {self._run.seed}"),
+            connect,
+            gates,
+            serves=lambda: self._checks.check_trust(),
         )
 
     def _weather_of(self, process: str) -> Weather:
@@ -330,6 +360,14 @@ class World:
                 await self._befall(one)
         await self.clock.sleep(LAG_SECONDS)
 
+    async def _mishaps_of(self, subject: Subject) -> None:
+        """One thing at a time goes wrong for some seconds with what the run is about."""
+        await self.clock.sleep(self._held_up_until - self.clock.monotonic())
+        for number in range(self._plan.mishaps + 1):
+            rng = Random(f"mishap {number} {self._run.seed}")
+            await self._befall(subject.mishap(rng, sorted(self._rest.stored(subject.resource)), number))
+        await self.clock.sleep(LAG_SECONDS)  # what nobody waits for may be done still
+
     async def _befall(self, one: mishaps.Mishap) -> None:
         self._lag.excuse()  # what was untrue before the last one may be so again by now
         self._now = one.weather.without(*self._run.without)
@@ -409,12 +447,12 @@ class World:
         process = replica.webhook.process
         sets = (
             process.caches.stores(sidecarset.SIDECAR_SETS).list()
-            if process is not None and path == "/mutate-pod"
+            if process is not None and path == "/mutate-pod" and self._subject is None
             else ()
         )
         known = [one.to_dict() for one in sets]
         status, answer = await replica.review(path, body)
-        if path == "/mutate-pod" and status == 200:
+        if known and status == 200:
             self._checks.check_injection(parsed(body)["request"], parsed(answer)["response"], known)
         return status, answer
 

@@ -1,0 +1,107 @@
+"""What the judges of all workloads remember: specs by generation, Pods as they are, and who else took some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from tests.simulation import invariants
+from tests.simulation.passes import Pass
+from tests.simulation.promises import is_available
+
+Json = dict[str, Any]
+S = TypeVar("S")
+
+#: How long the caches of a controller may be behind at most.
+BEHIND_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """A Pod that somebody else made unavailable. ``version``: of that write; ``before``: the Pod then."""
+
+    version: int
+    at: float
+    before: Json
+
+
+class Ledger(Generic[S]):
+    """Of one kind. ``spec_of``: what is judged of an object's spec; ``min_ready``: seconds a Pod must be ready."""
+
+    def __init__(self, kind: str, spec_of: Callable[[Json], S], min_ready: Callable[[S], float]) -> None:
+        self.kind = kind
+        self._spec_of = spec_of
+        self._min_ready = min_ready
+        #: By uid: the objects as they are stored, the specs by generation, and the current revisions that were named.
+        self.objects: dict[str, Json] = {}
+        self.specs: dict[str, dict[int, S]] = {}
+        self.current: dict[str, set[str]] = {}
+        self._pods: dict[str, dict[str, Json]] = {}
+        self._lost: dict[str, list[_Loss]] = {}
+
+    def wrote_object(self, before: Json | None, after: Json | None) -> None:
+        """An object of the kind was written."""
+        if after is None:
+            uid = (before or {"metadata": {"uid": ""}})["metadata"]["uid"]
+            self.objects.pop(uid, None)
+            return
+        uid = after["metadata"]["uid"]
+        self.objects[uid] = after
+        self.specs.setdefault(uid, {}).setdefault(after["metadata"]["generation"], self._spec_of(after))
+        if current := (after.get("status") or {}).get("currentRevision"):
+            self.current.setdefault(uid, set()).add(current)
+
+    def wrote_pod(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> tuple[str, S] | None:
+        """A Pod was written. The uid of its owner and the spec that the pass goes by, if it is to be judged: the pass
+        is one of its owner, which is there still."""
+        pod = after if after is not None else before
+        uid = invariants.owner_of(pod) if pod is not None else ""
+        if pod is None or uid not in self.specs:
+            return None
+        pods = self._pods.setdefault(uid, {})
+        if after is None:
+            pods.pop(pod["metadata"]["uid"], None)
+        else:
+            pods[after["metadata"]["uid"]] = after
+        spec = self.specs[uid].get(known.generation) if known is not None and known.uid == uid else None
+        if spec is None or uid not in self.objects:
+            if before is not None and is_available(before, at, 0.0) and not (after and is_available(after, at, 0.0)):
+                version = int((after or before)["metadata"]["resourceVersion"]) + (after is None)
+                recent = [loss for loss in self._lost.get(uid, ()) if at - loss.at < BEHIND_SECONDS]
+                self._lost[uid] = [*recent, _Loss(version, at, before)]
+            return None
+        return uid, spec
+
+    def pods_of(self, uid: str) -> list[Json]:
+        """All Pods of one, as they are."""
+        return [*self._pods.get(uid, {}).values()]
+
+    def unknown(self, known: Pass, at: float, min_ready: float) -> list[Json]:
+        """Pods that others took, and which the pass saw as they were before."""
+        return [
+            loss.before
+            for loss in self._lost.get(known.uid, ())
+            if 0 < known.version_of(loss.before["metadata"]["uid"]) < loss.version
+            and is_available(loss.before, at, min_ready)
+        ]
+
+    def taken(self, at: float, before: Json | None, after: Json | None, known: Pass, spec: S) -> bool:
+        """Whether the pass took a Pod out of service that it saw in service."""
+        min_ready = self._min_ready(spec)
+        if before is None or not is_available(before, at, min_ready):
+            return False
+        if after is not None and is_available(after, at, min_ready):
+            return False
+        saw = known.pod(before["metadata"]["uid"])
+        return saw is not None and is_available(saw, known.at, min_ready)
+
+    def newest(self, uid: str) -> S:
+        """The spec as it is."""
+        specs = self.specs[uid]
+        return specs[max(specs)]
+
+    def standing(self) -> Iterator[tuple[Json, S]]:
+        """What is there, with its spec."""
+        for uid, obj in self.objects.items():
+            yield obj, self.newest(uid)

@@ -1,0 +1,303 @@
+"""StatefulSets: what users ask for, and what must hold of every write that a pass of the controller does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from app.api import names
+from app.api.statefulset import STATEFUL_SET
+from app.pods.ordinals import ordinal_of
+from tests.simulation import invariants
+from tests.simulation.lifecycle import FINALIZERS, LABELS, held_metadata, lifecycle
+from tests.simulation.passes import Pass
+from tests.simulation.promises import (
+    hash_of,
+    held_back,
+    is_active,
+    is_available,
+    main_image,
+    ready_too_early,
+    strange_step,
+)
+from tests.simulation.workloads.ledger import Ledger
+from tests.simulation.workloads.subject import Subject
+
+Json = dict[str, Any]
+
+FOLDERS = ("app.workloads.newpods", "app.workloads.statefulset")
+POLICIES = ("ReCreate", "InPlaceIfPossible", "InPlaceOnly")
+_PROTECTION = "kubernetes.io/pvc-protection"
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One state of a StatefulSet's spec, as far as it is judged. ``slots``: the ordinals that are to have a Pod."""
+
+    slots: tuple[int, ...]
+    reserved: frozenset[int]
+    partition: int
+    max_unavailable: int
+    min_ready: float
+    ordered: bool
+    image: str
+    claims: bool
+    keeps: bool
+
+    @classmethod
+    def of(cls, obj: Json) -> Spec:
+        """Of the object as it is stored."""
+        spec = obj["spec"]
+        rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+        reserved = frozenset(int(one) for one in spec.get("reserveOrdinals") or ())
+        slots: list[int] = []
+        ordinal = 0
+        while len(slots) < spec.get("replicas", 1):
+            if ordinal not in reserved:
+                slots.append(ordinal)
+            ordinal += 1
+        return cls(
+            tuple(slots),
+            reserved,
+            rolling.get("partition") or 0,
+            max(1, rolling.get("maxUnavailable", 1)),
+            rolling.get("minReadySeconds") or 0,
+            spec.get("podManagementPolicy") != "Parallel",
+            spec["template"]["spec"]["containers"][0]["image"],
+            bool(spec.get("volumeClaimTemplates")),
+            (spec.get("persistentVolumeClaimRetentionPolicy") or {}).get("whenScaled") != "Delete",
+        )
+
+    def rank(self, ordinal: int) -> int:
+        """Which slot it is, the first is 1; 0: none."""
+        return self.slots.index(ordinal) + 1 if ordinal in self.slots else 0
+
+
+class StatefulSetJudge:
+    """Never two Pods of one ordinal, never one where none is wanted or at a reserved ordinal, never more taken out of
+    service than maxUnavailable allows, never one past the partition, no claim deleted that is to be kept."""
+
+    def __init__(self) -> None:
+        self._ledger = Ledger("StatefulSet", Spec.of, lambda spec: spec.min_ready)
+        #: Claims (uid), and the set (uid) that was there when they were made.
+        self._made_for: dict[str, str] = {}
+
+    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
+        """What a write breaks."""
+        if kind == "StatefulSet":
+            self._ledger.wrote_object(before, after)
+        elif kind == "Pod":
+            yield from self._pod(at, before, after, known)
+        elif kind == "PersistentVolumeClaim" and before is None and after is not None:
+            self._claim_made(after)
+        elif kind == "PersistentVolumeClaim" and before is not None and not _goes(before) and _goes(after):
+            yield from self._claim_goes(before)
+
+    # ---- Pods
+
+    def _pod(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+        judged = self._ledger.wrote_pod(at, before, after, known)
+        pod = after if after is not None else before
+        if pod is None:
+            return
+        if before is not None and after is not None and invariants.owner_of(after) in self._ledger.specs:
+            yield from ready_too_early(before, after)
+            yield from strange_step(before, after)
+        if judged is None or known is None:
+            return
+        uid, spec = judged
+        name = invariants.name(pod)
+        ordinal = ordinal_of(invariants.name(self._ledger.objects[uid]), name)
+        if before is None:
+            yield from self._created(uid, spec, ordinal, name, known)
+        elif after is not None:
+            for sentence in held_back(before, after):
+                yield f"Pod {name} {sentence}"
+        if after is not None and spec.rank(ordinal) and (before is None or hash_of(before) != hash_of(after)):
+            yield from self._moved_on(uid, spec, ordinal, after)
+        if ordinal in spec.slots and self._ledger.taken(at, before, after, known, spec):
+            yield from self._too_many_out(at, uid, spec, name, known)
+
+    def _created(self, uid: str, spec: Spec, ordinal: int, name: str, known: Pass) -> Iterator[str]:
+        same = [
+            one
+            for one in self._ledger.pods_of(uid)
+            if ordinal_of(invariants.name(self._ledger.objects[uid]), invariants.name(one)) == ordinal
+        ]
+        if len(same) > 1:
+            yield f"Pod {name} is the second of its ordinal"
+        if ordinal in spec.reserved:
+            yield f"Pod {name} is made though its ordinal is reserved"
+        elif ordinal not in spec.slots:
+            yield f"Pod {name} is made though no Pod of its ordinal is wanted"
+        if spec.ordered:
+            there = {one.metadata.name for one in known.pods}
+            prefix = name.rpartition("-")[0]
+            missing = [lower for lower in spec.slots if lower < ordinal and f"{prefix}-{lower}" not in there]
+            if missing:
+                yield f"Pod {name} is made before that of ordinal {missing[0]}"
+
+    def _moved_on(self, uid: str, spec: Spec, ordinal: int, after: Json) -> Iterator[str]:
+        current = self._ledger.current.get(uid)
+        if not spec.partition or not current or hash_of(after) in current or main_image(after) != spec.image:
+            return
+        if spec.rank(ordinal) <= spec.partition:
+            yield f"Pod {invariants.name(after)} came past the partition {spec.partition}"
+
+    def _too_many_out(self, at: float, uid: str, spec: Spec, name: str, known: Pass) -> Iterator[str]:
+        owner = invariants.name(self._ledger.objects[uid])
+
+        def in_slots(pods: Iterable[Json]) -> int:
+            return len({ordinal_of(owner, invariants.name(one)) for one in pods} & {*spec.slots})
+
+        serving = [one for one in self._ledger.pods_of(uid) if is_available(one, at, spec.min_ready)]
+        least, there = len(spec.slots) - spec.max_unavailable, in_slots(serving)
+        if there < least and in_slots([*serving, *self._ledger.unknown(known, at, spec.min_ready)]) < least:
+            yield f"Pod {name} was taken: {there} are available, {least} have to be"
+
+    # ---- claims
+
+    def _claim_made(self, claim: Json) -> None:
+        for uid, obj in self._ledger.objects.items():
+            if ordinal_of(invariants.name(obj), invariants.name(claim).removeprefix("data-")) >= 0:
+                self._made_for[claim["metadata"]["uid"]] = uid
+
+    def _claim_goes(self, claim: Json) -> Iterator[str]:
+        """One that is to be kept, or whose ordinal was wanted all the time, stays as long as its set does."""
+        name, uid = invariants.name(claim), self._made_for.get(claim["metadata"]["uid"], "")
+        obj = self._ledger.objects.get(uid)
+        if obj is None:
+            return
+        ordinal = ordinal_of(invariants.name(obj), name.removeprefix("data-"))
+        if self._ledger.newest(uid).keeps:
+            yield f"claim {name} is deleted though those of Pods that are scaled in are kept"
+        elif all(ordinal in spec.slots for spec in self._ledger.specs[uid].values()):
+            yield f"claim {name} is deleted though its ordinal was wanted all the time"
+
+    # ---- at rest
+
+    def at_rest(self) -> Iterable[str]:
+        """As many Pods as asked for at their ordinals, the new ones beyond the partition, and a true status."""
+        for obj, spec in self._ledger.standing():
+            name, status = invariants.name(obj), obj.get("status") or {}
+            pods = {ordinal_of(name, invariants.name(pod)): pod for pod in self._ledger.pods_of(obj["metadata"]["uid"])}
+            if {*pods} != {*spec.slots}:
+                yield f"StatefulSet {name} at rest: has Pods {sorted(pods)}, wanted are {sorted(spec.slots)}"
+            marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in pods.values())
+            if marked:
+                yield f"StatefulSet {name} at rest: {marked} Pods are still to be replaced"
+            for ordinal, pod in pods.items():
+                if spec.rank(ordinal) > spec.partition and main_image(pod) != spec.image:
+                    yield f"StatefulSet {name} at rest: Pod {ordinal} has {main_image(pod)}, not {spec.image}"
+                if not is_active(pod):
+                    yield f"StatefulSet {name} at rest: Pod {ordinal} is on its way out"
+            wanted = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), len(spec.slots))
+            wanted["observedGeneration"] = obj["metadata"]["generation"]
+            for field, value in wanted.items():
+                if (status.get(field) or 0) != value:
+                    yield f"StatefulSet {name} at rest: status.{field} is {status.get(field)}, asked for is {value}"
+
+
+def _goes(obj: Json | None) -> bool:
+    return obj is None or bool(obj["metadata"].get("deletionTimestamp"))
+
+
+# ---- what users ask for
+
+
+def spec_by_seed(rng: Random) -> Json:
+    """How a user sets one up."""
+    parallel = rng.random() < 0.6
+    return {
+        "replicas": rng.randrange(1, 6),
+        "parallel": parallel,
+        "policy": rng.choice(POLICIES),
+        "max_unavailable": rng.randrange(1, 4) if parallel else 1,
+        "image": f"clone:{rng.randrange(3)}",
+        "min_ready": rng.choice((0, 0, 4)),
+        "hook": rng.choice((LABELS, FINALIZERS, "", "", "")),
+        "mark": rng.random() < 0.3,
+        "claims": rng.random() < 0.5,
+        "keeps": rng.random() < 0.5,
+    }
+
+
+def stateful_set(
+    name: str,
+    namespace: str,
+    *,
+    replicas: int,
+    parallel: bool,
+    policy: str,
+    max_unavailable: int,
+    image: str,
+    min_ready: int,
+    hook: str,
+    mark: bool,
+    claims: bool,
+    keeps: bool,
+) -> Json:
+    """The object a user applies."""
+    held = held_metadata(hook)
+    mounts = [{"name": "data", "mountPath": "/data"}] if claims else []
+    claim = {
+        "metadata": {"name": "data", "finalizers": [_PROTECTION]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    rolling = {
+        "podUpdatePolicy": policy,
+        "maxUnavailable": max_unavailable,
+        "partition": 0,
+        "minReadySeconds": min_ready,
+    }
+    return {
+        "apiVersion": STATEFUL_SET.resource().api_version,
+        "kind": STATEFUL_SET.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "serviceName": name,
+            "podManagementPolicy": "Parallel" if parallel else "OrderedReady",
+            "selector": {"matchLabels": {"clone": name}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+            **({"lifecycle": lifecycle(hook, mark_not_ready=mark)} if hook else {}),
+            **({"volumeClaimTemplates": [claim]} if claims else {}),
+            "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain" if keeps else "Delete"},
+            "template": {
+                "metadata": {**held, "labels": {"clone": name, **held.get("labels", {})}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "readinessGates": [{"conditionType": names.IN_PLACE_UPDATE_READY}],
+                    "containers": [{"name": "main", "image": image} | ({"volumeMounts": mounts} if mounts else {})],
+                },
+            },
+        },
+    }
+
+
+def _replicas(rng: Random) -> tuple[str, Any]:
+    return "/spec/replicas", rng.randrange(7)
+
+
+def _image(rng: Random) -> tuple[str, Any]:
+    return "/spec/template/spec/containers/0/image", f"clone:{rng.randrange(9)}"
+
+
+def _partition(rng: Random) -> tuple[str, Any]:
+    return "/spec/updateStrategy/rollingUpdate/partition", rng.choice((0, 0, 1, 3))
+
+
+def _reserved(rng: Random) -> tuple[str, Any]:
+    return "/spec/reserveOrdinals", sorted(rng.sample(range(8), rng.randrange(3)))
+
+
+STATEFUL_SETS = Subject(
+    FOLDERS,
+    STATEFUL_SET.resource(),
+    StatefulSetJudge,
+    spec_by_seed,
+    stateful_set,
+    {"scale": (4, _replicas), "roll": (5, _image), "partition": (2, _partition), "reserve": (3, _reserved)},
+)
