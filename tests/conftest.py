@@ -1,5 +1,9 @@
 """What all tests share: fixtures and division of the levels that need a real cluster, and how hypothesis runs."""
 
+import logging
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
 
 from app.manager.slices import slices
@@ -18,3 +22,14 @@ slices()
 # How long an example takes says something about the machine, nothing about the code.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """A command run within a test sets up logging for its process, which is that of the tests after it, too."""
+    root = logging.getLogger()
+    before = list(root.handlers), root.level
+    yield
+    if root.handlers != before[0]:
+        root.handlers[:] = before[0]
+    root.setLevel(before[1])

@@ -132,6 +132,9 @@ def test_sidecars_whose_exit_code_is_ignored_end_last(world: World, code: int, c
     found = ended(world, condition)
     assert found["status"]["phase"] == phase
     assert codes(found) == {"main": code, "proxy": 0, "side": 3}
-    assert requests(world, found) == {"": ["proxy"], "-ignore-exit-code": ["side"]}
+    made = requests(world, found)
+    # Once the Pod's phase is final its node ends what is left, and may be faster than the request.
+    assert made.pop("-ignore-exit-code", ["side"]) == ["side"]
+    assert made == {"": ["proxy"]}
     conditions = {one["type"]: one.get("message") for one in found["status"]["conditions"]}
     assert conditions["SidecarTerminated"] == "Terminated by Sidecar Terminator"
