@@ -36,9 +36,12 @@ def cpu_seconds(process: int) -> float:
 
 
 @contextmanager
-def nodes(control_plane: ControlPlane, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def nodes(
+    control_plane: ControlPlane, folder: Path, number: int = 3, *, agents: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
     """Simulated nodes that bind Pods and run them, ready; ``folder`` takes their log."""
-    arguments = ["app.sandbox.nodes", "--kubeconfig", str(control_plane.kubeconfig), "--nodes", "3", "--bind"]
+    arguments = ["app.sandbox.nodes", "--kubeconfig", str(control_plane.kubeconfig), "--nodes", str(number), "--bind"]
+    arguments += ["--agents"] if agents else []
     log = folder / "nodes.log"
     with running(arguments, log) as process:
         while "are Ready" not in log.read_text():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -113,3 +114,38 @@ spec:
     conditions = {one["type"]: one["status"] for one in world.get("pod", "web")["status"]["conditions"]}
     assert conditions["game.example/idle"] == "True"
     assert world.get("podprobemarker", "idle")["status"]["matchedPods"] == 1
+
+
+@pytest.mark.behaviour("IMG-6", "IMG-12", "IMG-32", "KD-31", "KD-32")
+def test_a_tag_written_by_hand_is_pulled_and_cleared_after_its_time(world: World) -> None:
+    """U-83."""
+    nodes = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
+    eventually(lambda: node_images(world).keys() >= set(nodes), "each node has a NodeImage", 90)
+    node = nodes[0]
+
+    def write(*tags: dict[str, Any], check: bool = True) -> str:
+        body = json.dumps({"spec": {"images": {"ubuntu": {"tags": list(tags)}}}})
+        return world.kubectl("patch", "nodeimage", node, "--type=merge", "-p", body, check=check).stderr
+
+    def status(tag: str) -> dict[str, Any] | None:
+        found = node_images(world)[node].get("status", {}).get("imageStatuses", {}).get("ubuntu", {})
+        return next((one for one in found.get("tags", ()) if one["tag"] == tag), None)
+
+    def ended(tag: str) -> dict[str, Any] | None:
+        found = status(tag)
+        return found if found is not None and found.get("completionTime") else None
+
+    refused = write({"tag": "24.04"}, check=False)
+    assert "ttlSecondsAfterFinished" in refused
+    policy = {"ttlSecondsAfterFinished": 12}
+    write({"tag": "24.04", "pullPolicy": policy}, {"tag": "nowhere", "pullPolicy": {**policy, "backoffLimit": 0}})
+    if world.real_containers:
+        failed = eventually(lambda: ended("nowhere"), "the tag that is not there has failed", 120)
+        assert (failed["phase"], bool(failed["message"])) == ("Failed", True)
+    found = eventually(lambda: ended("24.04"), "the image is pulled", 120)
+    assert (found["phase"], found["progress"], found["imageID"][:7]) == ("Succeeded", 100, "ubuntu@")
+    spec = node_images(world)[node]["spec"]["images"]["ubuntu"]["tags"]
+    assert [(one["tag"], one["pullPolicy"]["timeoutSeconds"]) for one in spec][:1] == [("24.04", 600)]
+    gone = lambda: "ubuntu" not in node_images(world)[node]["spec"].get("images", {})  # noqa: E731
+    eventually(gone, "the tags are cleared", 90)
+    eventually(lambda: status("24.04") is None, "and so is what is said of them", 90)

@@ -1,0 +1,243 @@
+"""What runs on every node, on many: ``python -m bench.daemonset [--nodes 1000] [--pulls 500]``.
+
+A native DaemonSet and ours go out to all nodes, and to another image, 20 % of the nodes at once; ours in place too. A
+BroadcastJob goes to as many. Nodes change their labels under 20 DaemonSets. An ImagePullJob reaches nodes whose
+simulated agents pull.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from app.api.broadcastjob import BROADCAST_JOB
+from app.api.daemonset import DAEMON_SET
+from app.api.imagepull import IMAGE_PULL_JOB, NODE_IMAGE
+from app.kube.client import Client
+from app.kube.resources import NODES, PODS, Resource
+from bench.cloneset import CONTROL_PLANE, Meter
+from bench.simulated_nodes import nodes, user
+from tests.cluster.controlplane import ControlPlane
+from tests.scenarios.world import manager
+
+NATIVE: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
+OURS: Final = DAEMON_SET.resource()
+JOBS: Final = BROADCAST_JOB.resource()
+PULLS: Final = IMAGE_PULL_JOB.resource()
+NODE_IMAGES: Final = NODE_IMAGE.resource()
+SETS: Final = 20
+PARALLELISM: Final = 50
+Done = Callable[[], Awaitable[bool]]
+
+
+def daemon_set(name: str, resource: Resource = OURS, **strategy: Any) -> dict[str, Any]:
+    """On every node, 20 % of them at once."""
+    labels = {"app": name}
+    containers = [{"name": "main", "image": "nginx:1"}]
+    spec = {"terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False, "containers": containers}
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "20%", **strategy}},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    }
+
+
+def named(resource: Resource, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """An object."""
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
+
+
+async def until(done: Done) -> None:
+    """Look again and again."""
+    while True:
+        if await done():
+            return
+        await asyncio.sleep(0.1)
+
+
+class Bench:
+    """One control plane under measurement."""
+
+    def __init__(self, client: Client, meter: Meter) -> None:
+        self.client = client
+        self.meter = meter
+
+    async def step(self, what: str, per: int, change: Awaitable[Any], done: Done) -> float:
+        """Make a change, wait for its end; the seconds, printed with the CPU and the writes."""
+        before, began = await self.meter.read(), time.monotonic()
+        await change
+        await until(done)
+        seconds = time.monotonic() - began
+        await asyncio.sleep(1.0)
+        after = await self.meter.read()
+        cpu = ", ".join(f"{name} {(after[2][name] - before[2][name]) / per * 1e3:.2f}" for name in after[2])
+        writes = {key: (count - before[0][key]) / per for key, count in after[0].items()}
+        shown = ", ".join(f"{key} {n:.2f}" for key, n in sorted(writes.items(), key=lambda one: -one[1]) if n >= 0.01)
+        print(f"| {what} | {seconds:.1f} | {cpu} | {shown} |", flush=True)
+        return seconds
+
+    def counted(self, resource: Resource, name: str, **wanted: int) -> Done:
+        """The status says so of the present spec."""
+
+        async def look() -> bool:
+            found = await self.client.get(resource, name, "default")
+            status = found.get("status") or {}
+            seen = status.get("observedGeneration", found["metadata"]["generation"]) >= found["metadata"]["generation"]
+            return seen and all(status.get(key, 0) == value for key, value in wanted.items())
+
+        return look
+
+    async def gone(self, resource: Resource, name: str) -> None:
+        """Delete it and wait for its Pods."""
+        await self.client.delete(resource, name, "default", propagation_policy="Background")
+
+        async def nobody() -> bool:
+            found = await self.client.list_page(PODS, "default", label_selector=f"app={name}", limit=1)
+            return not found.items
+
+        await until(nobody)
+
+
+async def daemons(bench: Bench, total: int) -> None:
+    """The DaemonSets, one after the other."""
+    image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}}}
+    out: dict[str, float] = {}
+    update: dict[str, float] = {}
+    for what, resource, strategy in (
+        ("native", NATIVE, {}),
+        ("ours", OURS, {}),
+        ("in place", OURS, {"rollingUpdateType": "InPlaceIfPossible"}),
+    ):
+        name = what.replace(" ", "-")
+        client, body = bench.client, daemon_set(name, resource, **strategy)
+        made = client.create(resource, body, "default")
+        ready = bench.counted(resource, name, desiredNumberScheduled=total, numberAvailable=total)
+        out[what] = await bench.step(f"{what}: out to {total}", total, made, ready)
+        changed = client.patch(resource, name, image, "default")
+        updated = bench.counted(resource, name, updatedNumberScheduled=total, numberAvailable=total)
+        update[what] = await bench.step(f"{what}: another image, 20 %", total, changed, updated)
+        await bench.gone(resource, name)
+    print(
+        f"\nout {out['ours'] / out['native']:.2f} ×, rolling {update['ours'] / update['native']:.2f} ×, in place "
+        f"{update['in place'] / update['native']:.2f} × the native DaemonSet\n",
+        flush=True,
+    )
+
+
+async def broadcast(bench: Bench, total: int) -> None:
+    """A BroadcastJob until all its Pods run."""
+    container = {"name": "main", "image": "busybox:1", "command": ["sleep", "3600"]}
+    pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
+    pod["automountServiceAccountToken"] = False
+    spec = {"template": {"metadata": {"labels": {"app": "once"}}, "spec": pod}}
+
+    async def running() -> bool:
+        found = await bench.client.list(
+            PODS, "default", label_selector="app=once", field_selector="status.phase=Running"
+        )
+        return len(found.items) == total
+
+    made = bench.client.create(JOBS, named(JOBS, "once", spec), "default")
+    await bench.step(f"BroadcastJob: runs on {total}", total, made, running)
+    await bench.gone(JOBS, "once")
+
+
+async def node_events(bench: Bench, total: int) -> None:
+    """One label of every node in turn, under DaemonSets that have no Pod anywhere."""
+    client = bench.client
+    for number in range(SETS):
+        body = daemon_set(f"idle-{number}")
+        body["spec"]["template"]["spec"]["nodeSelector"] = {"idle": str(number)}
+        await client.create(OURS, body, "default")
+    await asyncio.sleep(5.0)
+
+    async def label() -> None:
+        for start in range(0, total, 50):
+            names = [f"node{number + 1}" for number in range(start, min(start + 50, total))]
+            body = {"metadata": {"labels": {"changed": "yes"}}}
+            await asyncio.gather(*(client.patch(NODES, name, body) for name in names))
+
+    async def at_once() -> bool:
+        return True
+
+    await bench.step(f"a label of each node, under {SETS} DaemonSets", total, label(), at_once)
+    for number in range(SETS):
+        await client.delete(OURS, f"idle-{number}", "default")
+
+
+async def pull(bench: Bench, total: int) -> None:
+    """An ImagePullJob on all nodes, 50 at once."""
+    client = bench.client
+
+    async def there() -> bool:
+        return len((await client.list(NODE_IMAGES)).items) >= total
+
+    await until(there)
+    most = 0
+
+    async def done() -> bool:
+        nonlocal most
+        status = (await client.get(PULLS, "warm", "default")).get("status") or {}
+        entries = [one["spec"].get("images", {}).get("nginx") for one in (await client.list(NODE_IMAGES)).items]
+        asked = sum(entry is not None for entry in entries)
+        most = max(most, asked - int(status.get("succeeded", 0)))
+        return bool(status.get("completionTime"))
+
+    spec = {"image": "nginx:1", "parallelism": PARALLELISM, "completionPolicy": {"type": "Always"}}
+    made = client.create(PULLS, named(PULLS, "warm", spec), "default")
+    await bench.step(f"ImagePullJob on {total}, {PARALLELISM} at once", total, made, done)
+    status = (await client.get(PULLS, "warm", "default"))["status"]
+    print(f"\n{status['succeeded']} of {status['desired']} succeeded; asked for and not counted, at most: {most}\n")
+
+
+@contextmanager
+def cluster(total: int, *more: str, agents: bool = False) -> Iterator[tuple[str, dict[str, int]]]:
+    """A control plane with that many nodes and our manager."""
+    limits = ["--kube-api-qps=1000", "--kube-api-burst=2000"]
+    with (
+        ControlPlane(controller_manager_args=limits) as control_plane,
+        tempfile.TemporaryDirectory() as folder,
+        nodes(control_plane, Path(folder), total, agents=agents) as simulated,
+        manager(control_plane, Path(folder) / "manager", *more) as addresses,
+    ):
+        processes = {"manager": int(addresses["pid"]), "nodes": simulated.pid}
+        processes |= {name: control_plane.run.processes[name].pid for name in CONTROL_PLANE}
+        yield str(control_plane.kubeconfig), processes
+
+
+async def measure(kubeconfig: str, processes: dict[str, int], *parts: Callable[[Bench], Awaitable[None]]) -> None:
+    """Print the table of these parts."""
+    async with user(kubeconfig) as client:
+        print("| what | seconds | CPU ms per node | writes per node |\n|---|---|---|---|")
+        for part in parts:
+            await part(Bench(client, Meter(client, processes)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=1000)
+    parser.add_argument("--pulls", type=int, default=500)
+    options = parser.parse_args()
+    if options.nodes:
+        with cluster(options.nodes) as (kubeconfig, processes):
+            parts = [lambda bench, part=part: part(bench, options.nodes) for part in (daemons, broadcast, node_events)]
+            asyncio.run(measure(kubeconfig, processes, *parts))
+    if options.pulls:
+        gate = ("--feature-gates=ImagePullJobGate=true", "--nodeimage-creation-delay=1s")
+        with cluster(options.pulls, *gate, agents=True) as (kubeconfig, processes):
+            asyncio.run(measure(kubeconfig, processes, lambda bench: pull(bench, options.pulls)))
+
+
+if __name__ == "__main__":
+    main()
