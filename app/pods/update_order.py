@@ -9,12 +9,24 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from app.api.update_order import UpdatePriorityStrategy, UpdateScatterTerm
-from app.kube.objects import Pod
+from app.kube.objects import OwnerReference, Pod
 from app.kube.selectors import compile_selector
 from app.pods.lifecycle import LifecycleState, state_of
+
+
+class UpdateOrder(Protocol):
+    """In which order a kind of workload updates its Pods, for whoever prepares their nodes (IMG-105).
+
+    It is asked of each kind; the one whose object it is answers.
+    """
+
+    def __call__(self, owner: OwnerReference, pods: Sequence[Pod], /) -> Sequence[Pod] | None:
+        """The owner's Pods, first to be updated first; None for an object of another kind, or that is gone."""
+        ...
+
 
 _TRAILING_NUMBER: Final = re.compile(r"([0-9]+)$", re.ASCII)
 _MAX_INT64: Final = 2**63 - 1

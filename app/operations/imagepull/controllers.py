@@ -24,6 +24,7 @@ from app.operations.imagepull.lists import BY_LIST, ImageListPullJobReconciler, 
 from app.operations.imagepull.nodeimages import NodeImageReconciler
 from app.operations.imagepull.objects import WATCHED_NODE_IMAGES
 from app.operations.imagepull.secrets import WATCHED_SECRETS
+from app.pods.update_order import UpdateOrder
 from app.slices import NODES, PODS_BY_NAMESPACE, ControllerContext, ControllerPart, Reconciling, Watched
 
 #: The flags that these controllers read.
@@ -75,6 +76,7 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
         context.rng,
         secrets_namespace=os.environ.get(names.DAEMON_CONFIG_NAMESPACE_ENV) or names.DAEMON_CONFIG_NAMESPACE,
         base_ttl=context.flags.integer("default-ttlseconds-for-always-nodeimage"),
+        orders=context.provided(UpdateOrder),
     )
     return Reconciling(
         reconciler,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 
@@ -18,19 +18,20 @@ from app.kube.errors import Conflict, KubeError, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
 from app.kube.images import FamiliarImage, familiar_image
-from app.kube.objects import Metadata, Pod, decode_metadata
+from app.kube.objects import Metadata, OwnerReference, Pod, decode_metadata
 from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
-from app.kube.selectors import SelectorError
+from app.kube.selectors import Selector, SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
 from app.operations.imagepull.cache import NodeImages
 from app.operations.imagepull.objects import BY_JOB, ImageEntry, ImageStatus, NodeImage
 from app.operations.imagepull.plan import jobs as plan
 from app.operations.imagepull.plan.jobs import is_active
-from app.operations.imagepull.plan.nodes import NodeRule, is_scheduled
+from app.operations.imagepull.plan.nodes import NodeRule, by_pods, is_scheduled
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
 from app.operations.imagepull.secrets import PullSecret, PullSecrets
+from app.pods.update_order import UpdateOrder
 from app.slices import BY_NAMESPACE
 
 logger = logging.getLogger(__name__)
@@ -88,6 +89,7 @@ class ImagePullJobReconciler:
         *,
         secrets_namespace: str,
         base_ttl: int,
+        orders: Sequence[UpdateOrder] = (),
     ) -> None:
         self._client = client
         self._clock = client.clock
@@ -95,6 +97,7 @@ class ImagePullJobReconciler:
         self._events = events
         self._rng = rng
         self._base_ttl = base_ttl
+        self._orders = orders
         self._node_images = NodeImages(client, caches.node_images)
         self._secrets = PullSecrets(client, caches.secrets, secrets_namespace)
         #: By uid: the selector as compiled for a generation.
@@ -188,6 +191,8 @@ class ImagePullJobReconciler:
         pods = self._caches.pods.by_index(BY_NAMESPACE, key.namespace) if rule.pods is not None else ()
         nodes = [self._node_images.get(name) for name in rule.nodes(self._node_images.all(), pods)]
         progress = plan.progress_of(job, image, [one for one in nodes if one is not None], secrets)
+        if rule.pods is not None and len(progress.not_synced) > 1:
+            progress = replace(progress, not_synced=self._in_order(job, rule.pods, pods, progress.not_synced))
         step = plan.step(job, progress, self._clock.now(), known.status.get("startTime"))
         request = Request(image, job, secrets)
         await self._leave_other_tags(job, image)
@@ -196,6 +201,20 @@ class ImagePullJobReconciler:
         if step.ended and not progress.desired:
             self._events.event(reference(JOBS, job), "Warning", "NoNodeSelected", plan.NO_NODES)
         return Result(requeue_after=step.wait) if step.wait is not None else None
+
+    def _in_order(
+        self, job: ImagePullJob, selector: Selector, pods: Iterable[Pod], nodes: Sequence[str]
+    ) -> Sequence[str]:
+        """IMG-105: nodes whose Pods the job's owner updates first come first."""
+        owner = next((one for one in job.metadata.owner_references if one.controller), None)
+        if owner is None:
+            return nodes
+        reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
+        wanted = [pod for pod in pods if is_scheduled(pod) and selector.matches(pod.metadata.labels)]
+        for order in self._orders:
+            if (found := order(reference, wanted)) is not None:
+                return by_pods(nodes, found)
+        return nodes
 
     async def _end(self, job: ImagePullJob) -> Result | None:
         """IMG-46, IMG-47."""

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
-from app.kube.objects import OwnerReference
+from app.kube.objects import OwnerReference, Pod
 from app.kube.store import Store
 from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.counters import WorkloadCounters
 from app.pods.lifecycle import Lifecycle
 from app.pods.passes import PassObserver
 from app.pods.readiness.plan import InitialMetadata
+from app.pods.update_order import UpdateOrder
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
 from app.workloads.cloneset.plan.limits import limits
+from app.workloads.cloneset.plan.orders import in_order
 from app.workloads.cloneset.plan.resolved import KIND, settings_of
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reconcile import CloneSetCaches, CloneSetReconciler
@@ -81,3 +84,17 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
         return max(0, numbers.replicas - max(1, numbers.max_unavailable))
 
     return least_available
+
+
+def update_order_of(context: ControllerContext) -> UpdateOrder:
+    """IMG-105: by the default order, priorities and scattering of a CloneSet."""
+    sets = context.stores(CLONE_SETS)
+
+    def update_order(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:
+        found = next((sets.get(owner.name, one.metadata.namespace) for one in pods[:1]), None)
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        rolling = found.spec.update_strategy.rolling_update
+        return in_order(pods, pods, rolling)
+
+    return update_order

@@ -11,6 +11,7 @@ from app.pods.budget import LeastAvailable
 from app.pods.counters import WorkloadCounters
 from app.pods.fieldtracking import GATE as MANAGED_FIELDS
 from app.pods.readiness.plan import InitialMetadata
+from app.pods.update_order import UpdateOrder
 from app.slices import (
     AdmissionContext,
     AdmissionPart,
@@ -32,6 +33,7 @@ from app.workloads.cloneset.controller import (
     cloneset_controller,
     initial_metadata_of,
     least_available_of,
+    update_order_of,
 )
 from app.workloads.cloneset.strict_validation import GATE as STRICT_VALIDATION
 
@@ -85,6 +87,7 @@ SLICE: Final = Slice(
     provides=(
         Provides(InitialMetadata, initial_metadata_of, watched=(CLONE_SETS,)),
         Provides(LeastAvailable, least_available_of, watched=(CLONE_SETS,)),
+        Provides(UpdateOrder, update_order_of, watched=(CLONE_SETS,)),
     ),
     gates=(
         "PodWebhook",

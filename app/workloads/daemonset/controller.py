@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from app.api import names
 from app.api.daemonset import DAEMON_SET, DaemonSet
-from app.kube.objects import OwnerReference
+from app.kube.objects import OwnerReference, Pod
 from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.counters import WorkloadCounters
 from app.pods.passes import PassObserver
+from app.pods.update_order import UpdateOrder
 from app.slices import NODES, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
 from app.workloads.daemonset.plan.resolved import settings_of
 from app.workloads.daemonset.plan.settings import Gates
@@ -59,3 +61,16 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
         return max(0, desired - max(1, settings_of(found, gates).limits(desired).max_unavailable))
 
     return least_available
+
+
+def update_order_of(context: ControllerContext) -> UpdateOrder:
+    """IMG-105: by descending name of their nodes (DS-40)."""
+    sets = context.stores(DAEMON_SETS)
+
+    def update_order(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:
+        found = next((sets.get(owner.name, one.metadata.namespace) for one in pods[:1]), None)
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        return sorted(pods, key=lambda pod: pod.spec.node_name, reverse=True)
+
+    return update_order

@@ -9,6 +9,7 @@ from app.api.daemonset import DAEMON_SET
 from app.kube.admission import PolicyRule
 from app.pods.budget import LeastAvailable
 from app.pods.counters import WorkloadCounters
+from app.pods.update_order import UpdateOrder
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Gate, Provides, Slice
 from app.slices.commands import Commands
 from app.workloads.daemonset import admission
@@ -19,6 +20,7 @@ from app.workloads.daemonset.controller import (
     WORKERS,
     daemonset_controller,
     least_available_of,
+    update_order_of,
 )
 
 
@@ -61,7 +63,10 @@ SLICE: Final = Slice(
             counters=(WorkloadCounters,),
         ),
     ),
-    provides=(Provides(LeastAvailable, least_available_of, watched=(DAEMON_SETS,)),),
+    provides=(
+        Provides(LeastAvailable, least_available_of, watched=(DAEMON_SETS,)),
+        Provides(UpdateOrder, update_order_of, watched=(DAEMON_SETS,)),
+    ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(
         "PodWebhook",

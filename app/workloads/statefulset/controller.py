@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from app.api.statefulset import STATEFUL_SET, StatefulSet
-from app.kube.objects import OwnerReference
+from app.kube.objects import OwnerReference, Pod
+from app.kube.selectors import SelectorError
 from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.counters import WorkloadCounters
+from app.pods.ordinals import ordinal_of
 from app.pods.passes import PassObserver
+from app.pods.update_order import UpdateOrder, by_priority
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
 from app.workloads.engine.snapshot import Caches
 from app.workloads.statefulset.plan.resolved import settings_of
@@ -57,3 +61,21 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
         return max(0, settings.replicas - settings.update_limit)
 
     return least_available
+
+
+def update_order_of(context: ControllerContext) -> UpdateOrder:
+    """IMG-105: by descending ordinal, or by the priorities of a StatefulSet that updates in no order."""
+    sets, gates = context.stores(STATEFUL_SETS), Gates.of(context.enabled)
+
+    def update_order(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:
+        found = next((sets.get(owner.name, one.metadata.namespace) for one in pods[:1]), None)
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        descending = sorted(pods, key=lambda pod: -ordinal_of(owner.name, pod.metadata.name))
+        settings = settings_of(found.spec, gates)
+        try:
+            return by_priority(descending, settings.priority) if settings.unordered else descending
+        except SelectorError:
+            return descending
+
+    return update_order

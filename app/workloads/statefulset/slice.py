@@ -9,6 +9,7 @@ from app.api.statefulset import STATEFUL_SET
 from app.kube.admission import PolicyRule
 from app.pods.budget import LeastAvailable
 from app.pods.counters import WorkloadCounters
+from app.pods.update_order import UpdateOrder
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Provides, Slice
 from app.slices.commands import Commands
 from app.workloads.statefulset import admission
@@ -20,6 +21,7 @@ from app.workloads.statefulset.controller import (
     WORKERS,
     least_available_of,
     statefulset_controller,
+    update_order_of,
 )
 
 
@@ -65,7 +67,10 @@ SLICE: Final = Slice(
             counters=(WorkloadCounters,),
         ),
     ),
-    provides=(Provides(LeastAvailable, least_available_of, watched=(STATEFUL_SETS,)),),
+    provides=(
+        Provides(LeastAvailable, least_available_of, watched=(STATEFUL_SETS,)),
+        Provides(UpdateOrder, update_order_of, watched=(STATEFUL_SETS,)),
+    ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(
         "PodWebhook",

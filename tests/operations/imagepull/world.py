@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
@@ -167,9 +167,14 @@ class World:
 
 @asynccontextmanager
 async def world(
-    *, agents: bool = True, more: tuple[Slice, ...] = (), before: Callable[[Client], Awaitable[None]] | None = None
+    *,
+    agents: bool = True,
+    more: tuple[Slice, ...] = (),
+    before: Callable[[Client], Awaitable[None]] | None = None,
+    provided: Mapping[type[Any], Any] | None = None,
 ) -> AsyncIterator[World]:
-    """``more``: slices whose controllers run too; ``before``: what happens before ours start."""
+    """``more``: slices whose controllers run too; ``before``: what happens before ours start; ``provided``: what other
+    slices do for them."""
     slices = (SLICE, *more)
     clock, rng = VirtualClock(), Random(1)
     api = ApiServer(clock=clock, rng=rng)
@@ -211,7 +216,8 @@ async def world(
                 )
                 await stack.enter_async_context(running(reflector.run()))
             events = EventRecorder(ours, part.name)
-            made = part.make(context(part, ours, stores, gates="ImagePullJobGate=true", events=events, rng=rng))
+            gates = "ImagePullJobGate=true"
+            made = part.make(context(part, ours, stores, gates=gates, events=events, rng=rng, provided=provided))
             controller = Controller(part.name, clock, made.watches, made.reconcile, workers=part.workers)
             await stack.enter_async_context(running(events.run()))
             await stack.enter_async_context(running(controller.run()))

@@ -31,9 +31,9 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The nodes of a job, sorted by name."""
+    """The nodes of a job, sorted by name; those that are not synced may be in another order, in which they come."""
 
-    not_synced: tuple[str, ...] = ()
+    not_synced: Sequence[str] = ()
     active: tuple[str, ...] = ()
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -49,6 +50,14 @@ class NodeRule:
         if self.names is not None:
             return node_image.metadata.name in self.names
         return self.labels.matches(node_image.metadata.labels)
+
+
+def by_pods(nodes: Iterable[str], pods: Iterable[Pod]) -> tuple[str, ...]:
+    """IMG-105: the nodes in the order of the Pods that they have; those that have none, and ties, by name."""
+    first: dict[str, int] = {}
+    for index, pod in enumerate(pods):
+        first.setdefault(pod.spec.node_name, index)
+    return tuple(sorted(nodes, key=lambda name: (first.get(name, math.inf), name)))
 
 
 def is_scheduled(pod: Pod) -> bool:

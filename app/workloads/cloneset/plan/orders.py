@@ -38,17 +38,21 @@ def update_order(
 
     def ordered(candidates: Sequence[PodFacts]) -> list[PodFacts]:
         facts = {one.pod.metadata.uid: one for one in candidates}
-        pods = in_default_update_order(one.pod for one in candidates)
-        priority = strategy.priority_strategy if strategy is not None else None
-        scatter = strategy.scatter_strategy if strategy is not None else None
-        whole = [one.pod for one in all_pods] if scatter else ()
-        try:
-            pods = in_update_order(pods, whole, priority, scatter)
-        except SelectorError:
-            pods = in_update_order(pods, whole, None, scatter)
-        return [facts[pod.metadata.uid] for pod in pods]
+        whole = [one.pod for one in all_pods] if strategy is not None and strategy.scatter_strategy else ()
+        return [facts[pod.metadata.uid] for pod in in_order([one.pod for one in candidates], whole, strategy)]
 
     return ordered
+
+
+def in_order(pods: Sequence[Pod], whole: Sequence[Pod], strategy: RollingUpdate | None) -> list[Pod]:
+    """The same of bare Pods. ``whole``: all of the CloneSet's, where they are to be scattered."""
+    found = in_default_update_order(pods)
+    priority = strategy.priority_strategy if strategy is not None else None
+    scatter = strategy.scatter_strategy if strategy is not None else None
+    try:
+        return in_update_order(found, whole, priority, scatter)
+    except SelectorError:
+        return in_update_order(found, whole, None, scatter)
 
 
 def topology_keys(template: Mapping[str, Any]) -> bool:
