@@ -17,7 +17,7 @@ from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.reflector import Reflector
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, Resource
-from app.kube.transport import Request, Response, Transport
+from app.kube.transport import Request, Response, Stream, Transport
 from app.kube.virtualtime import VirtualClock, run
 from app.sandbox.apiserver import ApiServer
 from app.workloads.uniteddeployment.slice import SLICE
@@ -34,21 +34,35 @@ REVISION = "apps.kruise.io/controller-revision-hash"
 
 class Meddling:
     """The manager's connection: what ``refuse`` says of a request is answered with 500; what ``lose`` says is carried
-    out, and the answer is lost."""
+    out, and the answer is lost. ``writes``: what was asked for."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, clock: VirtualClock) -> None:
         self._transport = transport
+        self._clock = clock
+        #: By how many seconds what a watch tells is late.
+        self.lag: Callable[[], float] = lambda: 0.0
+        self.writes: list[str] = []
         self.refuse: Callable[[Request], bool] = lambda _: False
         self.lose: Callable[[Request], bool] = lambda _: False
 
     async def request(self, request: Request) -> Response:
+        if request.method != "GET":
+            self.writes.append(f"{request.method} {request.path}")
         if self.refuse(request):
             return json_response(500, status_body(500, "InternalError", "the disk is full"))
         answer = await self._transport.request(request)
         return json_response(504, status_body(504, "Timeout", "too late")) if self.lose(request) else answer
 
-    def stream(self, request: Request) -> Any:
-        return self._transport.stream(request)
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        async with self._transport.stream(request) as found:
+            yield Stream(found.status, found.headers, self._late(found.chunks))
+
+    async def _late(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            if seconds := self.lag():
+                await self._clock.sleep(seconds)
+            yield chunk
 
     async def close(self) -> None:
         await self._transport.close()
@@ -172,7 +186,7 @@ async def world() -> AsyncIterator[World]:
                 break
             except NotFound:
                 await clock.sleep(0.1)
-    found = World(admin, Meddling(api.transport("manager")))
+    found = World(admin, Meddling(api.transport("manager"), clock))
     ours = Client(found.manager, clock)
     (part,) = SLICE.controllers
     stores = stores_of(part)
