@@ -84,11 +84,13 @@ def test_no_more_pods_are_deleted_than_may_be_missing(world: World, kind: str, b
     for pod in world.list("pods", "-l", "app=shop"):
         assert pod["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop"
         assert pod["metadata"]["annotations"]["kruise.io/related-pub"] == "shop"
-    # In one command, so that it is over before any Pod is replaced.
     done = world.kubectl("delete", "pod", *names, "-n", world.namespace, "--wait=false", check=False)
+    replaced = set(pods(world)) - set(names)
     refused = [line for line in done.stderr.splitlines() if FORBIDDEN in line]
-    assert len(refused) == 3
+    assert refused
     assert all("desired 3" in line for line in refused)
+    # On a busy machine some may be replaced before the last is asked for: as many may go besides.
+    assert len(names) - len(refused) <= 2 + len(replaced)
     # What went is replaced, and then two may go again.
     eventually(lambda: numbers(world, 2, 5, 3, 5), "five Pods are available again", 90)
     assert delete(world, pods(world)[0]).returncode == 0

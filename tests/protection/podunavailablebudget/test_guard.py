@@ -11,7 +11,7 @@ import pytest
 
 from app.kube.admission import Denied, Operation
 from app.kube.resources import PODS
-from tests.kube.fakes import json_response, status_body, virtual
+from tests.kube.fakes import json_response, status_body, until, virtual
 from tests.protection.podunavailablebudget.world import BUDGETS, NAMESPACE, Json, is_allowed, small_cluster
 
 
@@ -246,19 +246,26 @@ async def test_with_a_gate_off_nothing_is_judged() -> None:
 
 
 @pytest.mark.behaviour("PUB-80", "PUB-85")
+@pytest.mark.parametrize("adverse", [False, True], ids=["calm", "adverse"])
 @pytest.mark.parametrize("seed", range(12))
-def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(seed: int) -> None:
-    """Deleted Pods stay for a moment, and are replaced; answers get lost, and watches lag."""
+def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(seed: int, adverse: bool) -> None:
+    """Deleted Pods stay for a moment, and are replaced. Adverse: requests and answers get lost, watches lag, replicas
+    are cut off, and leaders do not stay."""
 
     @virtual
     async def test() -> None:
         rng = Random(seed)
         count, allowed = 12, rng.randint(0, 4)
-        async with small_cluster(rng.randint(1, 4)) as cluster:
+        # As admission lets Pods in: under their budget.
+        related = {"pub.kruise.io/related-pub": "shop"}
+        async with small_cluster(rng.randint(1, 4), adverse=rng if adverse else None) as cluster:
             await cluster.budget(maxUnavailable=allowed)
             owner = await cluster.replicaset(replicas=count)
-            await cluster.pods(count, owner)
+            for number in range(count):
+                await cluster.pod(f"web-{number}", owner, annotations=related)
             await cluster.numbers(allowed, count, count - allowed, count)
+            # A replica that has not heard of any budget yet looks at no Pod that is evicted.
+            await until(lambda: all(replica.budgets.list() for replica in cluster.replicas))
             fresh = iter(range(1000, 2000))
             worst = count
 
@@ -266,8 +273,7 @@ def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(s
                 await cluster.clock.sleep(rng.random())
                 await cluster.gone(name)
                 await cluster.clock.sleep(rng.random() * 3)
-                # As admission lets it in: under its budget.
-                await cluster.pod(f"web-{next(fresh)}", owner, annotations={"pub.kruise.io/related-pub": "shop"})
+                await cluster.pod(f"web-{next(fresh)}", owner, annotations=related)
 
             async def attack() -> None:
                 nonlocal worst
@@ -276,15 +282,18 @@ def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(s
                     found = (await cluster.user.list(PODS, NAMESPACE)).items
                     pod: Any = rng.choice([one for one in found if one["status"]["phase"] == "Running"])
                     replica = rng.choice(cluster.replicas)
+                    if replica.network is not None:
+                        replica.network.cut_off = rng.random() < 0.1
                     decision = await (
                         replica.delete(pod) if rng.random() < 0.5 else replica.evict(pod["metadata"]["name"])
                     )
-                    if is_allowed(decision) and pod["metadata"]["name"] not in going:
-                        going.add(pod["metadata"]["name"])
-                        tasks.append(asyncio.create_task(go(pod["metadata"]["name"])))
                     found = (await cluster.user.list(PODS, NAMESPACE)).items
-                    there = [one for one in found if one["status"]["phase"] == "Running"]
-                    worst = min(worst, len([one for one in there if one["metadata"]["name"] not in going]))
+                    there = {one["metadata"]["name"] for one in found if one["status"]["phase"] == "Running"}
+                    name = pod["metadata"]["name"]
+                    if is_allowed(decision) and name in there and name not in going:
+                        going.add(name)
+                        tasks.append(asyncio.create_task(go(name)))
+                    worst = min(worst, len(there - going))
 
             going: set[str] = set()
             tasks: list[asyncio.Task[None]] = []
@@ -292,6 +301,10 @@ def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(s
             await asyncio.gather(*tasks)
             assert worst >= count - allowed
             assert allowed == 0 or len(going) > allowed
+            for replica in cluster.replicas:
+                if replica.network is not None:
+                    replica.network.cut_off = False
+            # What was granted for nothing is given again.
             await cluster.numbers(allowed, count, count - allowed, count)
 
     test()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -28,6 +28,7 @@ from app.kube.reflector import Reflector
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, PODS, REPLICASETS
 from app.kube.store import Store
 from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Transport
 from app.manager.caches import Caches
 from app.protection.podunavailablebudget import slice as declared
 from app.protection.podunavailablebudget.claims import Claims
@@ -36,6 +37,7 @@ from app.protection.podunavailablebudget.keeper import COMPUTED_WITHIN, BudgetKe
 from app.protection.podunavailablebudget.owners import LiveOwners
 from app.sandbox.apiserver import ApiServer
 from tests.kube.fakes import running, until
+from tests.protection.podunavailablebudget.adversity import Adverse
 from tests.slicing import controller_of
 from tests.workloads.cloneset.world import Counting, NoReflectorMetrics
 
@@ -47,8 +49,10 @@ Json = dict[str, Any]
 class Replica:
     """One webhook process: its cache of budgets, and its guard."""
 
-    def __init__(self, api: ApiServer, clock: VirtualClock, seed: int, **gates: bool) -> None:
-        self.sent = Counting(api.transport())
+    def __init__(self, api: ApiServer, clock: VirtualClock, seed: int, *, adverse: bool = False, **gates: bool) -> None:
+        #: The network it is reached through, if that is not a good one.
+        self.network = Adverse(api.transport(), clock, Random(seed)) if adverse else None
+        self.sent = Counting(self.network or api.transport())
         self.client = Client(self.sent, clock)
         self.budgets: Store[PodUnavailableBudget] = Store()
         self.refused: list[tuple[str, str]] = []
@@ -219,6 +223,27 @@ class SmallCluster:
         return [event["message"] for event in found if event["reason"] == reason]
 
 
+def controller_mains(
+    transport: Transport, clock: VirtualClock, rng: Random, *, controller: bool = True
+) -> list[Coroutine[Any, Any, None]]:
+    """The controller with caches of its own; without ``controller`` the caches alone."""
+    client = Client(transport, clock)
+    caches = Caches("kruise-system", declared=[declared.SLICE])
+    events = EventRecorder(client, declared.NAME)
+    loop = controller_of(declared.SLICE, client, caches.stores.by_name, events=events)
+    metrics = NoReflectorMetrics()
+    filled = [*caches.admission_reflectors(client, rng, metrics), *caches.controller_reflectors(client, rng, metrics)]
+    return [*(one.run() for one in filled), events.run(), *([loop.run()] if controller else [])]
+
+
+async def leaders(api: ApiServer, clock: VirtualClock, rng: Random) -> None:
+    """One after the other, each knowing nothing of the one before."""
+    while True:
+        network = Adverse(api.transport(), clock, Random(rng.getrandbits(32)))
+        async with running(*controller_mains(network, clock, rng)):
+            await clock.sleep(2 + rng.random() * 10)
+
+
 @asynccontextmanager
 async def small_cluster(
     replicas: int = 1,
@@ -226,29 +251,32 @@ async def small_cluster(
     controller: bool = True,
     kinds: tuple[Json, ...] = (),
     prepare: Callable[[SmallCluster], Awaitable[None]] | None = None,
+    adverse: Random | None = None,
     **gates: bool,
 ) -> AsyncIterator[SmallCluster]:
-    """The cluster, running, to be used on virtual time. ``kinds``: further CustomResourceDefinitions; ``prepare``: what
-    is done before anybody of ours runs."""
+    """The cluster, running, to be used on virtual time.
+
+    ``kinds``: further CustomResourceDefinitions; ``prepare``: what is done before anybody of ours runs; ``adverse``:
+    drawn from, for a network that loses and lags, and for leaders that do not stay.
+    """
     clock, rng = VirtualClock(), Random(7)
     api = ApiServer(clock=clock, rng=rng)
     sent = Counting(api.transport())
-    made = [Replica(api, clock, seed, **gates) for seed in range(replicas)]
+    made = [
+        Replica(api, clock, adverse.getrandbits(32) if adverse else seed, adverse=adverse is not None, **gates)
+        for seed in range(replicas)
+    ]
     cluster = SmallCluster(api, clock, made, sent)
     for definition in (manifest(POD_UNAVAILABLE_BUDGET), manifest(CLONE_SET), *kinds):
         definition["spec"]["conversion"] = {"strategy": "None"}
         await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition)
     if prepare is not None:
         await prepare(cluster)
-    client = Client(sent, clock)
-    caches = Caches("kruise-system", declared=[declared.SLICE])
-    events = EventRecorder(client, declared.NAME)
-    loop = controller_of(declared.SLICE, client, caches.stores.by_name, events=events)
-    metrics = NoReflectorMetrics()
-    filled = [*caches.admission_reflectors(client, rng, metrics), *caches.controller_reflectors(client, rng, metrics)]
-    mains = [*(one.run() for one in filled), events.run(), *(one.reflector.run() for one in made)]
-    if controller:
-        mains.append(loop.run())
+    mains = [one.reflector.run() for one in made]
+    if adverse is not None:
+        mains.append(leaders(api, clock, adverse))
+    else:
+        mains += controller_mains(sent, clock, rng, controller=controller)
     try:
         async with running(*mains):
             await until(lambda: all(one.budgets.ready for one in made))
