@@ -108,6 +108,7 @@ property: venv ## 100,000 random Pods and SidecarSets (resumable), and other ran
 
 fuzz: venv ## Hostile input for webhooks, conversion, decoders and the HTTP port: make fuzz CASES=1000000 (goes on where it stopped)
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(FUZZ_SEED) --resume
+	$(BIN)/python -m tests.fuzz.controllers --seed $(FUZZ_SEED)
 
 bench: venv ## Measure; the figures are kept in bench/RESULTS.md
 	$(BIN)/python -m bench

@@ -11,6 +11,7 @@ Refusals raise ``ApiError`` by reason, missing answers ``TransportError``, unrea
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -363,7 +364,11 @@ def encode(body: Body) -> bytes:
         return body
     if isinstance(body, msgspec.Struct):
         return msgspec.json.encode(body)
-    return orjson.dumps(body)
+    try:
+        return orjson.dumps(body)
+    except TypeError:
+        # Numbers of many digits, halves of letters, more levels than it goes: what is copied out of others' objects.
+        return json.dumps(body).encode("ascii")
 
 
 def selectors(label_selector: str, field_selector: str) -> dict[str, str]:

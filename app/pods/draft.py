@@ -327,8 +327,7 @@ def is_mirror_pod(draft: PodDraft, review: Review) -> bool:
 
 def is_controlled_by_group(owner_references: Iterable[Mapping[str, Any]], group: str) -> bool:
     """Whether the controller among these owner references is of API group ``group``, in any version (PM-115)."""
-    prefix = f"{group}/"
     return any(
-        reference.get("controller") and str(reference.get("apiVersion")).startswith(prefix)
+        reference.get("controller") and str(reference.get("apiVersion")).startswith(f"{group}/")
         for reference in owner_references
     )

@@ -128,6 +128,12 @@ def all_steps() -> list[PodStep]:
     return list(handler.decide.steps)
 
 
+@pytest.mark.parametrize("step", all_steps(), ids=lambda step: type(step).__name__)
+async def test_a_step_that_a_pod_does_not_concern_says_so_at_once(step: PodStep) -> None:
+    review = review_of(pod())
+    assert step(PodDraft(review.object or {}, "shop"), review) is None
+
+
 @pytest.mark.behaviour("PW-6")
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize(

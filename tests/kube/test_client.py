@@ -1,15 +1,17 @@
+import json
 import logging
 
 import orjson
 import pytest
 
-from app.kube.client import Client, PatchType
+from app.kube.client import Client, PatchType, encode
 from app.kube.errors import DecodeError, Gone, NotFound, ServerError, TooManyRequests
 from app.kube.objects import LeaseSpec, decode_metadata, decode_pod
 from app.kube.ratelimit import TokenBucket
 from app.kube.resources import NAMESPACES, PODS
 from app.kube.transport import Response
 from app.kube.virtualtime import VirtualClock
+from tests.fuzz.objects import nested
 from tests.kube.fakes import Connections, json_response, listing, obj, pieces, status_body, virtual
 
 
@@ -230,3 +232,8 @@ async def test_a_watch_gives_the_bytes_as_they_come():
     async with client.watch(PODS, "", {}) as stream:
         assert [chunk async for chunk in stream.chunks] == [b"a", b"b\nc"]
     assert connections.open_streams == 0
+
+
+@pytest.mark.parametrize("value", [2**70, "half \ud800", nested(300)])
+def test_what_others_wrote_is_sent_as_it_came(value: object) -> None:
+    assert json.loads(encode({"spec": value})) == {"spec": value}

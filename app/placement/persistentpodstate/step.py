@@ -28,7 +28,7 @@ class PersistentPodStateStep:
         self._states = states
         self._listed = listed
 
-    async def __call__(self, draft: PodDraft, review: Review) -> Denied | None:  # noqa: ARG002
+    def __call__(self, draft: PodDraft, review: Review) -> Denied | None:  # noqa: ARG002
         """A Pod without a name of its own, or with a node already, goes where it will."""
         if not draft.name or draft.spec.get("nodeName"):
             return None

@@ -20,5 +20,6 @@ class ReadinessGateStep:
 
     def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
         """Append the gate, once."""
-        if self._every_pod or is_controlled_by_group(draft.owner_references, APPS_GROUP):
+        owners = draft.owner_references
+        if self._every_pod or (owners and is_controlled_by_group(owners, APPS_GROUP)):
             draft.add_readiness_gate(KRUISE_POD_READY, "PM-176")

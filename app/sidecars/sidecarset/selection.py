@@ -87,6 +87,8 @@ class _Group:
             sets = by_term.get(pair[0])
             if sets is not None:
                 found += sets.values()
+        if not found:
+            return found
         matching = [prepared for prepared in found if prepared.selector.matches(labels)]  # type: ignore[union-attr]
         if len(matching) > 1:
             matching.sort(key=lambda prepared: prepared.name)

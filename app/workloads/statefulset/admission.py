@@ -112,7 +112,10 @@ async def validate(lookups: StatefulSetLookups, review: Review) -> Decision:
         return version
     metadata, former = given.get("metadata") or {}, _former_spec(lookups, review)
     try:
-        given = {**given, "spec": normalized(SPECS[version.name], given["spec"], "spec")}
+        # Fields of the other version stand here unchecked until the API server drops them.
+        known = version.schema["properties"]["spec"]["properties"]
+        judged_spec = {key: value for key, value in given["spec"].items() if key in known}
+        given = {**given, "spec": normalized(SPECS[version.name], judged_spec, "spec")}
     except GoTypeError as error:
         return Denied(str(error), code=400)
     spec = with_defaults(given, lookups.claims)["spec"]

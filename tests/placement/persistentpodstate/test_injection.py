@@ -56,10 +56,10 @@ async def created(made: Json, *states: Json, listed: str | None = None) -> Json:
         object=made,
     )
     draft = PodDraft(made, "ns")
-    assert await PersistentPodStateStep(store, kinds)(draft, review) is None
+    assert PersistentPodStateStep(store, kinds)(draft, review) is None
     changed: Json = apply(draft.operations, made)
     again = PodDraft(changed, "ns")
-    assert await PersistentPodStateStep(store, kinds)(again, review) is None
+    assert PersistentPodStateStep(store, kinds)(again, review) is None
     assert not again.operations, "D-21: a second pass changes nothing"
     return changed
 
