@@ -203,10 +203,12 @@ def _key_changes(state: LifecycleState, hooks: Lifecycle) -> tuple[_Keys, _Keys]
         case LifecycleState.PREPARING_UPDATE:
             marked = hooks.in_place_update is not None and hooks.in_place_update.mark_not_ready
             return ((PRE_UPDATE_HOOK,) if marked else ()), ()
-        case LifecycleState.UPDATED | LifecycleState.NORMAL:
-            # B-17: a Pod that goes straight back to Normal would stay not ready. The key is ours, so it goes even when
-            # the hook no longer says markPodNotReady.
+        case LifecycleState.UPDATED:
             return (), (PRE_UPDATE_HOOK,)
+        case LifecycleState.NORMAL:
+            # B-17: a Pod that goes straight back to Normal, from either hook, would stay not ready. The keys are ours,
+            # so they go even when the hook no longer says markPodNotReady.
+            return (), (PRE_UPDATE_HOOK, PRE_DELETE_HOOK)
     return (), ()
 
 

@@ -173,6 +173,8 @@ MARKED = Lifecycle(in_place_update=HOOK, pre_delete=HOOK)
         pytest.param(S.UPDATED, MARKED, f"[{UPDATE_KEY}]", "[]", id="updated"),
         pytest.param(S.NORMAL, MARKED, f"[{UPDATE_KEY}]", "[]", id="straight back to normal"),
         pytest.param(S.NORMAL, None, f"[{UPDATE_KEY}]", "[]", id="hooks taken out meanwhile"),
+        pytest.param(S.NORMAL, MARKED, f"[{DELETE_KEY}]", "[]", id="its deletion is called off"),
+        pytest.param(S.UPDATED, MARKED, f"[{DELETE_KEY}]", None, id="what the other hook did stays"),
         pytest.param(S.PREPARING_DELETE, MARKED, f"[{UPDATE_KEY}]", f"[{DELETE_KEY}]", id="scale-in during an update"),
         pytest.param(S.UPDATING, MARKED, f"[{UPDATE_KEY}]", None, id="updating"),
         pytest.param(S.PREPARING_NORMAL, Lifecycle(HOOK), "", None, id="preNormal never marks"),

@@ -89,9 +89,11 @@ def _is_full(node: NodePods, observed: Observed) -> bool:
 
 
 def _end_surge(running: Sequence[DaemonPod], observed: Observed, found: _Found) -> None:
-    """DS-27: of each template the oldest Pod, and the old one only until the new one is available."""
+    """DS-27: of each template the oldest Pod, and the old one only until the new one is available. An old one that
+    serves stays before one that does not: it may be the only one."""
     new = next((pod for pod in running if observed.is_new(pod)), None)
-    old = next((pod for pod in running if not observed.is_new(pod)), None)
+    olds = [pod for pod in running if not observed.is_new(pod)]
+    old = next(filter(observed.available, olds), olds[0] if olds else None)
     found.delete += [pod for pod in running if pod is not new and pod is not old]
     if new is None or old is None:
         return

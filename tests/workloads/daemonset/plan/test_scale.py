@@ -108,6 +108,8 @@ def test_with_surge_the_oldest_of_each_template_stays_until_the_new_one_serves()
     assert plan_scaling(cluster(1, [older, pod("n1", NEW)]), SURGE, {}).delete == (older,)
     broken = pod("n1", available=False)
     assert plan_scaling(cluster(1, [broken, new]), SURGE, {}).delete == (broken,)
+    serves, first = pod("n1", age=2), pod("n1", age=1, available=False)
+    assert plan_scaling(cluster(1, [first, serves, new]), SURGE, {}).delete == (first,)
 
 
 @pytest.mark.behaviour("DS-28", "DS-18")
