@@ -186,7 +186,7 @@ class Promises:
         if before is not None and after is not None:
             yield from ready_too_early(before, after)
             yield from strange_step(before, after)
-            if (_state(before), _state(after)) == ("PreparingDelete", "PreparingNormal"):
+            if (state_of(before), state_of(after)) == ("PreparingDelete", "PreparingNormal"):
                 self.came_back.add(after["metadata"]["uid"])
         spec = self.known_to(known) if known is not None else None
         if known is None or spec is None or known.uid != uid:
@@ -287,7 +287,7 @@ class Promises:
             return
         spec = specs[max(specs)]
         active = sum(map(is_active, pods))
-        waits = any(pod["metadata"].get("deletionTimestamp") or _state(pod) == "PreparingDelete" for pod in pods)
+        waits = any(pod["metadata"].get("deletionTimestamp") or state_of(pod) == "PreparingDelete" for pod in pods)
         limited = sum(not is_available(pod, at, spec.min_ready) for pod in pods) >= spec.scale_max_unavailable
         if active >= spec.replicas or waits or limited:
             self._short.pop(uid, None)
@@ -302,7 +302,7 @@ def _version(obj: Json) -> int:
 
 def is_active(pod: Json) -> bool:
     """Neither going nor finished, nor about to be deleted."""
-    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp") and _state(pod) != "PreparingDelete"
+    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp") and state_of(pod) != "PreparingDelete"
 
 
 def has_ended(pod: Json) -> bool:
@@ -314,7 +314,7 @@ def is_available(pod: Json, at: float, min_ready: float) -> bool:
     """Active, in service as its lifecycle has it (CS-87), and Ready for long enough. ``at``: virtual seconds."""
     if (
         not is_active(pod)
-        or _state(pod) != "Normal"
+        or state_of(pod) != "Normal"
         or invariants.condition(pod, names.IN_PLACE_UPDATE_READY) == "False"
     ):
         return False
@@ -371,7 +371,7 @@ def ready_too_early(before: Json, after: Json) -> Iterator[str]:
 def strange_step(before: Json, after: Json) -> Iterator[str]:
     """CS-135: a Pod that waits for its deletion comes back by PreparingNormal alone, and none starts anew while it is
     updated."""
-    old, new = _state(before), _state(after)
+    old, new = state_of(before), state_of(after)
     if old != new and new in _NEVER_NEXT.get(old, ()):
         yield f"Pod {invariants.name(after)} went from {old} to {new}"
 
@@ -391,5 +391,6 @@ def main_image(pod: Json) -> str:
     return next(str(one["image"]) for one in pod["spec"]["containers"] if one["name"] == "main")
 
 
-def _state(pod: Json) -> str:
+def state_of(pod: Json) -> str:
+    """Its lifecycle state."""
     return str((pod["metadata"].get("labels") or {}).get(names.LIFECYCLE_STATE, "Normal"))

@@ -84,7 +84,7 @@ class DaemonSetJudge:
         uid, spec = judged
         name = invariants.name(pod)
         if before is None and after is not None:
-            yield from self._created(at, uid, spec, after)
+            yield from self._created(uid, spec, after, known)
         if before is not None and after is not None:
             for sentence in held_back(before, after):
                 yield f"Pod {name} {sentence}"
@@ -93,13 +93,14 @@ class DaemonSetJudge:
         if self._ledger.taken(at, before, after, known, spec):
             yield from self._too_many_out(at, uid, spec, pod, known)
 
-    def _created(self, at: float, uid: str, spec: Spec, pod: Json) -> Iterator[str]:
+    def _created(self, uid: str, spec: Spec, pod: Json, known: Pass) -> Iterator[str]:
         nodes = Counter(node_of(one) for one in self._ledger.pods_of(uid) if _stays(one))
         node, most = node_of(pod), 1 + (spec.max_surge > 0)
         if nodes[node] > most:
             yield f"Pod {invariants.name(pod)} is one too many on {node}: {nodes[node]} are there, {most} may be"
-        # One that is not in service is replaced whatever the surge (DS-46).
-        serving = {node_of(one) for one in self._ledger.pods_of(uid) if is_available(one, at, spec.min_ready)}
+        # One that is not in service, as the pass saw it, is replaced whatever the surge (DS-46).
+        seen = (known.pod(one["metadata"]["uid"]) for one in self._ledger.pods_of(uid))
+        serving = {node_of(one) for one in seen if one is not None and is_available(one, known.at, spec.min_ready)}
         doubled = sum(count > 1 and name in serving for name, count in nodes.items())
         if nodes[node] > 1 and doubled > spec.max_surge:
             yield f"Pod {invariants.name(pod)} surges too far: on {doubled} nodes, {spec.max_surge} may be"
