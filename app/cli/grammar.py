@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from app.cli.completion import objects
 from app.slices.options import parse_duration
 
 #: How what is read is printed.
@@ -22,7 +23,9 @@ Gates = Annotated[str, typer.Option("--feature-gates", help="A=true,B=false, as 
 
 def words(help_text: str = "KIND NAME, or KIND/NAME", metavar: str = "KIND NAME") -> typer.models.ArgumentInfo:
     """An argument that names an object."""
-    argument: typer.models.ArgumentInfo = typer.Argument(help=help_text, show_default=False, metavar=metavar)
+    argument: typer.models.ArgumentInfo = typer.Argument(
+        help=help_text, show_default=False, metavar=metavar, autocompletion=objects
+    )
     return argument
 
 

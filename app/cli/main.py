@@ -57,7 +57,7 @@ class _Untouched(TyperCommand):
 
 @app.command(cls=_Untouched, add_help_option=False)
 def manager(ctx: typer.Context) -> None:
-    """Run admission webhooks and controllers for a cluster (flags: pykruise manager --help)."""
+    """Run admission webhooks and controllers."""
     gc.disable()  # importing makes nothing to collect, and looking for it again and again took a tenth of the start
     from app.manager.run import main as run_manager
 
@@ -67,7 +67,7 @@ def manager(ctx: typer.Context) -> None:
 
 @app.command(cls=_Untouched, add_help_option=False)
 def daemon(ctx: typer.Context) -> None:
-    """Run the agent of a node (flags: pykruise daemon --help)."""
+    """Run the agent of a node."""
     from app.daemon.main import main as run_daemon
 
     raise typer.Exit(run_daemon(ctx.args, os.environ))
@@ -88,7 +88,10 @@ def serve(
     verbosity: _Level = 0,
     logging_format: Annotated[Literal["text", "json"], typer.Option()] = "text",
 ) -> None:
-    """Answer admission reviews without a cluster, with objects from YAML files."""
+    """Answer admission reviews without a cluster.
+
+    SidecarSets and Namespaces come from YAML files.
+    """
     from app.certs.issue import CertificateError
     from app.cli.serve import ServeOptions
     from app.cli.serve import serve as run

@@ -36,7 +36,10 @@ def protect(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Protect an object from deletion: always, or with --cascading as long as something depends on it."""
+    """Protect an object from deletion.
+
+    Always, or with --cascading as long as something depends on it.
+    """
     _command(what, namespace, "Cascading" if cascading else "Always", kubeconfig, context, dry_run=dry_run)
 
 

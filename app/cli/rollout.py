@@ -48,9 +48,9 @@ def status(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show how far a roll-out is, until it is done; without a name, how far all are.
+    """Show how far a roll-out is, until it is done.
 
-    Exit code 1: it failed or took too long.
+    Without a name: how far all are. Exit code 1: it failed or took too long.
     """
     asked = what or []
     of_one = len([part for word in asked for part in word.split("/")]) > 1
@@ -164,7 +164,10 @@ def scale_in(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Take exactly these Pods away, and lower the replicas with them."""
+    """Take exactly these Pods away.
+
+    The replicas are lowered by their number.
+    """
 
     async def work(client: Client, where: str) -> str:
         return await scaled_in(client, where, what, pods, dry_run=dry_run)

@@ -41,7 +41,9 @@ def takeover(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Take a cluster over from a running OpenKruise, in an order that leaves no moment without an answer.
+    """Take a cluster over from OpenKruise.
+
+    In an order that leaves no moment without an answer.
 
     Without --yes nothing is changed. Exit code 1: something keeps it from being done, or went wrong.
     """

@@ -24,9 +24,10 @@ def prepare_uninstall(
     kubeconfig: Annotated[str, typer.Option("--kubeconfig", help="kubeconfig file")] = "",
     context: Annotated[str, typer.Option("--context", help="Context of the kubeconfig")] = "",
 ) -> None:
-    """Stop the manager and delete its webhook configurations; refused while workloads of ours exist.
+    """Stop the manager and take its webhooks away.
 
-    helm uninstall runs it by itself. Exit code 1: refused, or the API server did not let us.
+    Refused while workloads of ours exist. helm uninstall runs it by itself. Exit code 1: refused, or the API server
+    did not let us.
     """
     import asyncio
 

@@ -209,3 +209,29 @@ def test_who_reads_no_further_is_told_nothing() -> None:
     command = f"{Path(sys.executable).with_name('pykruise')} completion bash | true"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert found.stderr == ""
+
+
+@pytest.mark.behaviour("CLI-19")
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("explain clo", ["cloneset"]),
+        ("rollout status daem", ["daemonset"]),
+        ("explain clone/w", []),
+        ("plan clone w", []),
+    ],
+)
+def test_kinds_are_completed_and_names_where_a_cluster_answers(words: str, completed: list[str]) -> None:
+    """Without one it is silent."""
+    asked = {"COMP_WORDS": f"pykruise {words}", "COMP_CWORD": str(len(words.split())), "KUBECONFIG": "/there/is/none"}
+    command = [str(Path(sys.executable).with_name("pykruise"))]
+    environment = os.environ | asked | {"_PYKRUISE_COMPLETE": "complete_bash"}
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert (found.stdout.split(), found.stderr) == (completed, "")
+
+
+@pytest.mark.behaviour("CLI-19")
+def test_kubectl_completes_through_its_own_program() -> None:
+    command = [str(Path(sys.executable).with_name("kubectl_complete-kruise")), "rollout", "re"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["restart", "resume", ":4"]
