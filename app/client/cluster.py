@@ -1,0 +1,276 @@
+"""Access to a cluster with asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from random import Random
+from types import TracebackType
+from typing import Any, Final, Generic, Self, TypeVar, cast
+
+import orjson
+
+from app.api.model import KubeObject
+from app.client.kinds import definition
+from app.kube.client import Client, PatchType
+from app.kube.clock import SystemClock
+from app.kube.config import load_config
+from app.kube.reflector import Reflector
+from app.kube.resources import ObjectKey, Resource
+from app.kube.store import Change as Seen
+from app.kube.store import Store, key_of
+from app.kube.transport import AiohttpTransport, Transport
+from app.manager.slices import slices
+
+T = TypeVar("T", bound=KubeObject)
+
+#: Who applied a field, as managed fields have it.
+FIELD_MANAGER: Final = "pykruise-client"
+
+
+class NotDoneError(TimeoutError):
+    """What was waited for did not come in time; the message says how the object stood."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """What happened to an object: added (no ``old``), changed, or deleted (no ``new``)."""
+
+    old: T | None
+    new: T | None
+
+    @property
+    def object(self) -> T:
+        """The object as it is now, or as it was last seen."""
+        return cast("T", self.new if self.new is not None else self.old)
+
+
+def rolled_out(obj: KubeObject) -> bool:
+    """Whether an object's roll-out is done, as ``pykruise rollout status`` sees it. Raises TypeError for a kind that
+    has none, RuntimeError for a roll-out that has failed."""
+    kind = definition(type(obj))
+    commands = next((one for declared in slices() for one in declared.commands() if one.kind is kind), None)
+    if commands is None or commands.progress is None:
+        raise TypeError(f"{kind.kind} has no roll-out")
+    progress = commands.progress(obj.to_dict())
+    if progress.failed:
+        raise RuntimeError(f"{kind.kind} {obj.name}: {progress.failed}")
+    return progress.done
+
+
+class AsyncCluster:
+    """A cluster. All methods raise KubeError: NotFound, Forbidden, Invalid, ... for what the API server answers.
+
+    Objects are read as models of the stored version. Nothing that was read is written back: say what is to change, by
+    ``apply`` or ``patch``.
+
+        async with AsyncCluster() as cluster:
+            await cluster.patch(CloneSet, "web", {"spec": {"replicas": 5}}, namespace="shop")
+            await cluster.wait_for(CloneSet, "web", rolled_out, namespace="shop", seconds=300)
+    """
+
+    def __init__(self, kubeconfig: str = "", context: str = "", *, transport: Transport | None = None) -> None:
+        """``kubeconfig``: as kubectl finds it, or that of the Pod, unless given."""
+        self._kubeconfig, self._context = kubeconfig, context
+        self._transport = transport
+        self._connected: Client | None = None
+        self._namespace = "default"
+
+    async def __aenter__(self) -> Self:
+        if self._transport is None:
+            config = await load_config(self._kubeconfig, self._context or None)
+            self._transport = AiohttpTransport(config)
+            self._namespace = config.namespace or "default"
+        self._connected = Client(self._transport, SystemClock(), user_agent="pykruise-client")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connected = None
+        if self._transport is not None:
+            await self._transport.close()
+
+    @property
+    def _client(self) -> Client:
+        if self._connected is None:
+            raise RuntimeError("a cluster is used within its with block")
+        return self._connected
+
+    def _where(self, resource: Resource, namespace: str) -> str:
+        return (namespace or self._namespace) if resource.namespaced else ""
+
+    # ---- reading
+
+    async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
+        """One object; in the context's namespace unless another is given."""
+        resource = definition(kind).resource()
+        return await self._client.get(resource, name, self._where(resource, namespace), decode=_decoder(kind))
+
+    async def list(
+        self,
+        kind: type[T],
+        namespace: str = "",
+        *,
+        all_namespaces: bool = False,
+        label_selector: str = "",
+        field_selector: str = "",
+    ) -> list[T]:
+        """All objects of a namespace, or of all."""
+        resource = definition(kind).resource()
+        where = "" if all_namespaces else self._where(resource, namespace)
+        found = await self._client.list(
+            resource, where, label_selector=label_selector, field_selector=field_selector, decode=_decoder(kind)
+        )
+        return list(found.items)
+
+    @asynccontextmanager
+    async def watch(
+        self, kind: type[T], namespace: str = "", *, all_namespaces: bool = False, label_selector: str = ""
+    ) -> AsyncIterator[AsyncIterator[Change[T]]]:
+        """Changes for as long as the block runs: first each object as added, then what happens to it.
+
+        Lost connections are made again. Who reads slowly gets what lies between two states of an object as one change.
+        """
+        resource = definition(kind).resource()
+        where = "" if all_namespaces else self._where(resource, namespace)
+        store: Store[T] = Store()
+        pending = _Pending[T]()
+        store.subscribe(pending.add)
+        reflector = Reflector(
+            self._client,
+            resource,
+            store,
+            decode=_decoder(kind),
+            rng=Random(),
+            namespace=where,
+            label_selector=label_selector,
+        )
+        following = asyncio.create_task(reflector.run())
+        try:
+            yield pending.changes()
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+
+    async def wait_for(
+        self, kind: type[T], name: str, condition: Callable[[T], bool], namespace: str = "", *, seconds: float = 60.0
+    ) -> T:
+        """The object once ``condition`` says yes of it; NotDoneError after so many seconds. It may come meanwhile."""
+        last: T | None = None
+        try:
+            async with asyncio.timeout(seconds), self.watch(kind, namespace) as changes:
+                async for change in changes:
+                    if change.object.name != name:
+                        continue
+                    last = change.new
+                    if last is not None and condition(last):
+                        return last
+        except TimeoutError:
+            pass
+        told = f"its status was {last.to_dict().get('status')}" if last is not None else "it was not there"
+        raise NotDoneError(f"{definition(kind).kind} {name}: not within {seconds:g} s; {told}")
+
+    # ---- writing
+
+    async def apply(
+        self, obj: T | Mapping[str, Any], namespace: str = "", *, force: bool = False, dry_run: bool = False
+    ) -> KubeObject:
+        """Server-side apply of a model or a manifest; ``force`` takes fields over from other field managers."""
+        kind, body = _body(obj)
+        resource = definition(kind).resource()
+        where = self._where(resource, namespace or body["metadata"].get("namespace", ""))
+        return await self._client.patch(
+            resource,
+            body["metadata"]["name"],
+            body,
+            where,
+            kind=PatchType.APPLY,
+            field_manager=FIELD_MANAGER,
+            force=force,
+            dry_run=dry_run,
+            decode=_decoder(kind),
+        )
+
+    async def create(self, obj: T | Mapping[str, Any], namespace: str = "", *, dry_run: bool = False) -> KubeObject:
+        """Create an object; AlreadyExists where there is one of its name."""
+        kind, body = _body(obj)
+        resource = definition(kind).resource()
+        where = self._where(resource, namespace or body["metadata"].get("namespace", ""))
+        return await self._client.create(
+            resource, body, where, field_manager=FIELD_MANAGER, dry_run=dry_run, decode=_decoder(kind)
+        )
+
+    async def patch(
+        self, kind: type[T], name: str, patch: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False
+    ) -> T:
+        """A JSON merge patch (RFC 7386): null removes a field, lists are replaced."""
+        resource = definition(kind).resource()
+        return await self._client.patch(
+            resource,
+            name,
+            patch,
+            self._where(resource, namespace),
+            field_manager=FIELD_MANAGER,
+            dry_run=dry_run,
+            decode=_decoder(kind),
+        )
+
+    async def delete(self, kind: type[T], name: str, namespace: str = "", *, orphan: bool = False) -> None:
+        """Delete an object; ``orphan`` leaves what it owns."""
+        resource = definition(kind).resource()
+        await self._client.delete(
+            resource,
+            name,
+            self._where(resource, namespace),
+            propagation_policy="Orphan" if orphan else "Background",
+        )
+
+
+class _Pending(Generic[T]):
+    """Changes not read yet, one per object."""
+
+    def __init__(self) -> None:
+        self._changes: dict[ObjectKey, Change[T]] = {}
+        self._wake = asyncio.Event()
+
+    def add(self, seen: Seen[T]) -> None:
+        key = key_of(seen.object)
+        before = self._changes.pop(key, None)
+        change = Change(before.old if before is not None else seen.old, seen.new)
+        if change.old is not None or change.new is not None:
+            self._changes[key] = change
+        self._wake.set()
+
+    async def changes(self) -> AsyncIterator[Change[T]]:
+        while True:
+            while not self._changes:
+                self._wake.clear()
+                await self._wake.wait()
+            yield self._changes.pop(next(iter(self._changes)))
+
+
+def _decoder(kind: type[T]) -> Callable[[bytes], T]:
+    return lambda raw: kind.model_validate(orjson.loads(raw))
+
+
+def _body(obj: KubeObject | Mapping[str, Any]) -> tuple[type[KubeObject], dict[str, Any]]:
+    """The model and the JSON of what is to be written."""
+    if isinstance(obj, KubeObject):
+        kind = definition(type(obj))
+        body = obj.to_dict() | {"apiVersion": f"{kind.group}/{kind.hub.name}", "kind": kind.kind}
+        model: type[KubeObject] = type(obj)
+    else:
+        body = dict(obj)
+        found = next((one for declared in slices() for one in declared.kinds if one.kind == body.get("kind")), None)
+        wanted = f"{found.group}/{found.hub.name}" if found is not None else ""
+        if found is None or body.get("apiVersion") != wanted:
+            said = f"{body.get('apiVersion')} {body.get('kind')}"
+            raise TypeError(f"{said}: is no kind of pykruise" + (f"; write it as {wanted}" if wanted else ""))
+        model = found.hub.model
+    if not (body.get("metadata") or {}).get("name"):
+        raise ValueError("metadata.name: is required")
+    return model, body
