@@ -43,6 +43,8 @@ COALESCE_SECONDS: Final = 0.1
 BELIEF_SECONDS: Final = 10.0
 #: Seconds after a creation without an answer in which the cache shows the workload, if there is one.
 DOUBT_SECONDS: Final = 3.0
+#: By how much a timer is late, so that what it waits for is past.
+TIMER_TOLERANCE: Final = 0.001
 #: Seconds until a change of an owner is looked at, if the cache did not show it before.
 CLAIM_SECONDS: Final = 1.0
 #: Seconds in which the caches agree on what became of workloads of a former object of the same name.
@@ -165,11 +167,30 @@ class UnitedDeploymentReconciler:
         """UD-33: seconds to wait for a workload that was created, or may have been, and is not seen yet: another one
         for its subset must not be made. 0: all are seen."""
         now, namespace = self._clock.monotonic(), united.metadata.namespace
+        if state.doubt_until:
+            if (left := state.doubt_until - now) > 0:
+                return left + TIMER_TOLERANCE
+            # The cache may be later than that: what there is decides.
+            state.created.update(dict.fromkeys(await self._there(united), now))
+            state.doubt_until = 0.0
         for name, since in list(state.created.items()):
             seen = any(store.get(name, namespace) is not None for store in self._caches.workloads.values())
             if seen or (now - since > BELIEF_SECONDS and not await self._exists(name, namespace)):
                 del state.created[name]
-        return 1.0 if state.created else max(0.0, state.doubt_until - now)
+        return 1.0 if state.created else 0.0
+
+    async def _there(self, united: UnitedDeployment) -> list[str]:
+        """The names of the workloads that it has, by the API server itself."""
+        found = template_of(united.spec)
+        if found is None:
+            return []
+        listed = await self._client.list(
+            self._resources[found[0]],
+            united.metadata.namespace or "",
+            label_selector=names.SUBSET_NAME,
+            decode=decode_metadata,
+        )
+        return [one.metadata.name for one in listed.items if KIND.manages(one.metadata, str(united.metadata.uid))]
 
     async def _exists(self, name: str, namespace: str) -> bool:
         for resource in self._resources.values():
@@ -218,7 +239,7 @@ class UnitedDeploymentReconciler:
     async def _claim(self, united: UnitedDeployment, kind: str, claims: Claims) -> Result:
         """UD-32: adopt and release; the caches show it soon, and what comes next goes by that."""
         try:
-            if claims.adopt and not await self._may_adopt(united):
+            if claims.adopt and not await self._is_current(united):
                 return Result(requeue_after=CLAIM_SECONDS)
             for one in claims.adopt:
                 await self._writer.adopt(united, kind, one)
@@ -232,8 +253,8 @@ class UnitedDeploymentReconciler:
                 return Result(requeue=True)
         return Result(requeue_after=CLAIM_SECONDS)
 
-    async def _may_adopt(self, united: UnitedDeployment) -> bool:
-        """PM-109: whether it is there still, and is not being deleted."""
+    async def _is_current(self, united: UnitedDeployment) -> bool:
+        """PM-109, UD-49: whether it is there still, is not being deleted, and says what the cache says."""
         metadata = united.metadata
         try:
             live = await self._client.get(
@@ -241,7 +262,8 @@ class UnitedDeploymentReconciler:
             )
         except NotFound:
             return False
-        return live.metadata.uid == metadata.uid and live.metadata.deletion_timestamp is None
+        same = (live.metadata.uid, live.metadata.generation) == (metadata.uid, metadata.generation)
+        return same and live.metadata.deletion_timestamp is None
 
     # ---- what is found
 
@@ -316,6 +338,9 @@ class UnitedDeploymentReconciler:
             if name in here.existing and needs_update(here.kind, here.existing[name], one)
         ]
         made = await self._create(here, state, missing)
+        if surplus and not await self._is_current(united):
+            # By what it says now the subset may be wanted again: what goes, goes with all its Pods.
+            return Result(requeue_after=CLAIM_SECONDS)
         left = await self._writer.delete(united, surplus)
         errors += await self._writer.update(united, here.kind, changed)
         errors += await self._unblock(here)
@@ -331,7 +356,7 @@ class UnitedDeploymentReconciler:
         times = [one.again for one in here.schedulable.values() if one.again > 0]
         if here.adapts and (missing or changed):
             times.append(float(here.limits.critical))  # UD-60: its new Pods may turn out to be unschedulable
-        return Result(requeue_after=min(times) + 0.001) if times else None
+        return Result(requeue_after=min(times) + TIMER_TOLERANCE) if times else None
 
     async def _create(self, here: Situation, state: _State, missing: Sequence[Any]) -> Written:
         made = await self._writer.create(here.united, here.kind, missing)

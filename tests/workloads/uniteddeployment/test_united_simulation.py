@@ -18,6 +18,10 @@ from tests.workloads.uniteddeployment.world import REVISION, World, in_world
 SEEDS = int(os.environ.get("PYKRUISE_UNITED_SEEDS", "8"))
 
 
+#: A timer that was due at once, over and over; a subset that a late cache took for gone.
+FOUND = (14, 32)
+
+
 def complaints(seed: int) -> list[str]:
     """What a seed finds."""
     found: list[str] = []
@@ -32,7 +36,7 @@ def complaints(seed: int) -> list[str]:
 
 
 @pytest.mark.behaviour("UD-32", "UD-33", "UD-49")
-@pytest.mark.parametrize("seed", range(1, 1 + SEEDS))
+@pytest.mark.parametrize("seed", [*range(1, 1 + SEEDS), *FOUND])
 def test_all_comes_to_rest_as_the_spec_says(seed: int) -> None:
     assert complaints(seed) == []
 
