@@ -97,6 +97,8 @@ test-browser: venv ## The pages in a real browser
 
 simulate: venv ## Managers against faults on virtual time, by seed: make simulate SEEDS=1-2000 (goes on where it stopped)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about statefulset
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about daemonset
 
 mutants: venv ## Break the code in small ways: a seed must find each
 	$(BIN)/python -m tests.simulation.mutants

@@ -60,6 +60,13 @@ def test_every_mutant_names_a_focus_that_there_is() -> None:
     assert named == {*FOCUSES}
 
 
+@pytest.mark.parametrize("path", sorted(PATCHES.glob("*.patch")), ids=lambda path: path.stem)
+def test_a_mutant_applies_to_the_code_as_it_is(path: Path) -> None:
+    applying = ["patch", "-p1", "--batch", "--fuzz=0", "--dry-run", "-i", str(path)]
+    applied = subprocess.run(applying, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert applied.returncode == 0, applied.stdout
+
+
 def test_draws_of_one_name_do_not_depend_on_those_of_others() -> None:
     alone, among = Streams("7"), Streams("7")
     drawn = []
