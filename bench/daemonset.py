@@ -204,7 +204,8 @@ async def pull(bench: Bench, total: int) -> None:
 @contextmanager
 def cluster(total: int, *more: str, agents: bool = False) -> Iterator[tuple[str, dict[str, int]]]:
     """A control plane with that many nodes and our manager."""
-    limits = ["--kube-api-qps=1000", "--kube-api-burst=2000"]
+    # That many simulated nodes renew their leases one after the other, too slowly on a loaded machine.
+    limits = ["--kube-api-qps=1000", "--kube-api-burst=2000", "--node-monitor-grace-period=1h"]
     with (
         ControlPlane(controller_manager_args=limits) as control_plane,
         tempfile.TemporaryDirectory() as folder,

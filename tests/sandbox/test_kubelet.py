@@ -623,3 +623,7 @@ def test_ephemeral_containers_run_once_beside_the_others() -> None:
     assert [(one["restartCount"], one["ready"]) for one in node.pod["status"][field]] == [(0, False), (0, False)]
     assert (node.pod["status"]["phase"], conditions(node.pod)["Ready"]) == ("Running", "True")
     assert states(node.forget().pod, field) == {"look": "terminated", "stay": "running"}
+    # A strategic merge patch puts new ones in front.
+    node.pod["spec"]["ephemeralContainers"] = [{"name": "new", "image": "busybox:1", "command": ["sleep", "3"]}, *added]
+    node.after(60)
+    assert states(node.pod, field) == {"new": "terminated", "look": "terminated", "stay": "running"}

@@ -40,12 +40,12 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class PodRun:
-    """What the node remembers of one Pod: of its init, its other and its ephemeral containers in their order."""
+    """What the node remembers of one Pod: of its init containers and containers in their order."""
 
     inits: tuple[Run, ...] = ()
     containers: tuple[Run, ...] = ()
-    #: There may be fewer than containers: those come while the Pod runs.
-    ephemerals: tuple[Run, ...] = ()
+    #: By name: they come while the Pod runs, in front of those that are there or behind them.
+    ephemerals: Mapping[str, Run] = field(default_factory=dict)
     #: Values of the crash annotation that have been carried out.
     crashed: str = ""
     #: Whether it has been told that the Pod is going.
@@ -112,7 +112,7 @@ def _restored(pod: Pod, now: float) -> PodRun:
     return PodRun(
         tuple(restored(one, inits.get(one.name), now) for one in spec.init_containers),
         tuple(restored(one, mains.get(one.name), now) for one in spec.containers),
-        tuple(restored(one, added.get(one.name), now) for one in spec.ephemeral_containers),
+        {one.name: restored(one, added.get(one.name), now) for one in spec.ephemeral_containers},
     )
 
 
@@ -176,7 +176,7 @@ class _Node:
         return PodPlan(
             patch,
             again_after=0.0 if ctx.next == NEVER else max(0.001, ctx.next - ctx.now),
-            run=PodRun(tuple(init_runs), tuple(runs), tuple(added_runs), self._crash_now or self._run.crashed),
+            run=PodRun(tuple(init_runs), tuple(runs), added_runs, self._crash_now or self._run.crashed),
             events=ctx.events,
             pulled=ctx.pulled,
             clear_crash=bool(self._crash_now),
@@ -222,20 +222,19 @@ class _Node:
             statuses.append(status)
         return runs, statuses
 
-    def _ephemeral_containers(self, begins: bool) -> tuple[list[Run], list[ContainerStatus]]:
+    def _ephemeral_containers(self, begins: bool) -> tuple[dict[str, Run], list[ContainerStatus]]:
         """Those that were added while the Pod runs: started once, and nobody waits for them. They are never ready."""
-        runs = list(self._run.ephemerals)
+        runs: dict[str, Run] = {}
         statuses: list[ContainerStatus] = []
         known = {status.name: status for status in self._pod.status.ephemeral_container_statuses}
-        for index, container in enumerate(self._pod.spec.ephemeral_containers):
-            run = runs[index] if index < len(runs) else NEW
-            status = known.get(container.name)
+        for container in self._pod.spec.ephemeral_containers:
+            run, status = self._run.ephemerals.get(container.name, NEW), known.get(container.name)
             if not begins and run.stage is Stage.NEW:
                 status = waiting(container, status, "PodInitializing")
             else:
                 run, status = self._step(container, run, status)
                 status = _with_ready(status, ready=False)
-            runs[index : index + 1] = [run]
+            runs[container.name] = run
             statuses.append(status)
         return runs, statuses
 
