@@ -1,0 +1,66 @@
+"""Guides as scripts: the files they have their readers save, and the commands they type with what those print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+_FILE = re.compile(r"`([\w.-]+\.ya?ml)`")
+_GATES = re.compile(r"--feature-gates[ =]([\w=,]+)")
+#: What begins the output of a command that fails.
+_FAILURES = ("Error", "error", "pykruise:", "The ")
+
+
+@dataclass(frozen=True)
+class Typed:
+    """A command, and what the guide prints behind it."""
+
+    command: str
+    printed: str
+
+    @property
+    def fails(self) -> bool:
+        """Whether the guide shows a refusal."""
+        return self.printed.startswith(_FAILURES)
+
+
+@dataclass(frozen=True)
+class Guide:
+    """``gates``: what its sandbox is started with. ``steps``: files to save (name, content), and commands."""
+
+    gates: str
+    steps: tuple[Typed | tuple[str, str], ...]
+
+
+def read(path: Path) -> Guide:
+    """A guide as its reader follows it."""
+    text = path.read_text("utf-8")
+    gates = _GATES.search(text[: text.find("## ")])
+    return Guide(gates[1] if gates else "", tuple(_steps(text)))
+
+
+def _steps(text: str) -> Iterator[Typed | tuple[str, str]]:
+    end = 0
+    for block in _BLOCK.finditer(text):
+        before, end = text[end : block.start()], block.end()
+        language, content = block[1], block[2]
+        names = _FILE.findall(before)
+        if language == "yaml" and names:
+            yield names[-1], content
+        elif language == "sh":
+            lines = (line for line in content.splitlines() if line.startswith("kubectl "))
+            yield from (Typed(line.partition("   #")[0].rstrip(), "") for line in lines)
+        elif language == "console":
+            yield from _commands(content)
+
+
+def _commands(content: str) -> Iterator[Typed]:
+    for part in re.split(r"^\$ ", content, flags=re.MULTILINE)[1:]:
+        lines = part.splitlines()
+        command = [lines.pop(0)]
+        while command[-1].endswith("\\") and lines:
+            command.append(lines.pop(0))
+        yield Typed("\n".join(command), "\n".join(lines))

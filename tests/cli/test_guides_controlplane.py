@@ -1,0 +1,97 @@
+"""What guides have their readers type is typed, by the kubectl that readers have: each command does what is printed.
+
+Names that are made up on the way (of Pods) are taken from the cluster. What is printed is held where it does not depend
+on the moment: the end of a roll-out, and what a change says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.guides import Typed, read
+from tests.cluster import binaries
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = ("cloneset", "statefulset", "daemonset", "sidecarset")
+SECONDS = 90
+_POD = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-[a-z0-9]{5}\b")
+_STABLE = re.compile(r"kubectl (apply|create|patch|label|delete -f|taint|annotate)|(pykruise|kubectl kruise) rollout")
+
+pytestmark = pytest.mark.controlplane
+
+
+class Reader:
+    """Somebody in a shell beside a sandbox."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        kubectl = folder / "bin" / "kubectl"
+        kubectl.parent.mkdir()
+        kubectl.symlink_to(binaries.ensure(binaries.KUBECTL)[binaries.KUBECTL])
+        path = f"{kubectl.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.environment = os.environ | {"KUBECONFIG": str(folder / "kube"), "PATH": path}
+        self.names: dict[str, str] = {}
+
+    def types(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a line in a shell."""
+        return subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+
+    def as_here(self, text: str) -> str:
+        """A command with the names of Pods that there are here."""
+        there = self.types("kubectl get pods -o name").stdout.replace("pod/", "").split()
+        for name in dict.fromkeys(_POD.findall(text)):
+            if name not in there and name not in self.names:
+                alike = [one for one in there if one.split("-")[0] == name.split("-")[0]]
+                free = [one for one in alike if _POD.fullmatch(one) and one not in self.names.values()]
+                if free:
+                    self.names[name] = free[0]
+        return _POD.sub(lambda found: self.names.get(found[0], found[0]), text)
+
+
+@contextmanager
+def reader(folder: Path, gates: str) -> Iterator[Reader]:
+    """A reader with a sandbox of their own."""
+    somebody = Reader(folder)
+    flags = f"--kubeconfig {folder / 'kube'}"
+    started = somebody.types(f"pykruise sandbox --detach {flags} --feature-gates '{gates}'")
+    assert started.returncode == 0, started.stdout
+    try:
+        yield somebody
+    finally:
+        somebody.types(f"pykruise sandbox --stop {flags}")
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
+    guide = read(ROOT / "docs" / "guides" / f"{name}.md")
+    assert sum(isinstance(step, Typed) for step in guide.steps) > 10
+    with reader(tmp_path, guide.gates) as somebody:
+        for step in guide.steps:
+            if not isinstance(step, Typed):
+                (tmp_path / step[0]).write_text(step[1], "utf-8")
+                continue
+            done = somebody.types(somebody.as_here(step.command))
+            told = f"$ {step.command}\n{done.stdout}\nprinted in the guide:\n{step.printed}"
+            assert (done.returncode != 0) is step.fails, told
+            if step.printed and _STABLE.match(step.command) and not step.fails:
+                said = done.stdout.strip().splitlines()[-1].split()
+                shown = somebody.as_here(step.printed).splitlines()[-1].split()
+                # Newer versions of kubectl say more.
+                assert said[: len(shown)] == shown, told
