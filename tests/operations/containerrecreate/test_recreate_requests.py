@@ -380,3 +380,29 @@ def test_what_the_snapshot_holds(seen: Pod, wanted: list[str]) -> None:
     again = plan.step(known, seen, now).status
     # Never back to nothing.
     assert (again is not None) == bool(wanted)
+
+
+def ended_pod(state: Json, *conditions: str) -> Pod:
+    status = {
+        "phase": "Succeeded",
+        "containerStatuses": [{"name": "app", "state": state}, {"name": "main", "state": {"terminated": {}}}],
+        "conditions": [{"type": one, "status": "True"} for one in conditions],
+    }
+    return decode_pod(json.dumps({"metadata": {"uid": "u"}, "status": status}).encode())
+
+
+@pytest.mark.behaviour("SS-115", "CRR-60")
+@pytest.mark.parametrize(
+    ("seen", "ends"),
+    [
+        pytest.param(ended_pod({"running": {}}), True, id="its node ends it"),
+        pytest.param(ended_pod({"running": {}}, "SidecarTerminated"), False, id="its sidecars still run"),
+        pytest.param(ended_pod({"terminated": {}}, "SidecarTerminated"), True, id="its sidecars have ended"),
+    ],
+)
+def test_a_request_goes_on_for_sidecars_of_a_pod_that_was_given_its_last_phase(seen: Pod, ends: bool) -> None:
+    now = parsed_rfc3339("2026-01-01T00:00:10Z")
+    assert now is not None
+    status = plan.step(request(), seen, now).status or {}
+    assert ("completionTime" in status) is ends
+    assert status.get("message", plan.POD_ENDED) == plan.POD_ENDED

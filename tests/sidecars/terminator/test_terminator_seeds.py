@@ -1,4 +1,4 @@
-"""Some seeds of Jobs with sidecars under faults; more: ``python -m tests.sidecars.terminator.terminator_seeds 1 100``."""
+"""Some seeds of Jobs with sidecars; more: ``python -m tests.sidecars.terminator.terminator_seeds 1 100``."""
 
 import pytest
 
