@@ -19,6 +19,7 @@ from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.streams import Streams
 
 Json = dict[str, Any]
+GATES = "--feature-gates="
 SERVICE = "kruise-webhook-service.kruise-system"
 
 
@@ -30,19 +31,20 @@ async def managed(
     seed: int = 1,
     weather: Callable[[], Weather] = lambda: CALM,
 ) -> AsyncIterator[Simulated]:
-    """``flags``: those of the manager; ``number``: of nodes; ``weather``: what its requests meet."""
+    """``flags``: ``--feature-gates`` of the manager; ``number``: of nodes; ``weather``: what its requests meet."""
     async with simulated(number, pace=pace, seed=seed, agents=True) as there:
         for kind in kinds():
             await there.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
         await there.client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
         clock = there.client.clock
+        gates = "".join(f",{flag.removeprefix(GATES)}" for flag in flags)
         replica: SimulatedReplica
 
         def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
             inner = there.api.transport("system:serviceaccount:kruise-system:kruise-manager")
             return FaultyTransport(inner, clock, replica.streams, weather, kill)
 
-        replica = SimulatedReplica("replica-0", clock, Streams(f"replica-0 {seed}"), connect, flags)
+        replica = SimulatedReplica("replica-0", clock, Streams(f"replica-0 {seed}"), connect, gates)
 
         async def review(path: str, body: bytes) -> tuple[int, bytes]:
             return await replica.review(path, body)
