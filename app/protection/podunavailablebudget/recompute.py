@@ -20,7 +20,7 @@ from app.protection.podunavailablebudget.numbers import Expected, allowed, desir
 from app.protection.podunavailablebudget.podstate import PodFacts
 
 #: Seconds after which something overdue that was not looked at yet is looked at.
-SOON: Final = 0.01
+REQUEUE_DELAY: Final = 0.01
 #: An entry is found overdue a moment after its time, not at it.
 PAST: Final = 0.001
 
@@ -79,7 +79,7 @@ def recompute(budget: PodUnavailableBudget, observed: Observed) -> Recomputed:
         status=_changed(status, computed),
         not_deleted=disrupted.lapsed,
         overdue=overdue,
-        again_after=SOON if overdue else min(times) + PAST if times else None,
+        again_after=REQUEUE_DELAY if overdue else min(times) + PAST if times else None,
     )
 
 

@@ -135,7 +135,7 @@ class Scaler:
         """Side by side, for the plan has counted what may go."""
         found = await gather_results(
             (
-                *(self._set_state(snapshot, one, LifecycleState.NORMAL) for one in plan.revive),
+                *(self._set_state(snapshot, one, LifecycleState.NORMAL) for one in plan.cancel_deletion),
                 *(self._set_state(snapshot, one, LifecycleState.PREPARING_DELETE) for one in plan.prepare),
                 *(self._delete(snapshot, one) for one in plan.delete),
             )

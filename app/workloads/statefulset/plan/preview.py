@@ -105,7 +105,7 @@ def preview(resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisio
         current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
         scaling = plan_scaling(replicas, current=current, update=update, now=now)
         _scale(run, scaling)
-        if scaling.create or scaling.delete or scaling.prepare or scaling.revive:
+        if scaling.create or scaling.delete or scaling.prepare or scaling.cancel_deletion:
             run.step -= len(run.steps) == before
             continue
         if scaling.blocked:
@@ -147,7 +147,7 @@ def _scale(run: _Run, plan: ScalePlan) -> None:
         run.note(Action.RECREATE if wanted else Action.DELETE, one.name, "it has ended" if wanted else "")
         if wanted:
             run.replaced.add(one.name)
-    for one in plan.revive:
+    for one in plan.cancel_deletion:
         run.put(one.name, one.facts.pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, ""))
 
 

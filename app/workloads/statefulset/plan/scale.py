@@ -18,13 +18,13 @@ MAX_CREATIONS: Final = 500
 @dataclass(slots=True)
 class ScalePlan:
     """``create``: ordinals, and whether each gets the update revision. ``prepare``: Pods whose preDelete hook is asked.
-    ``revive``: Pods that are wanted again. ``blocked``: no update may begin before what waits. ``waits_for``: claims
-    that must be gone before Pods are created."""
+    ``cancel_deletion``: Pods that are wanted again. ``blocked``: no update may begin before what waits. ``waits_for``:
+    claims that must be gone before Pods are created."""
 
     create: list[tuple[int, bool]] = field(default_factory=list)
     delete: list[Replica] = field(default_factory=list)
     prepare: list[Replica] = field(default_factory=list)
-    revive: list[Replica] = field(default_factory=list)
+    cancel_deletion: list[Replica] = field(default_factory=list)
     blocked: bool = False
     waits_for: list[str] = field(default_factory=list)
 
@@ -37,7 +37,7 @@ class ScalePlan:
             self,
             delete=[one for one in self.delete if one.facts not in moved],
             prepare=[one for one in self.prepare if one.facts not in moved],
-            revive=[one for one in self.revive if one.facts not in moved],
+            cancel_deletion=[one for one in self.cancel_deletion if one.facts not in moved],
         )
 
 
@@ -51,7 +51,7 @@ def plan_scaling(
 ) -> ScalePlan:
     """AS-55 … AS-64. ``current``, ``update``: short hashes; ``now``: POSIX seconds; ``claim_in_the_way``: the claim
     that must be gone before the Pod of an ordinal may be created, or "" (AS-67, AS-71)."""
-    plan = ScalePlan(revive=_wanted_again(replicas, current=current, update=update))
+    plan = ScalePlan(cancel_deletion=_wanted_again(replicas, current=current, update=update))
     revisions = NewRevisions(replicas, current=current, update=update)
     if _fill_slots(plan, replicas, revisions, now, claim_in_the_way):
         plan.blocked = True

@@ -97,9 +97,9 @@ class Cluster:
         for one in plan.prepare:
             self._label(one.ordinal, "PreparingDelete")
             self.deleted.append(one.ordinal)
-        for one in plan.revive:
+        for one in plan.cancel_deletion:
             self._label(one.ordinal, "Normal")
-        if plan.create or plan.delete or plan.prepare or plan.revive:
+        if plan.create or plan.delete or plan.prepare or plan.cancel_deletion:
             return
         listed = candidates(before, current=OLD, update=NEW)
         begin = not plan.blocked

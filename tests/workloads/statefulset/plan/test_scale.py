@@ -158,7 +158,7 @@ def test_a_hook_holds_the_deletion_and_with_it_the_order() -> None:
 )
 def test_a_pod_that_is_wanted_again_comes_back(waiting: Json, partition: int, back: list[int]) -> None:
     found = plan(settings(3, partition=partition, lifecycle=HOOKS), [pod(0), pod(1), waiting])
-    assert [one.ordinal for one in found.revive] == back
+    assert [one.ordinal for one in found.cancel_deletion] == back
 
 
 @pytest.mark.behaviour("AS-101")
@@ -166,7 +166,7 @@ def test_in_an_unordered_update_whoever_is_held_back_comes_back() -> None:
     waiting = pod(2, OLD, state="PreparingDelete")
     for partition, back in ((3, [2]), (0, [])):
         chosen = settings(3, partition=partition, unordered=True, lifecycle=HOOKS)
-        assert [one.ordinal for one in plan(chosen, [pod(0), pod(1), waiting]).revive] == back
+        assert [one.ordinal for one in plan(chosen, [pod(0), pod(1), waiting]).cancel_deletion] == back
 
 
 def test_what_moved_on_just_now_is_left_to_the_next_reconcile() -> None:
