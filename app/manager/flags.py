@@ -129,7 +129,6 @@ def _openkruise() -> tuple[Flag, ...]:
     return (
         Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "Pods preparing deletion do not count"),
         Flag("protection-log-path", "/log", str, "folder of protection.log, the refused deletions"),
-        Flag("repair-missed-pods", False, parse_bool, "evict Pods that lack their sidecars, one by one within budgets"),
         Flag("expectation-timeout", 300.0, parse_delay, "when an expectation that was not met is dropped"),
         Flag("leader-election-resource-lock", "leases", str, "kind of the lock; it is always a Lease"),
         Flag("sync-period", "", str, "resync period of the caches; they follow watches and need none"),

@@ -101,6 +101,7 @@ def test_no_group_switches_what_openkruise_does_not_have() -> None:
         "CloneSetPodManagedFields",
         "DeletionProtectionCountsPods",
         "PersistentPodStateForgetsLostNodes",
+        "RepairMissedPods",
     }
     assert {name for name, gate in GATES.items() if gate.stage is Stage.OURS} == ours
     gates = parse_gates("AllAlpha=true,AllBeta=true")

@@ -19,18 +19,12 @@ from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE
 MANAGER = f"--as={SERVICE_ACCOUNT}"
 _LOOKED_UP = "what a cache does not have yet is asked for"
 _PULLED_AHEAD = "gate PreDownloadImageForInPlaceUpdate is on"
-_REPAIR = "--repair-missed-pods is given"
 _ADMISSION = "admissionregistration.k8s.io"
 #: Verb, group and resource that these scenarios do not make the manager ask for → when it does. (It lists where the
 #: API server cannot begin a watch with what there is.)
 NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("get", "", "namespaces"): _LOOKED_UP,
     ("get", "apps.kruise.io", "sidecarsets"): _LOOKED_UP,
-    ("create", "", "pods/eviction"): _REPAIR,
-    ("get", "apps", "daemonsets"): _REPAIR,
-    ("get", "apps", "deployments"): _REPAIR,
-    ("get", "apps", "statefulsets"): _REPAIR,
-    ("get", "apps.kruise.io", "daemonsets"): _REPAIR,
     ("get", "", "pods"): "after a conflict",
     ("get", "apps.kruise.io", "containerrecreaterequests"): "a request of that name is there already",
     ("delete", "apps.kruise.io", "containerrecreaterequests"): "a request was not answered, or its time is over",

@@ -148,6 +148,7 @@ def test_an_eviction_over_the_budget_is_told_to_come_again(world: World) -> None
 
 
 @pytest.mark.behaviour("PUB-94", "PUB-127")
+@pytest.mark.alone  # others count on all nodes
 def test_a_drain_waits_for_the_budget_and_finishes(world: World) -> None:
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1"))
     world.apply(workload("Deployment", 6).replace("labels: {app: shop}", "labels: {app: shop, team: $ns}"))

@@ -1,4 +1,4 @@
-"""Evicting Pods that lack their sidecars, one by one, where ``--repair-missed-pods`` asks for it. SS-137.
+"""Evicting Pods that lack their sidecars, one by one, where gate RepairMissedPods is on. SS-137.
 
 The key of a reconcile is a workload: the namespace, and the uid of the controller that its Pods name. The API server
 and our webhook judge each eviction by the budgets that apply; a refusal means "not now".
@@ -143,9 +143,7 @@ class Repair:
         return found if isinstance(metadata, Mapping) and metadata.get("uid") == owner.uid else None
 
     def _tell(self, pod: Pod, why: str) -> None:
-        self._events.event(
-            reference(PODS, pod), "Warning", NOT_REPAIRED, f"not replaced by --repair-missed-pods: {why}"
-        )
+        self._events.event(reference(PODS, pod), "Warning", NOT_REPAIRED, f"not replaced: {why}")
 
 
 def _controller(obj: Mapping[str, Any]) -> OwnerReference | None:

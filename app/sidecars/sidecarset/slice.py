@@ -10,7 +10,7 @@ from app.api.sidecarset import SIDECAR_SET, SidecarSet, read_sidecar_set
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
 from app.kube.objects import Pod, decode_config_map, decode_controller_revision
-from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS, ObjectKey
+from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
 from app.pods.budget import DisruptionBudget
 from app.pods.owners import BY_CONTROLLER, controller_keys
 from app.sidecars.sidecarset import admission
@@ -35,6 +35,7 @@ from app.slices import (
     ControllerContext,
     ControllerPart,
     Decisions,
+    Gate,
     Reconciling,
     Scope,
     Slice,
@@ -59,6 +60,8 @@ RECORDED_REVISIONS: Final = Watched(
 )
 CONFIGURATION: Final = Watched("ConfigMaps", CONFIGMAPS, decode_config_map, Scope.OWN)
 _PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
+#: A gate, since evicting takes rights that a manager has only where it is on.
+REPAIR_GATE: Final = Gate("RepairMissedPods", "Pods that lack their sidecars are evicted one by one, within budgets")
 _CONTROLLED_PODS: Final = _PODS.indexed(**{BY_CONTROLLER: controller_keys})
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 
@@ -121,10 +124,8 @@ def bypass_report(context: ControllerContext) -> BypassReport:
 
 
 def repair_controller(context: ControllerContext) -> Reconciling:
-    """The controller that replaces Pods without their sidecars; it sees none unless its flag is given."""
+    """The controller that replaces Pods without their sidecars."""
     stores = context.stores
-    if not context.flags.boolean("repair-missed-pods"):
-        return Reconciling(_nothing, [])
     pods, namespaces = stores(_CONTROLLED_PODS), stores(NAMESPACES)
     index = indexed(stores(SIDECAR_SETS))
 
@@ -136,10 +137,6 @@ def repair_controller(context: ControllerContext) -> Reconciling:
 
     repair = Repair(context.client, pods, context.events, still_missing)
     return Reconciling(repair, [Watch(pods, repair.keys_for_pod)])
-
-
-async def _nothing(_key: ObjectKey) -> None:
-    """Nothing is asked of a controller without watches."""
 
 
 def commands() -> tuple[Commands, ...]:
@@ -184,6 +181,7 @@ SLICE: Final = Slice(
                 PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets", "daemonsets")),
                 _MAY_RECORD_EVENTS,
             ),
+            gates=(REPAIR_GATE.name,),
             workers=1,
         ),
     ),
@@ -212,7 +210,6 @@ SLICE: Final = Slice(
             event_source=NAME,
         ),
     ),
-    gates=(_DEFAULTS_ALLOWED, _SORT),
-    flags=("repair-missed-pods",),
+    gates=(_DEFAULTS_ALLOWED, _SORT, REPAIR_GATE),
     commands=commands,
 )

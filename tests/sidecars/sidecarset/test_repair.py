@@ -186,7 +186,6 @@ class Shop:
 @asynccontextmanager
 async def shop(
     replicas: int,
-    *flags: str,
     budget: int | None = None,
     paused: bool = False,
     owner: tuple[str, str] = ("apps/v1", "ReplicaSet"),
@@ -212,7 +211,7 @@ async def shop(
     part = part_of(SLICE, NAME)
     stores = stores_of(part)
     events = EventRecorder(ours, part.name)
-    controller = controller_of(SLICE, ours, stores.by_name, NAME, events=events, flags=flags)
+    controller = controller_of(SLICE, ours, stores.by_name, NAME, events=events)
     async with AsyncExitStack() as stack:
         for one in part.watched:
             reflector: Reflector[Any] = Reflector(ours, one.resource, stores(one), decode=one.decode, rng=rng)
@@ -225,7 +224,7 @@ async def shop(
 
 def test_they_are_replaced_one_by_one() -> None:
     async def scenario() -> None:
-        async with shop(3, "--repair-missed-pods") as found:
+        async with shop(3) as found:
 
             async def repaired() -> bool:
                 pods = await found.pods()
@@ -240,18 +239,9 @@ def test_they_are_replaced_one_by_one() -> None:
     run(scenario())
 
 
-def test_without_the_flag_nobody_goes() -> None:
-    async def scenario() -> None:
-        async with shop(2) as found:
-            await found.client.clock.sleep(60)
-            assert sorted(await found.pods()) == ["web-1", "web-2"]
-
-    run(scenario())
-
-
 def test_a_budget_holds_them_until_it_allows() -> None:
     async def scenario() -> None:
-        async with shop(2, "--repair-missed-pods", budget=0) as found:
+        async with shop(2, budget=0) as found:
             await found.client.clock.sleep(60)
             assert sorted(await found.pods()) == ["web-1", "web-2"]
             await found.allow(2)
@@ -266,7 +256,7 @@ def test_a_budget_holds_them_until_it_allows() -> None:
 
 def test_where_the_injection_is_paused_nobody_goes() -> None:
     async def scenario() -> None:
-        async with shop(2, "--repair-missed-pods", paused=True) as found:
+        async with shop(2, paused=True) as found:
             await found.client.clock.sleep(60)
             assert sorted(await found.pods()) == ["web-1", "web-2"]
 
@@ -275,7 +265,7 @@ def test_where_the_injection_is_paused_nobody_goes() -> None:
 
 def test_the_pods_of_a_workload_of_another_kind_are_left_with_a_word() -> None:
     async def scenario() -> None:
-        async with shop(1, "--repair-missed-pods", owner=("example.com/v1", "Gizmo")) as found:
+        async with shop(1, owner=("example.com/v1", "Gizmo")) as found:
             await found.client.clock.sleep(30)
             assert sorted(await found.pods()) == ["web-1"]
             events = (await found.client.list(EVENTS)).items

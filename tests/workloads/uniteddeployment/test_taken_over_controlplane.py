@@ -123,8 +123,12 @@ class Cluster:
         return found
 
     def change(self, path: str, **spec: Any) -> None:
-        found = self.get(path)
-        code, answer = self.api.request("PUT", path, {**found, "spec": {**found["spec"], **spec}})
+        """Replace the object; once more after a conflict, since the manager writes its status meanwhile."""
+        for _ in range(10):
+            found = self.get(path)
+            code, answer = self.api.request("PUT", path, {**found, "spec": {**found["spec"], **spec}})
+            if code != 409:
+                break
         assert code == 200, answer
 
     def seen(self, path: str) -> bool:
