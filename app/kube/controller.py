@@ -91,7 +91,10 @@ class NoMetrics:
 
 
 class Controller:
-    """One kind's loop. ``queue`` is open to whoever else wants to have a key looked at."""
+    """One kind's loop. ``queue`` is open to whoever else wants to have a key looked at.
+
+    It begins once the stores of its watches are filled, and those in ``needs``, which it only reads.
+    """
 
     def __init__(
         self,
@@ -101,6 +104,7 @@ class Controller:
         reconcile: Reconcile,
         *,
         workers: int = 3,
+        needs: Sequence[Store[Any]] = (),
         sync_timeout: float = 120.0,
         limits: RateLimits | None = None,
         metrics: ControllerMetrics | None = None,
@@ -111,6 +115,7 @@ class Controller:
         self.queue: WorkQueue[ObjectKey] = WorkQueue(name, clock, limits, queue_metrics)
         self._clock = clock
         self._watches = watches
+        self._needs = needs
         self._reconcile = reconcile
         self._sync_timeout = sync_timeout
         self._metrics = metrics if metrics is not None else NoMetrics()
@@ -138,8 +143,8 @@ class Controller:
 
     async def _wait_until_ready(self) -> None:
         async def all_ready() -> None:
-            for watch in self._watches:
-                await watch.store.wait_until_ready()
+            for store in (*(watch.store for watch in self._watches), *self._needs):
+                await store.wait_until_ready()
 
         try:
             await self._clock.wait_for(all_ready(), self._sync_timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
@@ -21,7 +21,11 @@ from app.slices import (
     ControllerContext,
     ControllerPart,
     Provides,
+    Watched,
 )
+from app.slices.controllers import Answers
+
+T = TypeVar("T")
 
 #: How long events may take to be sent when a process ends.
 FLUSH_SECONDS: Final = 1.0
@@ -87,12 +91,14 @@ class ControllerMaker:
     def _controller(self, part: ControllerPart, provided: _Provided) -> Controller:
         process = self._process
         metrics = process.metrics
-        made = part.make(self._context(part, provided))
+        asked = _Asked(provided)
+        made = part.make(self._context(part, asked))
         return Controller(
             part.name,
             process.clock,
             made.watches,
             made.reconcile,
+            needs=[process.caches.stores(one) for one in (*part.watched, *asked.watched)],
             workers=self._workers(part),
             limits=self._limits,
             metrics=metrics.controllers,
@@ -120,7 +126,7 @@ class ControllerMaker:
             burst=flags.integer("rate-limiter-bucket-size"),
         )
 
-    def _context(self, part: ControllerPart | BackgroundPart | Provides, provided: _Provided) -> ControllerContext:
+    def _context(self, part: ControllerPart | BackgroundPart | Provides, provided: Answers) -> ControllerContext:
         process = self._process
         settings = process.settings
         name = part.protocol.__name__ if isinstance(part, Provides) else part.name
@@ -137,6 +143,20 @@ class ControllerMaker:
             leading=self._leading,
             reviewed_namespaces=self._reviewed,
         )
+
+
+class _Asked:
+    """Answers, and what is watched for them: what an answer reads must be there before it is believed."""
+
+    def __init__(self, provided: Answers) -> None:
+        self._provided = provided
+        self.watched: list[Watched[Any]] = []
+
+    def __call__(self, protocol: type[T]) -> Sequence[T]:
+        """All that slices provide of this protocol."""
+        parts = (part for one in slices() for part in one.provides if part.protocol is protocol)
+        self.watched += (one for part in parts for one in part.watched)
+        return self._provided(protocol)
 
 
 class _Provided:

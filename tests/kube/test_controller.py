@@ -78,6 +78,23 @@ async def test_nothing_is_reconciled_before_the_caches_are_filled():
 
 
 @virtual
+async def test_what_is_only_read_is_waited_for_too():
+    seen = []
+
+    async def reconcile(key: ObjectKey) -> None:
+        seen.append(key)
+
+    needed: Store[Pod] = Store()
+    setup = Setup(reconcile, needs=[needed])
+    async with running(setup.controller.run()):
+        setup.store.replace([pod("a")])
+        await asyncio.sleep(60)
+        assert seen == []
+        needed.replace([])
+        await until(lambda: seen == [A])
+
+
+@virtual
 async def test_results_say_when_to_look_again():
     times: list[float] = []
     results = [Result(requeue_after=30), Result(requeue=True), Result(requeue=True), Result(), None]

@@ -34,6 +34,8 @@ MAX_CONCURRENT: Final = 16
 GATHER: Final = 0.02
 #: Seconds after which a budget is looked at again whose workload is not watched.
 UNWATCHED_AGAIN: Final = 5.0
+#: Seconds after which a kind that is not served is looked for again.
+UNKNOWN_KIND_RETRY: Final = 30.0
 #: Pods that an event names.
 NAMED: Final = 5
 
@@ -139,8 +141,9 @@ class BudgetReconciler:
         try:
             members = await self._workloads.members(budget)
         except UnknownKindError as error:
+            # A mistake in the object, not of ours: it may become right by itself, should the kind be installed.
             self._tell_once(key, budget, "UnknownWorkload", str(error))
-            raise
+            return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
             self._tell_once(key, budget, "MissingRight", f"The manager may not read a workload: {message_of(error)}")
             raise
