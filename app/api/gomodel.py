@@ -1,7 +1,8 @@
 """The Go type of a model of ours: how OpenKruise reads and prints what the model's fields say.
 
 A field is a pointer where the model knows None, is left out where it is empty, and is printed in any case where it is
-required or has a default that the API server fills in. Fields whose Go type is richer than the model's are named.
+required or where the API server would put the empty value back, as that is the schema's default. Fields whose Go type
+is richer than the model's are named.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def go_struct(model: type[ApiModel], named: Mapping[str, GoType]) -> GoType:
 
 def _field(field: FieldInfo, named: Mapping[str, GoType]) -> GoField:
     name = str(field.alias)
-    filled_in = any(isinstance(one, Keywords) and "default" in one.values for one in field.metadata)
+    filled_in = any(isinstance(one, Keywords) and not one.values.get("default", True) for one in field.metadata)
     go_type = named.get(name) or _go_type(_annotation(field), named)
     return GoField(name, go_type, kept=field.is_required() or filled_in)
 

@@ -33,6 +33,8 @@ class Whole(ApiModel):
     """A number or a percentage."""
     filled: Annotated[bool, schema_default(False)] = Field(default=False, alias="filledIn")
     """Filled in by the API server."""
+    mode: Annotated[str, schema_default("All")] = ""
+    """Filled in by the API server, but not with what is empty."""
     parts: list[Part] | None = None
     """A list."""
     labels: dict[str, str] | None = None
@@ -51,6 +53,8 @@ GO = go_struct(Whole, {})
         ({"count": 0, "seconds": 0}, {"count": 0, "filledIn": False}),
         ({"share": "30%", "seconds": 5}, {"seconds": 5, "share": "30%", "filledIn": False}),
         ({"parts": [{}], "labels": {}}, {"filledIn": False, "parts": [{"neededKey": ""}]}),
+        ({"mode": ""}, {"filledIn": False}),
+        ({"mode": "All"}, {"filledIn": False, "mode": "All"}),
         ({"part": {"note": ""}, "unknown": 1}, {"filledIn": False, "part": {"neededKey": ""}}),
     ],
 )

@@ -120,6 +120,7 @@ class ResourcesPolicy(ApiModel):
 class SidecarContainer(ApiModel):
     """A container to inject: all fields of a container of a Pod, and how it is injected and updated."""
 
+    # SS-12, SS-13: the order of the fields, of these and of the structs in them, is part of a SidecarSet's hashes.
     schema_keywords: ClassVar[Mapping[str, Any]] = {PRESERVE: True}
 
     pod_inject_policy: str = ""

@@ -20,6 +20,7 @@ from app.api.kind import Version
 from app.api.requested import is_leaving, judged, stored_object, unreadable, version_to_default, version_to_judge
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.api.sidecarset.defaults import with_defaults
+from app.api.sidecarset.gospec import SIDECAR_CONTAINER, SPECS
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -38,8 +39,7 @@ from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.sidecars.sidecarset import whitelist
 from app.sidecars.sidecarset.conflicts import base_of, canary_errors, conflict_errors, update_errors
-from app.sidecars.sidecarset.gospec import SPECS
-from app.sidecars.sidecarset.hashing import SIDECAR_CONTAINER, sidecarset_hashes
+from app.sidecars.sidecarset.hashing import sidecarset_hashes
 from app.sidecars.sidecarset.no_effect import without_effect
 from app.sidecars.sidecarset.revision_choice import recorded_revision, revision_choice
 from app.sidecars.sidecarset.selection import RecentSets

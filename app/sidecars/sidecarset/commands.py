@@ -14,6 +14,7 @@ from app.api import names
 from app.api.requested import unreadable
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.api.sidecarset.defaults import with_defaults
+from app.api.sidecarset.gospec import RECORDED_FIELDS
 from app.api.sidecarset.types import NOT_UPDATE
 from app.kube.client import Client
 from app.kube.clock import rfc3339
@@ -31,7 +32,6 @@ from app.kube.resources import (
 from app.kube.selectors import SelectorError, to_query
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision, in_order, of_owner, revision_of
-from app.sidecars.sidecarset.gospec import RECORDED_FIELDS
 from app.sidecars.sidecarset.plan.facts import pod_facts
 from app.sidecars.sidecarset.plan.obstacles import obstacle
 from app.sidecars.sidecarset.plan.preview import judged, preview, progress_counts, standing

@@ -11,49 +11,10 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from app.api.gocore import CONTAINER_FIELDS, always, optional
-from app.api.gojson import STRING, dumps_go, go_value, list_of, pointer, struct
+from app.api.gojson import dumps_go, go_value, list_of
+from app.api.sidecarset.gospec import SIDECAR_CONTAINER
 from app.pods.hashes import safe_encode
 
-_EXPRESSIONS = optional("cpu"), optional("memory")
-#: SS-12, SS-13: the core Container inline, then OpenKruise's own fields. The order is part of the hash.
-SIDECAR_CONTAINER = struct(
-    *CONTAINER_FIELDS,
-    optional("podInjectPolicy"),
-    optional("upgradeStrategy", struct(optional("upgradeType"), optional("hotUpgradeEmptyImage"))),
-    optional("shareVolumePolicy", struct(optional("type"))),
-    optional("shareVolumeDevicePolicy", pointer(struct(optional("type")))),
-    optional(
-        "transferEnv",
-        list_of(
-            struct(
-                optional("sourceContainerName"),
-                optional(
-                    "sourceContainerNameFrom",
-                    pointer(struct(optional("fieldRef", pointer(struct(optional("apiVersion"), always("fieldPath")))))),
-                ),
-                optional("envName"),
-                optional("envNames", list_of(STRING)),
-            )
-        ),
-    ),
-    optional(
-        "resourcesPolicy",
-        pointer(
-            struct(
-                always("targetContainersMode"),
-                optional("targetContainersNameRegex"),
-                optional(
-                    "resourcesExpr",
-                    struct(
-                        optional("limits", pointer(struct(*_EXPRESSIONS))),
-                        optional("requests", pointer(struct(*_EXPRESSIONS))),
-                    ),
-                ),
-            )
-        ),
-    ),
-)
 _CONTAINERS = list_of(SIDECAR_CONTAINER)
 
 

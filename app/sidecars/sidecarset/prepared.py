@@ -18,11 +18,11 @@ from app.api import names
 from app.api.gojson import GoField, GoTypeError, go_value, struct
 from app.api.jsonvalue import MAX_DEPTH, nested_deeper
 from app.api.requested import judged
+from app.api.sidecarset.gospec import RECORDED_FIELDS, SPECS
 from app.kube.gotext import shortened
 from app.kube.objects import ControllerRevision
 from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.sidecars.sidecarset.annotations import RecordEntry, record_entry
-from app.sidecars.sidecarset.gospec import RECORDED_FIELDS, SPECS
 from app.sidecars.sidecarset.hashing import sidecarset_hashes
 from app.sidecars.sidecarset.hot_upgrade import twins
 from app.sidecars.sidecarset.pod_metadata import MetadataPatch

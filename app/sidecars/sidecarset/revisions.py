@@ -13,9 +13,9 @@ import orjson
 from app.api import names
 from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.api.sidecarset import SIDECAR_SET, SidecarSet, SidecarSetSpec
+from app.api.sidecarset.gospec import RECORDED_FIELDS
 from app.kube.resources import CONTROLLERREVISIONS
 from app.pods.revisions import Create, Revision, oldest_unused
-from app.sidecars.sidecarset.gospec import RECORDED_FIELDS
 
 DEFAULT_HISTORY_LIMIT = 10
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.gojson import GoTypeError, dumps_go
+from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.api.sidecarset.defaults import with_defaults
+from app.api.sidecarset.gospec import SIDECAR_CONTAINER
 from app.pods.hashes import fnv32, safe_encode
 from app.sidecars.sidecarset.hashing import sidecarset_hashes
 
@@ -202,6 +203,40 @@ def test_every_field_that_says_something_changes_both_hashes(extra: dict[str, An
     plain, changed = sidecarset_hashes([CONTAINER], None), sidecarset_hashes([{**CONTAINER, **extra}], None)
     assert plain.hash != changed.hash
     assert plain.without_image != changed.without_image
+
+
+@pytest.mark.behaviour("SS-12")
+def test_openkruises_own_fields_are_hashed_in_the_order_of_its_types() -> None:
+    given = {
+        "resourcesPolicy": {
+            "resourcesExpr": {"requests": {"memory": "d", "cpu": "c"}, "limits": {"memory": "b", "cpu": "a"}},
+            "targetContainersNameRegex": "x",
+            "targetContainersMode": "sum",
+        },
+        "transferEnv": [
+            {
+                "envNames": ["B"],
+                "envName": "A",
+                "sourceContainerNameFrom": {"fieldRef": {"fieldPath": "metadata.name", "apiVersion": "v1"}},
+                "sourceContainerName": "app",
+            }
+        ],
+        "shareVolumeDevicePolicy": {"type": "enabled"},
+        "shareVolumePolicy": {"type": "enabled"},
+        "upgradeStrategy": {"hotUpgradeEmptyImage": "empty", "upgradeType": "HotUpgrade"},
+        "podInjectPolicy": "BeforeAppContainer",
+        "name": "one",
+    }
+    assert dumps_go(go_value(SIDECAR_CONTAINER, given)) == (
+        '{"name":"one","resources":{},"podInjectPolicy":"BeforeAppContainer",'
+        '"upgradeStrategy":{"upgradeType":"HotUpgrade","hotUpgradeEmptyImage":"empty"},'
+        '"shareVolumePolicy":{"type":"enabled"},"shareVolumeDevicePolicy":{"type":"enabled"},'
+        '"transferEnv":[{"sourceContainerName":"app",'
+        '"sourceContainerNameFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"metadata.name"}},'
+        '"envName":"A","envNames":["B"]}],'
+        '"resourcesPolicy":{"targetContainersMode":"sum","targetContainersNameRegex":"x",'
+        '"resourcesExpr":{"limits":{"cpu":"a","memory":"b"},"requests":{"cpu":"c","memory":"d"}}}}'
+    )
 
 
 @pytest.mark.behaviour("SS-12")
