@@ -9,7 +9,7 @@ from pathlib import Path
 
 _BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 _FILE = re.compile(r"`([\w.-]+\.ya?ml)`")
-_GATES = re.compile(r"--feature-gates[ =]([\w=,]+)")
+_FLAGS = re.compile(r"--feature-gates[ =][\w=,]+|--no-samples")
 #: What begins the output of a command that fails.
 _FAILURES = ("Error", "error", "pykruise:", "The ")
 
@@ -24,22 +24,22 @@ class Typed:
     @property
     def fails(self) -> bool:
         """Whether the guide shows a refusal."""
-        return self.printed.startswith(_FAILURES)
+        return self.printed.startswith(_FAILURES) or "\nError from server" in self.printed
 
 
 @dataclass(frozen=True)
 class Guide:
-    """``gates``: what its sandbox is started with. ``steps``: files to save (name, content), and commands."""
+    """``flags``: what its sandbox is started with. ``steps``: files to save (name, content), and commands."""
 
-    gates: str
+    flags: str
     steps: tuple[Typed | tuple[str, str], ...]
 
 
 def read(path: Path) -> Guide:
     """A guide as its reader follows it."""
     text = path.read_text("utf-8")
-    gates = _GATES.search(text[: text.find("## ")])
-    return Guide(gates[1] if gates else "", tuple(_steps(text)))
+    flags = " ".join(found[0] for found in _FLAGS.finditer(text[: text.find("## ")]))
+    return Guide(flags, tuple(_steps(text)))
 
 
 def _steps(text: str) -> Iterator[Typed | tuple[str, str]]:
@@ -51,7 +51,7 @@ def _steps(text: str) -> Iterator[Typed | tuple[str, str]]:
         if language == "yaml" and names:
             yield names[-1], content
         elif language == "sh":
-            lines = (line for line in content.splitlines() if line.startswith("kubectl "))
+            lines = (line for line in content.splitlines() if line.startswith(("kubectl ", "for ")))
             yield from (Typed(line.partition("   #")[0].rstrip(), "") for line in lines)
         elif language == "console":
             yield from _commands(content)

@@ -10,7 +10,8 @@ GUIDE = """\
 # A guide
 With a [sandbox](x.md):
 ```sh
-pykruise sandbox --feature-gates A=true
+pykruise sandbox --no-samples --feature-gates A=true
+for name in a b; do kubectl create namespace $name; done
 kubectl delete x y   # a sample
 ```
 ## One
@@ -23,6 +24,7 @@ $ kubectl apply \\
   -f one.yaml
 a created
 $ kubectl delete a
+a deleted
 Error from server: no
 ```
 """
@@ -32,11 +34,12 @@ def test_files_commands_and_gates_are_found(tmp_path: Path) -> None:
     page = tmp_path / "guide.md"
     page.write_text(GUIDE, "utf-8")
     guide = read(page)
-    assert guide.gates == "A=true"
+    assert guide.flags == "--no-samples --feature-gates A=true"
     assert guide.steps == (
+        Typed("for name in a b; do kubectl create namespace $name; done", ""),
         Typed("kubectl delete x y", ""),
         ("one.yaml", "kind: A\n"),
         Typed("kubectl apply \\\n  -f one.yaml", "a created"),
-        Typed("kubectl delete a", "Error from server: no"),
+        Typed("kubectl delete a", "a deleted\nError from server: no"),
     )
-    assert [step.fails for step in guide.steps if isinstance(step, Typed)] == [False, False, True]
+    assert [step.fails for step in guide.steps if isinstance(step, Typed)] == [False, False, False, True]
