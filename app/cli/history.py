@@ -52,10 +52,10 @@ async def recorded(client: Client, commands: Commands, stored: Mapping[str, Any]
 
     if commands.own_history is not None:
         return await commands.own_history.read(client, stored)
-    around, status = await belongings(client, stored), stored.get("status") or {}
-    labels = [pod.metadata.labels.get("controller-revision-hash", "") for pod in around.pods if is_active(pod)]
+    owned, status = await belongings(client, stored), stored.get("status") or {}
+    labels = [pod.metadata.labels.get("controller-revision-hash", "") for pod in owned.pods if is_active(pod)]
     found = []
-    for one in around.revisions:
+    for one in owned.revisions:
         roles = [role for role in ("current", "update") if one.name == status.get(f"{role}Revision")]
         pods = sum(is_same_revision(label, one.name) for label in labels)
         cause = one.annotations.get(CHANGE_CAUSE, "<none>")

@@ -24,7 +24,7 @@ from app.kube.store import Change, Store, key_of
 from app.sandbox.kubelet.behaviour import CRASH, Pace, Scripts, trouble
 from app.sandbox.kubelet.environment import needs
 from app.sandbox.kubelet.logs import log_of
-from app.sandbox.kubelet.plan import PodPlan, PodRun, Surroundings, plan
+from app.sandbox.kubelet.plan import PodInputs, PodPlan, PodRun, plan
 from app.sandbox.objects import Pod, Secret, decode_pod, decode_secret
 
 WORKERS = 32
@@ -33,8 +33,8 @@ _SECRETS = "secrets of env"
 
 
 @dataclass(slots=True)
-class _Memory:
-    """What is remembered of one Pod."""
+class _PodState:
+    """What the kubelet keeps of one Pod."""
 
     #: The version our last write gave it.
     version: str = ""
@@ -80,7 +80,7 @@ class Kubelets:
         self._hosts = hosts
         self._pace = pace if pace is not None else Pace()
         self._scripts = scripts
-        self._memories: dict[str, _Memory] = {}
+        self._states: dict[str, _PodState] = {}
         self._images: dict[str, set[str]] = {name: set() for name in hosts}
         self._stopped: set[str] = set()
         #: Containers that the runtime has ended and no report shows yet: uid of the Pod → name → exit code.
@@ -126,7 +126,7 @@ class Kubelets:
         self._stopped.discard(node)
         for pod in self.pods.list():
             if pod.spec.node_name == node:
-                self._memories.pop(pod.metadata.uid, None)
+                self._states.pop(pod.metadata.uid, None)
                 self.controller.queue.add(key_of(pod))
 
     def is_stopped(self, node: str) -> bool:
@@ -138,7 +138,7 @@ class Kubelets:
         pod = self.pods.get(name, namespace)
         if pod is None:
             raise LookupError(f'pods "{name}" not found')
-        return log_of(pod, self._around(pod, ""), container, previous=previous)
+        return log_of(pod, self._inputs(pod, ""), container, previous=previous)
 
     def images(self, node: str) -> set[str]:
         """The full names of the images on a node; who pulls adds to them."""
@@ -149,9 +149,9 @@ class Kubelets:
         self._ended.setdefault(pod.metadata.uid, {})[name] = code
         self.controller.queue.add(key_of(pod))
 
-    def around(self, pod: Pod) -> Surroundings:
-        """What the Pod's containers see."""
-        return self._around(pod, pod.status.pod_ip)
+    def inputs_of(self, pod: Pod) -> PodInputs:
+        """What the Pod's containers depend on."""
+        return self._inputs(pod, pod.status.pod_ip)
 
     # ---- what changes concern
 
@@ -159,7 +159,7 @@ class Kubelets:
         """Keep count of addresses, and forget what is gone."""
         shown = change.object
         if change.new is None:
-            self._memories.pop(shown.metadata.uid, None)
+            self._states.pop(shown.metadata.uid, None)
             self._ended.pop(shown.metadata.uid, None)
             self._addresses.in_use.discard(shown.status.pod_ip)
         elif shown.status.pod_ip:
@@ -184,22 +184,22 @@ class Kubelets:
         pod = self.pods.by_key(key)
         if pod is None or not self._runs(pod):
             return None
-        memory = self._memories.setdefault(pod.metadata.uid, _Memory())
-        if memory.version and not is_at_least(pod.metadata.resource_version, memory.version):
+        state = self._states.setdefault(pod.metadata.uid, _PodState())
+        if state.version and not is_at_least(pod.metadata.resource_version, state.version):
             return None  # our own write is still on its way into the cache, and its event comes
         try:
-            return await self._carry_out(pod, memory)
+            return await self._carry_out(pod, state)
         except (NotFound, Conflict):
             return None  # gone, or another Pod of the same name: its events come
 
-    async def _carry_out(self, pod: Pod, memory: _Memory) -> Result | None:
+    async def _carry_out(self, pod: Pod, state: _PodState) -> Result | None:
         metadata = pod.metadata
-        todo = plan(pod, self._around(pod, self._address(pod, memory)), memory.run)
+        todo = plan(pod, self._inputs(pod, self._address(pod, state)), state.run)
         if todo.status:
-            await self._patch_status(pod, todo.status, memory)
+            await self._patch_status(pod, todo.status, state)
         self._ended.pop(metadata.uid, None)
         # Only now: what could not be written has not happened, and is planned once more.
-        is_new, memory.run = memory.run is None, todo.run
+        is_new, state.run = state.run is None, todo.run
         self._images[pod.spec.node_name].update(todo.pulled)
         self._tell(pod, todo, is_new=is_new)
         if todo.clear_crash:
@@ -209,9 +209,9 @@ class Kubelets:
             await self._client.delete(PODS, metadata.name, metadata.namespace, grace_period_seconds=0, uid=metadata.uid)
         return Result(requeue_after=todo.again_after)
 
-    def _around(self, pod: Pod, address: str) -> Surroundings:
+    def _inputs(self, pod: Pod, address: str) -> PodInputs:
         node = pod.spec.node_name
-        return Surroundings(
+        return PodInputs(
             host_ip=self._hosts.get(node, ""),
             pod_ip=address,
             now=self._clock.now(),
@@ -223,7 +223,7 @@ class Kubelets:
             ended=self._ended.get(pod.metadata.uid, {}),
         )
 
-    async def _patch_status(self, pod: Pod, status: Mapping[str, Any], memory: _Memory) -> None:
+    async def _patch_status(self, pod: Pod, status: Mapping[str, Any], state: _PodState) -> None:
         metadata = pod.metadata
         written = await self._client.patch(
             PODS,
@@ -234,7 +234,7 @@ class Kubelets:
             subresource="status",
             decode=decode_metadata,
         )
-        memory.version = written.metadata.resource_version
+        state.version = written.metadata.resource_version
 
     def _tell(self, pod: Pod, todo: PodPlan, *, is_new: bool) -> None:
         recorder = self._recorders.get(pod.spec.node_name)
@@ -256,13 +256,13 @@ class Kubelets:
         found = self.secrets.get(name, namespace)
         return found.data if found is not None else None
 
-    def _address(self, pod: Pod, memory: _Memory) -> str:
+    def _address(self, pod: Pod, state: _PodState) -> str:
         """The Pod's address: the one it has, or a free one if it is about to start."""
         if pod.status.start_time is not None or pod.spec.host_network or pod.metadata.deletion_timestamp is not None:
             return pod.status.pod_ip
-        if not memory.address:
-            memory.address = self._addresses.take(pod.spec.node_name)
-        return memory.address
+        if not state.address:
+            state.address = self._addresses.take(pod.spec.node_name)
+        return state.address
 
 
 def _config_maps_of(pod: Pod) -> list[str]:

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from app.kube.images import parse_image
 from app.kube.patches import merge_patch
-from app.sandbox.kubelet import BEHAVIOUR, CRASH, UNREADY, Pace, PodPlan, PodRun, Surroundings, plan
+from app.sandbox.kubelet import BEHAVIOUR, CRASH, UNREADY, Pace, PodInputs, PodPlan, PodRun, plan
 from app.sandbox.kubelet.behaviour import trouble
 from app.sandbox.kubelet.environment import needs
 from app.sandbox.kubelet.logs import log_of
 from app.sandbox.objects import decode_pod
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)
-AROUND = {"host_ip": "198.18.0.1", "pod_ip": "10.1.0.1", "now": NOW}
+INPUTS = {"host_ip": "198.18.0.1", "pod_ip": "10.1.0.1", "now": NOW}
 
 
 def body(containers: Any = None, *, inits: Any = (), status: Any = None, spec: Any = None, **metadata: Any) -> Any:
@@ -42,16 +42,16 @@ def patched(pod: Any, status: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(pod | {"status": merged}))
 
 
-def planned(pod: Any, run: PodRun | None = None, **around: Any) -> PodPlan:
-    return plan(decode_pod(json.dumps(pod).encode()), Surroundings(**(AROUND | around)), run)
+def planned(pod: Any, run: PodRun | None = None, **inputs: Any) -> PodPlan:
+    return plan(decode_pod(json.dumps(pod).encode()), PodInputs(**(INPUTS | inputs)), run)
 
 
 class Node:
     """One Pod and the node that runs it: what is planned is written, and time passes when asked to."""
 
-    def __init__(self, pod: Any, **around: Any) -> None:
+    def __init__(self, pod: Any, **inputs: Any) -> None:
         self.pod = pod
-        self.around = AROUND | around
+        self.inputs = INPUTS | inputs
         self.run: PodRun | None = None
         self.events: list[str] = []
         self.images: set[str] = set()
@@ -61,7 +61,7 @@ class Node:
     def look(self) -> "Node":
         """The kubelet looks at the Pod, until there is nothing left to report at this moment."""
         for _ in range(4):
-            todo = planned(self.pod, self.run, has_image=self.images.__contains__, **self.around)
+            todo = planned(self.pod, self.run, has_image=self.images.__contains__, **self.inputs)
             self.run, self.again = todo.run, todo.again_after
             self.removed = self.removed or todo.remove
             self.events += [f"{event.reason} {event.message}" for event in todo.events]
@@ -76,11 +76,11 @@ class Node:
     def after(self, seconds: float) -> "Node":
         """Let time pass, looking whenever the kubelet wants to."""
         self.look()
-        end = self.around["now"] + timedelta(seconds=seconds)
-        while self.again and self.around["now"] + timedelta(seconds=self.again) <= end:
-            self.around["now"] += timedelta(seconds=self.again)
+        end = self.inputs["now"] + timedelta(seconds=seconds)
+        while self.again and self.inputs["now"] + timedelta(seconds=self.again) <= end:
+            self.inputs["now"] += timedelta(seconds=self.again)
             self.look()
-        self.around["now"] = end
+        self.inputs["now"] = end
         return self.look()
 
     def forget(self) -> "Node":
@@ -89,9 +89,9 @@ class Node:
         return self.look()
 
 
-def settled(pod: Any, **around: Any) -> Any:
+def settled(pod: Any, **inputs: Any) -> Any:
     """The Pod when its kubelet has nothing left to report."""
-    return Node(pod, **around).after(20).pod
+    return Node(pod, **inputs).after(20).pod
 
 
 def conditions(pod: Any) -> dict[str, str]:
@@ -573,7 +573,7 @@ def test_a_secret_is_waited_for_as_well() -> None:
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
     node = Node(body([{"name": "main", "image": "a", "env": env}])).look()
     assert only(node.pod)["state"]["waiting"]["message"] == 'secret "s" not found'
-    node.around["secrets"] = lambda namespace, name: {"k": "dmFsdWU="}
+    node.inputs["secrets"] = lambda namespace, name: {"k": "dmFsdWU="}
     assert states(node.look().pod) == {"main": "running"}
     assert 'Failed Error: secret "s" not found' in node.events
 
@@ -585,15 +585,15 @@ def test_logs_are_what_the_command_prints() -> None:
     ]
     line = "echo I am $NAME of ${TEAM}; while true; do echo tick; sleep 10; done"
     node = Node(body([commanded(line, env=env)], labels={"team": "blue"})).after(25)
-    around = Surroundings(**node.around)
-    text = log_of(decode_pod(json.dumps(node.pod).encode()), around)
+    inputs = PodInputs(**node.inputs)
+    text = log_of(decode_pod(json.dumps(node.pod).encode()), inputs)
     assert text.splitlines() == ["I am web-0 of blue", "tick", "tick", "tick"]
     with pytest.raises(LookupError, match="previous terminated container"):
-        log_of(decode_pod(json.dumps(node.pod).encode()), around, previous=True)
+        log_of(decode_pod(json.dumps(node.pod).encode()), inputs, previous=True)
     with pytest.raises(LookupError, match="container x is not valid for pod web-0"):
-        log_of(decode_pod(json.dumps(node.pod).encode()), around, "x")
+        log_of(decode_pod(json.dumps(node.pod).encode()), inputs, "x")
     with pytest.raises(LookupError, match="is waiting to start"):
-        log_of(decode_pod(json.dumps(body()).encode()), around)
+        log_of(decode_pod(json.dumps(body()).encode()), inputs)
 
 
 def test_an_annotation_nobody_understands_is_ignored_and_told() -> None:

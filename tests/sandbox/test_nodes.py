@@ -207,7 +207,7 @@ async def test_pods_are_bound_evenly_where_there_is_no_scheduler() -> None:
         await until(lambda: not any("/pods/" in path for path in cluster.objects), 1)
         assert cluster.nodes.scheduler is not None
         assert not any(info.pods or +Counter(info.used) for info in cluster.nodes.scheduler._infos.values())
-        assert not cluster.nodes.kubelets._memories
+        assert not cluster.nodes.kubelets._states
     assert cluster.writes("web-7")[:2] == ["POST /pods/web-7/binding", "PATCH /pods/web-7/status"]
 
 

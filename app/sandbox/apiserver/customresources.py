@@ -26,7 +26,7 @@ from app.sandbox.apiserver.scaling import ScalePaths, replica_errors
 from app.sandbox.apiserver.schemas import Field, custom_field, object_meta
 from app.sandbox.apiserver.storage import Collection, Entry, Verb
 from app.sandbox.apiserver.strategies import Strategy, new_errors
-from app.sandbox.apiserver.structures import fill_defaults, tidied
+from app.sandbox.apiserver.structures import fill_defaults, normalized
 from app.sandbox.apiserver.tables import TableKind, custom_table
 from app.sandbox.apiserver.typecheck import Checker, Reader
 
@@ -70,7 +70,7 @@ class CustomReader:
         unknown = [] if self._schema.get("x-kubernetes-preserve-unknown-fields") else unknown_fields(
             dict(self._schema), value
         )  # fmt: skip
-        found = tidied(self._schema, value)
+        found = normalized(self._schema, value)
         inside = _prune_embedded(self._schema, found, Path(), top=True) if self._embeds else []
         metadata, dropped = self._metadata.read(found.get("metadata") or {})
         return {**found, "metadata": dict(metadata)}, [

@@ -49,7 +49,7 @@ def transform(
     ``apart``: except for what neither the patch nor the write of a status touches. It was read when it was stored.
     """
     document = _document(call, kind)
-    # Types are checked, and nulls and empty lists tidied, each time the patch is laid on another version.
+    # Types are checked, and nulls and empty lists left out, each time the patch is laid on another version.
     warned = False
 
     def apply(old: Json | None) -> Json:

@@ -17,7 +17,7 @@ _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _EMBEDDED: Final = "x-kubernetes-embedded-resource"
 
 
-def tidied(schema: Schema, value: Any, *, top: bool = True) -> Any:
+def normalized(schema: Schema, value: Any, *, top: bool = True) -> Any:
     """``value`` without the fields the schema does not know, and without nulls where null is no value; a copy."""
     if isinstance(value, dict):
         properties: Mapping[str, Schema] = schema.get("properties") or {}
@@ -30,16 +30,16 @@ def tidied(schema: Schema, value: Any, *, top: bool = True) -> Any:
                 kept[key] = item
             elif child is not None:
                 if item is not None or child.get("nullable"):
-                    kept[key] = tidied(child, item, top=False)
+                    kept[key] = normalized(child, item, top=False)
             elif isinstance(values, Mapping):
                 if item is not None or values.get("nullable"):
-                    kept[key] = tidied(values, item, top=False)
+                    kept[key] = normalized(values, item, top=False)
             elif schema.get(_PRESERVE) or values is True:
                 kept[key] = item
         return kept
     if isinstance(value, list):
         items = schema.get("items")
-        return [tidied(items, item, top=False) for item in value] if isinstance(items, Mapping) else value
+        return [normalized(items, item, top=False) for item in value] if isinstance(items, Mapping) else value
     return value
 
 

@@ -102,8 +102,8 @@ class PodRuntimes:
     def _env(self, pod: Pod, container: PodContainer) -> dict[str, str]:
         if not container.env and not container.env_from:
             return {}
-        around = self.kubelets.around(pod)
-        return environment(pod, container, around.config_maps, around.secrets, (around.pod_ip, around.host_ip))
+        inputs = self.kubelets.inputs_of(pod)
+        return environment(pod, container, inputs.config_maps, inputs.secrets, (inputs.pod_ip, inputs.host_ip))
 
 
 class PodRuntime:
@@ -185,7 +185,7 @@ class PodRuntime:
         if _state(status)[0] is not ContainerState.RUNNING:
             return
         container = next(one for one in pod.spec.containers if one.name == status.name)
-        seconds, code = term_of(context(pod, self._all.kubelets.around(pod)), container)
+        seconds, code = term_of(context(pod, self._all.kubelets.inputs_of(pod)), container)
         await self._all.clock.sleep(min(seconds, grace))
         self._all.kubelets.end_container(pod, status.name, code if seconds <= grace else KILLED)
         end = self._all.clock.monotonic() + grace
@@ -215,7 +215,7 @@ class PodRuntime:
                     raise DeadlineExceeded(f"timeout {seconds:g}s exceeded")
                 return ExecResult(0)
         container = next(one for one in pod.spec.containers if one.name == status.name)
-        behaviour = context(pod, self._all.kubelets.around(pod)).behave(container)
+        behaviour = context(pod, self._all.kubelets.inputs_of(pod)).behave(container)
         since = self._all.clock.now().timestamp() - started_at / _NANO
         return ExecResult(0 if answer_of(command, behaviour.program, since)[0] else 1)
 

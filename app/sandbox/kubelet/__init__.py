@@ -6,7 +6,7 @@ it prints, ``conditions`` and ``status`` the words of the report.
 """
 
 from app.sandbox.kubelet.behaviour import BEHAVIOUR, CRASH, UNREADY, Pace, Script, Scripts
-from app.sandbox.kubelet.plan import FINISHED, PodPlan, PodRun, Surroundings, plan
+from app.sandbox.kubelet.plan import FINISHED, PodInputs, PodPlan, PodRun, plan
 
 __all__ = [
     "BEHAVIOUR",
@@ -14,10 +14,10 @@ __all__ = [
     "FINISHED",
     "UNREADY",
     "Pace",
+    "PodInputs",
     "PodPlan",
     "PodRun",
     "Script",
     "Scripts",
-    "Surroundings",
     "plan",
 ]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from app.sandbox.kubelet.plan import Surroundings, context
+from app.sandbox.kubelet.plan import PodInputs, context
 from app.sandbox.objects import Container, ContainerStatus, Pod
 
 
-def log_of(pod: Pod, around: Surroundings, container: str = "", *, previous: bool = False) -> str:
+def log_of(pod: Pod, inputs: PodInputs, container: str = "", *, previous: bool = False) -> str:
     """The log of the container (of the first, where none is named), or of its run before. Raises LookupError."""
     found, status = _find(pod, container)
     state = status.last_state if previous else status.state
     if previous and state.terminated is None:
         raise LookupError(f'previous terminated container "{found.name}" in pod "{pod.metadata.name}" not found')
     if state.running is not None:
-        began, until = state.running.started_at, around.now
+        began, until = state.running.started_at, inputs.now
     elif state.terminated is not None and state.terminated.finished_at is not None:
         began, until = state.terminated.started_at, state.terminated.finished_at
     else:
@@ -22,7 +22,7 @@ def log_of(pod: Pod, around: Surroundings, container: str = "", *, previous: boo
         raise LookupError(f"{where}: {reason}")
     if began is None:
         return ""
-    behaviour = context(pod, around).behave(found)
+    behaviour = context(pod, inputs).behave(found)
     lines = list(behaviour.script.log)
     if not found.command and not found.args:
         lines.append(f"{found.image} runs (simulated: it prints nothing else)")

@@ -1,6 +1,6 @@
 """What a kubelet does next about one Pod: what it reports, tells, and when it removes the Pod. Pure.
 
-    todo = plan(pod, around, run)
+    todo = plan(pod, inputs, run)
 
 ``run`` is what the node remembers of the Pod's containers; a node that was restarted passes None and goes on from the
 status. The memory in the answer counts once the status is written. Nothing here knows a Kruise kind.
@@ -60,8 +60,8 @@ _AT_ONCE: Final = Pace()
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a Pod's status depends on beside the Pod and the node's memory of it."""
+class PodInputs:
+    """What a Pod's status depends on beside the Pod and what the kubelet keeps of it."""
 
     host_ip: str
     pod_ip: str
@@ -93,15 +93,15 @@ class PodPlan:
     clear_crash: bool = False
 
 
-def plan(pod: Pod, around: Surroundings, run: PodRun | None = None) -> PodPlan:
+def plan(pod: Pod, inputs: PodInputs, run: PodRun | None = None) -> PodPlan:
     """What the kubelet of the Pod's node does next."""
     if run is None:
-        run = _restored(pod, around.now.timestamp())
+        run = _restored(pod, inputs.now.timestamp())
     if pod.metadata.deletion_timestamp is not None:
-        return _plan_end(pod, pod.metadata.deletion_timestamp, around, run)
+        return _plan_end(pod, pod.metadata.deletion_timestamp, inputs, run)
     if pod.status.phase in FINISHED:
-        return _plan_finished(pod, around, run)
-    return _Node(pod, around, run).plan()
+        return _plan_finished(pod, inputs, run)
+    return _Node(pod, inputs, run).plan()
 
 
 def _restored(pod: Pod, now: float) -> PodRun:
@@ -116,25 +116,25 @@ def _restored(pod: Pod, now: float) -> PodRun:
     )
 
 
-def context(pod: Pod, around: Surroundings, crash: Mapping[str, int] | None = None) -> Context:
-    """The Pod's surroundings as its containers need them."""
+def context(pod: Pod, inputs: PodInputs, crash: Mapping[str, int] | None = None) -> Context:
+    """What the Pod's status depends on, as its containers need it."""
     namespace = pod.metadata.namespace
     inits = {one.name for one in pod.spec.init_containers}
 
     def behave(container: Container) -> Behaviour:
         env: Mapping[str, str] = {}
         if container.command or container.args:
-            addresses = (around.pod_ip, around.host_ip)
-            env = environment(pod, container, around.config_maps, around.secrets, addresses)
-        return behaviour_of(pod, container, env, around.scripts, init=container.name in inits)
+            addresses = (inputs.pod_ip, inputs.host_ip)
+            env = environment(pod, container, inputs.config_maps, inputs.secrets, addresses)
+        return behaviour_of(pod, container, env, inputs.scripts, init=container.name in inits)
 
     return Context(
         pod=pod,
-        now=around.now.timestamp(),
-        pace=around.pace,
+        now=inputs.now.timestamp(),
+        pace=inputs.pace,
         behave=behave,
-        hindrance=lambda container: hindrance(container, namespace, around.config_maps, around.secrets),
-        has_image=around.has_image,
+        hindrance=lambda container: hindrance(container, namespace, inputs.config_maps, inputs.secrets),
+        has_image=inputs.has_image,
         unready=_names(pod.metadata.annotations.get(UNREADY, "")),
         crash=crash or {},
     )
@@ -147,13 +147,13 @@ def _names(text: str) -> frozenset[str]:
 class _Node:
     """The containers of one Pod, moved on as far as they get now."""
 
-    def __init__(self, pod: Pod, around: Surroundings, run: PodRun) -> None:
+    def __init__(self, pod: Pod, inputs: PodInputs, run: PodRun) -> None:
         self._pod = pod
-        self._around = around
+        self._inputs = inputs
         self._run = run
         asked = pod.metadata.annotations.get(CRASH, "")
         self._crash_now = asked if asked != run.crashed else ""
-        self._ctx = context(pod, around, {**dict.fromkeys(_names(self._crash_now), KILLED), **around.ended})
+        self._ctx = context(pod, inputs, {**dict.fromkeys(_names(self._crash_now), KILLED), **inputs.ended})
 
     def plan(self) -> PodPlan:
         pod, ctx = self._pod, self._ctx
@@ -165,10 +165,10 @@ class _Node:
         if phase in FINISHED:
             init_runs, inits = self._sidecars_end(init_runs, inits)
             added = [ended(status, ctx.now, KILLED) for status in added]
-        patch = status_patch(pod, self._around, phase, inits, statuses)
+        patch = status_patch(pod, self._inputs, phase, inits, statuses)
         if tuple(added) != pod.status.ephemeral_container_statuses:
             patch["ephemeralContainerStatuses"] = [printed(status) for status in added]
-        conditions = condition_patches(pod, initialized, inits, statuses, self._around.now, phase)
+        conditions = condition_patches(pod, initialized, inits, statuses, self._inputs.now, phase)
         if conditions:
             patch["conditions"] = conditions
         if patch or pod.status.observed_generation < pod.metadata.generation:
@@ -290,7 +290,7 @@ def _with_ready(status: ContainerStatus, *, ready: bool) -> ContainerStatus:
 
 def status_patch(
     pod: Pod,
-    around: Surroundings,
+    inputs: PodInputs,
     phase: str,
     inits: Sequence[ContainerStatus],
     statuses: Sequence[ContainerStatus],
@@ -301,9 +301,9 @@ def status_patch(
     if old.phase != phase:
         patch["phase"] = phase
     if old.start_time is None:
-        ip = around.host_ip if pod.spec.host_network else around.pod_ip
-        patch["startTime"] = rfc3339(around.now)
-        patch |= {"hostIP": around.host_ip, "hostIPs": [{"ip": around.host_ip}], "podIP": ip, "podIPs": [{"ip": ip}]}
+        ip = inputs.host_ip if pod.spec.host_network else inputs.pod_ip
+        patch["startTime"] = rfc3339(inputs.now)
+        patch |= {"hostIP": inputs.host_ip, "hostIPs": [{"ip": inputs.host_ip}], "podIP": ip, "podIPs": [{"ip": ip}]}
     if tuple(statuses) != old.container_statuses:
         patch["containerStatuses"] = [printed(status) for status in statuses]
     if tuple(inits) != old.init_container_statuses:
@@ -311,12 +311,12 @@ def status_patch(
     return patch
 
 
-def _plan_end(pod: Pod, deletion: datetime, around: Surroundings, run: PodRun) -> PodPlan:
+def _plan_end(pod: Pod, deletion: datetime, inputs: PodInputs, run: PodRun) -> PodPlan:
     """A Pod that is being deleted: let the containers stop, tell whoever holds it by a finalizer, and let it go."""
-    ctx = context(pod, around)
+    ctx = context(pod, inputs)
     grace = pod.metadata.deletion_grace_period_seconds or 0
     # The timestamp is when the grace period ends.
-    elapsed = grace + (around.now - deletion).total_seconds()
+    elapsed = grace + (inputs.now - deletion).total_seconds()
     stops = _stops(ctx, pod)
     remaining = min(max((seconds for seconds, _ in stops.values()), default=0.0), grace) - elapsed
     if not run.ending:
@@ -328,23 +328,23 @@ def _plan_end(pod: Pod, deletion: datetime, around: Surroundings, run: PodRun) -
         return PodPlan(again_after=remaining, run=run, events=ctx.events)
     patch: dict[str, Any] = {}
     if pod.metadata.finalizers and pod.status.phase not in FINISHED:
-        patch = _ended_patch(pod, around, {name: code if s <= grace else KILLED for name, (s, code) in stops.items()})
+        patch = _ended_patch(pod, inputs, {name: code if s <= grace else KILLED for name, (s, code) in stops.items()})
     # With a grace period of zero the API server has done its part: what remains is up to the finalizers.
     return PodPlan(patch, remove=grace > 0 or not pod.metadata.finalizers, run=run, events=ctx.events)
 
 
-def _plan_finished(pod: Pod, around: Surroundings, run: PodRun) -> PodPlan:
+def _plan_finished(pod: Pod, inputs: PodInputs, run: PodRun) -> PodPlan:
     """A Pod that has its phase for good. Where somebody else has set it containers may still run: they are stopped."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     if not any(one.state.running is not None for one in statuses):
         return PodPlan(run=run)
-    ctx = context(pod, around)
+    ctx = context(pod, inputs)
     grace = float(pod.spec.termination_grace_period_seconds)
     for status in pod.status.container_statuses:
         if status.state.running is not None:
             ctx.events.append(Happened("Normal", "Killing", f"Stopping container {status.name}", status.name))
     codes = {name: code if seconds <= grace else KILLED for name, (seconds, code) in _stops(ctx, pod).items()}
-    patch = _ended_patch(pod, around, codes, pod.status.phase)
+    patch = _ended_patch(pod, inputs, codes, pod.status.phase)
     return PodPlan(patch, run=run, events=ctx.events)
 
 
@@ -365,12 +365,12 @@ def _stops(ctx: Context, pod: Pod) -> dict[str, tuple[float, int]]:
     return found
 
 
-def _ended_patch(pod: Pod, around: Surroundings, codes: Mapping[str, int], phase: str = "") -> dict[str, Any]:
-    now = around.now.timestamp()
+def _ended_patch(pod: Pod, inputs: PodInputs, codes: Mapping[str, int], phase: str = "") -> dict[str, Any]:
+    now = inputs.now.timestamp()
     statuses = [ended(one, now, codes.get(one.name, 0)) for one in pod.status.container_statuses]
     inits = [ended(one, now, codes.get(one.name, 0)) for one in pod.status.init_container_statuses]
     ends = [one.state.terminated for one in statuses if one.state.terminated is not None]
     phase = phase or ("Succeeded" if all(one.exit_code == 0 for one in ends) else "Failed")
-    patch = status_patch(pod, around, phase, inits, statuses)
-    patch["conditions"] = condition_patches(pod, [True] * len(inits), inits, statuses, around.now, phase)
+    patch = status_patch(pod, inputs, phase, inits, statuses)
+    patch["conditions"] = condition_patches(pod, [True] * len(inits), inits, statuses, inputs.now, phase)
     return patch

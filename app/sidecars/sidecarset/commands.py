@@ -81,7 +81,7 @@ def progress_of(owner: SidecarSet) -> Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RelatedObjects:
     """The Pods a set's selector matches, their namespaces, and the set's revisions, oldest first."""
 
     pods: Sequence[Pod]
@@ -98,7 +98,7 @@ class Surroundings:
         return next((_content(one) for one in self.revisions if one.name == revision), None)
 
 
-async def surroundings(client: Client, owner: SidecarSet) -> Surroundings:
+async def related_objects(client: Client, owner: SidecarSet) -> RelatedObjects:
     """Read them from the cluster. Raises CommandError for a selector that cannot be read."""
     try:
         query = to_query(owner.spec.selector)
@@ -106,7 +106,7 @@ async def surroundings(client: Client, owner: SidecarSet) -> Surroundings:
         raise CommandError(f"SidecarSet {owner.name}: spec.selector: {error}") from None
     pods = await client.list(PODS, label_selector=query, decode=decode_pod)
     namespaces = await client.list(NAMESPACES, decode=decode_namespace)
-    return Surroundings(
+    return RelatedObjects(
         sorted(pods.items, key=lambda pod: (pod.metadata.namespace, pod.metadata.name)),
         {one.metadata.name: one for one in namespaces.items},
         await _revisions(client, owner.name, owner.metadata.uid),
@@ -138,22 +138,22 @@ class Situation:
     owner: SidecarSet
     view: SetView
     tally: PodTally
-    around: Surroundings
+    related: RelatedObjects
 
     def obstacle(self, pod: Pod) -> str:
         """Which field keeps a Pod from being updated in place."""
         _, revision = recorded(pod.metadata.annotations, self.view.name)
-        before = self.around.content_of(revision)
+        before = self.related.content_of(revision)
         return obstacle(before, self.owner.spec.to_dict()) if before is not None else ""
 
 
 async def situation(client: Client, stored: Stored) -> Situation:
     """Bring together what there is. Raises CommandError."""
     owner = parsed(stored)
-    around = await surroundings(client, owner)
+    related = await related_objects(client, owner)
     view = set_view(owner)
-    injected = [pod for pod in around.pods if owner.name in injected_sets(pod.metadata.annotations)]
-    return Situation(owner, view, judged(view, injected, around.labels_of), around)
+    injected = [pod for pod in related.pods if owner.name in injected_sets(pod.metadata.annotations)]
+    return Situation(owner, view, judged(view, injected, related.labels_of), related)
 
 
 # ---- the commands
@@ -207,12 +207,12 @@ def missed(found: Situation) -> list[Pod]:
     view = found.view
     return [
         pod
-        for pod in found.around.pods
+        for pod in found.related.pods
         if is_active(pod)
         and view.name not in injected_sets(pod.metadata.annotations)
         and not view.selector.empty
         and view.selector.matches(pod.metadata.labels)
-        and (view.namespaces is None or view.namespaces.matches(found.around.labels_of(pod) or {}))
+        and (view.namespaces is None or view.namespaces.matches(found.related.labels_of(pod) or {}))
     ]
 
 
@@ -269,7 +269,7 @@ async def history(client: Client, stored: Stored) -> Sequence[Recorded]:
     choice = found.owner.spec.injection_strategy.revision
     latest = found.owner.status.latest_revision if found.owner.status is not None else ""
     rows = []
-    for one in found.around.revisions:
+    for one in found.related.revisions:
         version = one.labels.get(names.SIDECARSET_CUSTOM_VERSION, "")
         roles = ["latest"] if one.name == latest else []
         if choice is not None and (choice.revision_name or "") == one.name:

@@ -48,7 +48,7 @@ def parsed(obj: Mapping[str, Any]) -> CloneSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class RelatedObjects:
     """What belongs to one CloneSet: Pods it controls, and its revisions, oldest first."""
 
     pods: Sequence[Pod]
@@ -61,13 +61,13 @@ class Surroundings:
         return node.metadata.labels if node is not None else None
 
 
-async def surroundings(client: Client, owner: CloneSet) -> Surroundings:
+async def related_objects(client: Client, owner: CloneSet) -> RelatedObjects:
     """Read them from the cluster."""
     pods, revisions = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: dict[str, Node] = {}
     if topology_keys(owner.spec.template):
         nodes = {node.metadata.name: node for node in (await client.list(NODES, decode=decode_node)).items}
-    return Surroundings(pods, revisions, nodes)
+    return RelatedObjects(pods, revisions, nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Situation:
     node_labels: NodeLabels
 
 
-def situation(owner: CloneSet, around: Surroundings, gates: Gates) -> Situation:
+def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situation:
     """Bring together what was read; the update revision may be one that is not recorded yet. Raises CommandError."""
     try:
         resolved = resolve_spec(owner, gates)
@@ -89,13 +89,13 @@ def situation(owner: CloneSet, around: Surroundings, gates: Gates) -> Situation:
     status = owner.status
     collisions = (status.collision_count or 0) if status is not None else 0
     recorded = status.current_revision if status is not None else ""
-    revisions = revisions_to_come(resolved.content, around.revisions, recorded, collisions)
+    revisions = revisions_to_come(resolved.content, related.revisions, recorded, collisions)
     pods = [
         pod_facts(pod, resolved.settings)
-        for pod in around.pods
+        for pod in related.pods
         if is_active(pod) and resolved.selector.matches(pod.metadata.labels)
     ]
-    return Situation(resolved, sorted(pods, key=lambda one: one.name), revisions, around.node_labels)
+    return Situation(resolved, sorted(pods, key=lambda one: one.name), revisions, related.node_labels)
 
 
 def progress_of(cloneset: CloneSet) -> Progress:
@@ -144,7 +144,7 @@ async def restart(client: Client, stored: Stored) -> str:
         await client.patch(RESOURCE, name, patch, namespace, field_manager="pykruise")
         return "restarted"
     # An annotation alone would be updated in place, and nothing would restart: each Pod is asked to be replaced (U-13).
-    pods = [pod for pod in (await surroundings(client, owner)).pods if is_active(pod)]
+    pods = [pod for pod in (await related_objects(client, owner)).pods if is_active(pod)]
     for pod in pods:
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
         await client.patch(PODS, pod.metadata.name, body, namespace, field_manager="pykruise")
@@ -154,7 +154,7 @@ async def restart(client: Client, stored: Stored) -> str:
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     """What the CloneSet as it would be stored does to its Pods."""
     wanted = parsed(stored)
-    found = situation(wanted, await surroundings(client, wanted), Gates.of(enabled))
+    found = situation(wanted, await related_objects(client, wanted), Gates.of(enabled))
     coming = _preview(client, found)
     before = wanted.status.update_revision if wanted.status is not None else ""
     update = found.revisions.update
@@ -175,7 +175,7 @@ def _preview(client: Client, found: Situation) -> Preview:
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
     """Why the Pod is as it is, and what comes next for it."""
     owner = parsed(stored)
-    found = situation(owner, await surroundings(client, owner), Gates.of(enabled))
+    found = situation(owner, await related_objects(client, owner), Gates.of(enabled))
     now = client.clock.now().timestamp()
     rollout = rollout_state(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
     coming = _preview(client, found)

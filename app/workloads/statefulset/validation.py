@@ -78,7 +78,7 @@ def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts
         errors.append(invalid(SPEC.child("replicas"), spec["replicas"], NOT_NEGATIVE))
     errors += selector_errors(spec, "statefulset")
     errors += template_errors(spec, "statefulset")
-    errors += _meaningless(spec)
+    errors += _stricter_errors(spec)
     if former is None or former.get("volumeClaimTemplates") != spec.get("volumeClaimTemplates"):
         errors += claims_without_spec(spec)
     if former is not None:
@@ -208,7 +208,7 @@ def _retention_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
             yield not_supported(path.child(name), policy.get(name) or "", (RETAIN, DELETE))
 
 
-def _meaningless(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+def _stricter_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """AS-143: what OpenKruise lets through and nothing can be made of."""
     ordinals = spec.get("ordinals")
     # Of a version that does not have the field nobody has checked what it holds.

@@ -16,7 +16,7 @@ import pytest
 from app.api import names
 from app.kube.resources import PODS
 from app.kube.transport import Request
-from app.workloads.cloneset.commands import parsed, situation, surroundings
+from app.workloads.cloneset.commands import parsed, related_objects, situation
 from app.workloads.cloneset.plan.preview import Action, Preview, PreviewStep, preview
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.mappers import EventMappers
@@ -130,7 +130,7 @@ async def foretold(cluster: SmallCluster, gates: Gates, spec: dict[str, Any]) ->
     """What ``pykruise plan`` says of that spec."""
     live = await cluster.user.get(CLONESETS, "web", NAMESPACE)
     wanted = parsed({**live, "spec": {**live["spec"], **spec}})
-    found = situation(wanted, await surroundings(cluster.user, wanted), gates)
+    found = situation(wanted, await related_objects(cluster.user, wanted), gates)
     now = cluster.clock.now().timestamp()
     return preview(found.resolved, found.pods, found.revisions, now, found.node_labels)
 
