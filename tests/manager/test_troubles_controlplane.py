@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from app.certs.issue import issue
+from app.manager.gates import parse_gates
 from app.manager.permissions import default_rules
+from app.manager.slices import slices
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
@@ -26,9 +28,11 @@ pytestmark = pytest.mark.controlplane
 ROLES = (("clusterrole", "kruise-manager-role"), ("role", "kruise-manager-namespaced-role"))
 #: Without these no review can be judged; a replica says so and is not ready.
 NEEDED = {
-    "namespaces": "caches: Namespaces are not filled yet",
-    "sidecarsets": "caches: SidecarSets are not filled yet",
-    "controllerrevisions": "caches: ControllerRevisions are not filled yet",
+    **{
+        watched.resource.plural: f"caches: {watched.name} are not filled yet"
+        for declared in slices()
+        for watched in declared.watched_for_admission(parse_gates("").enabled)
+    },
     "secrets": "certificate: there is none yet",
     "mutatingwebhookconfigurations": "webhooks: not registered yet",
     "validatingwebhookconfigurations": "webhooks: not registered yet",

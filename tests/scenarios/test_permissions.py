@@ -19,6 +19,11 @@ from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE
 MANAGER = f"--as={SERVICE_ACCOUNT}"
 _LOOKED_UP = "what a cache does not have yet is asked for"
 _PULLED_AHEAD = "gate PreDownloadImageForInPlaceUpdate is on"
+_FINALIZED = "checked by the API server when something names its owner"
+_CLEANED_UP = "its time is over, or its owner or node is gone"
+_LISTS = "an ImageListPullJob exists"
+_TARGET = "a budget or a spread has such a target"
+_SUBSET = "a subset of that kind is taken out of the topology"
 _ADMISSION = "admissionregistration.k8s.io"
 #: Verb, group and resource that these scenarios do not make the manager ask for → when it does. (It lists where the
 #: API server cannot begin a watch with what there is.)
@@ -44,7 +49,55 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("update", "", "secrets"): "certificates are renewed or repaired",
     ("update", _ADMISSION, "mutatingwebhookconfigurations"): "somebody changed them",
     ("update", _ADMISSION, "validatingwebhookconfigurations"): "somebody changed them",
-    ("update", "apps.kruise.io", "sidecarsets/finalizers"): "checked by the API server when a revision names its owner",
+    **{
+        ("update", "apps.kruise.io", f"{plural}/finalizers"): _FINALIZED
+        for plural in (
+            "advancedcronjobs",
+            "broadcastjobs",
+            "daemonsets",
+            "imagelistpulljobs",
+            "resourcedistributions",
+            "sidecarsets",
+            "statefulsets",
+            "uniteddeployments",
+        )
+    },
+    **{
+        ("get", "apps.kruise.io", plural): _LOOKED_UP
+        for plural in (
+            "ephemeraljobs",
+            "imagelistpulljobs",
+            "persistentpodstates",
+            "podprobemarkers",
+            "resourcedistributions",
+            "uniteddeployments",
+        )
+    },
+    ("get", "", "persistentvolumeclaims"): _LOOKED_UP,
+    ("get", "", "replicationcontrollers"): _TARGET,
+    ("get", "", "replicationcontrollers/scale"): _TARGET,
+    ("get", "apps", "daemonsets"): _TARGET,
+    ("get", "apps.kruise.io", "uniteddeployments/scale"): _TARGET,
+    ("get", "batch", "cronjobs"): _TARGET,
+    ("get", "batch", "jobs"): _TARGET,
+    ("create", "", "pods/eviction"): "gate RepairMissedPods is on",
+    ("create", "apps.kruise.io", "imagelistpulljobs"): "an AdvancedCronJob has a template of one",
+    ("delete", "apps.kruise.io", "imagelistpulljobs"): _CLEANED_UP,
+    ("delete", "apps.kruise.io", "ephemeraljobs"): _CLEANED_UP,
+    ("delete", "apps.kruise.io", "nodeimages"): _CLEANED_UP,
+    ("delete", "apps.kruise.io", "nodepodprobes"): _CLEANED_UP,
+    ("delete", "batch", "jobs"): _CLEANED_UP,
+    ("delete", "", "secrets"): _CLEANED_UP,
+    ("patch", "", "secrets"): "a distributed or copied Secret differs from its source",
+    ("delete", "apps", "statefulsets"): _SUBSET,
+    ("delete", "apps.kruise.io", "clonesets"): _SUBSET,
+    ("delete", "apps.kruise.io", "statefulsets"): _SUBSET,
+    ("list", "storage.k8s.io", "storageclasses"): "a claim template asks for more than before",
+    ("patch", "apps.kruise.io", "broadcastjobs"): "a failure pauses it",
+    ("patch", "apps.kruise.io", "imagelistpulljobs"): _LISTS,
+    ("patch", "apps.kruise.io", "imagelistpulljobs/status"): _LISTS,
+    ("patch", "apps.kruise.io", "nodeimages/status"): "a Node is not ready any more",
+    ("patch", "apps.kruise.io", "persistentpodstates"): "a workload's annotations change",
 }
 
 
@@ -111,7 +164,11 @@ def recorded_requests(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
     record = levels.RECORDED / f"{request.param}.jsonl"
     if not record.exists():
         pytest.skip(f"no scenario ran on {request.param} before")
-    return [json.loads(line) for line in record.read_text().splitlines()]
+    events = [json.loads(line) for line in record.read_text().splitlines()]
+    # What is served where is told to everybody who is known.
+    discovery = [event for event in events if "objectRef" not in event]
+    assert all('ClusterRole "system:discovery"' in judged(event)[1] for event in discovery)
+    return [event for event in events if "objectRef" in event]
 
 
 @pytest.mark.recorded

@@ -38,7 +38,8 @@ SLICE: Final = Slice(
             watched=WATCHED,
             make=uniteddeployment_controller,
             permissions=(
-                PolicyRule(("get", "patch"), (names.APPS_GROUP,), ("uniteddeployments", "uniteddeployments/status")),
+                PolicyRule(("get",), (names.APPS_GROUP,), ("uniteddeployments",)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), ("uniteddeployments/status",)),
                 # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
                 PolicyRule(("update",), (names.APPS_GROUP,), ("uniteddeployments/finalizers",)),
                 PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("deployments", "statefulsets")),
