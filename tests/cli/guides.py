@@ -7,6 +7,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+#: What is typed on a sandbox, with kubectl (test_guides_controlplane).
+TYPED = (
+    "cloneset",
+    "statefulset",
+    "daemonset",
+    "sidecarset",
+    "podunavailablebudget",
+    "workloadspread",
+    "resourcedistribution",
+    "persistentpodstate",
+)
+#: What is not, and why.
+ELSEWHERE = {
+    "dashboard": "it is looked at in a browser, and the command ends only when told: tests/browser, tests/dashboard",
+    "node-agent": "it is about nodes with a container runtime of their own: scenarios with real containers",
+    "python": "it is programs, not commands: tests/client runs them",
+}
 _BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 _FILE = re.compile(r"`([\w.-]+\.ya?ml)`")
 _FLAGS = re.compile(r"--feature-gates[ =][\w=,]+|--no-samples")

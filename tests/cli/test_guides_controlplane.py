@@ -16,16 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.guides import Typed, read
+from tests.cli.guides import TYPED, Typed, read
 from tests.cluster import binaries
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDES = ("cloneset", "statefulset", "daemonset", "sidecarset", "podunavailablebudget")
 SECONDS = 90
 _POD = re.compile(r"\b[a-z][a-z0-9]*(?:-[a-z0-9]+)*-[a-z0-9]{5}\b")
 _STABLE = re.compile(
-    r"kubectl (apply|create|patch|label|delete -f|taint|annotate|scale|wait)|(pykruise|kubectl kruise) rollout"
+    r"kubectl (apply|create|patch|label|delete -f|taint|annotate|scale|wait(?!.*--for=delete)|get .* -o jsonpath)"
+    r"|(pykruise|kubectl kruise) rollout"
 )
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}Z")
 
 pytestmark = pytest.mark.controlplane
 
@@ -80,10 +81,10 @@ def reader(folder: Path, wanted: str) -> Iterator[Reader]:
         somebody.types(f"pykruise sandbox --stop {flags}")
 
 
-@pytest.mark.parametrize("name", GUIDES)
+@pytest.mark.parametrize("name", TYPED)
 def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
     guide = read(ROOT / "docs" / "guides" / f"{name}.md")
-    assert sum(isinstance(step, Typed) for step in guide.steps) > 10
+    assert sum(isinstance(step, Typed) for step in guide.steps) > 3
     with reader(tmp_path, guide.flags) as somebody:
         for step in guide.steps:
             if not isinstance(step, Typed):
@@ -93,6 +94,10 @@ def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
             told = f"$ {step.command}\n{done.stdout}\nprinted in the guide:\n{step.printed}"
             assert (done.returncode != 0) is step.fails, told
             if step.fails or (step.printed and _STABLE.match(step.command)):
-                said = " ".join(_POD.sub("POD", done.stdout).split())
                 # The last line; newer versions of kubectl say more.
-                assert " ".join(_POD.sub("POD", step.printed).splitlines()[-1].split()) in said, told
+                assert _plain(step.printed.splitlines()[-1]) in _plain(done.stdout), told
+
+
+def _plain(text: str) -> str:
+    """What is said whatever the Pods are called, whenever it is."""
+    return " ".join(_TIME.sub("TIME", _POD.sub("POD", text)).split())
