@@ -13,18 +13,8 @@ from app.api.imagepull.defaults import job_with_defaults, list_job_with_defaults
 from app.api.imagepull.validation import job_errors, job_warnings, list_job_errors, node_image_errors
 from app.api.kind import KindDefinition
 from app.api.requested import is_leaving, judged, version_to_default, version_to_judge
-from app.kube.admission import (
-    Allowed,
-    Decision,
-    Denied,
-    Handler,
-    MatchCondition,
-    Operation,
-    Patched,
-    Review,
-    Rule,
-    Webhook,
-)
+from app.api.webhooks import mutating_webhook, validating_webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review, Webhook
 from app.kube.clock import Clock, rfc3339
 from app.kube.fielderrors import FieldError, aggregate
 from app.kube.patches import diff, same
@@ -52,32 +42,10 @@ class _Kind:
     warnings: Callable[[Object], list[str]]
 
 
-def _webhook(kind: KindDefinition, *, mutating: bool, summary: str) -> Webhook:
-    singular = kind.kind.lower()
-    return Webhook(
-        name=f"{'m' if mutating else 'v'}{singular}.kb.io",
-        path=f"/{'mutate' if mutating else 'validate'}-apps-kruise-io-{singular}",
-        mutating=mutating,
-        rules=(
-            Rule(
-                (Operation.CREATE, Operation.UPDATE),
-                (names.APPS_GROUP,),
-                (names.V1ALPHA1, names.V1BETA1),
-                (kind.plural,),
-            ),
-        ),
-        # What changes metadata alone (a finalizer, labels that follow the Node) is nothing to default or judge.
-        match_conditions=(
-            MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),
-        ),
-        summary=summary,
-    )
-
-
 _JOBS: Final = _Kind(
     IMAGE_PULL_JOB,
-    _webhook(IMAGE_PULL_JOB, mutating=True, summary="Fills in the defaults of an ImagePullJob"),
-    _webhook(IMAGE_PULL_JOB, mutating=False, summary="Refuses ImagePullJobs that cannot work"),
+    mutating_webhook(IMAGE_PULL_JOB, "Fills in the defaults of an ImagePullJob"),
+    validating_webhook(IMAGE_PULL_JOB, "Refuses ImagePullJobs that cannot work"),
     (DAEMON_GATE, JOB_GATE),
     lambda obj, _: job_with_defaults(obj),
     job_errors,
@@ -85,8 +53,8 @@ _JOBS: Final = _Kind(
 )
 _LIST_JOBS: Final = _Kind(
     IMAGE_LIST_PULL_JOB,
-    _webhook(IMAGE_LIST_PULL_JOB, mutating=True, summary="Fills in the defaults of an ImageListPullJob"),
-    _webhook(IMAGE_LIST_PULL_JOB, mutating=False, summary="Refuses ImageListPullJobs that cannot work"),
+    mutating_webhook(IMAGE_LIST_PULL_JOB, "Fills in the defaults of an ImageListPullJob"),
+    validating_webhook(IMAGE_LIST_PULL_JOB, "Refuses ImageListPullJobs that cannot work"),
     (DAEMON_GATE, JOB_GATE),
     lambda obj, _: list_job_with_defaults(obj),
     lambda spec, _: list_job_errors(spec),
@@ -94,8 +62,8 @@ _LIST_JOBS: Final = _Kind(
 )
 _NODE_IMAGES: Final = _Kind(
     NODE_IMAGE,
-    _webhook(NODE_IMAGE, mutating=True, summary="Fills in the defaults of a NodeImage and sorts its tags"),
-    _webhook(NODE_IMAGE, mutating=False, summary="Refuses NodeImages that cannot be pulled"),
+    mutating_webhook(NODE_IMAGE, "Fills in the defaults of a NodeImage and sorts its tags"),
+    validating_webhook(NODE_IMAGE, "Refuses NodeImages that cannot be pulled"),
     (DAEMON_GATE,),
     node_image_with_defaults,
     lambda spec, _: node_image_errors(spec),

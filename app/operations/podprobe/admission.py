@@ -13,17 +13,8 @@ from app.api.podprobe import POD_PROBE_MARKER, PodProbeMarker
 from app.api.podprobe.defaults import with_defaults
 from app.api.podprobe.validation import spec_errors
 from app.api.requested import is_leaving, judged, version_to_judge
-from app.kube.admission import (
-    Allowed,
-    Decision,
-    Denied,
-    Handler,
-    MatchCondition,
-    Operation,
-    Review,
-    Rule,
-    Webhook,
-)
+from app.api.webhooks import SPEC_CHANGED
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Review, Rule, Webhook
 from app.kube.fielderrors import aggregate
 from app.kube.patches import same
 from app.kube.selectors import SelectorError, compile_selector
@@ -45,9 +36,7 @@ VALIDATE: Final = Webhook(
     rules=(
         Rule((Operation.CREATE, Operation.UPDATE), (names.APPS_GROUP,), (names.V1ALPHA1,), (POD_PROBE_MARKER.plural,)),
     ),
-    match_conditions=(
-        MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),
-    ),
+    match_conditions=(SPEC_CHANGED,),
     summary="Refuses PodProbeMarkers that no node could follow",
 )
 WEBHOOKS: Final = (VALIDATE,)

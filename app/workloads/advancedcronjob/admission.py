@@ -7,58 +7,26 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from app.api import names
 from app.api.advancedcronjob import ADVANCED_CRON_JOB
 from app.api.advancedcronjob.defaults import default_template, pod_template, with_defaults
 from app.api.advancedcronjob.gospec import SPECS
 from app.api.advancedcronjob.validation import name_errors, pod_template_path, spec_errors, warnings
 from app.api.gojson import GoTypeError, normalized
 from app.api.gopod import POD_TEMPLATE
-from app.api.requested import is_leaving, judged, stored_object, version_to_default, version_to_judge
-from app.kube.admission import (
-    Allowed,
-    Decision,
-    Denied,
-    Handler,
-    MatchCondition,
-    Operation,
-    Patched,
-    Review,
-    Rule,
-    Webhook,
-)
+from app.api.requested import is_leaving, judged, stored_object, version_to_judge
+from app.api.webhooks import completed, mutating_webhook, validating_webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, Review
 from app.kube.fielderrors import aggregate
-from app.kube.patches import diff, same
+from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.workloads.engine.job_templates import TemplateLookups, judge_template
 
 #: What time it is.
 Now = Callable[[], datetime]
 
-_RULE: Final = Rule(
-    (Operation.CREATE, Operation.UPDATE),
-    (names.APPS_GROUP,),
-    (names.V1ALPHA1, names.V1BETA1),
-    (ADVANCED_CRON_JOB.plural,),
-)
-#: D-11: what changes metadata alone is nothing to default or judge.
-_CHANGED: Final = (MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),)
-MUTATE: Final = Webhook(
-    name="madvancedcronjob.kb.io",
-    path="/mutate-apps-kruise-io-advancedcronjob",
-    mutating=True,
-    rules=(_RULE,),
-    match_conditions=_CHANGED,
-    summary="Fills in the defaults of an AdvancedCronJob and of its template",
-)
-VALIDATE: Final = Webhook(
-    name="vadvancedcronjob.kb.io",
-    path="/validate-apps-kruise-io-advancedcronjob",
-    mutating=False,
-    rules=(_RULE,),
-    match_conditions=_CHANGED,
-    summary="Refuses AdvancedCronJobs that cannot work",
-    permissions=(MAY_CHECK_TEMPLATES,),
+MUTATE: Final = mutating_webhook(ADVANCED_CRON_JOB, "Fills in the defaults of an AdvancedCronJob and of its template")
+VALIDATE: Final = validating_webhook(
+    ADVANCED_CRON_JOB, "Refuses AdvancedCronJobs that cannot work", MAY_CHECK_TEMPLATES
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 
@@ -70,22 +38,15 @@ def handlers(lookups: TemplateLookups, now: Now) -> tuple[Handler, ...]:
 
 def mutate(lookups: TemplateLookups, review: Review) -> Decision:
     """ACJ-2."""
-    given = judged(review.object)
-    version = version_to_default(ADVANCED_CRON_JOB, given)
-    if isinstance(version, Denied):
-        return version
-    go_spec, defaulted = SPECS[version.name], with_defaults(given)
-    spec = defaulted.get("spec") or {}
-    try:
-        before = normalized(go_spec, given.get("spec") or {}, "spec")
+
+    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+        defaulted = with_defaults(given)
+        spec = defaulted.get("spec") or {}
         if not lookups.no_template_defaults and _template_changed(spec, _former(review)):
             default_template(spec)
-        stored = normalized(go_spec, spec, "spec")
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    if same(before, stored):
-        return Allowed()
-    return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule="ACJ-2")))
+        return defaulted
+
+    return completed(review, ADVANCED_CRON_JOB, SPECS, complete, rule="ACJ-2")
 
 
 def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:

@@ -15,24 +15,13 @@ from app.api.core_validation import pod_errors
 from app.api.gojson import GoTypeError, normalized
 from app.api.gopod import POD_TEMPLATE
 from app.api.jsonvalue import json_copy
-from app.api.requested import is_leaving, judged, stored_object, version_to_default, version_to_judge
-from app.kube.admission import (
-    Allowed,
-    Decision,
-    Denied,
-    Handler,
-    MatchCondition,
-    Operation,
-    Patched,
-    PolicyRule,
-    Review,
-    Rule,
-    Webhook,
-)
+from app.api.requested import is_leaving, judged, stored_object, version_to_judge
+from app.api.webhooks import completed, mutating_webhook, validating_webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
 from app.kube.fielderrors import FieldError, aggregate, required
 from app.kube.gotext import quote
 from app.kube.objects import Pod
-from app.kube.patches import diff, same
+from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.workloads.cloneset import strict_validation
 from app.workloads.cloneset.validation import (
@@ -43,30 +32,9 @@ from app.workloads.cloneset.validation import (
 )
 from app.workloads.engine.validation import SPEC
 
-_RULE: Final = Rule(
-    (Operation.CREATE, Operation.UPDATE),
-    (names.APPS_GROUP,),
-    (names.V1ALPHA1, names.V1BETA1),
-    (CLONE_SET.plural,),
-)
-#: D-11: what changes metadata alone (a finalizer, an annotation) is nothing to default or judge.
-_CHANGED: Final = (MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),)
-MUTATE: Final = Webhook(
-    name="mcloneset.kb.io",
-    path="/mutate-apps-kruise-io-cloneset",
-    mutating=True,
-    rules=(_RULE,),
-    match_conditions=_CHANGED,
-    summary="Fills in the defaults of a CloneSet and of its templates",
-)
-VALIDATE: Final = Webhook(
-    name="vcloneset.kb.io",
-    path="/validate-apps-kruise-io-cloneset",
-    mutating=False,
-    rules=(_RULE,),
-    match_conditions=_CHANGED,
-    summary="Refuses CloneSets that cannot work",
-    permissions=(PolicyRule(("get",), ("",), ("pods",)), MAY_CHECK_TEMPLATES),
+MUTATE: Final = mutating_webhook(CLONE_SET, "Fills in the defaults of a CloneSet and of its templates")
+VALIDATE: Final = validating_webhook(
+    CLONE_SET, "Refuses CloneSets that cannot work", PolicyRule(("get",), ("",), ("pods",)), MAY_CHECK_TEMPLATES
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 _TEMPLATE: Final = SPEC.child("template")
@@ -96,26 +64,17 @@ def handlers(lookups: CloneSetLookups) -> tuple[Handler, ...]:
 
 def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
     """CS-13 … CS-19."""
-    given = judged(review.object)
-    version = version_to_default(CLONE_SET, given)
-    if isinstance(version, Denied):
-        return version
-    go_spec, former = SPECS[version.name], _former_spec(review)
-    defaulted = with_defaults(given)
-    spec = defaulted["spec"]
-    try:
-        before = normalized(go_spec, given.get("spec") or {}, "spec")
+
+    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+        defaulted, former = with_defaults(given), _former_spec(review)
+        spec = defaulted["spec"]
         if former is not None:
             _keep_claim_reuse(spec, former)
         if not lookups.no_template_defaults and _template_changed(spec, former):
             default_templates(spec, host_ports=lookups.default_host_ports)
-        stored = normalized(go_spec, spec, "spec")
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    if same(before, stored):
-        # CS-19. Where nothing is missing OpenKruise writes nothing, and so leaves what is empty.
-        return Allowed()
-    return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule="CS-13")))
+        return defaulted
+
+    return completed(review, CLONE_SET, SPECS, complete, rule="CS-13")
 
 
 def _keep_claim_reuse(spec: dict[str, Any], former: Mapping[str, Any]) -> None:

@@ -14,52 +14,19 @@ from app.api.daemonset.defaults import with_defaults
 from app.api.daemonset.gospec import SPECS
 from app.api.gojson import GoTypeError, normalized
 from app.api.jsonvalue import json_copy
-from app.api.requested import is_leaving, judged, stored_object, version_to_default, version_to_judge
-from app.kube.admission import (
-    Allowed,
-    Decision,
-    Denied,
-    Handler,
-    MatchCondition,
-    Operation,
-    Patched,
-    Review,
-    Rule,
-    Webhook,
-)
+from app.api.requested import is_leaving, judged, stored_object, version_to_judge
+from app.api.webhooks import completed, mutating_webhook, validating_webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, Review
 from app.kube.client import Client
 from app.kube.fielderrors import FieldError, aggregate, not_supported, required
-from app.kube.patches import diff, same
+from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import template_errors
 from app.workloads.daemonset.validation import metadata_errors, spec_errors, warnings
 from app.workloads.engine.validation import SPEC
 
-_RULE: Final = Rule(
-    (Operation.CREATE, Operation.UPDATE),
-    (names.APPS_GROUP,),
-    (names.V1ALPHA1, names.V1BETA1),
-    (DAEMON_SET.plural,),
-)
-#: D-11: what changes metadata alone is nothing to default or judge.
-_CHANGED: Final = (MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),)
-MUTATE: Final = Webhook(
-    name="mdaemonset.kb.io",
-    path="/mutate-apps-kruise-io-daemonset",
-    mutating=True,
-    rules=(_RULE,),
-    match_conditions=_CHANGED,
-    summary="Fills in the defaults of an Advanced DaemonSet",
-)
-VALIDATE: Final = Webhook(
-    name="vdaemonset.kb.io",
-    path="/validate-apps-kruise-io-daemonset",
-    mutating=False,
-    rules=(_RULE,),
-    match_conditions=_CHANGED,
-    summary="Refuses Advanced DaemonSets that cannot work",
-    permissions=(MAY_CHECK_TEMPLATES,),
-)
+MUTATE: Final = mutating_webhook(DAEMON_SET, "Fills in the defaults of an Advanced DaemonSet")
+VALIDATE: Final = validating_webhook(DAEMON_SET, "Refuses Advanced DaemonSets that cannot work", MAY_CHECK_TEMPLATES)
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 _TEMPLATE: Final = SPEC.child("template")
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
@@ -101,20 +68,7 @@ def handlers(lookups: TemplateLookups) -> tuple[Handler, ...]:
 
 def mutate(review: Review) -> Decision:
     """DS-4 … DS-7."""
-    given = judged(review.object)
-    version = version_to_default(DAEMON_SET, given)
-    if isinstance(version, Denied):
-        return version
-    go_spec = SPECS[version.name]
-    defaulted = with_defaults(given)
-    try:
-        before = normalized(go_spec, given.get("spec") or {}, "spec")
-        stored = normalized(go_spec, defaulted["spec"], "spec")
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    if same(before, stored):
-        return Allowed()
-    return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule="DS-4")))
+    return completed(review, DAEMON_SET, SPECS, with_defaults, rule="DS-4")
 
 
 async def validate(lookups: TemplateLookups, review: Review) -> Decision:

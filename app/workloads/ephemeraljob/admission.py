@@ -9,7 +9,8 @@ from app.api.ephemeraljob import EPHEMERAL_JOB
 from app.api.ephemeraljob.validation import container_errors, warnings
 from app.api.gojson import GoTypeError
 from app.api.requested import is_leaving, judged, version_to_judge
-from app.kube.admission import Allowed, Decision, Denied, Handler, MatchCondition, Operation, Review, Rule, Webhook
+from app.api.webhooks import SPEC_CHANGED
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Review, Rule, Webhook
 from app.kube.fielderrors import aggregate
 
 VALIDATE: Final = Webhook(
@@ -19,10 +20,7 @@ VALIDATE: Final = Webhook(
     rules=(
         Rule((Operation.CREATE, Operation.UPDATE), (names.APPS_GROUP,), (names.V1ALPHA1,), (EPHEMERAL_JOB.plural,)),
     ),
-    # D-11: what changes metadata alone is nothing to judge.
-    match_conditions=(
-        MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),
-    ),
+    match_conditions=(SPEC_CHANGED,),
     summary="Refuses EphemeralJobs with containers that no Pod takes",
 )
 WEBHOOKS: Final = (VALIDATE,)

@@ -6,54 +6,23 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from app.api import names
 from app.api.gojson import GoTypeError, normalized
 from app.api.gopod import POD_TEMPLATE
-from app.api.requested import is_leaving, judged, stored_object, version_to_default, version_to_judge
+from app.api.requested import is_leaving, judged, stored_object, version_to_judge
 from app.api.statefulset import STATEFUL_SET
 from app.api.statefulset.defaults import ClaimGates, default_templates, with_defaults
 from app.api.statefulset.gospec import SPECS
-from app.kube.admission import (
-    Allowed,
-    Decision,
-    Denied,
-    Handler,
-    MatchCondition,
-    Operation,
-    Patched,
-    PolicyRule,
-    Review,
-    Rule,
-    Webhook,
-)
+from app.api.webhooks import completed, mutating_webhook, validating_webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review
 from app.kube.fielderrors import aggregate
-from app.kube.patches import diff, same
+from app.kube.patches import same
 from app.workloads.statefulset.validation import Facts, metadata_errors, spec_errors, warnings
 
-_RULE: Final = Rule(
-    (Operation.CREATE, Operation.UPDATE),
-    (names.APPS_GROUP,),
-    (names.V1ALPHA1, names.V1BETA1),
-    (STATEFUL_SET.plural,),
-)
-#: D-11: what changes metadata alone is nothing to default or judge.
-_CHANGED: Final = (MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec"),)
-MUTATE: Final = Webhook(
-    name="mstatefulset.kb.io",
-    path="/mutate-apps-kruise-io-statefulset",
-    mutating=True,
-    rules=(_RULE,),
-    match_conditions=_CHANGED,
-    summary="Fills in the defaults of an Advanced StatefulSet and of its templates",
-)
-VALIDATE: Final = Webhook(
-    name="vstatefulset.kb.io",
-    path="/validate-apps-kruise-io-statefulset",
-    mutating=False,
-    rules=(_RULE,),
-    match_conditions=_CHANGED,
-    summary="Refuses Advanced StatefulSets that cannot work",
-    permissions=(PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),),
+MUTATE: Final = mutating_webhook(STATEFUL_SET, "Fills in the defaults of an Advanced StatefulSet and of its templates")
+VALIDATE: Final = validating_webhook(
+    STATEFUL_SET,
+    "Refuses Advanced StatefulSets that cannot work",
+    PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 
@@ -76,24 +45,16 @@ def handlers(lookups: StatefulSetLookups) -> tuple[Handler, ...]:
 
 
 def mutate(lookups: StatefulSetLookups, review: Review) -> Decision:
-    """AS-3 … AS-14."""
-    given = judged(review.object)
-    version = version_to_default(STATEFUL_SET, given)
-    if isinstance(version, Denied):
-        return version
-    go_spec, former = SPECS[version.name], _former_spec(lookups, review)
-    defaulted = with_defaults(given, lookups.claims)
-    spec = defaulted.setdefault("spec", {})
-    try:
-        before = normalized(go_spec, given.get("spec") or {}, "spec")
-        if not lookups.no_template_defaults and _template_changed(spec, former):
+    """AS-3 … AS-14; where nothing is missing, AS-10."""
+
+    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+        defaulted = with_defaults(given, lookups.claims)
+        spec = defaulted.setdefault("spec", {})
+        if not lookups.no_template_defaults and _template_changed(spec, _former_spec(lookups, review)):
             default_templates(spec)
-        stored = normalized(go_spec, spec, "spec")
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    if same(before, stored):
-        return Allowed()  # AS-10
-    return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule="AS-5")))
+        return defaulted
+
+    return completed(review, STATEFUL_SET, SPECS, complete, rule="AS-5")
 
 
 def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:

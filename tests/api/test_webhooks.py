@@ -1,0 +1,84 @@
+"""The webhooks of a kind: what they are called, when they are asked, and how the mutating one answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from app.api.broadcastjob import BROADCAST_JOB
+from app.api.gojson import INT32, GoField, GoTypeError, struct
+from app.api.webhooks import SPEC_CHANGED, completed, mutating_webhook, validating_webhook
+from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, PolicyRule
+from tests.admission.writing import review_of
+
+SPECS = dict.fromkeys(("v1beta1", "v1alpha1"), struct(GoField("parallelism", INT32)))
+SECRETS = PolicyRule(("get",), ("",), ("secrets",))
+
+
+def job(spec: Mapping[str, Any] | None = None, version: str = "v1beta1") -> dict[str, Any]:
+    given: dict[str, Any] = {"apiVersion": f"apps.kruise.io/{version}", "kind": "BroadcastJob"}
+    given["metadata"] = {"name": "one"}
+    return given if spec is None else {**given, "spec": dict(spec)}
+
+
+def two(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {**given, "spec": {"parallelism": 2, **(given.get("spec") or {})}}
+
+
+def answer(given: dict[str, Any], complete: Any = two) -> Decision:
+    return completed(review_of(BROADCAST_JOB, given), BROADCAST_JOB, SPECS, complete, rule="BJ-2")
+
+
+@pytest.mark.parametrize(
+    ("webhook", "letter", "verb"),
+    [
+        (mutating_webhook(BROADCAST_JOB, "Words"), "m", "mutate"),
+        (validating_webhook(BROADCAST_JOB, "Words", SECRETS), "v", "validate"),
+    ],
+)
+def test_a_webhook_is_called_after_its_kind_and_asked_when_a_spec_changes(webhook: Any, letter: str, verb: str) -> None:
+    (rule,) = webhook.rules
+    assert webhook.name == f"{letter}broadcastjob.kb.io"
+    assert webhook.path == f"/{verb}-apps-kruise-io-broadcastjob"
+    assert (webhook.mutating, webhook.summary) == (verb == "mutate", "Words")
+    assert webhook.permissions == (() if verb == "mutate" else (SECRETS,))
+    assert webhook.match_conditions == (SPEC_CHANGED,)
+    assert rule.resources == ("broadcastjobs",)
+    assert rule.operations == (Operation.CREATE, Operation.UPDATE)
+
+
+@pytest.mark.parametrize("given", [job(), job({}), job({"newer": 1})])
+def test_defaults_are_written(given: dict[str, Any]) -> None:
+    decision = answer(given)
+    assert isinstance(decision, Patched)
+    (operation,) = decision.operations
+    assert operation.rule == "BJ-2"
+    assert operation.value in (2, {"parallelism": 2})
+
+
+def test_where_nothing_is_missing_nothing_is_written_not_even_what_is_empty() -> None:
+    assert answer(job({"parallelism": 2})) == Allowed()
+    assert answer(job({"parallelism": 0}), dict) == Allowed()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (job({"parallelism": 1 << 40}), "does not fit in 32 bits"),
+        (job({}, "v2"), "v2"),
+    ],
+)
+def test_what_cannot_be_read_is_a_bad_request(given: dict[str, Any], words: str) -> None:
+    decision = answer(given)
+    assert isinstance(decision, Denied)
+    assert decision.code == 400
+    assert words in decision.message
+
+
+def test_defaults_may_find_what_cannot_be_read() -> None:
+    def fails(_: Mapping[str, Any]) -> dict[str, Any]:
+        raise GoTypeError("spec.template: expected object, found string")
+
+    assert answer(job({}), fails) == Denied("spec.template: expected object, found string", code=400)
