@@ -19,7 +19,7 @@ from app.kube.admission import Allowed, Decision, Denied, Handler, Review
 from app.kube.fielderrors import aggregate
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
-from app.workloads.engine.job_templates import TemplateLookups, judge_template
+from app.workloads.engine.template_checks import TemplateLookups, judge_template
 
 #: What time it is.
 Now = Callable[[], datetime]

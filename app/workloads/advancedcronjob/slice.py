@@ -11,7 +11,7 @@ from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decision
 from app.slices.commands import Commands
 from app.workloads.advancedcronjob import admission
 from app.workloads.advancedcronjob.controller import NAME, WATCHED, advancedcronjob_controller
-from app.workloads.engine.job_templates import GATE, ClusterTemplates, StandaloneTemplates
+from app.workloads.engine.template_checks import GATE, ClusterTemplates, StandaloneTemplates
 
 _KIND: Final = ADVANCED_CRON_JOB.plural
 

@@ -19,7 +19,7 @@ from app.kube.admission import Allowed, Decision, Denied, Handler, Review
 from app.kube.fielderrors import Path, aggregate
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
-from app.workloads.engine.job_templates import TemplateLookups, judge_template
+from app.workloads.engine.template_checks import TemplateLookups, judge_template
 
 MUTATE: Final = mutating_webhook(BROADCAST_JOB, "Fills in the defaults of a BroadcastJob and of its Pod template")
 VALIDATE: Final = validating_webhook(BROADCAST_JOB, "Refuses BroadcastJobs that cannot work", MAY_CHECK_TEMPLATES)

@@ -11,7 +11,7 @@ from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decision
 from app.slices.commands import Commands
 from app.workloads.broadcastjob import admission
 from app.workloads.broadcastjob.controller import NAME, WATCHED, broadcastjob_controller
-from app.workloads.engine.job_templates import GATE, ClusterTemplates, StandaloneTemplates
+from app.workloads.engine.template_checks import GATE, ClusterTemplates, StandaloneTemplates
 
 _KIND: Final = BROADCAST_JOB.plural
 

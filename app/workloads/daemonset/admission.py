@@ -4,61 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from app.api import names
-from app.api.core_defaults import default_pod_template
-from app.api.core_validation import pod_errors
 from app.api.daemonset import DAEMON_SET
 from app.api.daemonset.defaults import with_defaults
 from app.api.daemonset.gospec import SPECS
 from app.api.gojson import GoTypeError, normalized
-from app.api.jsonvalue import json_copy
 from app.api.requested import is_leaving, judged, stored_object, version_to_judge
 from app.api.webhooks import completed, mutating_webhook, validating_webhook
 from app.kube.admission import Allowed, Decision, Denied, Handler, Review
-from app.kube.client import Client
-from app.kube.fielderrors import FieldError, aggregate, not_supported, required
+from app.kube.fielderrors import FieldError, aggregate
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
-from app.pods.template_check import template_errors
 from app.workloads.daemonset.validation import metadata_errors, spec_errors, warnings
+from app.workloads.engine.template_checks import TemplateLookups, judge_template
 from app.workloads.engine.validation import SPEC
 
 MUTATE: Final = mutating_webhook(DAEMON_SET, "Fills in the defaults of an Advanced DaemonSet")
 VALIDATE: Final = validating_webhook(DAEMON_SET, "Refuses Advanced DaemonSets that cannot work", MAY_CHECK_TEMPLATES)
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 _TEMPLATE: Final = SPEC.child("template")
-_RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
-
-
-class TemplateLookups(Protocol):
-    """What validation asks beside the request."""
-
-    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
-        """What an API server says about a Pod template that stands at ``path``; None where none can be asked."""
-        ...
-
-
-class StandaloneLookups:
-    """Without a cluster: templates are checked structurally."""
-
-    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:  # noqa: ARG002
-        """Nobody to ask."""
-        return None
-
-
-class ClusterLookups(StandaloneLookups):
-    """With a cluster."""
-
-    def __init__(self, client: Client, namespace: str) -> None:
-        """``namespace`` is the manager's own."""
-        self._client = client
-        self._namespace = namespace
-
-    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
-        """By a dry run in the manager's namespace."""
-        return await template_errors(self._client, self._namespace, template, path)
 
 
 def handlers(lookups: TemplateLookups) -> tuple[Handler, ...]:
@@ -108,15 +74,4 @@ async def _template_errors(
     """DS-9. A template that stays was judged when it came."""
     if former is not None and same(spec.get("template"), former.get("template")):
         return ()
-    template = json_copy(spec.get("template") or {})
-    default_pod_template(template)
-    found = await lookups.template_errors(template, str(_TEMPLATE))
-    if found is not None:
-        return found
-    pod, at = template.get("spec") or {}, _TEMPLATE.child("spec")
-    containers, policy = pod.get("containers") or [], pod.get("restartPolicy")
-    errors = [] if containers else [required(at.child("containers"))]
-    errors += pod_errors(containers, pod.get("initContainers") or [], pod.get("volumes") or [], at)
-    if policy not in (None, "", *_RESTART_POLICIES):
-        errors.append(not_supported(at.child("restartPolicy"), policy, _RESTART_POLICIES))
-    return errors
+    return await judge_template(lookups, spec.get("template") or {}, _TEMPLATE)

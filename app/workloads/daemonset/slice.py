@@ -22,13 +22,14 @@ from app.workloads.daemonset.controller import (
     least_available_of,
     update_order_of,
 )
+from app.workloads.engine.template_checks import ClusterTemplates, StandaloneTemplates
 
 
 def decisions(context: AdmissionContext) -> Decisions:
     """The handlers of both webhooks."""
     if context.client is None:
-        return Decisions(admission.handlers(admission.StandaloneLookups()))
-    return Decisions(admission.handlers(admission.ClusterLookups(context.client, context.own_namespace)))
+        return Decisions(admission.handlers(StandaloneTemplates()))
+    return Decisions(admission.handlers(ClusterTemplates(context.client, context.own_namespace)))
 
 
 def commands() -> tuple[Commands, ...]:

@@ -10,7 +10,7 @@ import pytest
 from app.api.advancedcronjob import ADVANCED_CRON_JOB
 from app.api.advancedcronjob.validation import spec_errors
 from app.workloads.advancedcronjob.admission import handlers
-from app.workloads.engine.job_templates import StandaloneTemplates
+from app.workloads.engine.template_checks import StandaloneTemplates
 from tests.admission.writing import ALPHA, BETA, Written, written
 
 Json = dict[str, Any]

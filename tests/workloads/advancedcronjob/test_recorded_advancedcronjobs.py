@@ -13,7 +13,7 @@ import pytest
 from app.api.advancedcronjob import ADVANCED_CRON_JOB
 from app.kube.admission import Allowed
 from app.workloads.advancedcronjob.admission import handlers, mutate
-from app.workloads.engine.job_templates import StandaloneTemplates
+from app.workloads.engine.template_checks import StandaloneTemplates
 from tests.admission.recorded import cases, hold_against, names_of
 from tests.admission.writing import review_of, written
 from tests.workloads.cloneset.recorded import comparable

@@ -8,7 +8,7 @@ import pytest
 
 from app.api.broadcastjob import BROADCAST_JOB
 from app.workloads.broadcastjob.admission import handlers
-from app.workloads.engine.job_templates import StandaloneTemplates
+from app.workloads.engine.template_checks import StandaloneTemplates
 from tests.admission.writing import BETA, Written, written
 
 Json = dict[str, Any]

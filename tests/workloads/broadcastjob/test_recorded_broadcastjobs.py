@@ -9,7 +9,7 @@ import pytest
 from app.api.broadcastjob import BROADCAST_JOB
 from app.kube.admission import Allowed
 from app.workloads.broadcastjob.admission import handlers, mutate
-from app.workloads.engine.job_templates import StandaloneTemplates
+from app.workloads.engine.template_checks import StandaloneTemplates
 from tests.admission.recorded import cases, hold_against, names_of
 from tests.admission.writing import review_of
 

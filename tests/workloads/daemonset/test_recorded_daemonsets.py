@@ -8,12 +8,13 @@ import pytest
 
 from app.api.daemonset import DAEMON_SET
 from app.kube.admission import Allowed
-from app.workloads.daemonset.admission import StandaloneLookups, handlers, mutate
+from app.workloads.daemonset.admission import handlers, mutate
+from app.workloads.engine.template_checks import StandaloneTemplates
 from tests.admission.recorded import cases, hold_against, names_of
 from tests.admission.writing import review_of, written
 
 CASES = cases("daemonset")
-HANDLERS = handlers(StandaloneLookups())
+HANDLERS = handlers(StandaloneTemplates())
 
 
 @pytest.mark.behaviour("DS-1", "DS-2", "DS-4", "DS-5", "DS-6", "DS-7", "DS-8", "DS-9", "DS-10", "DS-11", "DS-15")

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from app.api.daemonset import DAEMON_SET
-from app.workloads.daemonset.admission import StandaloneLookups, handlers
+from app.workloads.daemonset.admission import handlers
+from app.workloads.engine.template_checks import StandaloneTemplates
 from tests.admission.writing import BETA, Json, Written, written
 
-HANDLERS = handlers(StandaloneLookups())
+HANDLERS = handlers(StandaloneTemplates())
 
 
 def daemon_set(version: str = BETA, *, annotations: Json | None = None, **spec: Any) -> Json:

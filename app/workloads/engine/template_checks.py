@@ -1,4 +1,4 @@
-"""What Kubernetes says of the Pod template of a job: by a dry run, or structurally where there is no cluster."""
+"""What Kubernetes says of a workload's Pod template: by a dry run, or structurally where there is no cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
 class TemplateLookups(Protocol):
-    """What the webhooks of jobs ask beside the request."""
+    """What the webhooks ask beside the request."""
 
     #: Gate TemplateNoDefaults: leave templates as they are.
     no_template_defaults: bool
@@ -42,7 +42,7 @@ class StandaloneTemplates:
 class ClusterTemplates(StandaloneTemplates):
     """With a cluster."""
 
-    def __init__(self, client: Client, namespace: str, enabled: Callable[[str], bool]) -> None:
+    def __init__(self, client: Client, namespace: str, enabled: Callable[[str], bool] = lambda _: False) -> None:
         """``namespace`` is the manager's own."""
         super().__init__(enabled)
         self._client = client
