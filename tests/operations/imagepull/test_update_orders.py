@@ -43,7 +43,7 @@ def test_nodes_follow_their_pods() -> None:
     assert by_pods(["n1", "n2", "n3", "n0"], ordered) == ("n3", "n1", "n0", "n2")
 
 
-@pytest.mark.behaviour("IMG-105")
+@pytest.mark.behaviour("IMG-105", "PM-169")
 def test_a_job_of_a_workload_goes_by_its_order() -> None:
     def order(owner: OwnerReference, found: Sequence[Pod]) -> Sequence[Pod] | None:
         return sorted(found, key=lambda pod: pod.metadata.name, reverse=True) if owner.name == "web" else None
