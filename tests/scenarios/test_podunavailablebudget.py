@@ -224,7 +224,7 @@ spec:
     spec:
       terminationGracePeriodSeconds: 1
       readinessGates: [{{conditionType: InPlaceUpdateReady}}]
-      containers: [{{name: main, image: "{image}"}}]
+      containers: [{{name: main, image: "{image}", command: [sleep, 999d]}}]
 """
 SIDECARS = """
 apiVersion: apps.kruise.io/v1beta1
@@ -234,7 +234,7 @@ spec:
   namespaceSelector: {{matchLabels: {{kubernetes.io/metadata.name: $ns}}}}
   selector: {{matchLabels: {{app: shop}}}}
   updateStrategy: {{type: RollingUpdate, maxUnavailable: 100%}}
-  containers: [{{name: agent, image: "{image}"}}]
+  containers: [{{name: agent, image: "{image}", command: [sleep, 999d]}}]
 """
 
 
@@ -265,22 +265,22 @@ def test_whoever_updates_pods_of_ours_asks_first(world: World, kind: str) -> Non
     """All want to update every Pod at once, and the budget lets one go at a time. Refused is not failed."""
     container = "agent" if kind == "SidecarSet" else "main"
     if kind == "SidecarSet":
-        world.apply(SIDECARS.format(image="agent:1"))
+        world.apply(SIDECARS.format(image="busybox:1.35"))
         world.apply(workload("Deployment", 3))
     else:
-        world.apply(ours(kind, "agent:1"))
-    eventually(lambda: len(pods(world)) >= 3 and set(images(world, container)) == {"agent:1"}, "all are ready", 90)
+        world.apply(ours(kind, "busybox:1.35"))
+    eventually(lambda: len(pods(world)) >= 3 and set(images(world, container)) == {"busybox:1.35"}, "all are ready", 90)
     count = len(pods(world))
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1, protectTotalReplicas: {count}"))
     eventually(lambda: numbers(world, 1, count, count - 1, count), "the budget counts them", 60)
     before = {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
-    world.apply(SIDECARS.format(image="agent:2") if kind == "SidecarSet" else ours(kind, "agent:2"))
+    world.apply(SIDECARS.format(image="busybox:1.36") if kind == "SidecarSet" else ours(kind, "busybox:1.36"))
     fewest = count
 
     def updated() -> bool:
         nonlocal fewest
         fewest = min(fewest, len(pods(world)))
-        return images(world, container) == ["agent:2"] * count
+        return images(world, container) == ["busybox:1.36"] * count
 
     eventually(updated, "all Pods are updated", 150)
     assert fewest >= count - 1
@@ -293,18 +293,18 @@ def test_whoever_updates_pods_of_ours_asks_first(world: World, kind: str) -> Non
 def test_whoever_replaces_pods_of_ours_waits_for_the_budget(world: World, kind: str) -> None:
     """A deletion that a budget holds is no failure of the workload, and goes on when the budget lets it."""
     strategy = "rollingUpdate: {podUpdatePolicy: ReCreate, maxUnavailable: 100%}"
-    world.apply(ours(kind, "agent:1", strategy))
+    world.apply(ours(kind, "busybox:1.35", strategy))
     eventually(lambda: len(pods(world)) == 3, "three Pods are ready", 90)
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 0"))
     eventually(lambda: numbers(world, 0, 3, 3, 3), "no Pod may be missing", 60)
     before = {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
-    world.apply(ours(kind, "agent:2", strategy))
+    world.apply(ours(kind, "busybox:1.36", strategy))
     refused = ("events", "--field-selector", "reason=PubPreventPodDeletion")
     eventually(lambda: world.list(*refused), "the workload has asked", 60)
     assert {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")} == before
     assert failures(world) == []
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 100%"))
-    eventually(lambda: images(world, "main") == ["agent:2"] * 3, "all are replaced", 90)
+    eventually(lambda: images(world, "main") == ["busybox:1.36"] * 3, "all are replaced", 90)
     resource = f"{kind.lower()}s.apps.kruise.io"
     conditions = world.get(resource, "shop")["status"].get("conditions", [])
     assert not [one for one in conditions if one["type"].startswith("Failed") and one["status"] == "True"]
