@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.guides import Typed, read
+from tests.cli.guides import ELSEWHERE, TYPED, Typed, read
 
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
 GUIDE = """\
 # A guide
 With a [sandbox](x.md):
@@ -43,3 +44,7 @@ def test_files_commands_and_gates_are_found(tmp_path: Path) -> None:
         Typed("kubectl delete a", "a deleted\nError from server: no"),
     )
     assert [step.fails for step in guide.steps if isinstance(step, Typed)] == [False, False, False, True]
+
+
+def test_each_guide_is_typed_or_says_why_not() -> None:
+    assert sorted((*TYPED, *ELSEWHERE)) == sorted(page.stem for page in GUIDES.glob("*.md"))
