@@ -131,6 +131,12 @@ class RevisionHistory:
         logger.info("%s: revision %s is used again as %d", recorded, revision.name, number)
         return revision_of(written)
 
+    async def adopt(self, recorded: Recorded, revision: Revision) -> None:
+        """Make a revision that nobody controls its own, under the number it has."""
+        patch = recorded.revision_patch(revision, revision.number)
+        if patch is not None:
+            await self._patch(recorded, revision, patch)
+
     async def label(self, recorded: Recorded, revision: Revision, labels: Mapping[str, str]) -> None:
         """Put labels on a revision."""
         await self._patch(recorded, revision, {"metadata": {"uid": revision.uid, "labels": dict(labels)}})

@@ -255,8 +255,9 @@ def images(world: World, container: str) -> list[str]:
 
 
 def failures(world: World) -> list[str]:
-    """What the events of the namespace call failed."""
-    return [event["reason"] for event in world.list("events") if event["reason"].startswith("Failed")]
+    """What the events of the namespace call failed, but for those of nodes."""
+    told = [event for event in world.list("events") if event.get("source", {}).get("component") != "kubelet"]
+    return [event["reason"] for event in told if event["reason"].startswith("Failed")]
 
 
 @pytest.mark.behaviour("PUB-90", "PW-26", "PM-171", "CS-129")

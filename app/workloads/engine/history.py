@@ -5,7 +5,7 @@ The rules are in :mod:`app.pods.revisions`, the writes in :mod:`app.pods.history
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from app.kube.client import Client
 from app.kube.objects import ControllerRevision
@@ -71,6 +71,12 @@ class History:
         if not any(one.name == update.name for one in ordered) or update.number != ordered[-1].number:
             ordered = self.revisions(content, selector)
         return Revisions(current_revision(recorded, ordered, update), update, ordered, collisions)
+
+    async def adopt(self, content: Content, ordered: Iterable[Revision]) -> None:
+        """Take over the revisions that nobody controls, or they would outlive the workload."""
+        for revision in ordered:
+            if not revision.controller_uid:
+                await self._revisions.adopt(content, revision)
 
     async def truncate(
         self, content: Content, ordered: Sequence[Revision], in_use: Collection[str], limit: int

@@ -240,6 +240,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         current, collisions = self.recorded_revision(status)
         ordered = await self._revisions(state, resolved, observed.active, current)
         revisions = await self.history.record(resolved.content, resolved.selector, ordered, current, collisions)
+        orphans = [one for one in revisions.ordered if not one.controller_uid and one.name != revisions.update.name]
+        if self.adopts and orphans and not workload.deleting and await self._still_exists(workload, state):
+            await self.history.adopt(resolved.content, orphans)
         return Snapshot(
             workload=workload,
             state=state,

@@ -245,6 +245,43 @@ async def test_orphans_are_adopted_and_strangers_released() -> None:
         assert body["metadata"]["ownerReferences"] == [{"$patch": "delete", "uid": UID}]
 
 
+@pytest.mark.behaviour("AS-38")
+@pytest.mark.parametrize("there", [True, False])
+@virtual
+async def test_orphaned_revisions_are_adopted_too(there: bool) -> None:
+    """Or they would outlive the set: the garbage collector takes only what it owns."""
+
+    def orphan(number: int) -> Json:
+        return {
+            "kind": "ControllerRevision",
+            "metadata": {
+                "name": f"web-{number}",
+                "namespace": "shop",
+                "uid": f"r{number}",
+                "resourceVersion": "1",
+                "labels": {"app": "web"},
+            },
+            "revision": number,
+            "data": {"number": number},
+        }
+
+    stranger = orphan(3)
+    stranger["metadata"]["labels"] = {"app": "other"}
+    shell = shown(a_set(replicas=0), orphan(1), orphan(2), stranger)
+    path = "/apis/apps/v1/namespaces/shop/controllerrevisions/web-"
+    for number in (1, 2):
+        shell.server.stored[f"{path}{number}"] = orphan(number)
+    uid = UID if there else "another"
+    live = {"metadata": {"name": "web", "uid": uid, "resourceVersion": "1"}}
+    shell.server.stored["/apis/apps.kruise.io/v1beta1/namespaces/shop/statefulsets/web"] = live
+    await shell.reconcile()
+    adopted = [path for method, path in shell.writes if method == "PATCH" and "/controllerrevisions/" in path]
+    assert adopted == ([f"{path}1", f"{path}2"] if there else [])
+    for body in shell.bodies("PATCH", "/controllerrevisions/web-"):
+        (owner,) = body["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (UID, True)
+
+
 @pytest.mark.behaviour("AS-121", "AS-147")
 @virtual
 async def test_a_refused_creation_is_told_three_times_and_keeps_no_other_from_being_tried() -> None:
