@@ -33,6 +33,9 @@ def register(app: typer.Typer) -> None:
 def plan(
     what: Annotated[list[str] | None, words("KIND NAME, or KIND/NAME: what comes next as it is now")] = None,
     file: Annotated[str, typer.Option("--filename", "-f", help="The object as it shall be; - for standard input")] = "",
+    origin: Annotated[
+        str, typer.Option("--from", help="statefulset/NAME: what becomes of a native one that is moved over")
+    ] = "",
     namespace: Namespace = "",
     output: Output = "text",
     feature_gates: Gates = "",
@@ -44,14 +47,17 @@ def plan(
     In which order, in place or not, and why: as FILE would have it, or as it is. Changes nothing.
     """
     gates = _gates(feature_gates)
-    if bool(what) == bool(file):
-        raise failed("plan: expected -f FILE, the object as it shall be, or KIND NAME: what comes next as it is", 2)
+    if [bool(what), bool(file), bool(origin)].count(True) != 1:
+        expected = "-f FILE, the object as it shall be, KIND NAME: what comes next as it is, or --from KIND/NAME"
+        raise failed(f"plan: expected one of {expected}", 2)
     manifest = _manifest(file) if file else {}
     given = str((manifest.get("metadata") or {}).get("namespace") or "")
     if namespace and given not in ("", namespace):
         raise failed(f"{file}: the {manifest['kind']} is of namespace {given}, not {namespace}", 2)
 
     async def work(client: Client, where: str) -> Report:
+        if origin:
+            return await moved(client, where, origin, gates)
         if what:
             return await coming(client, where, what, gates)
         return await planned(client, given or where, manifest, gates)
@@ -156,6 +162,21 @@ async def coming(client: Client, namespace: str, what: Sequence[str], features: 
     if commands.plan is None:
         raise CommandError(f"{commands.kind.kind} {name}: there is no plan for objects of this kind")
     return report(await commands.plan(client, await read(client, commands, namespace, name), features.enabled))
+
+
+async def moved(client: Client, namespace: str, origin: str, features: FeatureGates) -> Report:
+    """What becomes of a built-in workload that is moved over to our kind of its name. Raises CommandError."""
+    from app.cli.workloads import known, parts_of
+    from app.slices.commands import WrongCommandError
+
+    word, name = parts_of([origin])
+    ours = {one.kind.kind.lower(): one.moving for one in known() if one.moving is not None}
+    kind = {"sts": "statefulset"}.get(word, word.removesuffix(".apps").removesuffix("s"))
+    move = ours.get(kind)
+    if move is None or not name:
+        expected = " or ".join(f"{one}/NAME" for one in ours)
+        raise WrongCommandError(f"--from {origin}: expected {expected}, a workload of Kubernetes itself")
+    return await move(client, namespace, name, features.enabled)
 
 
 async def planned(client: Client, namespace: str, manifest: dict[str, Any], features: FeatureGates) -> Report:

@@ -159,6 +159,9 @@ class Commands:
     progress: Callable[[Stored], Progress] | None = None
     #: Replace all Pods; says what came of it, behind the object's name.
     restart: Callable[[Client, Stored], Awaitable[str]] | None = None
+    #: What becomes of the Pods of the built-in workload of the same name for a kind, if it is moved over: in a
+    #: namespace, the one of a name.
+    moving: Callable[[Client, str, str, Enabled], Awaitable[Report]] | None = None
     #: What the object as it would be stored does to its Pods, as text.
     plan: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
     #: Why a Pod of the object is as it is, a line each.

@@ -164,11 +164,19 @@ def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]
     return changes
 
 
+async def moving(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
+    """What becomes of a native StatefulSet that is moved over. Raises CommandError or KubeError."""
+    from app.workloads.statefulset.moving import moving as moved  # it reads what this module parses
+
+    return await moved(client, namespace, name, enabled)
+
+
 COMMANDS: Final = Commands(
     STATEFUL_SET,
     progress=lambda stored: progress_of(parsed(stored)),
     restart=restart,
     plan=plan,
+    moving=moving,
     explain=explain,
     scale_in=scale_in,
     without_rollout=ON_DELETE,
