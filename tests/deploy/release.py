@@ -22,10 +22,10 @@ class Release:
 
     def __init__(self, kubectl: Kubectl, kubeconfig: Path) -> None:
         self.kubectl = kubectl
-        self._kubeconfig = kubeconfig
+        self.kubeconfig = kubeconfig
 
     def helm(self, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-        return helm(*arguments, kubeconfig=self._kubeconfig, check=check)
+        return helm(*arguments, kubeconfig=self.kubeconfig, check=check)
 
     def install(self, *arguments: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
         """`helm install` with flags such as `--wait` and `--set=…`."""
