@@ -94,11 +94,14 @@ class Side:
         assert self.status("ours") == self.status("native"), what
 
     def change(self, patch: Json) -> None:
+        """Replace both; again after a conflict, since controllers write the status meanwhile."""
         for name, path in PATHS.items():
-            _, answer = self.api.request("GET", f"{path}/{name}")
-            spec = answer["spec"]
-            spec["template"]["spec"] |= patch
-            code, answer = self.api.request("PUT", f"{path}/{name}", answer)
+            for _ in range(10):
+                _, answer = self.api.request("GET", f"{path}/{name}")
+                answer["spec"]["template"]["spec"] |= patch
+                code, answer = self.api.request("PUT", f"{path}/{name}", answer)
+                if code != 409:
+                    break
             assert code == 200, answer
 
     def events(self, name: str) -> Counter[tuple[str, ...]]:

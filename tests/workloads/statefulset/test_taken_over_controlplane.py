@@ -89,8 +89,12 @@ def test_taken_over_then_changed_and_scaled(tmp_path: Path) -> None:
             return look
 
         def change(**spec: Any) -> None:
-            found = api.request("GET", f"{SETS}/st")[1]
-            code, answer = api.request("PUT", f"{SETS}/st", {**found, "spec": {**found["spec"], **spec}})
+            """Replace the object; again after a conflict, since the manager writes its status meanwhile."""
+            for _ in range(10):
+                found = api.request("GET", f"{SETS}/st")[1]
+                code, answer = api.request("PUT", f"{SETS}/st", {**found, "spec": {**found["spec"], **spec}})
+                if code != 409:
+                    break
             assert code == 200, answer
 
         before = pods()
