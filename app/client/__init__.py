@@ -8,7 +8,7 @@ with pykruise.Cluster() as cluster:
         print(web.name, web.spec.replicas, web.status.ready_replicas if web.status else 0)
 """
 
-from app.client.cluster import AsyncCluster, Change, NotDoneError, rolled_out
+from app.client.cluster import AsyncCluster, NotDoneError, rolled_out
 from app.client.kinds import (
     AdvancedCronJob,
     BroadcastJob,
@@ -32,6 +32,7 @@ from app.client.kinds import (
 )
 from app.client.sync import Cluster
 from app.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, KubeError, NotFound
+from app.kube.store import Change
 
 __all__ = [
     "AdvancedCronJob",

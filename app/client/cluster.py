@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar
 
 import orjson
 
@@ -19,8 +18,7 @@ from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.reflector import Reflector
 from app.kube.resources import ObjectKey, Resource
-from app.kube.store import Change as Seen
-from app.kube.store import Store, key_of
+from app.kube.store import Change, Store, key_of
 from app.kube.transport import AiohttpTransport, Transport
 from app.manager.slices import slices
 
@@ -32,19 +30,6 @@ FIELD_MANAGER: Final = "pykruise-client"
 
 class NotDoneError(TimeoutError):
     """What was waited for did not come in time; the message says how the object stood."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
-    """What happened to an object: added (no ``old``), changed, or deleted (no ``new``)."""
-
-    old: T | None
-    new: T | None
-
-    @property
-    def object(self) -> T:
-        """The object as it is now, or as it was last seen."""
-        return cast("T", self.new if self.new is not None else self.old)
 
 
 def rolled_out(obj: KubeObject) -> bool:
@@ -237,7 +222,7 @@ class _Pending(Generic[T]):
         self._changes: dict[ObjectKey, Change[T]] = {}
         self._wake = asyncio.Event()
 
-    def add(self, seen: Seen[T]) -> None:
+    def add(self, seen: Change[T]) -> None:
         key = key_of(seen.object)
         before = self._changes.pop(key, None)
         change = Change(before.old if before is not None else seen.old, seen.new)

@@ -10,7 +10,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from app.api.model import KubeObject
-from app.client.cluster import AsyncCluster, Change
+from app.client.cluster import AsyncCluster
+from app.kube.store import Change
 from app.kube.transport import Transport
 
 T = TypeVar("T", bound=KubeObject)

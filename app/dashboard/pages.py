@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from importlib.resources import files
-from typing import Any, Final
+from typing import Final
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, StreamingResponse
 from fastapi_offline import FastAPIOffline
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
-from app.admission.loopback import is_local
+from app.admission.loopback import LoopbackOnly
 from app.dashboard.board import Board
 from app.dashboard.model import Overview
 
@@ -35,7 +35,7 @@ def create_dashboard(board: Board) -> ASGIApp:
         redoc_url=None,
     )
     app.include_router(_router(board))
-    return _LoopbackOnly(app)
+    return LoopbackOnly(app)
 
 
 def _router(board: Board) -> APIRouter:
@@ -71,19 +71,3 @@ async def _events(board: Board) -> AsyncIterator[bytes]:
                 yield b": all is well\n\n"
                 continue
             yield b"event: " + section.encode() + b"\ndata: " + payload + b"\n\n"
-
-
-class _LoopbackOnly:
-    """Refuses who does not come from this machine (or through ``kubectl port-forward``), whatever page sent them."""
-
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI entry."""
-        if scope["type"] != "http" or is_local(scope):
-            await self._app(scope, receive, send)
-            return
-        start: dict[str, Any] = {"type": "http.response.start", "status": 403}
-        await send({**start, "headers": [(b"content-type", b"text/plain")]})
-        await send({"type": "http.response.body", "body": b"shown on loopback only: use kubectl port-forward\n"})

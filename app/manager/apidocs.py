@@ -10,9 +10,8 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
 from starlette.routing import Mount
-from starlette.types import Receive, Scope, Send
 
-from app.admission.loopback import is_local
+from app.admission.loopback import LoopbackOnly
 from app.admission.models import AdmissionAnswer, AdmissionReview
 from app.admission.registry import Registry
 from app.admission.server import AdmissionApp
@@ -31,7 +30,7 @@ _SHOWN: Final = 100
 def add_pages(app: AdmissionApp, registry: Registry, *, loopback_only: bool = False) -> None:
     """Serve the pages beside the webhooks; ``loopback_only``: to who sits on this machine."""
     pages: Any = documented(registry)
-    app.router.routes.append(Mount("/", _LoopbackOnly(pages) if loopback_only else pages))
+    app.router.routes.append(Mount("/", LoopbackOnly(pages) if loopback_only else pages))
 
 
 def documented(registry: Registry) -> FastAPI:
@@ -91,19 +90,3 @@ def _description(path: str, webhooks: list[Webhook]) -> str:
     if len(found) > _SHOWN:
         lines.append(f"and {len(found) - _SHOWN} more, see docs/behaviours.")
     return "\n\n".join(lines)
-
-
-class _LoopbackOnly:
-    """Refuses who does not come from this machine (or through ``kubectl port-forward``)."""
-
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI entry."""
-        if is_local(scope):
-            await self._app(scope, receive, send)
-            return
-        headers = [(b"content-type", b"text/plain")]
-        await send({"type": "http.response.start", "status": 403, "headers": headers})
-        await send({"type": "http.response.body", "body": b"shown on loopback only: use kubectl port-forward\n"})
