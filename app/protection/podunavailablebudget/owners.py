@@ -6,8 +6,8 @@ Asked of the API server, and remembered: a ReplicaSet keeps its Deployment.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from app.kube.client import Client
 from app.kube.errors import KubeError
@@ -73,15 +73,3 @@ class DirectOwners:
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:  # noqa: ARG002
         """The controller."""
         return (workload_of(controller.api_version, controller.kind, controller.name),)
-
-
-def controller_of(references: Sequence[Mapping[str, Any]]) -> OwnerReference | None:
-    """The controller among raw owner references."""
-    for reference in references:
-        if isinstance(reference, Mapping) and reference.get("controller") is True:
-            fields = {field: reference.get(field) for field in ("apiVersion", "kind", "name", "uid")}
-            if all(isinstance(value, str) for value in fields.values()):
-                return OwnerReference(
-                    str(fields["apiVersion"]), str(fields["kind"]), str(fields["name"]), str(fields["uid"]), True
-                )
-    return None

@@ -8,10 +8,11 @@ from typing import Final
 from app.kube.admission import Review
 from app.kube.objects import OwnerReference
 from app.pods.draft import PodDraft
+from app.pods.owners import controller_of
 from app.pods.steps import StepOrder, StepOutcome
 from app.protection.podunavailablebudget.claims import Claims
 from app.protection.podunavailablebudget.matching import Claim, budget_for
-from app.protection.podunavailablebudget.owners import Owners, controller_of
+from app.protection.podunavailablebudget.owners import Owners
 from app.protection.podunavailablebudget.podstate import is_related
 
 

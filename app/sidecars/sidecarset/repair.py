@@ -19,7 +19,7 @@ from app.kube.intorpercent import IntOrPercentError
 from app.kube.objects import OwnerReference, Pod
 from app.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, REPLICASETS, STATEFULSETS, ObjectKey, Resource
 from app.kube.store import Change, Store
-from app.pods.owners import BY_CONTROLLER
+from app.pods.owners import BY_CONTROLLER, controller_of
 from app.pods.predicates import is_active
 from app.sidecars.sidecarset.plan.missed import missing_from
 from app.sidecars.sidecarset.plan.repair import Limits, Step, limits_of, next_step
@@ -149,13 +149,4 @@ class Repair:
 def _controller(obj: Mapping[str, Any]) -> OwnerReference | None:
     metadata = obj.get("metadata")
     references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
-    for one in references if isinstance(references, list) else ():
-        if isinstance(one, Mapping) and one.get("controller") is True:
-            return OwnerReference(
-                api_version=str(one.get("apiVersion", "")),
-                kind=str(one.get("kind", "")),
-                name=str(one.get("name", "")),
-                uid=str(one.get("uid", "")),
-                controller=True,
-            )
-    return None
+    return controller_of(references) if isinstance(references, list) else None
