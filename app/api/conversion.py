@@ -50,6 +50,12 @@ def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
     return convert(_step(given, source, kind.hub, []), desired_api_version)
 
 
+def as_hub(kind: KindDefinition, obj: Mapping[str, Any]) -> dict[str, Any]:
+    """An object of the kind in its stored version. Raises ConversionError."""
+    hub = kind.resource().api_version
+    return dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub)
+
+
 def _versions(obj: Mapping[str, Any], desired: str) -> tuple[KindDefinition, Version, Version]:
     api_version, name = obj.get("apiVersion"), obj.get("kind")
     if not isinstance(api_version, str) or not isinstance(name, str):

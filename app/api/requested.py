@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from app.api import structural
+from app.api.conversion import ConversionError
 from app.api.gojson import GoType, GoTypeError, normalized
 from app.api.jsonvalue import MAX_DEPTH, nested_deeper
 from app.api.kind import KindDefinition, Version
@@ -15,6 +16,8 @@ from app.api.model import ObjectMeta
 from app.kube.admission import Denied, Operation, Review
 from app.kube.fielderrors import ErrorType, aggregate
 from app.kube.gotext import shortened
+
+M = TypeVar("M")
 
 
 def judged(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -41,6 +44,17 @@ def stored_object(kind: KindDefinition, specs: Mapping[str, GoType], review: Rev
     try:
         return {**old, "spec": normalized(specs[version.name], old["spec"], "spec")}
     except GoTypeError:
+        return None
+
+
+def former_of(review: Review, read: Callable[[Mapping[str, Any]], M]) -> M | None:
+    """What ``read`` makes of the object that an update changes; None if there is none, or it cannot be read: then it
+    must not stand in the way of something better."""
+    if review.operation != Operation.UPDATE or review.old_object is None:
+        return None
+    try:
+        return read(review.old_object)
+    except (ConversionError, ValidationError):
         return None
 
 

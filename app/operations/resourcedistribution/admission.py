@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol
 from pydantic import ValidationError
 
 from app.api import names
-from app.api.conversion import ConversionError, convert
-from app.api.requested import unreadable, version_to_judge
+from app.api.conversion import ConversionError, as_hub
+from app.api.requested import former_of, unreadable, version_to_judge
 from app.api.resourcedistribution import RESOURCE_DISTRIBUTION, ResourceDistribution
 from app.api.resourcedistribution.validation import RESOURCE, set_errors, warnings
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Review, Rule, Webhook
@@ -72,7 +72,7 @@ async def validate(lookups: ResourceLookups, review: Review, *, enabled: bool) -
         if review.old_object is not None and same(review.old_object.get("spec"), given.get("spec")):
             return Allowed()
         return Denied(f"feature-gate {GATE} is not enabled", code=403)
-    errors = set_errors(distribution, _former(review))
+    errors = set_errors(distribution, former_of(review, read))
     resource = distribution.spec.resource
     if not any(error.field == str(RESOURCE) for error in errors):
         found = await lookups.resource_error(without_identity(resource))
@@ -85,18 +85,7 @@ async def validate(lookups: ResourceLookups, review: Review, *, enabled: bool) -
 
 def read(obj: Mapping[str, Any]) -> ResourceDistribution:
     """The ResourceDistribution of either version as its hub model. Raises ConversionError or ValidationError."""
-    hub = f"{RESOURCE_DISTRIBUTION.group}/{RESOURCE_DISTRIBUTION.hub.name}"
-    return ResourceDistribution.model_validate(dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub))
-
-
-def _former(review: Review) -> ResourceDistribution | None:
-    if review.operation != Operation.UPDATE or review.old_object is None:
-        return None
-    try:
-        return read(review.old_object)
-    except (ConversionError, ValidationError):
-        # What is stored cannot be read: then it must not stand in the way of something better.
-        return None
+    return ResourceDistribution.model_validate(as_hub(RESOURCE_DISTRIBUTION, obj))
 
 
 class ClusterLookups:

@@ -9,10 +9,10 @@ from typing import Any, Final, Protocol
 from pydantic import ValidationError
 
 from app.api import names
-from app.api.conversion import ConversionError, convert
+from app.api.conversion import ConversionError, as_hub
 from app.api.persistentpodstate import PERSISTENT_POD_STATE, PersistentPodState
 from app.api.persistentpodstate.validation import KNOWN_TARGETS, TARGET, group_of, state_errors, warnings
-from app.api.requested import is_leaving, unreadable, version_to_judge
+from app.api.requested import former_of, is_leaving, unreadable, version_to_judge
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review, Rule, Webhook
 from app.kube.client import Client
 from app.kube.errors import NotFound
@@ -84,24 +84,13 @@ async def validate(lookups: StateLookups, review: Review) -> Decision:
             return Denied(str(internal(TARGET, str(error))), code=500)
     v1alpha1 = version.name == names.V1ALPHA1
     others = await lookups.others(review.namespace)
-    errors = state_errors(state, _former(review), others, custom, v1alpha1=v1alpha1)
+    errors = state_errors(state, former_of(review, read), others, custom, v1alpha1=v1alpha1)
     return Denied(aggregate(errors), code=400) if errors else Allowed(warnings(state, v1alpha1=v1alpha1))
 
 
 def read(obj: Mapping[str, Any]) -> PersistentPodState:
     """The PersistentPodState of either version as its hub model. Raises ConversionError or ValidationError."""
-    hub = f"{PERSISTENT_POD_STATE.group}/{PERSISTENT_POD_STATE.hub.name}"
-    return PersistentPodState.model_validate(dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub))
-
-
-def _former(review: Review) -> PersistentPodState | None:
-    if review.operation != Operation.UPDATE or review.old_object is None:
-        return None
-    try:
-        return read(review.old_object)
-    except (ConversionError, ValidationError):
-        # What is stored cannot be read: then it must not stand in the way of something better.
-        return None
+    return PersistentPodState.model_validate(as_hub(PERSISTENT_POD_STATE, obj))
 
 
 class ClusterLookups:

@@ -10,9 +10,9 @@ import orjson
 from pydantic import ValidationError
 
 from app.api import names
-from app.api.conversion import ConversionError, convert
+from app.api.conversion import ConversionError, as_hub
 from app.api.podmerge import POD
-from app.api.requested import is_leaving, unreadable, version_to_judge
+from app.api.requested import former_of, is_leaving, unreadable, version_to_judge
 from app.api.workloadspread import WORKLOAD_SPREAD, TargetReference, WorkloadSpread
 from app.api.workloadspread.validation import patch_error, set_errors, warnings
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review, Rule, Webhook
@@ -93,7 +93,7 @@ async def validate(lookups: SpreadLookups, review: Review, *, enabled: bool) -> 
         spread = read(given)
     except (ConversionError, ValidationError) as error:
         return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
-    former = _former(review)
+    former = former_of(review, read)
     errors = set_errors(
         spread,
         former,
@@ -108,8 +108,7 @@ async def validate(lookups: SpreadLookups, review: Review, *, enabled: bool) -> 
 
 def read(obj: Mapping[str, Any]) -> WorkloadSpread:
     """The WorkloadSpread of either version as its hub model. Raises ConversionError or ValidationError."""
-    hub = f"{WORKLOAD_SPREAD.group}/{WORKLOAD_SPREAD.hub.name}"
-    return WorkloadSpread.model_validate(dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub))
+    return WorkloadSpread.model_validate(as_hub(WORKLOAD_SPREAD, obj))
 
 
 async def _patch_errors(
@@ -137,13 +136,3 @@ async def _patch_errors(
         if texts:
             errors.append(patch_error(index, subset, texts, lambda patch: orjson.dumps(patch).decode()))
     return errors
-
-
-def _former(review: Review) -> WorkloadSpread | None:
-    if review.operation != Operation.UPDATE or review.old_object is None:
-        return None
-    try:
-        return read(review.old_object)
-    except (ConversionError, ValidationError):
-        # What is stored cannot be read: then it must not stand in the way of something better.
-        return None

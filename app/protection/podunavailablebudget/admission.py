@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from app.api import names
-from app.api.conversion import ConversionError, convert
+from app.api.conversion import ConversionError, as_hub
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
 from app.api.requested import version_to_judge
 from app.kube.admission import (
@@ -28,7 +28,6 @@ from app.protection.podunavailablebudget.validation import Other, budget_errors,
 
 #: Targets beside which a new budget's Pods are looked at; more make the warning less complete, not the write slower.
 MAX_TARGETS: Final = 20
-HUB: Final = f"{POD_UNAVAILABLE_BUDGET.group}/{POD_UNAVAILABLE_BUDGET.hub.name}"
 TURNED_OFF: Final = (
     "PodUnavailableBudget is turned off: open it by feature gate PodUnavailableBudgetDeleteGate or "
     "PodUnavailableBudgetUpdateGate"
@@ -97,7 +96,7 @@ async def validate(lookups: BudgetLookups, review: Review) -> Decision:
         # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
         return Allowed()
     try:
-        stored, former = _stored(given), _former(review)
+        stored, former = as_hub(POD_UNAVAILABLE_BUDGET, given), _former(review)
     except ConversionError as error:
         return Denied(str(error), code=400)
     others = [Other(budget.name, _spec_of(budget)) for budget in await lookups.budgets(review.namespace)]
@@ -107,15 +106,11 @@ async def validate(lookups: BudgetLookups, review: Review) -> Decision:
     return Allowed(await _warnings(lookups, review.namespace, str(metadata.get("name") or ""), spec, others))
 
 
-def _stored(obj: Mapping[str, Any]) -> Mapping[str, Any]:
-    return obj if obj.get("apiVersion") == HUB else convert(obj, HUB)
-
-
 def _former(review: Review) -> Mapping[str, Any] | None:
     old = review.old_object
     if review.operation != Operation.UPDATE or not old:
         return None
-    return _stored(old).get("spec") or {}
+    return as_hub(POD_UNAVAILABLE_BUDGET, old).get("spec") or {}
 
 
 def _spec_of(budget: PodUnavailableBudget) -> Mapping[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from pydantic import ValidationError
 
 from app.api import names
-from app.api.conversion import ConversionError, convert
+from app.api.conversion import ConversionError, as_hub
 from app.api.core_validation import LONGEST_GRACE_PERIOD_SECONDS, pod_errors, unknown_fields
 from app.api.gojson import GoTypeError, normalized
 from app.api.govolumes import VOLUME
@@ -193,9 +193,7 @@ def read(obj: Mapping[str, Any]) -> SidecarSet:
 
     Raises ConversionError, or pydantic's ValidationError.
     """
-    hub = f"{SIDECAR_SET.group}/{SIDECAR_SET.hub.name}"
-    stored = dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub)
-    return SidecarSet.model_validate(with_defaults(stored))
+    return SidecarSet.model_validate(with_defaults(as_hub(SIDECAR_SET, obj)))
 
 
 def _former(review: Review) -> SidecarSet | None:

@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 from pydantic import ValidationError
 
 from app.api import names
-from app.api.conversion import ConversionError, convert
+from app.api.conversion import ConversionError, as_hub
 from app.api.core_defaults import default_pod_template
 from app.api.core_validation import pod_errors
 from app.api.gojson import GoTypeError
 from app.api.jsonvalue import json_copy
-from app.api.requested import unreadable, version_to_default, version_to_judge
+from app.api.requested import former_of, unreadable, version_to_default, version_to_judge
 from app.api.uniteddeployment import UNITED_DEPLOYMENT, UnitedDeployment
 from app.api.uniteddeployment.defaults import as_printed, with_defaults
 from app.api.uniteddeployment.types import STATEFUL_SET, template_of
@@ -106,7 +106,7 @@ async def validate(lookups: TemplateLookups, review: Review) -> Decision:
     if united.deleting:
         # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
         return Allowed()
-    former = _former(review)
+    former = former_of(review, read)
     errors = spec_errors(united.spec, Facts(await _template_errors(lookups, united, former)))
     if former is not None:
         errors += update_errors(united, former)
@@ -119,18 +119,7 @@ async def validate(lookups: TemplateLookups, review: Review) -> Decision:
 
 def read(obj: Mapping[str, Any]) -> UnitedDeployment:
     """The UnitedDeployment of either version as its hub model. Raises ConversionError or ValidationError."""
-    hub = f"{UNITED_DEPLOYMENT.group}/{UNITED_DEPLOYMENT.hub.name}"
-    return UnitedDeployment.model_validate(dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub))
-
-
-def _former(review: Review) -> UnitedDeployment | None:
-    if review.operation != Operation.UPDATE or review.old_object is None:
-        return None
-    try:
-        return read(review.old_object)
-    except (ConversionError, ValidationError):
-        # What is stored cannot be read: then it must not stand in the way of something better.
-        return None
+    return UnitedDeployment.model_validate(as_hub(UNITED_DEPLOYMENT, obj))
 
 
 async def _template_errors(
