@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -105,12 +106,11 @@ def test_it_is_read_on_a_small_screen_and_by_keyboard(page: Page, kubeconfig: Pa
 
 
 def test_what_tenants_call_things_is_text(page: Page, dashboard: str) -> None:
-    page.goto(dashboard)
-    expect(page.get_by_role("status")).to_have_text("live")
     hostile = '<img src=x onerror="document.title=1">'
-    script = (
-        "name => { known.spreads = {total: 1, more: 0, items: [{name, namespace: name, target: name, subsets: []}]};"
-    )
-    page.evaluate(script + " show('spreads'); }", hostile)
+    spread = {"name": hostile, "namespace": hostile, "target": hostile, "subsets": []}
+    event = "event: spreads\ndata: " + json.dumps({"total": 1, "more": 0, "items": [spread]}) + "\n\n"
+    page.route("**/api/events", lambda route: route.fulfill(content_type="text/event-stream", body=event))
+    page.goto(dashboard)
     expect(page.locator("#spreads li")).to_contain_text(hostile)
     assert page.locator("#spreads img").count() == 0
+    assert page.title() == "pykruise"
