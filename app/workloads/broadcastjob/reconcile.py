@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal
+from functools import partial
+from typing import Any
 
 from app.api import names
 from app.api.broadcastjob import BroadcastJob
@@ -15,8 +15,8 @@ from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
-from app.kube.events import EventRecorder, reference
-from app.kube.expectations import ScaleAction, ScaleExpectations
+from app.kube.events import EventRecorder
+from app.kube.expectations import ScaleAction
 from app.kube.objects import Node, Pod, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.statuses import KnownStatus, write_status
@@ -37,9 +37,7 @@ from app.workloads.broadcastjob.plan.steps import (
     restarts,
     seen_failures,
 )
-
-#: Pods that are written at once, at the most; creation begins with one and doubles.
-MAX_CONCURRENT_WRITES: Final = 32
+from app.workloads.engine.jobs import MAX_CONCURRENT_WRITES, End, JobReconciler, JobState, write_each
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +50,19 @@ class Caches:
 
 
 @dataclass(slots=True)
-class _State:
-    """What is remembered of one job between reconciles; it may be lost at any time."""
+class _State(JobState):
+    """One job."""
 
-    uid: str
     template: Any = None
     fit: Fit | None = None
     #: Node → the state of it that was looked at, and whether it fits.
     nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
     #: Uid of a Pod → the state of its node that was looked at, and whether it fits there by its own spec.
     own: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
 
 
-class BroadcastJobReconciler:
-    """Serves the nodes of all BroadcastJobs."""
+class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
+    """Serves the nodes of all BroadcastJobs. ``options`` are the engine's; what is expected is by node (BJ-19)."""
 
     def __init__(
         self,
@@ -75,24 +71,13 @@ class BroadcastJobReconciler:
         events: EventRecorder,
         *,
         by_scheduler: bool = True,
-        expectation_timeout: float = 300.0,
+        **options: float,
     ) -> None:
-        self._client = client
-        self._clock = client.clock
+        super().__init__(client, OWNER, caches.jobs, events, _State, **options)
         self._caches = caches
-        self._events = events
         self._by_scheduler = by_scheduler
-        self._timeout = expectation_timeout
-        self._states: dict[ObjectKey, _State] = {}
-        #: BJ-19: by node.
-        self._expected: ScaleExpectations[ObjectKey] = ScaleExpectations(self._clock)
 
     # ---- what changes concern (BJ-19)
-
-    def keys_for_job(self, change: Change[BroadcastJob]) -> Iterable[ObjectKey]:
-        """Itself, but for a change of its status alone, which is our own."""
-        old, new = change.old, change.new
-        return () if old is not None and new is not None and new.is_but_for_status(old) else (key_of(change.object),)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """The job it belongs to, unless nothing changed that counts."""
@@ -103,9 +88,9 @@ class BroadcastJobReconciler:
             return ()
         key, node = ObjectKey(pod.metadata.namespace, owner.name), pod.spec.target_node
         if new is not None:
-            self._expected.observe(key, ScaleAction.CREATE, node)
+            self.expected.observe(key, ScaleAction.CREATE, node)
         if new is None or new.metadata.deletion_timestamp is not None:
-            self._expected.observe(key, ScaleAction.DELETE, pod.metadata.name)
+            self.expected.observe(key, ScaleAction.DELETE, pod.metadata.name)
         return () if old is not None and new is not None and _counts_of(old) == _counts_of(new) else (key,)
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
@@ -113,51 +98,20 @@ class BroadcastJobReconciler:
         old, new = change.old, change.new
         if old is not None and new is not None and _same_node(old, new):
             return []
-        return [key_of(job) for job in self._caches.jobs.list() if not is_finished(job)]
+        return [key_of(job) for job in self.jobs.list() if not is_finished(job)]
 
     # ---- one reconcile
 
-    async def __call__(self, key: ObjectKey) -> Result | None:
-        """Bring one job on."""
-        job = self._caches.jobs.by_key(key)
-        if job is None:
-            self._states.pop(key, None)
-            self._expected.forget(key)
+    def end_of(self, job: BroadcastJob) -> End | None:
+        """BJ-10, BJ-16."""
+        if not is_finished(job):
             return None
-        state = self._states.get(key)
-        if state is None or state.uid != job.metadata.uid:
-            state = self._states[key] = _State(job.metadata.uid)
-            self._expected.forget(key)
-        if (waiting := self._expected.unsatisfied(key)) is not None:
-            if (left := waiting.remaining(self._timeout)) > 0:
-                return Result(requeue_after=left)
-            self._expected.forget(key)  # BJ-26
-        if is_finished(job):
-            return await self._after_the_end(job)
-        if job.deleting:
-            return None  # BJ-17
-        return await self._go_on(key, job, state)
-
-    async def _after_the_end(self, job: BroadcastJob) -> Result | None:
-        """BJ-16."""
-        ttl = job.spec.completion_policy.ttl_seconds_after_finished
         ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
-        if ttl is None or ended is None or job.deleting:
-            return None
-        left = ended.timestamp() + max(ttl, 0) - self._clock.now().timestamp()
-        if left > 0:
-            return Result(requeue_after=left)
-        metadata = job.metadata
-        try:
-            await self._client.delete(
-                OWNER, job.name, metadata.namespace, propagation_policy="Background", uid=metadata.uid
-            )
-        except (NotFound, Conflict):
-            return None
-        return None
+        return End(ended, job.spec.completion_policy.ttl_seconds_after_finished)
 
-    async def _go_on(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
-        now = self._clock.now()
+    async def go_on(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
+        """One step of the plan."""
+        now = self.clock.now()
         status = job.status
         started = (parsed_rfc3339(status.start_time) if status is not None else None) or now.replace(microsecond=0)
         pods = self._caches.pods.by_index(BY_CONTROLLER, job.metadata.uid)
@@ -165,9 +119,9 @@ class BroadcastJobReconciler:
         fitting |= await self._keeping(state, fitting, pods)
         step = next_step(job, fitting, state.nodes, pods, now, started, seen_failures(job))
         if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:
-            self._tell(job, "Normal", "Continue", "continue to process job")
+            self.tell(job, "Normal", "Continue", "continue to process job")
         for node, found in step.duplicates.items():
-            self._tell_once(
+            self.tell_once(
                 job,
                 state,
                 "DuplicatePodCreatedOnSameNode",
@@ -184,29 +138,27 @@ class BroadcastJobReconciler:
     async def _carry_out(self, key: ObjectKey, job: BroadcastJob, state: _State, step: Step) -> Counts:
         """Delete and create; the counts afterwards (BJ-12, BJ-24)."""
         limit, counts = restart_limit(job), step.counts
-        await self._delete(key, job, step.delete)
+        # BJ-24: what cannot be deleted now is tried again before the job counts as ended.
+        await write_each(step.delete, partial(self._drop, key, job), first=MAX_CONCURRENT_WRITES)
         stopped = sum(not has_failed(pod, limit) for pod in step.delete)
         counts = Counts(counts.active - stopped, counts.succeeded, counts.failed + stopped)
         if step.crowded:
-            self._tell_once(job, state, "TooManyActivePods", "Number of active pods exceed parallelism limit")
+            self.tell_once(job, state, "TooManyActivePods", "Number of active pods exceed parallelism limit")
         if step.unreadable:
             message = f"spec.parallelism: {job.spec.parallelism!r} is no number and no percentage; use 10 or 10%"
-            self._tell_once(job, state, "InvalidParallelism", message)
-        made = await self._create(key, job, step.create)
-        return Counts(counts.active + made, counts.succeeded, counts.failed)
+            self.tell_once(job, state, "InvalidParallelism", message)
+        await write_each(step.create, partial(self._make, key, job))  # BJ-12
+        return Counts(counts.active + len(step.create), counts.succeeded, counts.failed)
 
     def _again(self, key: ObjectKey, job: BroadcastJob, step: Step, started: datetime) -> Result | None:
-        """BJ-16, BJ-20: when the clock alone changes something."""
-        policy, waits = job.spec.completion_policy, []
-        if self._expected.unsatisfied(key) is not None:
-            waits.append(self._timeout)  # BJ-26
+        """BJ-16, BJ-20."""
+        policy = job.spec.completion_policy
+        kept = left = None
         if policy.type != NEVER and step.next in (Next.FAIL, Next.COMPLETE):
-            if policy.ttl_seconds_after_finished is not None:
-                waits.append(max(policy.ttl_seconds_after_finished, 0) + 1.0)
+            kept = policy.ttl_seconds_after_finished
         elif policy.type != NEVER and policy.active_deadline_seconds is not None and step.next is Next.GO_ON:
-            passed = (self._clock.now() - started).total_seconds()
-            waits.append(max(policy.active_deadline_seconds - passed, 0.001))
-        return Result(requeue_after=min(waits)) if waits else None
+            left = policy.active_deadline_seconds - (self.clock.now() - started).total_seconds()
+        return self.again(key, kept=kept, left=left)
 
     def _fitting(self, job: BroadcastJob, state: _State) -> set[str]:
         """The nodes that take a Pod; one that has not changed is not judged again."""
@@ -243,72 +195,53 @@ class BroadcastJobReconciler:
     async def _fits_as_it_is(self, pod: Pod, node: Node) -> bool:
         metadata = pod.metadata
         try:
-            live = await self._client.get(PODS, metadata.name, metadata.namespace)
+            live = await self.client.get(PODS, metadata.name, metadata.namespace)
         except NotFound:
             return False
         return fit_of(live).fits(node)
 
     # ---- writing
 
-    async def _delete(self, key: ObjectKey, job: BroadcastJob, pods: Sequence[Pod]) -> None:
-        """BJ-24: what cannot be deleted now is tried again before the job counts as ended."""
-        for start in range(0, len(pods), MAX_CONCURRENT_WRITES):
-            batch = pods[start : start + MAX_CONCURRENT_WRITES]
-            failed = [error for error in await asyncio.gather(*(self._drop(key, job, pod) for pod in batch)) if error]
-            if failed:
-                raise failed[0]
-
     async def _drop(self, key: ObjectKey, job: BroadcastJob, pod: Pod) -> KubeError | None:
         metadata = pod.metadata
-        self._expected.expect(key, ScaleAction.DELETE, metadata.name)
+        self.expected.expect(key, ScaleAction.DELETE, metadata.name)
         try:
-            await self._client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
+            await self.client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
         except (NotFound, Conflict):
-            self._expected.observe(key, ScaleAction.DELETE, metadata.name)
+            self.expected.observe(key, ScaleAction.DELETE, metadata.name)
         except KubeError as error:
-            self._expected.observe(key, ScaleAction.DELETE, metadata.name)
-            self._tell(job, "Warning", "FailedDelete", f"Error deleting: {message_of(error)}")
+            self.expected.observe(key, ScaleAction.DELETE, metadata.name)
+            self.tell(job, "Warning", "FailedDelete", f"Error deleting: {message_of(error)}")
             return error
         else:
-            self._tell(job, "Normal", "SuccessfulDelete", f"Delete pod: {metadata.name}")
+            self.tell(job, "Normal", "SuccessfulDelete", f"Delete pod: {metadata.name}")
         return None
-
-    async def _create(self, key: ObjectKey, job: BroadcastJob, nodes: Sequence[str]) -> int:
-        """BJ-12: one, two, four …, until one is refused; how many there are now."""
-        start, size = 0, 1
-        while start < len(nodes):
-            batch = nodes[start : start + size]
-            failed = [error for error in await asyncio.gather(*(self._make(key, job, node) for node in batch)) if error]
-            if failed:
-                raise failed[0]
-            start, size = start + size, min(size * 2, MAX_CONCURRENT_WRITES)
-        return len(nodes)
 
     async def _make(self, key: ObjectKey, job: BroadcastJob, node: str) -> KubeError | None:
         body = new_pod(job, node, by_scheduler=self._by_scheduler)
         name, namespace = body["metadata"]["name"], job.metadata.namespace
-        self._expected.expect(key, ScaleAction.CREATE, node)
+        self.expected.expect(key, ScaleAction.CREATE, node)
         try:
-            await self._client.create(PODS, body, namespace, decode=decode_pod)
+            await self.client.create(PODS, body, namespace, decode=decode_pod)
         except AlreadyExists as error:
             # An answer was lost, or the cache is late: it is there.
             if await self._is_ours(job, name):
                 if self._caches.pods.get(name, namespace) is not None:
-                    self._expected.observe(key, ScaleAction.CREATE, node)
+                    self.expected.observe(key, ScaleAction.CREATE, node)
                 return None
-            self._expected.observe(key, ScaleAction.CREATE, node)
-            self._tell(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
+            self.expected.observe(key, ScaleAction.CREATE, node)
+            self.tell(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
             return error
         except KubeError as error:
-            self._expected.observe(key, ScaleAction.CREATE, node)
-            self._tell(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
+            self.expected.observe(key, ScaleAction.CREATE, node)
+            self.tell(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
             return error
-        self._tell(job, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+        self.tell(job, "Normal", "SuccessfulCreate", f"Created pod: {name}")
         return None
 
     async def _is_ours(self, job: BroadcastJob, name: str) -> bool:
         try:
-            found = await self._client.get(PODS, name, job.metadata.namespace, decode=decode_pod)
+            found = await self.client.get(PODS, name, job.metadata.namespace, decode=decode_pod)
         except KubeError:
             return False
         owner = found.metadata.controller
@@ -325,12 +258,12 @@ class BroadcastJobReconciler:
             },
             "spec": {"paused": True},
         }
-        await self._client.patch(OWNER, job.name, patch, metadata.namespace)
-        self._tell(job, "Warning", "Paused", "job is paused, due to failed pod")
+        await self.client.patch(OWNER, job.name, patch, metadata.namespace)
+        self.tell(job, "Warning", "Paused", "job is paused, due to failed pod")
 
     async def _report(self, job: BroadcastJob, step: Step, counts: Counts, started: datetime) -> None:
         known = job.status.to_dict() if job.status is not None else {}
-        now = rfc3339(self._clock.now())
+        now = rfc3339(self.clock.now())
         phase = phase_of(step)
         if step.next is Next.PAUSE and known.get("phase") not in (None, "", RUNNING, PAUSED):
             phase = known["phase"]
@@ -357,23 +290,14 @@ class BroadcastJobReconciler:
 
         metadata = job.metadata
         present = KnownStatus(known, metadata.resource_version)
-        written = await write_status(self._client, OWNER, metadata, present, difference)
+        written = await write_status(self.client, OWNER, metadata, present, difference)
         if written is None:
             return
         if step.next is Next.FAIL:
             # BJ-11
-            self._tell(job, "Warning", step.reason, f"{step.message}: {tally}")
+            self.tell(job, "Warning", step.reason, f"{step.message}: {tally}")
         elif step.next is Next.COMPLETE:
-            self._tell(job, "Normal", "JobComplete", f"Job {metadata.namespace}/{job.name} is completed, {tally}")
-
-    def _tell_once(self, job: BroadcastJob, state: _State, reason: str, message: str) -> None:
-        if message not in state.told:
-            state.told.add(message)
-            self._tell(job, "Warning", reason, message)
-
-    def _tell(self, job: BroadcastJob, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """BJ-18."""
-        self._events.event(reference(OWNER, job), type_, reason, message)
+            self.tell(job, "Normal", "JobComplete", f"Job {metadata.namespace}/{job.name} is completed, {tally}")
 
 
 def has_ended(status: Any) -> bool:

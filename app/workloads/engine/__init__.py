@@ -10,6 +10,7 @@
 | `reconciler` | the skeleton: expectations, spec, Pods, revisions, then the workload's own plan |
 | `expectations`, `mappers` | own writes the cache does not show yet; from changes to keys, with bursts coalesced |
 | `writer`, `wording`, `outcome` | writes of Pods and claims, side by side; what came of them |
+| `jobs` | the skeleton of what runs to an end: expectations, time to live, deadlines, writes in growing batches |
 | `reading` | what commands read of a workload |
 | `history`, `updater`, `image_pulls`, `status` | revisions, updates and image pulls carried out; the status written |
 """

@@ -1,0 +1,174 @@
+"""What reconcilers of jobs share: what runs to its end, is kept for a while and then deletes itself.
+
+class MyJobReconciler(JobReconciler[MyJob, JobState]):
+    def end_of(self, job): ...                  # when it ended, and how long it is kept
+    async def go_on(self, key, job, state): ...  # plan, carry out, report
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, Generic, Literal, TypeVar
+
+from app.api.model import KubeObject
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import ScaleExpectations
+from app.kube.resources import ObjectKey, Resource
+from app.kube.store import Change, Store, key_of
+
+#: Pods that are written at once, at the most.
+MAX_CONCURRENT_WRITES: Final = 32
+#: Seconds after its time to live in which a job is looked at again that has just ended.
+AFTER_THE_END: Final = 1.0
+
+
+@dataclass(slots=True)
+class JobState:
+    """What is remembered of one job between reconciles; it may be lost at any time."""
+
+    uid: str
+    told: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """That a job has ended. ``at``: when, if it says so; ``ttl``: seconds that it is kept, None: for ever."""
+
+    at: datetime | None
+    ttl: int | None
+
+
+J = TypeVar("J", bound=KubeObject)
+S = TypeVar("S", bound=JobState)
+T = TypeVar("T")
+
+
+class JobReconciler(ABC, Generic[J, S]):
+    """Works on all jobs of a kind. What it writes is expected of the cache before anything else is decided."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        jobs: Store[J],
+        events: EventRecorder,
+        make_state: Callable[[str], S],
+        *,
+        expectation_timeout: float = 300.0,
+    ) -> None:
+        self.client = client
+        self.clock = client.clock
+        self.jobs = jobs
+        self.expected: ScaleExpectations[ObjectKey] = ScaleExpectations(client.clock)
+        self._resource = resource
+        self._events = events
+        self._make_state = make_state
+        self._timeout = expectation_timeout
+        self._states: dict[ObjectKey, S] = {}
+
+    # ---- what a job says
+
+    @abstractmethod
+    def end_of(self, job: J) -> End | None:
+        """Whether it has ended."""
+
+    @abstractmethod
+    async def go_on(self, key: ObjectKey, job: J, state: S) -> Result | None:
+        """Plan, carry out, report; when to come back."""
+
+    async def let_go(self, job: J) -> None:
+        """The job is being deleted."""
+
+    async def prepare(self, job: J) -> bool:  # noqa: ARG002
+        """What comes before all else; whether the job was written for it, which brings us back."""
+        return False
+
+    # ---- one reconcile
+
+    def keys_for_job(self, change: Change[J]) -> Iterable[ObjectKey]:
+        """Itself, but for a change of its status alone, which is our own."""
+        old, new = change.old, change.new
+        return () if old is not None and new is not None and new.is_but_for_status(old) else (key_of(change.object),)
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring one job on."""
+        job = self.jobs.by_key(key)
+        if job is None:
+            self._forget(key)
+            return None
+        state = self._states.get(key)
+        if state is None or state.uid != job.metadata.uid:
+            self._forget(key)
+            state = self._states[key] = self._make_state(job.metadata.uid)
+        if job.deleting:
+            await self.let_go(job)
+            return None
+        if (end := self.end_of(job)) is not None:
+            return await self._after(job, end)
+        if await self.prepare(job):
+            return None
+        if (waiting := self.expected.unsatisfied(key)) is not None:
+            if (left := waiting.remaining(self._timeout)) > 0:
+                return Result(requeue_after=left)
+            self.expected.forget(key)  # the cache has had time enough
+        return await self.go_on(key, job, state)
+
+    def _forget(self, key: ObjectKey) -> None:
+        self._states.pop(key, None)
+        self.expected.forget(key)
+
+    async def _after(self, job: J, end: End) -> Result | None:
+        """Delete it once it was kept for long enough."""
+        if end.ttl is None or end.at is None:
+            return None
+        left = end.at.timestamp() + max(end.ttl, 0) - self.clock.now().timestamp()
+        if left > 0:
+            return Result(requeue_after=left)
+        metadata = job.metadata
+        try:
+            await self.client.delete(
+                self._resource, job.name, metadata.namespace, propagation_policy="Background", uid=metadata.uid
+            )
+        except (NotFound, Conflict):
+            return None
+        return None
+
+    def again(self, key: ObjectKey, *, kept: int | None = None, left: float | None = None) -> Result | None:
+        """When the clock alone changes something. ``kept``: the time to live of a job that has just ended; ``left``:
+        seconds until its deadline."""
+        waits = [self._timeout] if self.expected.unsatisfied(key) is not None else []
+        if kept is not None:
+            waits.append(max(kept, 0) + AFTER_THE_END)
+        if left is not None:
+            waits.append(max(left, 0.001))
+        return Result(requeue_after=min(waits)) if waits else None
+
+    # ---- events
+
+    def tell(self, job: J, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        """An event about the job."""
+        self._events.event(reference(self._resource, job), type_, reason, message)
+
+    def tell_once(self, job: J, state: JobState, reason: str, message: str) -> None:
+        """A warning, unless it was given before."""
+        if message not in state.told:
+            state.told.add(message)
+            self.tell(job, "Warning", reason, message)
+
+
+async def write_each(given: Sequence[T], write: Callable[[T], Awaitable[KubeError | None]], *, first: int = 1) -> None:
+    """So many at once, then twice as many, until one is refused. Raises what it was refused with."""
+    start, size = 0, first
+    while start < len(given):
+        batch = given[start : start + size]
+        refused = [error for error in await asyncio.gather(*map(write, batch)) if error is not None]
+        if refused:
+            raise refused[0]
+        start, size = start + size, min(size * 2, MAX_CONCURRENT_WRITES)
