@@ -156,7 +156,7 @@ async def scaled_in(
     client: Client, namespace: str, what: Sequence[str], pods: Sequence[str], *, dry_run: bool = False
 ) -> str:
     """What came of taking exactly these Pods away, in a line. Raises CommandError."""
-    from app.cli.workloads import belongings, read, wanted
+    from app.cli.workloads import owned, read, wanted
 
     commands, name = wanted(what)
     called = f"{commands.kind.kind} {name}"
@@ -168,7 +168,7 @@ async def scaled_in(
     if len(set(asked)) < len(asked):
         raise WrongCommandError("--pods: a Pod is named twice")
     stored = await read(client, commands, namespace, name)
-    there = {pod.metadata.name for pod in (await belongings(client, stored)).pods}
+    there = {pod.metadata.name for pod in (await owned(client, stored)).pods}
     if missing := [pod for pod in asked if pod not in there]:
         raise CommandError(f"{called}: has no Pod {', '.join(missing)}")
     operations = commands.scale_in(stored, asked)

@@ -45,17 +45,17 @@ def _data(one: Recorded) -> dict[str, Any]:
 
 async def recorded(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Sequence[Recorded]:
     """The revisions of an object, oldest first, whatever they hold."""
-    from app.cli.workloads import belongings
+    from app.cli.workloads import owned
     from app.pods.predicates import is_active
     from app.pods.revisions import is_same_revision
     from app.pods.templates import recorded_template
 
     if commands.own_history is not None:
         return await commands.own_history.read(client, stored)
-    owned, status = await belongings(client, stored), stored.get("status") or {}
-    labels = [pod.metadata.labels.get("controller-revision-hash", "") for pod in owned.pods if is_active(pod)]
+    own, status = await owned(client, stored), stored.get("status") or {}
+    labels = [pod.metadata.labels.get("controller-revision-hash", "") for pod in own.pods if is_active(pod)]
     found = []
-    for one in owned.revisions:
+    for one in own.revisions:
         roles = [role for role in ("current", "update") if one.name == status.get(f"{role}Revision")]
         pods = sum(is_same_revision(label, one.name) for label in labels)
         cause = one.annotations.get(CHANGE_CAUSE, "<none>")

@@ -323,7 +323,7 @@ async def whole(client: Client, commands: Commands, namespace: str, name: str, f
 
 async def _standing(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Report:
     """How far an object is, and which of its Pods are not ready, and why."""
-    from app.cli.workloads import belongings
+    from app.cli.workloads import owned
     from app.kube.errors import describe
     from app.pods.obstacles import obstacles
     from app.pods.predicates import is_ready
@@ -333,7 +333,7 @@ async def _standing(client: Client, commands: Commands, stored: Mapping[str, Any
     called = describe(commands.kind.kind, metadata.get("namespace") or "", metadata["name"])
     progress = commands.progress(stored) if commands.progress is not None else None
     rows, todo = [], list[str]()
-    for pod in sorted((await belongings(client, stored)).pods, key=lambda pod: pod.metadata.name):
+    for pod in sorted((await owned(client, stored)).pods, key=lambda pod: pod.metadata.name):
         found = obstacles(pod)
         revision = pod.metadata.labels.get("controller-revision-hash", "-")
         state = "ready" if is_ready(pod) else "not ready"

@@ -108,13 +108,13 @@ def _bar() -> Iterator[_Show]:
 
 async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]) -> str:
     """Why Pods of the object are not ready: the first few, and how many there are."""
-    from app.cli.workloads import belongings
+    from app.cli.workloads import owned
     from app.pods.obstacles import obstacles
 
     if not commands.kind.namespaced or "selector" not in stored["spec"]:
         return ""
     found = []
-    pods = await commands.pods(client, stored) if commands.pods is not None else (await belongings(client, stored)).pods
+    pods = await commands.pods(client, stored) if commands.pods is not None else (await owned(client, stored)).pods
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if in_the_way := obstacles(pod):
             found.append(f"{pod.metadata.name}: {in_the_way[0].what}")

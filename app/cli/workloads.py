@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api.registry import known_kinds
 from app.kube.client import Client
 from app.kube.errors import NotFound
-from app.kube.objects import Pod, decode_controller_revision, decode_pod
-from app.kube.resources import CONTROLLERREVISIONS, PODS
-from app.kube.selectors import to_query
 from app.manager.slices import slices
-from app.pods.revisions import Revision, in_order, of_owner, revision_of
+from app.pods.owned import OwnedObjects, owned_objects
 from app.slices.commands import CommandError, Commands, WrongCommandError
 
 
@@ -92,23 +88,7 @@ async def read(client: Client, commands: Commands, namespace: str, name: str) ->
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Belongings:
-    """Pods that one object controls, and its revisions, oldest first."""
-
-    pods: Sequence[Pod]
-    revisions: Sequence[Revision]
-
-
-async def belongings(client: Client, stored: Mapping[str, Any]) -> Belongings:
-    """Read them from the cluster."""
-    namespace, uid = stored["metadata"]["namespace"], stored["metadata"]["uid"]
-    query = to_query(stored["spec"].get("selector"))
-    pods = await client.list(PODS, namespace, label_selector=query, decode=decode_pod)
-    revisions = await client.list(
-        CONTROLLERREVISIONS, namespace, label_selector=query, decode=decode_controller_revision
-    )
-    controlled = [
-        pod for pod in pods.items if pod.metadata.controller is not None and pod.metadata.controller.uid == uid
-    ]
-    return Belongings(controlled, in_order(of_owner(map(revision_of, revisions.items), uid)))
+async def owned(client: Client, stored: Mapping[str, Any]) -> OwnedObjects:
+    """The Pods that a stored object controls, and its revisions."""
+    metadata = stored["metadata"]
+    return await owned_objects(client, metadata["namespace"], metadata["uid"], stored["spec"].get("selector"))

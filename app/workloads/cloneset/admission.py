@@ -11,14 +11,12 @@ from app.api import names
 from app.api.cloneset import CLONE_SET
 from app.api.cloneset.defaults import default_templates, with_defaults
 from app.api.cloneset.gospec import SPECS
-from app.api.core_validation import pod_errors
 from app.api.gojson import GoTypeError, normalized
-from app.api.gopod import POD_TEMPLATE
 from app.api.jsonvalue import json_copy
 from app.api.requested import is_leaving, judged, stored_object, version_to_judge
 from app.api.webhooks import completed, mutating_webhook, validating_webhook
 from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
-from app.kube.fielderrors import FieldError, aggregate, required
+from app.kube.fielderrors import FieldError, aggregate
 from app.kube.gotext import quote
 from app.kube.objects import Pod
 from app.kube.patches import same
@@ -30,6 +28,7 @@ from app.workloads.cloneset.validation import (
     pods_to_delete,
     spec_errors,
 )
+from app.workloads.engine.template_checks import TemplateLookups, judge_template, template_changed
 from app.workloads.engine.validation import SPEC
 
 MUTATE: Final = mutating_webhook(CLONE_SET, "Fills in the defaults of a CloneSet and of its templates")
@@ -40,20 +39,15 @@ WEBHOOKS: Final = (MUTATE, VALIDATE)
 _TEMPLATE: Final = SPEC.child("template")
 
 
-class CloneSetLookups(Protocol):
+class CloneSetLookups(TemplateLookups, Protocol):
     """What the webhooks ask beside the request. Whoever has no cluster answers from nothing."""
 
-    #: Gates: leave templates as they are (CS-16); default host ports (CS-18); refuse instead of warning (B-3).
-    no_template_defaults: bool
+    #: Gates: default host ports (CS-18); refuse instead of warning (B-3).
     default_host_ports: bool
     strict: bool
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
         """The Pod of this name; None where there is none."""
-        ...
-
-    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
-        """What an API server says about a Pod template that stands at ``path``; None where none can be asked."""
         ...
 
 
@@ -70,7 +64,7 @@ def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
         spec = defaulted["spec"]
         if former is not None:
             _keep_claim_reuse(spec, former)
-        if not lookups.no_template_defaults and _template_changed(spec, former):
+        if not lookups.no_template_defaults and template_changed(spec, former):
             default_templates(spec, host_ports=lookups.default_host_ports)
         return defaulted
 
@@ -81,14 +75,6 @@ def _keep_claim_reuse(spec: dict[str, Any], former: Mapping[str, Any]) -> None:
     """N-2: a v1alpha1 manifest that does not speak of scaling changes nothing about it."""
     if spec.get("scaleStrategy") is None and (former.get("scaleStrategy") or {}).get("disablePVCReuse") is True:
         spec["scaleStrategy"] = {"disablePVCReuse": True}
-
-
-def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
-    """CS-16: on update, only a changed template is defaulted."""
-    if former is None:
-        return True
-    new, old = (normalized(POD_TEMPLATE, obj.get("template") or {}, "spec.template") for obj in (spec, former))
-    return not same(new, old)
 
 
 async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
@@ -157,14 +143,7 @@ async def _template_errors(
     claims = ("volumeClaimTemplates", "template")
     if former is not None and all(same(spec.get(field), former.get(field)) for field in claims):
         return ()
-    template = _with_claim_volumes(spec)
-    found = await lookups.template_errors(template, str(_TEMPLATE))
-    if found is not None:
-        return found
-    pod = template.get("spec") or {}
-    containers, at = pod.get("containers") or [], _TEMPLATE.child("spec")
-    none = [] if containers else [required(at.child("containers"))]
-    return [*none, *pod_errors(containers, pod.get("initContainers") or [], pod.get("volumes") or [], at)]
+    return await judge_template(lookups, _with_claim_volumes(spec), _TEMPLATE)
 
 
 def _with_claim_volumes(spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,29 +14,29 @@ from app.api.cloneset.defaults import with_defaults
 from app.api.cloneset.types import ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.api.requested import unreadable
 from app.kube.client import Client
-from app.kube.clock import rfc3339
 from app.kube.objects import Node, Pod, decode_node
-from app.kube.resources import DEPLOYMENTS, NODES, PODS
+from app.kube.resources import DEPLOYMENTS, NODES
 from app.kube.selectors import SelectorError
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision
-from app.slices.commands import PLAN_COLUMNS, CommandError, Commands, Migration, Progress, Report, Stored, counted
+from app.slices.commands import CommandError, Commands, Migration, Progress, Report, Stored, counted
 from app.slices.controllers import Enabled
 from app.workloads.cloneset.plan.explain import explain as explained
 from app.workloads.cloneset.plan.orders import topology_keys
-from app.workloads.cloneset.plan.preview import Preview, preview
+from app.workloads.cloneset.plan.preview import preview
 from app.workloads.cloneset.plan.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.cloneset.plan.rollout import Inputs
 from app.workloads.cloneset.plan.rollout import counted as rollout_state
 from app.workloads.cloneset.plan.settings import Gates
+from app.workloads.engine.commands import planned, refuse_paused, restart_by_template, restart_each
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts, pod_facts
+from app.workloads.engine.preview import Preview
 from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
 from app.workloads.engine.revisions import Revisions
 
 RESOURCE: Final = CLONE_SET.resource()
-RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 
 
 def parsed(obj: Mapping[str, Any]) -> CloneSet:
@@ -133,22 +133,12 @@ def progress_of(cloneset: CloneSet) -> Progress:
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods by new ones, step by step."""
     owner = parsed(stored)
-    name, namespace = owner.name, owner.metadata.namespace
     strategy = owner.spec.update_strategy
     rolling = strategy.rolling_update
-    if rolling is not None and rolling.paused:
-        raise CommandError(f"CloneSet {name}: is paused; pykruise rollout resume cloneset {name}")
+    refuse_paused(RESOURCE, owner.name, paused=rolling is not None and rolling.paused)
     if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
-        annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
-        patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
-        await client.patch(RESOURCE, name, patch, namespace, field_manager="pykruise")
-        return "restarted"
-    # An annotation alone would be updated in place, and nothing would restart: each Pod is asked to be replaced (U-13).
-    pods = [pod for pod in (await related_objects(client, owner)).pods if is_active(pod)]
-    for pod in pods:
-        body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
-        await client.patch(PODS, pod.metadata.name, body, namespace, field_manager="pykruise")
-    return f"restarted: {len(pods)} Pods will be replaced as maxUnavailable allows"
+        return await restart_by_template(client, RESOURCE, owner)
+    return await restart_each(client, owner, (await related_objects(client, owner)).pods)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
@@ -160,11 +150,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     update = found.revisions.update
     template = "the template stays" if update.uid and update.name == before else "the template changes"
     head = f"CloneSet {wanted.metadata.namespace}/{wanted.name}: {template}, update revision {update.name}"
-    if not coming.steps:
-        return Report(head, notes=[f"nothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"])
-    rows = [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
-    notes = [f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}"] if coming.rest else []
-    return Report(head, PLAN_COLUMNS, rows, [*notes, *([coming.ends] if coming.ends else [])])
+    return planned(head, coming)
 
 
 def _preview(client: Client, found: Situation) -> Preview:

@@ -13,24 +13,25 @@ from app.api.daemonset import DAEMON_SET, DaemonSet
 from app.api.daemonset.defaults import with_defaults
 from app.api.requested import unreadable
 from app.kube.client import Client
-from app.kube.clock import rfc3339
-from app.kube.objects import Node, Pod, decode_controller_revision, decode_node, decode_pod
-from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
+from app.kube.objects import Node, Pod, decode_node, decode_pod
+from app.kube.resources import NODES, PODS
 from app.kube.selectors import SelectorError, to_query
 from app.pods.predicates import is_active
 from app.pods.readiness.plan import has_gate
-from app.pods.revisions import Create, Revision, in_order, of_owner, plan_revision, revision_of, short_hash
+from app.pods.revisions import Create, Revision, plan_revision, short_hash
 from app.slices.commands import CommandError, Commands, Progress, Report, Stored, counted
 from app.slices.controllers import Enabled
 from app.workloads.daemonset.plan.nodes import DaemonPod, Observed, daemon_pod, observe
-from app.workloads.daemonset.plan.preview import Preview, preview
+from app.workloads.daemonset.plan.preview import preview
 from app.workloads.daemonset.plan.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.daemonset.plan.settings import Gates
+from app.workloads.engine.commands import nothing_happens, refuse_paused, restart_by_template
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import pod_facts
+from app.workloads.engine.preview import Preview
+from app.workloads.engine.reading import pods_and_revisions
 
 RESOURCE: Final = DAEMON_SET.resource()
-RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 
 
 def parsed(obj: Mapping[str, Any]) -> DaemonSet:
@@ -79,12 +80,9 @@ def _resolved(owner: DaemonSet, gates: Gates) -> ResolvedSpec:
 
 async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation:
     """Read what belongs to it; the present revision may be one that is not recorded yet. Raises CommandError."""
-    resolved, namespace, uid = _resolved(owner, gates), owner.metadata.namespace, owner.metadata.uid
-    query = to_query(owner.spec.selector)
-    pods = await client.list(PODS, namespace, label_selector=query, decode=decode_pod)
-    stored = await client.list(CONTROLLERREVISIONS, namespace, label_selector=query, decode=decode_controller_revision)
+    resolved = _resolved(owner, gates)
+    pods, known = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: Sequence[Node] = (await client.list(NODES, decode=decode_node)).items
-    known = in_order(of_owner(map(revision_of, stored.items), uid))
     plan = plan_revision(owner.name, resolved.content.data, known, 0)
     update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
     selector = resolved.settings.node_selector
@@ -93,7 +91,7 @@ async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation
     )
     observed = observe(
         {node.metadata.name: resolved.placement.eligibility(node) for node in nodes},
-        [daemon_pod(pod, resolved.settings) for pod in pods.items if KIND.manages(pod.metadata, uid)],
+        [daemon_pod(pod, resolved.settings) for pod in pods],
         unselected=unselected,
         new={short_hash(one.name) for one in (*known, update) if one.data == update.data},
         now=client.clock.now().timestamp(),
@@ -133,15 +131,11 @@ async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods by new ones, step by step."""
     owner = parsed(stored)
     name, settings = owner.name, _resolved(owner, Gates()).settings
-    if settings.paused:
-        raise CommandError(f"DaemonSet {name}: is paused; pykruise rollout resume daemonset {name}")
+    refuse_paused(RESOURCE, name, paused=settings.paused)
     if settings.in_place:
         why = "updates in place, so a new annotation restarts nothing"
         raise CommandError(f"DaemonSet {name}: {why}; set rollingUpdateType: Standard, or delete its Pods one by one")
-    annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
-    patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
-    await client.patch(RESOURCE, name, patch, owner.metadata.namespace, field_manager="pykruise")
-    return "restarted"
+    return await restart_by_template(client, RESOURCE, owner)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
@@ -153,8 +147,8 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     head = f"DaemonSet {wanted.metadata.namespace}/{wanted.name}: {template}, revision {found.update.name}"
     coming = found.preview()
     if not coming.steps:
-        return Report(head, notes=[f"nothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"])
-    rows = [(str(one.step), one.node, one.pod, one.action, one.reason or "-") for one in coming.steps]
+        return Report(head, notes=[nothing_happens(coming)])
+    rows = [(str(one.step), one.node, one.pod, one.action.value, one.reason or "-") for one in coming.steps]
     rest = f"{len(coming.rest)} nodes keep their old Pod: {', '.join(coming.rest)}; {coming.ends}"
     return Report(head, ("step", "node", "pod", "action", "because"), rows, [rest] if coming.rest else [])
 

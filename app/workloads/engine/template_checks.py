@@ -7,9 +7,12 @@ from typing import Any, Final, Protocol
 
 from app.api.core_defaults import default_pod_template
 from app.api.core_validation import pod_errors
+from app.api.gojson import normalized
+from app.api.gopod import POD_TEMPLATE
 from app.api.jsonvalue import json_copy
 from app.kube.client import Client
 from app.kube.fielderrors import FieldError, Path, not_supported, required
+from app.kube.patches import same
 from app.pods.template_check import template_errors
 
 GATE: Final = "TemplateNoDefaults"
@@ -51,6 +54,14 @@ class ClusterTemplates(StandaloneTemplates):
     async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
         """By a dry run in the manager's namespace."""
         return await template_errors(self._client, self._namespace, template, path)
+
+
+def template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
+    """CS-16, AS-14: on update, only a changed template is defaulted. ``former``: the spec as it was."""
+    if former is None:
+        return True
+    new, old = (normalized(POD_TEMPLATE, one.get("template") or {}, "spec.template") for one in (spec, former))
+    return not same(new, old)
 
 
 async def judge_template(lookups: TemplateLookups, given: Mapping[str, Any], path: Path) -> Sequence[FieldError | str]:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from app.api.gojson import GoTypeError, normalized
-from app.api.gopod import POD_TEMPLATE
 from app.api.requested import is_leaving, judged, stored_object, version_to_judge
 from app.api.statefulset import STATEFUL_SET
 from app.api.statefulset.defaults import ClaimGates, default_templates, with_defaults
@@ -15,7 +14,7 @@ from app.api.statefulset.gospec import SPECS
 from app.api.webhooks import completed, mutating_webhook, validating_webhook
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review
 from app.kube.fielderrors import aggregate
-from app.kube.patches import same
+from app.workloads.engine.template_checks import template_changed
 from app.workloads.statefulset.validation import Facts, metadata_errors, spec_errors, warnings
 
 MUTATE: Final = mutating_webhook(STATEFUL_SET, "Fills in the defaults of an Advanced StatefulSet and of its templates")
@@ -50,19 +49,11 @@ def mutate(lookups: StatefulSetLookups, review: Review) -> Decision:
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given, lookups.claims)
         spec = defaulted.setdefault("spec", {})
-        if not lookups.no_template_defaults and _template_changed(spec, _former_spec(lookups, review)):
+        if not lookups.no_template_defaults and template_changed(spec, _former_spec(lookups, review)):
             default_templates(spec)
         return defaulted
 
     return completed(review, STATEFUL_SET, SPECS, complete, rule="AS-5")
-
-
-def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
-    """AS-14: on update, only a changed template is defaulted."""
-    if former is None:
-        return True
-    new, old = (normalized(POD_TEMPLATE, obj.get("template") or {}, "spec.template") for obj in (spec, former))
-    return not same(new, old)
 
 
 async def validate(lookups: StatefulSetLookups, review: Review) -> Decision:

@@ -8,31 +8,28 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from app.api import names
 from app.api.in_place import ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.api.requested import unreadable
 from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.api.statefulset.defaults import ClaimGates, with_defaults
 from app.kube.client import Client
-from app.kube.clock import rfc3339
 from app.kube.objects import Pod
-from app.kube.resources import PODS
 from app.kube.selectors import SelectorError
 from app.pods.ordinals import ordinal_of
-from app.pods.predicates import is_active
 from app.pods.revisions import short_hash
-from app.slices.commands import PLAN_COLUMNS, CommandError, Commands, Progress, Report, Stored, counted
+from app.slices.commands import CommandError, Commands, Progress, Report, Stored, counted
 from app.slices.controllers import Enabled
+from app.workloads.engine.commands import planned, refuse_paused, restart_by_template, restart_each
 from app.workloads.engine.pods import PodFacts, pod_facts
+from app.workloads.engine.preview import Preview
 from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
 from app.workloads.engine.revisions import Revisions
 from app.workloads.statefulset.plan.explain import explain as explained
-from app.workloads.statefulset.plan.preview import Preview, preview
+from app.workloads.statefulset.plan.preview import preview
 from app.workloads.statefulset.plan.resolved import KIND, ResolvedSpec, resolve_spec, settings_of
 from app.workloads.statefulset.plan.settings import Gates
 
 RESOURCE: Final = STATEFUL_SET.resource()
-RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 
 
 def parsed(obj: Mapping[str, Any]) -> StatefulSet:
@@ -98,22 +95,13 @@ def progress_of(found: StatefulSet) -> Progress:
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods by new ones, step by step."""
     owner = parsed(stored)
-    name, namespace, strategy = owner.name, owner.metadata.namespace, owner.spec.update_strategy
+    strategy = owner.spec.update_strategy
     rolling = strategy.rolling_update
-    if rolling is not None and rolling.paused:
-        raise CommandError(f"StatefulSet {name}: is paused; pykruise rollout resume statefulset {name}")
+    refuse_paused(RESOURCE, owner.name, paused=rolling is not None and rolling.paused)
     if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
-        annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
-        patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
-        await client.patch(RESOURCE, name, patch, namespace, field_manager="pykruise")
-        return "restarted"
-    # An annotation alone would be updated in place, and nothing would restart: each Pod is asked to be replaced.
+        return await restart_by_template(client, RESOURCE, owner)
     pods, _ = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
-    active = [pod for pod in pods if is_active(pod)]
-    for pod in active:
-        body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
-        await client.patch(PODS, pod.metadata.name, body, namespace, field_manager="pykruise")
-    return f"restarted: {len(active)} Pods will be replaced as maxUnavailable allows"
+    return await restart_each(client, owner, pods)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
@@ -125,11 +113,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     update = found.revisions.update
     template = "the template stays" if update.uid and update.name == before else "the template changes"
     head = f"StatefulSet {wanted.metadata.namespace}/{wanted.name}: {template}, update revision {update.name}"
-    if not coming.steps:
-        return Report(head, notes=[f"nothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"])
-    rows = [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
-    notes = [f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}"] if coming.rest else []
-    return Report(head, PLAN_COLUMNS, rows, [*notes, *([coming.ends] if coming.ends else [])])
+    return planned(head, coming)
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:

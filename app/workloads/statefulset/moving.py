@@ -24,9 +24,10 @@ from app.slices.commands import CommandError, Report
 from app.slices.controllers import Enabled
 from app.workloads.engine.kind import WorkloadKind
 from app.workloads.engine.pods import pod_facts
+from app.workloads.engine.preview import Preview
 from app.workloads.engine.reading import revisions_to_come
 from app.workloads.statefulset.commands import parsed
-from app.workloads.statefulset.plan.preview import Preview, preview
+from app.workloads.statefulset.plan.preview import preview
 from app.workloads.statefulset.plan.resolved import resolve_spec
 from app.workloads.statefulset.plan.settings import Gates
 

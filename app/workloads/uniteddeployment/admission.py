@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from app.api import names
 from app.api.conversion import ConversionError, as_hub
-from app.api.core_defaults import default_pod_template
-from app.api.core_validation import pod_errors
 from app.api.gojson import GoTypeError
 from app.api.jsonvalue import json_copy
 from app.api.requested import former_of, unreadable, version_to_default, version_to_judge
@@ -20,13 +18,10 @@ from app.api.uniteddeployment.defaults import as_printed, with_defaults
 from app.api.uniteddeployment.types import STATEFUL_SET, template_of
 from app.api.uniteddeployment.validation import TEMPLATE, Facts, creation_errors, spec_errors, update_errors, warnings
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review, Rule, Webhook
-from app.kube.client import Client
 from app.kube.fielderrors import FieldError, aggregate, required
 from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
-from app.pods.template_check import template_errors
-
-TEMPLATE_GATE: Final = "TemplateNoDefaults"
+from app.workloads.engine.template_checks import TemplateLookups, judge_template
 
 _RULE: Final = Rule(
     (Operation.CREATE, Operation.UPDATE),
@@ -52,30 +47,21 @@ VALIDATE: Final = Webhook(
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 
-class TemplateLookups(Protocol):
-    """What validation asks."""
-
-    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
-        """What an API server says of a Pod template at ``path``; None where there is none to ask."""
-        ...
-
-
-def handlers(lookups: TemplateLookups, *, default_templates: bool) -> tuple[Handler, ...]:
+def handlers(lookups: TemplateLookups) -> tuple[Handler, ...]:
     """The declarations with the functions that answer for them."""
-    return (
-        Handler(MUTATE, partial(mutate, default_templates=default_templates)),
-        Handler(VALIDATE, partial(validate, lookups)),
-    )
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
 
 
-def mutate(review: Review, *, default_templates: bool) -> Decision:
+def mutate(lookups: TemplateLookups, review: Review) -> Decision:
     """UD-4 … UD-6, UD-22."""
     given = review.object or {}
     version = version_to_default(UNITED_DEPLOYMENT, given)
     if isinstance(version, Denied):
         return version
     try:
-        defaulted = with_defaults(given, default_templates=default_templates and _template_changed(review))
+        defaulted = with_defaults(
+            given, default_templates=not lookups.no_template_defaults and _template_changed(review)
+        )
         stored = as_printed(defaulted)
     except GoTypeError as error:
         return Denied(str(error), code=400)
@@ -134,17 +120,9 @@ async def _template_errors(
     template = json_copy((workload.get("spec") or {}).get("template") or {})
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict | None):
         return [required(path.child("spec"))]
-    default_pod_template(template)
     if name == STATEFUL_SET or "Claim" in str(workload.get("spec")):
         _add_claim_volumes(template, workload.get("spec") or {})
-    said = await lookups.template_errors(template, str(path))
-    if said is not None:
-        return said
-    pod = template.get("spec") or {}
-    containers = pod.get("containers") or []
-    none = [] if containers else [required(path.child("spec", "containers"))]
-    at = path.child("spec")
-    return [*none, *pod_errors(containers, pod.get("initContainers") or [], pod.get("volumes") or [], at)]
+    return await judge_template(lookups, template, path)
 
 
 def _add_claim_volumes(template: dict[str, Any], spec: Mapping[str, Any]) -> None:
@@ -154,24 +132,5 @@ def _add_claim_volumes(template: dict[str, Any], spec: Mapping[str, Any]) -> Non
     called = [str((one.get("metadata") or {}).get("name") or "") for one in listed]
     if called:
         volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in called]
-        template["spec"]["volumes"] = [*volumes, *(template["spec"].get("volumes") or ())]
-
-
-class ClusterLookups:
-    """Asks the API server by a dry run in the manager's namespace."""
-
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._client = client
-        self._namespace = namespace
-
-    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
-        """What it says."""
-        return await template_errors(self._client, self._namespace, template, path)
-
-
-class StandaloneLookups:
-    """Nobody to ask."""
-
-    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:  # noqa: ARG002
-        """None."""
-        return None
+        pod = template.setdefault("spec", {})
+        pod["volumes"] = [*volumes, *(pod.get("volumes") or ())]

@@ -9,17 +9,16 @@ from app.api.uniteddeployment import UNITED_DEPLOYMENT
 from app.kube.admission import PolicyRule
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Slice
 from app.slices.commands import Commands
+from app.workloads.engine.template_checks import GATE, ClusterTemplates, StandaloneTemplates
 from app.workloads.uniteddeployment import admission
-from app.workloads.uniteddeployment.admission import TEMPLATE_GATE, ClusterLookups, StandaloneLookups
 from app.workloads.uniteddeployment.controller import NAME, WATCHED, uniteddeployment_controller
 
 
 def decisions(context: AdmissionContext) -> Decisions:
     """The handlers of both webhooks."""
-    lookups: admission.TemplateLookups = StandaloneLookups()
-    if context.client is not None:
-        lookups = ClusterLookups(context.client, context.own_namespace)
-    return Decisions(admission.handlers(lookups, default_templates=not context.enabled(TEMPLATE_GATE)))
+    if context.client is None:
+        return Decisions(admission.handlers(StandaloneTemplates(context.enabled)))
+    return Decisions(admission.handlers(ClusterTemplates(context.client, context.own_namespace, context.enabled)))
 
 
 def commands() -> tuple[Commands, ...]:
@@ -55,6 +54,6 @@ SLICE: Final = Slice(
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     workloads=(UNITED_DEPLOYMENT,),
     commands=commands,
-    gates=(TEMPLATE_GATE,),
+    gates=(GATE,),
     protected=(Protected(UNITED_DEPLOYMENT, cascading="replicas"),),
 )

@@ -17,9 +17,10 @@ from app.api import names
 from app.kube.resources import PODS
 from app.kube.transport import Request
 from app.workloads.cloneset.commands import parsed, related_objects, situation
-from app.workloads.cloneset.plan.preview import Action, Preview, PreviewStep, preview
+from app.workloads.cloneset.plan.preview import preview
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.mappers import EventMappers
+from app.workloads.engine.preview import Action, Preview, PreviewStep
 from tests.kube.fakes import virtual
 from tests.workloads.cloneset.world import CLONESETS, NAMESPACE, SmallCluster, small_cluster, template
 

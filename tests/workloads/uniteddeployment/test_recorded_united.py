@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 
 from app.api.uniteddeployment import UNITED_DEPLOYMENT
-from app.workloads.uniteddeployment.admission import StandaloneLookups, handlers
+from app.workloads.engine.template_checks import StandaloneTemplates
+from app.workloads.uniteddeployment.admission import handlers
 from tests.admission.recorded import cases, hold_against, names_of
 from tests.admission.writing import written
 
 CASES = cases("uniteddeployment")
-HANDLERS = handlers(StandaloneLookups(), default_templates=True)
+HANDLERS = handlers(StandaloneTemplates())
 OF_THE_API_SERVER = ("should be a non-negative integer", "spec.selector in body must be of type object")
 
 

@@ -9,10 +9,11 @@ import pytest
 from app.api.conversion import convert
 from app.api.jsonvalue import json_copy
 from app.api.uniteddeployment import UNITED_DEPLOYMENT
-from app.workloads.uniteddeployment.admission import StandaloneLookups, handlers
+from app.workloads.engine.template_checks import StandaloneTemplates
+from app.workloads.uniteddeployment.admission import handlers
 from tests.admission.writing import ALPHA, BETA, Json, Written, written
 
-HANDLERS = handlers(StandaloneLookups(), default_templates=True)
+HANDLERS = handlers(StandaloneTemplates())
 POD = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1.25"}]}}
 
 

@@ -14,10 +14,10 @@ from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.plan.orders import deletion_order
-from app.workloads.cloneset.plan.preview import Action, Preview
 from app.workloads.cloneset.plan.resolved import ResolvedSpec
 from app.workloads.cloneset.plan.rollout import RolloutState
 from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.preview import Action, Preview
 
 _PASSIVE = {
     Action.IN_PLACE: "updated in place",

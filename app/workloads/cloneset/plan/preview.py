@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from math import inf
 from typing import Final
 
@@ -26,6 +25,7 @@ from app.workloads.cloneset.plan.rollout import Inputs, RolloutState, counted, p
 from app.workloads.cloneset.plan.scale import Removal, ScalePlan
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.preview import Action, Preview, PreviewStep
 from app.workloads.engine.revisions import Revisions
 from app.workloads.engine.steps import Step, StepKind, UpdatePlan
 
@@ -37,40 +37,6 @@ _IN_SERVICE: Final[Mapping[str, object]] = {
     "delete_ready": True,
     "in_grace": False,
 }
-
-
-class Action(StrEnum):
-    """What would happen to a Pod."""
-
-    IN_PLACE = "update in place"
-    RECREATE = "recreate"
-    CREATE = "create"
-    DELETE = "delete"
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewStep:
-    """One Pod's turn. ``step`` counts from 1; what has the same number happens together."""
-
-    step: int
-    action: Action
-    pod: str
-    #: The short hash of the revision it has afterwards.
-    revision: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """The whole roll-out. ``rest``: Pods that keep their revision; ``ends``: why it ends before all are updated."""
-
-    steps: tuple[PreviewStep, ...]
-    rest: tuple[str, ...]
-    ends: str
-
-    def of(self, pod: str) -> PreviewStep | None:
-        """The turn of this Pod."""
-        return next((one for one in self.steps if one.pod == pod), None)
 
 
 @dataclass(slots=True)
@@ -99,7 +65,7 @@ class _PreviewRun:
     def note(self, action: Action, pod: str, revision: str, reason: str = "") -> None:
         self.step += not self.counted
         self.counted = True
-        self.steps.append(PreviewStep(self.step, action, pod, revision, reason))
+        self.steps.append(PreviewStep(self.step, action, pod, reason, revision))
 
     def change(self, facts: PodFacts, /, **changes: object) -> None:
         self.pods[self.pods.index(facts)] = replace(facts, **changes)  # type: ignore[arg-type]

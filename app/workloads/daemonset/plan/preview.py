@@ -15,29 +15,10 @@ from app.workloads.daemonset.plan.nodes import DaemonPod, Observed, observe
 from app.workloads.daemonset.plan.scale import ScalePlan, plan_scaling
 from app.workloads.daemonset.plan.settings import Settings
 from app.workloads.daemonset.plan.update import RollingPlan, plan_update
+from app.workloads.engine.preview import Action, Preview, PreviewStep
 
 #: Why a Pod cannot be updated in place; None: it can.
 Obstacle = Callable[[DaemonPod], str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewStep:
-    """One node's turn. ``step`` counts from 1; what has the same number happens together."""
-
-    step: int
-    node: str
-    pod: str
-    action: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """All of it. ``rest``: nodes whose Pod stays old; ``ends``: why."""
-
-    steps: tuple[PreviewStep, ...]
-    rest: tuple[str, ...]
-    ends: str
 
 
 @dataclass(slots=True)
@@ -60,8 +41,8 @@ class _Run:
     def observed(self) -> Observed:
         return observe(self.eligibilities, self.pods, unselected=self.unselected, new=(self.new,), now=self.now)
 
-    def note(self, node: str, pod: str, action: str, reason: str = "") -> None:
-        self.steps.append(PreviewStep(self.step, node, pod, action, reason))
+    def note(self, node: str, pod: str, action: Action, reason: str = "") -> None:
+        self.steps.append(PreviewStep(self.step, action, pod, reason, node=node))
 
     def add(self, node: str) -> None:
         self.made += 1
@@ -126,12 +107,12 @@ def _scale(run: _Run, plan: ScalePlan, observed: Observed) -> None:
         run.step += 1
     for node in plan.create:
         if node not in run.replaced:
-            run.note(node, f"(new {run.made + 1})", "create", "the node should have one")
+            run.note(node, f"(new {run.made + 1})", Action.CREATE, "the node should have one")
         run.replaced.discard(node)
         run.add(node)
     for pod in plan.delete:
         run.pods.remove(pod)
-        run.note(pod.node, pod.name, "delete", _why_deleted(pod, observed, run))
+        run.note(pod.node, pod.name, Action.DELETE, _why_deleted(pod, observed, run))
 
 
 def _why_deleted(pod: DaemonPod, observed: Observed, run: _Run) -> str:
@@ -152,16 +133,16 @@ def _why_deleted(pod: DaemonPod, observed: Observed, run: _Run) -> str:
 def _update(run: _Run, plan: RollingPlan) -> None:
     run.step += 1
     for node in plan.create:
-        run.note(node, f"(new {run.made + 1})", "create", "beside the old one, by maxSurge")
+        run.note(node, f"(new {run.made + 1})", Action.CREATE, "beside the old one, by maxSurge")
         run.add(node)
     for pod in plan.update:
         obstacle = run.obstacle(pod) if run.settings.in_place and not run.settings.surges else "the type is Standard"
         run.pods.remove(pod)
         if obstacle is None:
-            run.note(pod.node, pod.name, "update in place")
+            run.note(pod.node, pod.name, Action.IN_PLACE)
             run.pods.append(replace(pod, revision=run.new, ready=True, available_after=-inf))
         else:
-            run.note(pod.node, pod.name, "recreate", obstacle)
+            run.note(pod.node, pod.name, Action.RECREATE, obstacle)
             run.replaced.add(pod.node)
 
 

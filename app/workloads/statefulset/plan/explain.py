@@ -11,7 +11,7 @@ from app.api import names
 from app.pods.lifecycle import Hook, LifecycleState
 from app.pods.ordinals import ordinal_of
 from app.workloads.engine.pods import PodFacts
-from app.workloads.statefulset.plan.preview import Action, Preview
+from app.workloads.engine.preview import Action, Preview
 from app.workloads.statefulset.plan.replicas import Replica, is_marked
 from app.workloads.statefulset.plan.resolved import ResolvedSpec
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -20,6 +19,7 @@ from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import short_hash
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts, pod_facts
+from app.workloads.engine.preview import Action, Preview, PreviewStep
 from app.workloads.engine.revisions import Revisions
 from app.workloads.engine.steps import StepKind
 from app.workloads.statefulset.plan.candidates import candidates
@@ -32,38 +32,6 @@ from app.workloads.statefulset.plan.update import plan_update
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 #: Turns of Pods after which no more are looked for.
 MAX_STEPS: Final = 1000
-
-
-class Action(StrEnum):
-    """What happens to a Pod."""
-
-    IN_PLACE = "update in place"
-    RECREATE = "recreate"
-    CREATE = "create"
-    DELETE = "delete"
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewStep:
-    """One Pod's turn. ``step`` counts from 1; what has the same number happens together."""
-
-    step: int
-    action: Action
-    pod: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """All turns. ``rest``: Pods that keep another revision; ``ends``: why it ends before all are updated."""
-
-    steps: tuple[PreviewStep, ...]
-    rest: tuple[str, ...]
-    ends: str
-
-    def of(self, pod: str) -> PreviewStep | None:
-        """The turn of this Pod."""
-        return next((one for one in self.steps if one.pod == pod), None)
 
 
 @dataclass(slots=True)

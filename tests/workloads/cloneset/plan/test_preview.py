@@ -13,11 +13,12 @@ from app.api.cloneset.defaults import with_defaults
 from app.kube.objects import ContainerStatus, ObjectMeta, PodCondition, PodStatus
 from app.pods.revisions import Create, Revision, plan_revision, short_hash
 from app.workloads.cloneset.plan.explain import explain
-from app.workloads.cloneset.plan.preview import Action, Preview, preview
+from app.workloads.cloneset.plan.preview import preview
 from app.workloads.cloneset.plan.resolved import ResolvedSpec, resolve_spec
 from app.workloads.cloneset.plan.rollout import rollout_state
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.pods import PodFacts
+from app.workloads.engine.preview import Action, Preview
 from app.workloads.engine.revisions import Revisions
 from tests.workloads.cloneset.samples import HOLD, pod
 from tests.workloads.cloneset.writing import clone_set, rolling

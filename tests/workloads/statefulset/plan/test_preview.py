@@ -10,9 +10,10 @@ from app.api.statefulset import StatefulSet
 from app.api.statefulset.defaults import ClaimGates, with_defaults
 from app.pods.revisions import Revision
 from app.pods.templates import template_data
+from app.workloads.engine.preview import Preview
 from app.workloads.engine.revisions import Revisions
 from app.workloads.statefulset.plan.explain import explain
-from app.workloads.statefulset.plan.preview import Preview, preview
+from app.workloads.statefulset.plan.preview import preview
 from app.workloads.statefulset.plan.resolved import ResolvedSpec, resolve_spec
 from app.workloads.statefulset.plan.settings import Gates
 from tests.workloads.statefulset.samples import NEW, NOW, OLD, facts, pod
