@@ -1,4 +1,4 @@
-"""How a workload's reconcile can be watched: what it knows when it begins, which Pods it sets out to make, its end.
+"""How a reconcile that writes Pods can be watched: what it knows as it begins, which Pods it sets out to make, its end.
 
 Nothing in the product watches. A simulation does, to hold each write against what the reconcile could know.
 """
@@ -14,7 +14,7 @@ from app.kube.objects import PersistentVolumeClaim, Pod
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Begun:
-    """A reconcile of one workload that begins: what its caches show, and when (monotonic)."""
+    """A reconcile of one workload or SidecarSet that begins: what its caches show, and when (monotonic)."""
 
     at: float
     uid: str

@@ -188,7 +188,7 @@ class ClaimPromises:
             if instance in pods:
                 continue
             _, term = self._scaled_in.get((uid, instance), ("", None))
-            if not spec.reuse or (term is not None and term is passes.term()):
+            if not spec.reuse or (term is not None and passes.works(term)):
                 yield f"claim {name} at rest: its Pod was scaled in, or claims are not used again"
 
 

@@ -46,8 +46,8 @@ class Pass:
         return msgspec.to_builtins(found) if found is not None else None
 
 
-#: The controller of the last pass that began.
-_last: list[object] = []
+#: The controller of the last pass that began, of each kind of controller.
+_last: dict[type, object] = {}
 _NOW: ContextVar[Pass | None] = ContextVar("pass of a workload's controller", default=None)
 
 
@@ -60,9 +60,9 @@ def current() -> Pass | None:
     return None if task is not None and task.get_name() == _COLLECTOR else known
 
 
-def term() -> object:
-    """The controller that works now: whoever begins a term looks at every workload."""
-    return _last[-1] if _last else None
+def works(controller: object) -> bool:
+    """Whether it is the controller of its kind that works now: whoever begins a term looks at every workload."""
+    return _last.get(type(controller)) is controller
 
 
 def leave() -> None:
@@ -82,7 +82,7 @@ class Observer:
 
     def begins(self, begun: Begun) -> None:
         """From now on this task's writes are those of this pass."""
-        _last[:] = [begun.term]
+        _last[type(begun.term)] = begun.term
         pods, claims = tuple(begun.pods), tuple(begun.claims)
         _NOW.set(Pass(begun.at, begun.uid, begun.generation, pods, claims, begun.term))
 

@@ -23,6 +23,7 @@ from app.kube.resources import ObjectKey
 from app.kube.selectors import EVERYTHING, SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
+from app.pods.passes import Begun, PassObserver
 from app.sidecars.sidecarset.plan.facts import pod_facts
 from app.sidecars.sidecarset.plan.missed import MISSED_BY, missed_pods, missing_from, set_conditions
 from app.sidecars.sidecarset.plan.neighbours import UNKNOWN, Neighbour
@@ -123,7 +124,8 @@ class _Written(NamedTuple):
 class SidecarSetReconciler:
     """Keeps revisions and status of all sets, and their Pods up to date.
 
-    ``namespace`` is the manager's own, where revisions live; without a ``roller`` no Pod is written.
+    ``namespace`` is the manager's own, where revisions live; without a ``roller`` no Pod is written. ``observer`` is
+    told of each roll-out.
     """
 
     def __init__(
@@ -133,8 +135,10 @@ class SidecarSetReconciler:
         namespace: str,
         aside: SetAside | None = None,
         roller: Roller | None = None,
+        observer: PassObserver | None = None,
     ) -> None:
         self._client = client
+        self._observer = observer
         self._roller = roller
         #: SS-90: Pods that we wrote, until the cache shows it.
         self._written: dict[ObjectKey, _Written] = {}
@@ -248,7 +252,15 @@ class SidecarSetReconciler:
             return Neighbour(other.view.strategy, other.tally, not other.counting)
 
         one = Pass(owner, view, state.tally, state.progress, latest, self._observe, neighbour, self._writing)
-        return await self._roller.carry_out(one)
+        if self._observer is None:
+            return await self._roller.carry_out(one)
+        pods = [judged.pod for judged in state.tally.all()]
+        begun = Begun(self._clock.monotonic(), owner.metadata.uid, owner.metadata.generation, pods, (), self)
+        self._observer.begins(begun)
+        try:
+            return await self._roller.carry_out(one)
+        finally:
+            self._observer.ends()
 
     def _observe(self, pod: Pod) -> None:
         """SS-90: a Pod as a write of ours made it, to all its sets at once."""

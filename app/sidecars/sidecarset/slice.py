@@ -13,6 +13,7 @@ from app.kube.objects import Pod, decode_config_map, decode_controller_revision
 from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
 from app.pods.budget import DisruptionBudget
 from app.pods.owners import BY_CONTROLLER, controller_keys
+from app.pods.passes import PassObserver
 from app.sidecars.sidecarset import admission
 from app.sidecars.sidecarset.admission_lookups import ClusterLookups, InjectionLookups, StandaloneLookups
 from app.sidecars.sidecarset.bypass_report import BypassReport, bypassed_counter
@@ -73,7 +74,8 @@ def sidecarset_controller(context: ControllerContext) -> Reconciling:
     aside = SetAside(malformed_events(context.events), context.counters(set_aside_gauge).set)
     budget = next(iter(context.provided(DisruptionBudget)), None)
     roller = Roller(context.client, context.events, budget)
-    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, aside, roller)
+    observer = next(iter(context.provided(PassObserver)), None)
+    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, aside, roller, observer)
     return Reconciling(
         reconciler,
         [
