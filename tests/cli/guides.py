@@ -23,10 +23,10 @@ TYPED = (
     "pod-probes",
     "sidecar-termination",
     "enhanced-liveness",
+    "uniteddeployment",
 )
 #: What is not, and why.
 ELSEWHERE = {
-    "uniteddeployment": "it waits for one roll-out after the other, more than a minute: tests/scenarios",
     "dashboard": "it is looked at in a browser, and the command ends only when told: tests/browser, tests/dashboard",
     "node-agent": "it is about nodes with a container runtime of their own: scenarios with real containers",
     "python": "it is programs, not commands: tests/client runs them",

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -61,10 +62,10 @@ class Reader:
         there = self.types("kubectl get pods -o name").stdout.replace("pod/", "").split()
         for name in dict.fromkeys(_POD.findall(text)):
             if name not in there and name not in self.names:
-                alike = [one for one in there if one.split("-")[0] == name.split("-")[0]]
-                free = [one for one in alike if _POD.fullmatch(one) and one not in self.names.values()]
-                if free:
-                    self.names[name] = free[0]
+                free = [one for one in there if _POD.fullmatch(one) and one not in self.names.values()]
+                alike = max(free, key=lambda one: _alike(one, name), default="")
+                if _alike(alike, name):
+                    self.names[name] = alike
         return _POD.sub(lambda found: self.names.get(found[0], found[0]), text)
 
 
@@ -96,6 +97,12 @@ def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
             if step.fails or (step.printed and _STABLE.match(step.command)):
                 # The last line; newer versions of kubectl say more.
                 assert _plain(step.printed.splitlines()[-1]) in _plain(done.stdout), told
+
+
+def _alike(one: str, other: str) -> int:
+    """How many parts of two names are the same, from the first on."""
+    same = (mine == theirs for mine, theirs in zip(one.split("-"), other.split("-"), strict=False))
+    return sum(takewhile(bool, same))
 
 
 def _plain(text: str) -> str:
