@@ -73,6 +73,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
     kubectl("apply", "-f", "-", stdin=yaml.safe_dump(manifest))
     real = request.param == "cluster_with_manager"
-    yield World(kubectl, namespace, real_containers=real, kubeconfig=started.kubeconfig)
+    autoscales = request.param != "sandbox_with_manager"
+    yield World(kubectl, namespace, real_containers=real, autoscales=autoscales, kubeconfig=started.kubeconfig)
     kubectl("delete", "sidecarset", "-l", f"team={namespace}", "--wait=false", check=False)
     kubectl("delete", "namespace", namespace, "--wait=false", check=False)

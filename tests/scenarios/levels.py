@@ -33,6 +33,8 @@ GATES: Final = "--feature-gates=" + ",".join(
         "EnhancedLivenessProbe=true",
     )
 )
+#: Autoscalers are looked at every second, not every fifteen.
+_AUTOSCALING: Final = ("--horizontal-pod-autoscaler-sync-period=1s",)
 #: Where the API servers' records of the manager's requests are kept for the tests that judge them.
 RECORDED: Final = ROOT / "build" / "recorded"
 
@@ -52,7 +54,7 @@ def real_containers() -> Cluster:
 
 @contextmanager
 def _simulated_nodes() -> Iterator[dict[str, Any]]:
-    with ControlPlane(audit_policy=RECORDING) as started:
+    with ControlPlane(audit_policy=RECORDING, controller_manager_args=_AUTOSCALING) as started:
         folder = _logs(started)
         nodes = ["app.sandbox.nodes", "--kubeconfig", str(started.kubeconfig), "--nodes", "3", "--bind", "--agents"]
         with running(nodes, folder / "nodes.log"), manager(started, folder, GATES) as addresses:

@@ -100,10 +100,10 @@ def test_kubectl_drain_moves_the_pods_to_other_nodes(world: World) -> None:
 def test_an_autoscaler_raises_a_cloneset_to_its_least(world: World) -> None:
     world.apply(CLONE_SET)
     ready(world, 3)
-    if world.real_containers:
+    if world.autoscales:
         world.apply(json.dumps(AUTOSCALER))
     else:
-        # Nobody acts on autoscalers here: the test writes what theirs would.
+        # Nobody acts on autoscalers here: the test writes what they would.
         raised = '{"spec": {"replicas": 5}}'
         world.kubectl(
             "patch", "clone", "web", "-n", world.namespace, "--subresource=scale", "--type=merge", "-p", raised

@@ -232,16 +232,21 @@ def test_what_an_object_left_behind_is_adopted_by_the_next_of_its_name(world: Wo
 
 
 @pytest.mark.behaviour("UD-69")
-def test_an_autoscaler_raises_it_to_its_least(world: World) -> None:
+def test_an_autoscaler_raises_it_to_its_least_and_lowers_it_to_its_most(world: World) -> None:
+    def autoscaled(*, least: int, most: int, wanted: int) -> None:
+        if world.autoscales:
+            world.apply(AUTOSCALER % (least, most))
+        else:
+            # Nobody acts on autoscalers here: the test writes what they would.
+            world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, f"--replicas={wanted}")
+        shares = {"one": 1, "two": wanted - 1}
+        eventually(lambda: counts(world, "deployments.apps") == shares, "the rest follows", 120)
+        eventually(lambda: ready(world, wanted), f"{wanted} Pods are ready", 120)
+
     world.apply(UNITED % ("deploymentTemplate", ""))
     eventually(lambda: ready(world, 4), "all Pods are ready", 120)
-    if world.real_containers:
-        world.apply(AUTOSCALER)
-    else:
-        # Nobody acts on autoscalers here: the test writes what theirs would.
-        world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, "--replicas=6")
-    eventually(lambda: counts(world, "deployments.apps") == {"one": 1, "two": 5}, "the rest grows", 120)
-    eventually(lambda: ready(world, 6), "all Pods are ready", 120)
+    autoscaled(least=6, most=7, wanted=6)
+    autoscaled(least=2, most=5, wanted=5)
 
 
 AUTOSCALER = """
@@ -249,8 +254,8 @@ apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
 metadata: {name: web}
 spec:
-  minReplicas: 6
-  maxReplicas: 7
+  minReplicas: %d
+  maxReplicas: %d
   scaleTargetRef: {apiVersion: apps.kruise.io/v1beta1, kind: UnitedDeployment, name: web}
   metrics:
   - type: Resource

@@ -33,11 +33,15 @@ class Kubectl(Protocol):
 class World:
     """One cluster as one test sees it: a namespace of its own, and names of cluster-wide objects that go with it."""
 
-    def __init__(self, kubectl: Kubectl, namespace: str, *, real_containers: bool, kubeconfig: Path) -> None:
+    def __init__(
+        self, kubectl: Kubectl, namespace: str, *, real_containers: bool, autoscales: bool, kubeconfig: Path
+    ) -> None:
         self.kubectl = kubectl
         self.kubeconfig = kubeconfig
         self.namespace = namespace
         self.real_containers = real_containers
+        #: Whether somebody acts on HorizontalPodAutoscalers: the controller manager of Kubernetes does.
+        self.autoscales = autoscales
 
     def apply(self, manifest: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
         """kubectl apply in the test's namespace; ``$ns`` in the text stands for it."""
