@@ -55,6 +55,8 @@ OWNER: Final = "owner"
 MAX_CONCURRENT_WRITES: Final = 32
 #: Of more copies than these it is cheaper to ask for all at once.
 MAX_SINGLE_READS: Final = 4
+#: How often an object is created that is there already, but not when it is read.
+CREATE_ATTEMPTS: Final = 3
 #: RD-72: seconds after which a namespace with somebody else's object is tried again.
 CONFLICT_RETRY_SECONDS: Final = 60.0
 #: Seconds by which a reconcile is put off that copies and namespaces ask for: a burst of events costs few of them.
@@ -226,24 +228,25 @@ class ResourceDistributionReconciler:
         self, state: _State, template: Template, namespace: str, exists: bool, copy: dict[str, Any] | None
     ) -> Failure | None:
         """One target. ``exists``: the cache has a copy of ours; ``copy``: what was read of it."""
-        try:
-            if not exists and copy is None and await self._create(state, template, namespace):
-                return None
-            if copy is None:
-                copy = await self._client.get(template.resource, template.name, namespace)
-        except NotFound:
-            return Failure(namespace, NO_NAMESPACE, NAMESPACE_MISSING)
-        except Forbidden as error:
-            if any(cause.reason == "NamespaceTerminating" for cause in error.causes):
-                return Failure(namespace, NO_NAMESPACE, NAMESPACE_MISSING)
-            return Failure(namespace, CREATE_FAILED, message_of(error))
-        except KubeError as error:
-            condition = GET_FAILED if exists else CREATE_FAILED
-            return Failure(namespace, condition, message_of(error))
-        return await self._update(state, template, namespace, copy)
+        for _ in range(CREATE_ATTEMPTS):
+            try:
+                if exists and copy is None:
+                    copy = await self._client.get(template.resource, template.name, namespace)
+            except NotFound:
+                logger.debug("%s %s/%s is gone again", template.resource.kind, namespace, template.name)
+            except KubeError as error:
+                return Failure(namespace, GET_FAILED, message_of(error))
+            if copy is not None:
+                return await self._update(state, template, namespace, copy)
+            try:
+                return await self._create(state, template, namespace)
+            except AlreadyExists:
+                exists = True  # whoever made it may take it away before it is read
+        what = f"{template.resource.kind} {namespace}/{template.name}"
+        return Failure(namespace, CREATE_FAILED, f"{what} was there whenever it was created, and not when it was read")
 
-    async def _create(self, state: _State, template: Template, namespace: str) -> bool:
-        """Whether there was none, and now is."""
+    async def _create(self, state: _State, template: Template, namespace: str) -> Failure | None:
+        """Raises AlreadyExists."""
         try:
             made = await self._client.create(
                 template.resource,
@@ -253,9 +256,15 @@ class ResourceDistributionReconciler:
                 decode=decode_metadata,
             )
         except AlreadyExists:
-            return False
+            raise
+        except NotFound:
+            return Failure(namespace, NO_NAMESPACE, NAMESPACE_MISSING)
+        except KubeError as error:
+            if isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes):
+                return Failure(namespace, NO_NAMESPACE, NAMESPACE_MISSING)
+            return Failure(namespace, CREATE_FAILED, message_of(error))
         state.verified[namespace] = (made.metadata.uid, made.metadata.resource_version)
-        return True
+        return None
 
     async def _update(self, state: _State, template: Template, namespace: str, copy: dict[str, Any]) -> Failure | None:
         for attempt in range(CONFLICT_ATTEMPTS):

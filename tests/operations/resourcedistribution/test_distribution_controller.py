@@ -8,6 +8,7 @@ import pytest
 
 from app.kube.errors import CommandError
 from app.kube.resources import CONFIGMAPS, NAMESPACES, SECRETS
+from app.kube.transport import Request, Response
 from app.kube.virtualtime import run
 from app.operations.resourcedistribution.commands import explain_object
 from tests.operations.resourcedistribution.world import DISTRIBUTIONS, World, world
@@ -256,6 +257,38 @@ def test_what_an_api_server_sets_is_not_copied() -> None:
         copy = await there.copy("a")
         assert copy is not None
         assert [one["kind"] for one in copy["metadata"]["ownerReferences"]] == ["ResourceDistribution"]
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("RD-33")
+@pytest.mark.parametrize("foreign", [True, False])
+def test_an_object_that_goes_before_it_is_read_is_made_anew(foreign: bool) -> None:
+    async def scenario(there: World) -> None:
+        await there.namespace("a")
+        theirs = {"metadata": {"name": "settings"}, "data": {"a": "theirs"}}
+        if foreign:
+            await there.client.create(CONFIGMAPS, theirs, "a")
+        else:
+            await there.distribute(settings(a="1"), includedNamespaces=named("a"))
+            await has(there, "a", {"a": "1"})
+        forward, gone = there.manager.forward, []
+
+        async def taken_away(request: Request) -> Response:
+            if request.method == "GET" and request.path.endswith("/configmaps/settings") and not gone:
+                gone.append(request)
+                await there.client.delete(CONFIGMAPS, "settings", "a")
+            return await forward(request)
+
+        there.manager.forward = taken_away
+        if foreign:
+            await there.distribute(settings(a="2"), includedNamespaces=named("a"))
+        else:
+            await there.change({"resource": settings(a="2")})
+        await has(there, "a", {"a": "2"})
+        assert gone
+        await counts(there, desired=1, succeeded=1, failed=0)
+        assert await there.events() == []
 
     in_world(scenario)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
@@ -30,6 +30,7 @@ class Refusing:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self.forward: Callable[[Request], Awaitable[Response]] = transport.request
         self.refuse: Callable[[Request], bool] = lambda _: False
         self.status = 500
         self.requests: list[Request] = []
@@ -39,7 +40,7 @@ class Refusing:
         if self.refuse(request):
             reason = "Forbidden" if self.status == 403 else "InternalError"
             return json_response(self.status, status_body(self.status, reason, "the disk is full"))
-        return await self._transport.request(request)
+        return await self.forward(request)
 
     def stream(self, request: Request) -> Any:
         return self._transport.stream(request)
