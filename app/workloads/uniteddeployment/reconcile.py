@@ -32,6 +32,7 @@ from app.workloads.uniteddeployment.plan.situation import Situation
 from app.workloads.uniteddeployment.plan.status import Outcome
 from app.workloads.uniteddeployment.plan.subsets import SubsetWorkload, needs_update
 from app.workloads.uniteddeployment.reporting import present_status, report
+from app.workloads.uniteddeployment.unseen import TIMER_TOLERANCE, Creations, UnseenWorkloads
 from app.workloads.uniteddeployment.writer import SubsetWriter, Written
 
 logger = logging.getLogger(__name__)
@@ -39,12 +40,6 @@ logger = logging.getLogger(__name__)
 #: The index of Pods by namespace and subset.
 SUBSET: Final = "subset"
 COALESCE_SECONDS: Final = 0.1
-#: Seconds until a created workload that no cache shows is asked for.
-BELIEF_SECONDS: Final = 10.0
-#: Seconds after a creation without an answer in which the cache shows the workload, if there is one.
-DOUBT_SECONDS: Final = 3.0
-#: By how much a timer is late, so that what it waits for is past.
-TIMER_TOLERANCE: Final = 0.001
 #: Seconds until a change of an owner is looked at, if the cache did not show it before.
 CLAIM_SECONDS: Final = 1.0
 #: Seconds in which the caches agree on what became of workloads of a former object of the same name.
@@ -69,10 +64,7 @@ class _State:
     uid: str
     #: When it was first looked at.
     since: float
-    #: Names of workloads that were created and no cache shows yet → when they were.
-    created: dict[str, float] = field(default_factory=dict)
-    #: Until when the cache may not show a workload whose creation had no answer.
-    doubt_until: float = 0.0
+    creations: Creations = field(default_factory=Creations)
     #: Uids of Pods → the label that was written, and the resourceVersion that has it.
     labels: dict[str, tuple[bool, str]] = field(default_factory=dict)
     status: KnownStatus | None = None
@@ -90,8 +82,8 @@ class UnitedDeploymentReconciler:
         self._client = client
         self._clock = client.clock
         self._caches = caches
-        self._resources = kinds
         self._writer = SubsetWriter(client, events, kinds)
+        self._unseen = UnseenWorkloads(client, caches.workloads, kinds)
         self._history = History(client, caches.revisions, KIND)
         self._states: dict[ObjectKey, _State] = {}
 
@@ -145,7 +137,7 @@ class UnitedDeploymentReconciler:
         state = self._states.get(key)
         if state is None or state.uid != united.metadata.uid:
             state = self._states[key] = _State(united.metadata.uid, self._clock.monotonic())
-        if (wait := await self._awaits_creations(united, state)) > 0:
+        if (wait := await self._unseen.wait(united, state.creations)) > 0:
             return Result(requeue_after=wait)
         found = template_of(united.spec)
         if found is None:
@@ -162,44 +154,6 @@ class UnitedDeploymentReconciler:
             logger.warning("UnitedDeployment %s is left alone: %s", key, error)
             return None
         return await self._carry_out(here, state, claims.surplus)
-
-    async def _awaits_creations(self, united: UnitedDeployment, state: _State) -> float:
-        """UD-33: seconds to wait for a workload that was created, or may have been, and is not seen yet: another one
-        for its subset must not be made. 0: all are seen."""
-        now, namespace = self._clock.monotonic(), united.metadata.namespace
-        if state.doubt_until:
-            if (left := state.doubt_until - now) > 0:
-                return left + TIMER_TOLERANCE
-            # The cache may be later than that: what there is decides.
-            state.created.update(dict.fromkeys(await self._there(united), now))
-            state.doubt_until = 0.0
-        for name, since in list(state.created.items()):
-            seen = any(store.get(name, namespace) is not None for store in self._caches.workloads.values())
-            if seen or (now - since > BELIEF_SECONDS and not await self._exists(name, namespace)):
-                del state.created[name]
-        return 1.0 if state.created else 0.0
-
-    async def _there(self, united: UnitedDeployment) -> list[str]:
-        """The names of the workloads that it has, by the API server itself."""
-        found = template_of(united.spec)
-        if found is None:
-            return []
-        listed = await self._client.list(
-            self._resources[found[0]],
-            united.metadata.namespace or "",
-            label_selector=names.SUBSET_NAME,
-            decode=decode_metadata,
-        )
-        return [one.metadata.name for one in listed.items if KIND.manages(one.metadata, str(united.metadata.uid))]
-
-    async def _exists(self, name: str, namespace: str) -> bool:
-        for resource in self._resources.values():
-            try:
-                await self._client.get(resource, name, namespace, decode=decode_metadata)
-            except NotFound:
-                continue
-            return True
-        return False
 
     def _awaits_predecessor(self, united: UnitedDeployment, state: _State, kind: str, claims: Claims) -> bool:
         """UD-32: whether workloads are owned, as the cache has it, by an object of the same name that is gone: they are
@@ -360,10 +314,7 @@ class UnitedDeploymentReconciler:
 
     async def _create(self, here: Situation, state: _State, missing: Sequence[Any]) -> Written:
         made = await self._writer.create(here.united, here.kind, missing)
-        now = self._clock.monotonic()
-        state.created.update(dict.fromkeys(made.names, now))
-        if made.unanswered:
-            state.doubt_until = now + DOUBT_SECONDS
+        state.creations.note(made, self._clock.monotonic())
         return made
 
     async def _unblock(self, here: Situation) -> list[str]:

@@ -22,7 +22,7 @@ from app.workloads.uniteddeployment.plan.status import (
     status_of,
     trouble_of,
 )
-from app.workloads.uniteddeployment.plan.subsets import Wanted
+from app.workloads.uniteddeployment.plan.subsets import SubsetWorkload, Wanted, partition_of
 
 #: spec.replicas where nobody says it; the webhook does.
 _REPLICAS: Final = 1
@@ -85,12 +85,13 @@ def _counted(
         condition = found.condition(subset.name)
         if subset.name in remarked:
             condition = marked_condition(condition, True, SCALED_UP, found.now)
+        replicas, partition = (one.replicas, one.partition) if one is not None else _as_it_is(found.kind, workload)
         failure, halted = trouble_of(workload.status.conditions) if workload is not None else ("", "")
         states.append(
             SubsetState(
                 subset.name,
-                one.replicas if one is not None else workload.replicas if workload is not None else 0,
-                one.partition if one is not None else 0,
+                replicas,
+                partition,
                 workload.status.replicas if workload is not None else 0,
                 workload.status.ready_replicas if workload is not None else 0,
                 condition,
@@ -100,3 +101,8 @@ def _counted(
             )
         )
     return states, Updated(updated, ready, settled)
+
+
+def _as_it_is(kind: str, workload: SubsetWorkload | None) -> tuple[int, int]:
+    """Replicas and partition of a subset that nothing is to be changed of."""
+    return (workload.replicas, partition_of(kind, workload)) if workload is not None else (0, 0)

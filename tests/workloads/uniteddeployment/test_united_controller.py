@@ -56,6 +56,27 @@ def test_a_creation_whose_answer_is_lost_is_not_made_twice() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("UD-41", "UD-63")
+def test_shares_that_cannot_be_met_change_nothing_of_what_the_status_says_of_a_subset() -> None:
+    async def scenario(there: World) -> None:
+        held = {"manualUpdate": {"partitions": {"b": 2}}}
+        await there.unite({"name": "a", "replicas": 1}, {"name": "b"}, updateStrategy=held)
+        await there.has(a=1, b=3)
+        await there.settled()
+        before = (await there.status())["subsetStatuses"]
+        assert before == [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 3, "partition": 2}]
+        await there.change({"replicas": 0})
+
+        async def failed() -> bool:
+            return (await there.condition("SubsetUpdated"))["status"] == "False"
+
+        await there.until(failed)
+        assert (await there.status())["subsetStatuses"] == before
+        assert await there.counts() == {"a": 1, "b": 3}
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("UD-49", "UD-65", "UD-68")
 def test_what_cannot_be_created_is_said_and_tried_again() -> None:
     async def scenario(there: World) -> None:

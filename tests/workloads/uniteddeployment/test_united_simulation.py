@@ -10,7 +10,7 @@ import pytest
 
 from app.workloads.uniteddeployment import reconcile
 from app.workloads.uniteddeployment.plan.claiming import Claims, claim
-from app.workloads.uniteddeployment.reconcile import UnitedDeploymentReconciler
+from app.workloads.uniteddeployment.unseen import UnseenWorkloads
 from tests.workloads.uniteddeployment.simulation import Simulation
 from tests.workloads.uniteddeployment.world import REVISION, World, in_world
 
@@ -80,7 +80,7 @@ def without_replicas(kind: str, workload: Any, wanted: Any) -> bool:
 
 
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any] | Callable[..., Awaitable[Any]]]] = {
-    "creations are forgotten": (UnitedDeploymentReconciler, "_awaits_creations", awaits_nothing),
+    "creations are forgotten": (UnseenWorkloads, "wait", awaits_nothing),
     "surplus stays": (reconcile, "claim", with_surplus_kept),
     "everything is adopted": (reconcile, "claim", with_all_adopted),
     "replicas are not written": (reconcile, "needs_update", without_replicas),

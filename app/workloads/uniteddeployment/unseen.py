@@ -1,0 +1,91 @@
+"""Workloads that were created, or may have been, and that no cache shows yet: a subset must not get another (UD-33)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.api import names
+from app.api.uniteddeployment import UnitedDeployment
+from app.api.uniteddeployment.types import template_of
+from app.kube.client import Client
+from app.kube.errors import NotFound
+from app.kube.objects import decode_metadata
+from app.kube.resources import Resource
+from app.kube.store import Store
+from app.workloads.uniteddeployment.plan.revision import KIND
+from app.workloads.uniteddeployment.plan.subsets import SubsetWorkload
+from app.workloads.uniteddeployment.writer import Written
+
+#: Seconds until a created workload that no cache shows is asked for.
+BELIEF_SECONDS: Final = 10.0
+#: Seconds after a creation without an answer in which the cache shows the workload, if there is one.
+DOUBT_SECONDS: Final = 3.0
+#: By how much a timer is late, so that what it waits for is past.
+TIMER_TOLERANCE: Final = 0.001
+
+
+@dataclass(slots=True)
+class Creations:
+    """Those of one object."""
+
+    #: Names of workloads that were created → when they were.
+    made: dict[str, float] = field(default_factory=dict)
+    #: Until when the cache may not show a workload whose creation had no answer.
+    doubt_until: float = 0.0
+
+    def note(self, written: Written, now: float) -> None:
+        """Remember what came of a creation."""
+        self.made.update(dict.fromkeys(written.names, now))
+        if written.unanswered:
+            self.doubt_until = now + DOUBT_SECONDS
+
+
+class UnseenWorkloads:
+    """Compares creations with the caches. ``resources``: where workloads are, by the template they are made from."""
+
+    def __init__(
+        self, client: Client, caches: Mapping[str, Store[SubsetWorkload]], resources: Mapping[str, Resource]
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._resources = resources
+
+    async def wait(self, united: UnitedDeployment, creations: Creations) -> float:
+        """Seconds to wait for a workload that is not seen yet; 0: all are."""
+        now, namespace = self._clock.monotonic(), united.metadata.namespace
+        if creations.doubt_until:
+            if (left := creations.doubt_until - now) > 0:
+                return left + TIMER_TOLERANCE
+            # The cache may be later than that: what there is decides.
+            creations.made.update(dict.fromkeys(await self._there(united), now))
+            creations.doubt_until = 0.0
+        for name, since in list(creations.made.items()):
+            seen = any(store.get(name, namespace) is not None for store in self._caches.values())
+            if seen or (now - since > BELIEF_SECONDS and not await self._exists(name, namespace)):
+                del creations.made[name]
+        return 1.0 if creations.made else 0.0
+
+    async def _there(self, united: UnitedDeployment) -> list[str]:
+        """The names of the workloads that it has, by the API server itself."""
+        found = template_of(united.spec)
+        if found is None:
+            return []
+        listed = await self._client.list(
+            self._resources[found[0]],
+            united.metadata.namespace or "",
+            label_selector=names.SUBSET_NAME,
+            decode=decode_metadata,
+        )
+        return [one.metadata.name for one in listed.items if KIND.manages(one.metadata, str(united.metadata.uid))]
+
+    async def _exists(self, name: str, namespace: str) -> bool:
+        for resource in self._resources.values():
+            try:
+                await self._client.get(resource, name, namespace, decode=decode_metadata)
+            except NotFound:
+                continue
+            return True
+        return False
