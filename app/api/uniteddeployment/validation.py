@@ -40,8 +40,9 @@ TEMPLATE: Final = SPEC.child("template")
 SUBSETS: Final = SPEC.child("topology", "subsets")
 #: A label has 63 characters, a hash at most ten and a dash.
 LONGEST_NAME: Final = 52
-#: Behind it stand a dash and five characters that an API server chooses, in the name of a StatefulSet.
-LONGEST_STATEFUL_NAME: Final = LONGEST_NAME - 6
+#: Behind it stand a dash and five characters that an API server chooses, in the name of a workload whose Pods carry
+#: the name of its own revision as a label.
+LONGEST_LABELLED_NAME: Final = LONGEST_NAME - 6
 _MISMATCH: Final = "`selector` does not match template `labels`"
 #: UD-17: what may change in the spec of a StatefulSet.
 _MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -78,15 +79,16 @@ def spec_errors(spec: UnitedDeploymentSpec, facts: Facts) -> list[FieldError | s
     return errors
 
 
-def creation_errors(united: UnitedDeployment) -> list[FieldError]:
+def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[FieldError]:
     """UD-71: names whose Pods nobody could make, for they carry the name of a revision as a label. (An object that is
-    there already is left in peace.)"""
+    there already is left in peace.) ``short_hash``: whether Pods of CloneSets carry a hash alone."""
     given, name = template_of(united.spec), united.metadata.name or ""
-    stateful = given is not None and given[0] in (STATEFUL_SET, ADVANCED_STATEFUL_SET)
-    most = LONGEST_STATEFUL_NAME if stateful else LONGEST_NAME
+    kind = given[0] if given is not None else DEPLOYMENT
+    labelled = kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET) or (kind == CLONE_SET and not short_hash)
+    most = LONGEST_LABELLED_NAME if labelled else LONGEST_NAME
     if len(name) <= most:
         return []
-    carried = "its StatefulSets" if stateful else "its revision"
+    carried = f"its {'CloneSets' if kind == CLONE_SET else 'StatefulSets'}" if labelled else "its revision"
     detail = f"must be no more than {most} characters: Pods carry the name of {carried} with a hash as a label"
     return [invalid(Path("metadata").child("name"), name, detail)]
 

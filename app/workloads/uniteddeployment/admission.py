@@ -23,6 +23,8 @@ from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.workloads.engine.template_checks import TemplateLookups, judge_template
 
+SHORT_HASH_GATE: Final = "CloneSetShortHash"
+
 _RULE: Final = Rule(
     (Operation.CREATE, Operation.UPDATE),
     (UNITED_DEPLOYMENT.group,),
@@ -47,9 +49,10 @@ VALIDATE: Final = Webhook(
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 
-def handlers(lookups: TemplateLookups) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them."""
-    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
+def handlers(lookups: TemplateLookups, *, short_hash: bool = False) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them; ``short_hash``: the gate of CloneSets."""
+    validating = partial(validate, lookups, short_hash=short_hash)
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, validating))
 
 
 def mutate(lookups: TemplateLookups, review: Review) -> Decision:
@@ -79,7 +82,7 @@ def _template_changed(review: Review) -> bool:
     return not same(now, then)
 
 
-async def validate(lookups: TemplateLookups, review: Review) -> Decision:
+async def validate(lookups: TemplateLookups, review: Review, *, short_hash: bool) -> Decision:
     """Every rule of UD-7 … UD-18; all mistakes are reported together."""
     given = review.object or {}
     version = version_to_judge(UNITED_DEPLOYMENT, given)
@@ -97,7 +100,7 @@ async def validate(lookups: TemplateLookups, review: Review) -> Decision:
     if former is not None:
         errors += update_errors(united, former)
     if review.operation == Operation.CREATE:
-        errors += creation_errors(united)
+        errors += creation_errors(united, short_hash=short_hash)
     if errors:
         return Denied(aggregate(errors), code=422)
     return Allowed(warnings(united.spec))

@@ -9,16 +9,17 @@ from app.api.uniteddeployment import UNITED_DEPLOYMENT
 from app.kube.admission import PolicyRule
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Slice
 from app.slices.commands import Commands
-from app.workloads.engine.template_checks import GATE, ClusterTemplates, StandaloneTemplates
+from app.workloads.engine.template_checks import GATE, ClusterTemplates, StandaloneTemplates, TemplateLookups
 from app.workloads.uniteddeployment import admission
 from app.workloads.uniteddeployment.controller import NAME, WATCHED, uniteddeployment_controller
 
 
 def decisions(context: AdmissionContext) -> Decisions:
     """The handlers of both webhooks."""
-    if context.client is None:
-        return Decisions(admission.handlers(StandaloneTemplates(context.enabled)))
-    return Decisions(admission.handlers(ClusterTemplates(context.client, context.own_namespace, context.enabled)))
+    lookups: TemplateLookups = StandaloneTemplates(context.enabled)
+    if context.client is not None:
+        lookups = ClusterTemplates(context.client, context.own_namespace, context.enabled)
+    return Decisions(admission.handlers(lookups, short_hash=context.enabled(admission.SHORT_HASH_GATE)))
 
 
 def commands() -> tuple[Commands, ...]:

@@ -14,6 +14,7 @@ from app.workloads.uniteddeployment.admission import handlers
 from tests.admission.writing import ALPHA, BETA, Json, Written, written
 
 HANDLERS = handlers(StandaloneTemplates())
+SHORT_HASHES = handlers(StandaloneTemplates(), short_hash=True)
 POD = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1.25"}]}}
 
 
@@ -150,7 +151,8 @@ def test_a_flat_strategy_of_clonesets_is_nested_where_it_is_stored() -> None:
     [
         ("deploymentTemplate", 52, False),
         ("deploymentTemplate", 53, True),
-        ("cloneSetTemplate", 53, True),
+        ("cloneSetTemplate", 46, False),
+        ("cloneSetTemplate", 47, True),
         ("statefulSetTemplate", 46, False),
         ("statefulSetTemplate", 47, True),
         ("advancedStatefulSetTemplate", 47, True),
@@ -162,8 +164,21 @@ def test_names_whose_pods_nobody_could_make_are_refused_on_creation(kind: str, l
     found = write(obj)
     assert ("metadata.name: Invalid value" in found.message) is refused
     if refused:
+        named = {"cloneSetTemplate": "its CloneSets", "deploymentTemplate": "its revision"}.get(
+            kind, "its StatefulSets"
+        )
+        assert f"Pods carry the name of {named} with a hash as a label" in found.message
         # What is there already may be written.
         assert write(json_copy(obj), obj).message == ""
+
+
+@pytest.mark.behaviour("UD-71")
+def test_where_pods_carry_a_hash_alone_names_of_clone_sets_may_be_longer() -> None:
+    obj = united(kind="cloneSetTemplate")
+    for length, refused in ((52, False), (53, True)):
+        obj["metadata"]["name"] = "w" * length
+        found = written(UNITED_DEPLOYMENT, SHORT_HASHES, obj)
+        assert ("metadata.name: Invalid value" in found.message) is refused
 
 
 @pytest.mark.parametrize(

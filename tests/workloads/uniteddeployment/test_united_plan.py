@@ -95,6 +95,8 @@ def test_names_begin_with_object_and_subset_where_that_is_a_name() -> None:
     assert generated_name("deploymentTemplate", "web", "a") == "web-a-"
     assert generated_name("statefulSetTemplate", "web", "a" * 42) == f"web-{'a' * 42}-"
     assert generated_name("statefulSetTemplate", "web", "a" * 43) == "web-"
+    assert generated_name("cloneSetTemplate", "web", "a" * 43) == "web-"
+    assert generated_name("deploymentTemplate", "web", "a" * 43) == f"web-{'a' * 43}-"
     assert generated_name("deploymentTemplate", "w" * 250, "a") == f"{'w' * 250}-"
 
 

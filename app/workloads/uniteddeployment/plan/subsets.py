@@ -24,8 +24,8 @@ ON_DELETE: Final = "OnDelete"
 STATEFUL: Final = (STATEFUL_SET, ADVANCED_STATEFUL_SET)
 #: Characters that an API server adds to a generateName.
 GENERATED: Final = 5
-#: The longest name of a StatefulSet whose Pods can carry the name of its revision as a label.
-LONGEST_STATEFUL_SET: Final = 52
+#: The longest name of a workload whose Pods can carry the name of its revision as a label.
+LONGEST_LABELLED: Final = 52
 #: maxUnavailable where the template does not say it.
 _MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: "20%", DEPLOYMENT: "25%"}
 #: What events call a workload.
@@ -167,10 +167,10 @@ def patch_text(subset: Subset) -> str:
 
 
 def generated_name(kind: str, united: str, subset: str) -> str:
-    """UD-27: what the name of a subset's workload begins with. (Shorter where a StatefulSet of the longer name could
-    not make Pods: they carry the name of its revision as a label.)"""
+    """UD-27: what the name of a subset's workload begins with. (Shorter where a workload of the longer name could
+    not make Pods: those of all but Deployments carry the name of its revision as a label.)"""
     prefix = f"{united}-{subset}-"
-    too_long = kind in STATEFUL and len(prefix) + GENERATED > LONGEST_STATEFUL_SET
+    too_long = kind != DEPLOYMENT and len(prefix) + GENERATED > LONGEST_LABELLED
     return f"{united}-" if too_long or is_dns1123_subdomain(f"{prefix}x") else prefix
 
 
