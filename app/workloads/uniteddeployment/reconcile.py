@@ -145,6 +145,9 @@ class UnitedDeploymentReconciler:
         try:
             selector = compile_selector(united.spec.selector)
             claims = self._claims(united, found, selector)
+            if not claims.release and self._lacks_known(united, state, claims):
+                strayed = await self._unseen.unlabelled(united, found[0])
+                claims = replace(claims, release=[(found[0], one) for one in strayed])
             if claims.adopt or claims.release:
                 return await self._claim(united, found[0], claims)
             if self._awaits_predecessor(united, state, found[0], claims):
@@ -171,6 +174,15 @@ class UnitedDeploymentReconciler:
             if reference is not None and reference.name == united.name and reference.uid != united.metadata.uid:
                 return True
         return False
+
+    @staticmethod
+    def _lacks_known(united: UnitedDeployment, state: _State, claims: Claims) -> bool:
+        """Whether a subset that is wanted, and of which the status tells, has no workload."""
+        entries = present_status(united, state.status).status.get("subsetStatuses")
+        known = {one.get("name") for one in entries if isinstance(one, dict)} if isinstance(entries, list) else set()
+        topology = united.spec.topology
+        wanted = {one.name for one in (topology.subsets or ())} if topology is not None else set()
+        return bool((wanted & known) - claims.existing.keys() - {one.subset for one in claims.adopt})
 
     # ---- which workloads are ours
 

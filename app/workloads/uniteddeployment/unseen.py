@@ -1,4 +1,5 @@
-"""Workloads that were created, or may have been, and that no cache shows yet: a subset must not get another (UD-33)."""
+"""Workloads of subsets that no cache shows: those just created, for a subset must not get another (UD-33), and those
+whose label of the subset somebody took away (UD-32)."""
 
 from __future__ import annotations
 
@@ -10,15 +11,14 @@ from app.api import names
 from app.api.uniteddeployment import UnitedDeployment
 from app.api.uniteddeployment.types import template_of
 from app.kube.client import Client
-from app.kube.errors import NotFound
 from app.kube.objects import decode_metadata
 from app.kube.resources import Resource
 from app.kube.store import Store
 from app.workloads.uniteddeployment.plan.revision import KIND
-from app.workloads.uniteddeployment.plan.subsets import SubsetWorkload
+from app.workloads.uniteddeployment.plan.subsets import SubsetWorkload, decode_subset_workload
 from app.workloads.uniteddeployment.writer import Written
 
-#: Seconds until a created workload that no cache shows is asked for.
+#: Seconds until a created workload that no cache shows is looked up.
 BELIEF_SECONDS: Final = 10.0
 #: Seconds after a creation without an answer in which the cache shows the workload, if there is one.
 DOUBT_SECONDS: Final = 3.0
@@ -62,11 +62,24 @@ class UnseenWorkloads:
             # The cache may be later than that: what there is decides.
             creations.made.update(dict.fromkeys(await self._there(united), now))
             creations.doubt_until = 0.0
-        for name, since in list(creations.made.items()):
-            seen = any(store.get(name, namespace) is not None for store in self._caches.values())
-            if seen or (now - since > BELIEF_SECONDS and not await self._exists(name, namespace)):
+        for name in list(creations.made):
+            if any(store.get(name, namespace) is not None for store in self._caches.values()):
                 del creations.made[name]
+        if any(now - since > BELIEF_SECONDS for since in creations.made.values()):
+            there = await self._there(united)
+            creations.made = {name: since for name, since in creations.made.items() if name in there}
         return 1.0 if creations.made else 0.0
+
+    async def unlabelled(self, united: UnitedDeployment, kind: str) -> list[SubsetWorkload]:
+        """UD-32: the workloads that it owns still, and that say no more which subset they are for."""
+        namespace, selector = united.metadata.namespace or "", f"!{names.SUBSET_NAME}"
+        listed = await self._client.list(
+            self._resources[kind], namespace, label_selector=selector, decode=decode_subset_workload
+        )
+        uid = str(united.metadata.uid)
+        return [
+            one for one in listed.items if KIND.manages(one.metadata, uid) and one.metadata.deletion_timestamp is None
+        ]
 
     async def _there(self, united: UnitedDeployment) -> list[str]:
         """The names of the workloads that it has, by the API server itself."""
@@ -80,12 +93,3 @@ class UnseenWorkloads:
             decode=decode_metadata,
         )
         return [one.metadata.name for one in listed.items if KIND.manages(one.metadata, str(united.metadata.uid))]
-
-    async def _exists(self, name: str, namespace: str) -> bool:
-        for resource in self._resources.values():
-            try:
-                await self._client.get(resource, name, namespace, decode=decode_metadata)
-            except NotFound:
-                continue
-            return True
-        return False

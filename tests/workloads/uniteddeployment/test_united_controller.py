@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.kube.resources import CONFIGMAPS, PODS
-from tests.workloads.uniteddeployment.world import CLONE_SETS, NAMESPACE, UNITED, World, in_world
+from tests.workloads.uniteddeployment.world import CLONE_SETS, NAMESPACE, SUBSET, UNITED, World, in_world
 
 RESERVE = {
     "type": "Adaptive",
@@ -123,6 +123,35 @@ def test_a_workload_is_adopted_and_released_by_its_labels() -> None:
 
         await there.until(released)
         assert not [one for one in there.writes if one[0] == "delete"]
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("UD-32")
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_workload_that_loses_the_label_of_its_subset_is_released_and_replaced(seen: bool) -> None:
+    async def scenario(there: World) -> None:
+        united = await there.unite({"name": "a"}, {"name": "b"})
+        await there.has(a=2, b=2)
+        if seen:
+            await there.settled(30)
+        found = (await there.workloads())["a"]["metadata"]
+        await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"labels": {SUBSET: None}}}, NAMESPACE)
+        await there.settled(60)
+        owners = {
+            one["metadata"]["name"]: [owner["uid"] for owner in one["metadata"].get("ownerReferences", ())]
+            for one in (await there.client.list(CLONE_SETS, NAMESPACE)).items
+        }
+        assert owners.pop(found["name"]) == []
+        assert list(owners.values()) == [[united["metadata"]["uid"]]] * 2
+        assert {name: one["spec"]["replicas"] for name, one in (await there.workloads()).items() if name} == {
+            "a": 2,
+            "b": 2,
+        }
+        assert not [one for one in there.writes if one[0] == "delete"]
+        writes = len(there.writes)
+        await there.settled(1000)
+        assert there.writes[writes:] == []
 
     in_world(scenario)
 
