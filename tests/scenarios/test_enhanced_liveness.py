@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.api import names
+from tests.scenarios.conftest import LEVELS
 from tests.scenarios.world import World, eventually
 
 CLONE_SET = """
@@ -86,6 +87,33 @@ def test_a_probe_that_fails_restarts_its_container_alone(world: World) -> None:
         return status.get("phase") == "Completed" and status["containerRecreateStates"][0]["phase"] == "Succeeded"
 
     eventually(completed, "the request is completed")
+
+
+@pytest.mark.behaviour("PPM-50", "PPM-51", "PPM-52")
+@pytest.mark.parametrize("world", LEVELS[2:], indirect=True)
+def test_a_probe_by_http_at_a_named_port_restarts_its_container(world: World) -> None:
+    """Where containers answer for themselves."""
+    serves = "mkdir /tmp/www; touch /tmp/www/alive; httpd -p 8080 -h /tmp/www; sleep 15; rm /tmp/www/alive;"
+    world.apply(
+        clone_set()
+        .replace("touch /tmp/alive; sleep 15; rm /tmp/alive;", serves)
+        .replace("exec: {command: [cat, /tmp/alive]}", "httpGet: {path: /alive, port: web}")
+        .replace("- name: main\n", "- name: main\n          ports: [{name: web, containerPort: 8080}]\n")
+    )
+    (pod,) = eventually(lambda: [one for one in pods(world) if is_ready(one)], "the Pod is ready")
+    (saved,) = json.loads(pod["metadata"]["annotations"][names.CONTAINER_PROBE_CONTEXT])
+    assert saved["livenessProbe"]["httpGet"]["port"] == "web"
+
+    def restarted() -> bool:
+        (found,) = pods(world)
+        return restarts(found)["main"] > 0 and restarts(found)["side"] == 0 and is_ready(found)
+
+    eventually(restarted, "the container is restarted", 90)
+    name = pod["metadata"]["name"]
+    said = eventually(lambda: events(world, name, "LivenessProbeFailed"), "an event says so")
+    assert all("Container main failed its liveness probe and is restarted" in one for one in said)
+    made = [one["metadata"]["name"] for one in world.list("containerrecreaterequests")]
+    assert f"liveness-{pod['metadata']['uid']}-main-0" in made
 
 
 @pytest.mark.behaviour("PPM-53", "PPM-55")

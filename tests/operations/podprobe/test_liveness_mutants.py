@@ -1,0 +1,48 @@
+"""Mutants of liveness by the node agent: small ways to break it, each of which the seed beside it finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.kube import virtualtime
+from app.kube.objects import Pod
+from app.operations.podprobe.liveness import plan
+from app.operations.podprobe.liveness.plan import Failure
+from app.operations.podprobe.liveness.reconcile import LivenessReconciler
+from tests.operations.podprobe.liveness_seeds import run
+
+
+def is_about_any(*_: object) -> bool:
+    """A result counts for whatever container runs now."""
+    return True
+
+
+def bears_all(*_: object) -> None:
+    """No workload holds a restart back."""
+
+
+async def forgets(self: LivenessReconciler) -> None:
+    """What was asked for counts when a watch shows it, not before."""
+    self._made.clear()
+
+
+def once(pod: Pod, failure: Failure) -> str:
+    """One request for all runs of a container."""
+    return f"liveness-{pod.metadata.uid}-{failure.container}"
+
+
+MUTANTS: dict[str, tuple[Any, str, Any, int]] = {
+    "results of the run before count": (plan, "_is_about", is_about_any, 1),
+    "nothing is held back": (LivenessReconciler, "_held_back", bears_all, 1),
+    "requests are forgotten": (LivenessReconciler, "_look_up_unseen", forgets, 1),
+    "a container is restarted once": (plan, "request_name", once, 1),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mutant_is_found_by_its_seed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, attribute, mutant, seed = MUTANTS[name]
+    monkeypatch.setattr(place, attribute, mutant)
+    assert virtualtime.run(run(seed)).breaches
