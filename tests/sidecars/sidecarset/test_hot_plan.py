@@ -113,6 +113,22 @@ def test_which_twin_takes_the_new_image(images: tuple[str, str], working: str, g
             "c-1",
             ("1", "0", "0", "1"),
         ),
+        # And back when both run: the former twin works again, and the other idles as after any upgrade.
+        (
+            pod("v1", "v2", "c-2", versions=("1", "5", "5", "1")),
+            "v1",
+            {},
+            "c-1",
+            ("9", "5", "5", "9"),
+        ),
+        # Changed in something else in the midst: the new twin, which is not ready, has the image already.
+        (
+            pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
+            "v2",
+            {},
+            "c-2",
+            ("1", "5", "5", "1"),
+        ),
         # Nobody is upgraded to the empty image.
         (pod("v1", "e"), "e", {}, "c-1", ("1", "0", "0", "1")),
     ],

@@ -17,7 +17,7 @@ from app.kube.objects import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 from app.kube.resources import ObjectKey
 from app.sidecars.sidecarset.plan.facts import PodFacts, Wait
 from app.sidecars.sidecarset.plan.neighbours import Neighbour, Neighbours, max_unavailable_of
-from app.sidecars.sidecarset.plan.rollout import expanded, in_order, next_pods, partition_of, room
+from app.sidecars.sidecarset.plan.rollout import expanded, in_order, next_pods, next_to_idle, partition_of, room
 from app.sidecars.sidecarset.plan.tally import PodTally
 from app.sidecars.sidecarset.plan.view import Strategy
 
@@ -142,6 +142,26 @@ def test_another_set_that_rolls_out_too_keeps_its_limit() -> None:
     assert chosen(tally((3, OLD), (1, busy)), limit=2) == 1
     assert chosen(tally((3, OLD)), writing=1) == 0
     assert chosen(tally((3, OLD), (1, busy)), rolls=False) == 1
+
+
+@pytest.mark.behaviour("SS-81", "SS-131")
+def test_two_sets_whose_twins_are_to_idle_do_not_wait_for_each_other() -> None:
+    labels = {names.SIDECARSET_INJECTED_LIST: "s,t"}
+    ready = PodStatus(phase="Running", conditions=(PodCondition(type="Ready", status="True"),))
+    both = Pod(metadata=ObjectMeta("p", "shop", "uid-p", annotations=labels), status=ready)
+    found = PodTally()
+    found.observe(ObjectKey("shop", "p"), PodFacts(True, True, False, "", disturbed=True, migrated=True), both)
+
+    def idled(other: PodTally, *, limit: int = 1) -> int:
+        beside = Neighbour(rolling(max_unavailable=limit), other)
+        return len(next_to_idle(rolling(), found, (), Neighbours("s", {"t": beside}.get, {})))
+
+    waiting = PodFacts(True, True, False, "", disturbed=True, migrated=True)
+    down = PodFacts(True, True, False, "", disturbed=True, down=True)
+    assert idled(tally((3, waiting))) == 1
+    assert idled(tally((3, waiting), (1, down))) == 0
+    assert idled(tally((3, waiting), (1, down)), limit=2) == 1
+    assert idled(tally((3, waiting)), limit=0) == 1  # one always may: nothing would ever end
 
 
 @pytest.mark.behaviour("SS-97", "SS-124")

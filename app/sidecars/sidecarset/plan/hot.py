@@ -71,9 +71,13 @@ def _upgrade(
             change.idle(target, other, sidecar.empty_image)
             working[sidecar.name] = other
         return
-    if images.get(target) == wanted or wanted == sidecar.empty_image:
+    if wanted == sidecar.empty_image:
         return
-    change.images[target] = wanted
+    if images.get(target) != wanted:
+        change.images[target] = wanted
+    elif working_twin(sidecar, working) == target:
+        return
+    # The set is back at what the former twin runs still: that one works again, and the other is to idle.
     working[sidecar.name] = target
     before = annotations.get(f"{names.SIDECARSET_VERSION_PREFIX}{other}", "0")
     change.annotations[f"{names.SIDECARSET_VERSION_PREFIX}{target}"] = version

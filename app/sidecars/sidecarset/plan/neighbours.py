@@ -48,17 +48,18 @@ class Neighbours:
         """How many Pods that are counted here are being written by other sets."""
         return sum(name != self.own_name and tally.has(key) for key, name in self.written_now.items())
 
-    def take(self, pod: Pod) -> bool:
-        """Whether this Pod, which is ready, may be taken out of service; then that is counted."""
+    def take(self, pod: Pod, *, idle: bool = False) -> bool:
+        """Whether this Pod, which is ready, may be taken out of service; then that is counted. ``idle``: for a moment,
+        as its former twin is to idle."""
         others = [name for name in injected_sets(pod.metadata.annotations) if name != self.own_name]
-        if not all(self._has_room(name) for name in others):
+        if not all(self._has_room(name, idle=idle) for name in others):
             self.waited = True
             return False
         for name in others:
             self._taken[name] = self._taken.get(name, 0) + 1
         return True
 
-    def _has_room(self, name: str) -> bool:
+    def _has_room(self, name: str, *, idle: bool) -> bool:
         other = self.find(name)
         if other is None or not other.strategy.rolling:
             return True
@@ -67,8 +68,12 @@ class Neighbours:
         begun = sum(by == name for by in self.written_now.values())
         if not other.tally.updating + begun:
             return True  # it updates nobody now
-        down = other.tally.disturbed + begun + self._taken.get(name, 0)
-        return down < max_unavailable_of(other.strategy.max_unavailable, other.tally.counts.matched)
+        limit = max_unavailable_of(other.strategy.max_unavailable, other.tally.counts.matched)
+        if idle:
+            # Pods that wait to idle themselves count as unavailable there. Were they to keep others from idling, two
+            # sets would wait for each other for ever.
+            return other.tally.down + begun + self._taken.get(name, 0) < max(1, limit)
+        return other.tally.disturbed + begun + self._taken.get(name, 0) < limit
 
 
 UNKNOWN: Final = Neighbour(Strategy(rolling=True), PodTally(), known=False)

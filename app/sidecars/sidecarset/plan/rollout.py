@@ -99,7 +99,7 @@ def next_to_idle(strategy: Strategy, tally: PodTally, held: Collection[str], nei
         if one.pod.metadata.uid in held:
             continue
         if is_ready(one.pod):
-            if left <= 0 or not neighbours.take(one.pod):
+            if left <= 0 or not neighbours.take(one.pod, idle=True):
                 continue
             left -= 1
         taken.append(one)
