@@ -3,6 +3,7 @@
 1,000 Pods of one set and 20,000 others stand in the cache. Events come at a steady rate: of the set's Pods as their
 readiness flips, of the set's Pods without anything that counts, of other Pods. Measured is this process's CPU per
 event, without decoding, once with the controller and once with the store alone, and how many requests are made.
+``--sets 1000``: beside the one there are so many sets, whose selectors match the same Pods.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ async def play(world: World, events: Sequence[Pod], rate: int) -> float:
     return time.process_time() - began
 
 
-async def measure(rate: int, count: int) -> None:
+async def measure(rate: int, count: int, sets: int) -> None:
     world = World()
     world.apply()
+    for number in range(1, sets):
+        world.apply(f"other-{number}")
     world.namespace("shop")
     hash_ = world.objects[f"{SETS}/s"]["metadata"]["annotations"][names.SIDECARSET_HASH]
     version = 0
@@ -103,8 +106,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rate", type=int, default=1000, help="events per second")
     parser.add_argument("--events", type=int, default=20_000, help="how many of each kind")
+    parser.add_argument("--sets", type=int, default=1, help="how many SidecarSets there are")
     options = parser.parse_args()
-    uvloop.run(measure(options.rate, options.events))
+    uvloop.run(measure(options.rate, options.events, options.sets))
 
 
 if __name__ == "__main__":
