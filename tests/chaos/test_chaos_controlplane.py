@@ -52,7 +52,12 @@ def test_pods_created_while_the_configuration_was_away_are_told_of_and_counted(m
     report = brief(made, DELETED)
     assert report.creations.count(Outcome.REFUSED) == 0
     missing = report.creations.count(Outcome.WITHOUT_SIDECAR)
-    eventually(lambda: bypassed(made) - before == missing, f"all {missing} Pods are counted", 15)
+
+    def counted() -> bool:
+        assert bypassed(made) - before == missing
+        return True
+
+    eventually(counted, f"all {missing} Pods are counted", 40)
     eventually(lambda: len(warned(made)) == missing, f"all {missing} Pods have their event", 30)
     if missing:
         eventually(lambda: "created while no webhook was asked" in missed(made), "their set says so", 15)

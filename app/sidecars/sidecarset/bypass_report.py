@@ -24,8 +24,9 @@ from app.sidecars.sidecarset.selection import indexed
 
 logger = logging.getLogger(__name__)
 
-#: How long after the webhook is registered again all API servers have noticed, and our cache shows the last such Pod.
-SETTLE_SECONDS: Final = 3.0
+#: When the Pods are looked through, in seconds after the webhook is registered again: once all API servers know it,
+#: and once more for Pods that a slow watch showed later, or that were there while nobody led.
+LOOKS: Final = (3.0, 15.0)
 
 
 def bypassed_counter(registry: CollectorRegistry) -> Counter:
@@ -78,11 +79,13 @@ class BypassReport:
         """Look whenever there is a reason, until cancelled."""
         while True:
             await self._wake.wait()
-            await self._clock.sleep(SETTLE_SECONDS)
             self._wake.clear()
-            since, self._since = self._since, None
-            if since is not None and self._reviewed is not None and self._leading():
-                await self._report(self._found(since, self._reviewed))
+            since, self._since, waited = self._since, None, 0.0
+            for seconds in LOOKS:
+                await self._clock.sleep(seconds - waited)
+                waited = seconds
+                if since is not None and self._reviewed is not None and self._leading():
+                    await self._report(self._found(since, self._reviewed))
 
     def _found(self, since: datetime, reviewed: Selector) -> Sequence[Bypassed]:
         created = {

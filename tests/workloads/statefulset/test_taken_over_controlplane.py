@@ -129,6 +129,9 @@ def test_taken_over_then_changed_and_scaled(tmp_path: Path) -> None:
             eventually(updated, "st-2 and st-0 are updated in place")
             for name, pod in pods().items():
                 assert pod["metadata"]["uid"] == before[name]["metadata"]["uid"]
+            # Its claim went with it; until the garbage collector has been there, no other st-5 may come (AS-71).
+            claim = f"{PATHS['PersistentVolumeClaim']}/d-st-5"
+            eventually(lambda: api.request("GET", claim)[0] == 404, "the claim of st-5 is collected", 180)
             # Reserved: with whenScaled Delete the claim is given to the Pod that goes.
             change(reserveOrdinals=[1, 4])
 
