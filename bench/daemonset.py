@@ -1,8 +1,7 @@
-"""What runs on every node, on many: ``python -m bench.daemonset [--nodes 1000] [--pulls 500]``.
+"""What runs on every node, on many: ``python -m bench.daemonset [--nodes 1000]``.
 
 A native DaemonSet and ours go out to all nodes, and to another image, 20 % of the nodes at once; ours in place too. A
-BroadcastJob goes to as many. Nodes change their labels under 20 DaemonSets. An ImagePullJob reaches nodes whose
-simulated agents pull.
+BroadcastJob goes to as many. Nodes change their labels under 20 DaemonSets.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from typing import Any, Final
 
 from app.api.broadcastjob import BROADCAST_JOB
 from app.api.daemonset import DAEMON_SET
-from app.api.imagepull import IMAGE_PULL_JOB, NODE_IMAGE
 from app.kube.client import Client
 from app.kube.resources import NODES, PODS, Resource
 from bench.cloneset import CONTROL_PLANE, Meter
@@ -29,10 +27,7 @@ from tests.scenarios.world import manager
 NATIVE: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
 OURS: Final = DAEMON_SET.resource()
 JOBS: Final = BROADCAST_JOB.resource()
-PULLS: Final = IMAGE_PULL_JOB.resource()
-NODE_IMAGES: Final = NODE_IMAGE.resource()
 SETS: Final = 20
-PARALLELISM: Final = 50
 Done = Callable[[], Awaitable[bool]]
 
 
@@ -176,31 +171,6 @@ async def node_events(bench: Bench, total: int) -> None:
         await client.delete(OURS, f"idle-{number}", "default")
 
 
-async def pull(bench: Bench, total: int) -> None:
-    """An ImagePullJob on all nodes, 50 at once."""
-    client = bench.client
-
-    async def there() -> bool:
-        return len((await client.list(NODE_IMAGES)).items) >= total
-
-    await until(there)
-    most = 0
-
-    async def done() -> bool:
-        nonlocal most
-        status = (await client.get(PULLS, "warm", "default")).get("status") or {}
-        entries = [one["spec"].get("images", {}).get("nginx") for one in (await client.list(NODE_IMAGES)).items]
-        asked = sum(entry is not None for entry in entries)
-        most = max(most, asked - int(status.get("succeeded", 0)))
-        return bool(status.get("completionTime"))
-
-    spec = {"image": "nginx:1", "parallelism": PARALLELISM, "completionPolicy": {"type": "Always"}}
-    made = client.create(PULLS, named(PULLS, "warm", spec), "default")
-    await bench.step(f"ImagePullJob on {total}, {PARALLELISM} at once", total, made, done)
-    status = (await client.get(PULLS, "warm", "default"))["status"]
-    print(f"\n{status['succeeded']} of {status['desired']} succeeded; asked for and not counted, at most: {most}\n")
-
-
 @contextmanager
 def cluster(total: int, *more: str, agents: bool = False) -> Iterator[tuple[str, dict[str, int]]]:
     """A control plane with that many nodes and our manager."""
@@ -228,16 +198,10 @@ async def measure(kubeconfig: str, processes: dict[str, int], *parts: Callable[[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
-    parser.add_argument("--pulls", type=int, default=500)
     options = parser.parse_args()
-    if options.nodes:
-        with cluster(options.nodes) as (kubeconfig, processes):
-            parts = [lambda bench, part=part: part(bench, options.nodes) for part in (daemons, broadcast, node_events)]
-            asyncio.run(measure(kubeconfig, processes, *parts))
-    if options.pulls:
-        gate = ("--feature-gates=ImagePullJobGate=true", "--nodeimage-creation-delay=1s")
-        with cluster(options.pulls, *gate, agents=True) as (kubeconfig, processes):
-            asyncio.run(measure(kubeconfig, processes, lambda bench: pull(bench, options.pulls)))
+    with cluster(options.nodes) as (kubeconfig, processes):
+        parts = [lambda bench, part=part: part(bench, options.nodes) for part in (daemons, broadcast, node_events)]
+        asyncio.run(measure(kubeconfig, processes, *parts))
 
 
 if __name__ == "__main__":

@@ -65,6 +65,7 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
     """ImagePullJobs."""
     caches = Caches(
         context.stores(JOBS),
+        context.stores(NODES),
         context.stores(WATCHED_NODE_IMAGES),
         context.stores(PODS_BY_NAMESPACE),
         context.stores(WATCHED_SECRETS),
@@ -76,12 +77,14 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
         context.rng,
         secrets_namespace=os.environ.get(names.DAEMON_CONFIG_NAMESPACE_ENV) or names.DAEMON_CONFIG_NAMESPACE,
         base_ttl=context.flags.integer("default-ttlseconds-for-always-nodeimage"),
+        creation_delay=context.flags.seconds("nodeimage-creation-delay"),
         orders=context.provided(UpdateOrder),
     )
     return Reconciling(
         reconciler,
         [
             Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
+            Watch(caches.nodes, reconciler.keys_for_node, reconciler.coalesce_delay),
             Watch(caches.node_images, reconciler.keys_for_node_image, reconciler.coalesce_delay),
             Watch(caches.secrets, reconciler.keys_for_secret),
             Watch(caches.jobs, reconciler.keys_for_job),
@@ -112,7 +115,7 @@ NODE_IMAGE_CONTROLLER: Final = ControllerPart(
 )
 IMAGE_PULL_JOB_CONTROLLER: Final = ControllerPart(
     "imagepulljob-controller",
-    watched=(JOBS, WATCHED_NODE_IMAGES, PODS_BY_NAMESPACE, WATCHED_SECRETS),
+    watched=(JOBS, NODES, WATCHED_NODE_IMAGES, PODS_BY_NAMESPACE, WATCHED_SECRETS),
     make=imagepulljob_controller,
     permissions=(
         PolicyRule(("get", "patch", "delete"), (names.APPS_GROUP,), (IMAGE_PULL_JOB.plural,)),

@@ -12,13 +12,13 @@ from typing import Any, Final
 from app.api import names
 from app.api.imagepull import IMAGE_PULL_JOB, ImagePullJob
 from app.kube.client import Client
-from app.kube.clock import rfc3339
+from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
 from app.kube.images import FamiliarImage, familiar_image
-from app.kube.objects import Metadata, OwnerReference, Pod, decode_metadata
+from app.kube.objects import Metadata, Node, OwnerReference, Pod, decode_metadata
 from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
 from app.kube.selectors import Selector, SelectorError
@@ -28,7 +28,8 @@ from app.operations.imagepull.cache import NodeImages
 from app.operations.imagepull.objects import BY_JOB, ImageEntry, ImageStatus, NodeImage
 from app.operations.imagepull.plan import jobs as plan
 from app.operations.imagepull.plan.jobs import is_active
-from app.operations.imagepull.plan.nodes import NodeRule, by_pods, is_scheduled
+from app.operations.imagepull.plan.nodeimages import awaited, has_node_image, is_ready
+from app.operations.imagepull.plan.nodes import Named, NodeRule, by_pods, is_scheduled
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
 from app.operations.imagepull.secrets import PullSecret, PullSecrets
 from app.pods.update_order import UpdateOrder
@@ -72,6 +73,7 @@ class Caches:
     """What the controller reads."""
 
     jobs: Store[ImagePullJob]
+    nodes: Store[Node]
     node_images: Store[NodeImage]
     pods: Store[Pod]
     secrets: Store[PullSecret]
@@ -89,6 +91,7 @@ class ImagePullJobReconciler:
         *,
         secrets_namespace: str,
         base_ttl: int,
+        creation_delay: float,
         orders: Sequence[UpdateOrder] = (),
     ) -> None:
         self._client = client
@@ -97,6 +100,7 @@ class ImagePullJobReconciler:
         self._events = events
         self._rng = rng
         self._base_ttl = base_ttl
+        self._creation_delay = creation_delay
         self._orders = orders
         self._node_images = NodeImages(client, caches.node_images)
         self._secrets = PullSecrets(client, caches.secrets, secrets_namespace)
@@ -130,6 +134,13 @@ class ImagePullJobReconciler:
                 if self._may(job, new) and _concerns(job, image, old, new):
                     found[key_of(job)] = None
         return found
+
+    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """IMG-109: jobs that wait for the NodeImage of a node that became ready, or is gone."""
+        old, new = change.old, change.new
+        if _ready(old) == _ready(new) or self._node_images.get(change.object.metadata.name) is not None:
+            return ()
+        return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """IMG-41: jobs that choose nodes by Pods."""
@@ -169,9 +180,9 @@ class ImagePullJobReconciler:
         self._rules[metadata.uid] = (metadata.generation, rule)
         return rule
 
-    def _may(self, job: ImagePullJob, node_image: NodeImage) -> bool:
+    def _may(self, job: ImagePullJob, node: Named) -> bool:
         rule = self._rule(job)
-        return rule is not None and rule.may_match(node_image)
+        return rule is not None and rule.may_match(node)
 
     # ---- one reconcile
 
@@ -191,6 +202,7 @@ class ImagePullJobReconciler:
         pods = self._caches.pods.by_index(BY_NAMESPACE, key.namespace) if rule.pods is not None else ()
         nodes = [self._node_images.get(name) for name in rule.nodes(self._node_images.all(), pods)]
         progress = plan.progress_of(job, image, [one for one in nodes if one is not None], secrets)
+        progress = replace(progress, awaited=self._awaited(rule, pods, known))
         if rule.pods is not None and len(progress.not_synced) > 1:
             progress = replace(progress, not_synced=self._in_order(job, rule.pods, pods, progress.not_synced))
         step = plan.step(job, progress, self._clock.now(), known.status.get("startTime"))
@@ -201,6 +213,20 @@ class ImagePullJobReconciler:
         if step.ended and not progress.desired:
             self._events.event(reference(JOBS, job), "Warning", "NoNodeSelected", plan.NO_NODES)
         return Result(requeue_after=step.wait) if step.wait is not None else None
+
+    def _awaited(self, rule: NodeRule, pods: Iterable[Pod], known: KnownStatus) -> dict[str, float]:
+        """IMG-109."""
+        now = self._clock.now()
+        started = parsed_rfc3339(known.status.get("startTime")) or now
+        waits: dict[str, float] = {}
+        coming = []
+        for node in self._caches.nodes.list():
+            if self._node_images.get(node.metadata.name) is None:
+                left = awaited(node, self._creation_delay, started, now)
+                if left is not None:
+                    waits[node.metadata.name] = left
+                    coming.append(node)
+        return {name: waits[name] for name in rule.nodes(coming, pods)}
 
     def _in_order(
         self, job: ImagePullJob, selector: Selector, pods: Iterable[Pod], nodes: Sequence[str]
@@ -361,6 +387,10 @@ def _has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> boo
         for name, entry in node_image.spec.images.items()
         for tag in entry.tags
     )
+
+
+def _ready(node: Node | None) -> bool:
+    return node is not None and has_node_image(node) and is_ready(node)
 
 
 def _same_place(old: Pod, new: Pod) -> bool:

@@ -6,7 +6,8 @@ out as a patch of the live object, so nothing that is not named here is lost.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Hashable
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -130,8 +131,34 @@ def job_uids(node_image: NodeImage) -> list[str]:
 
 
 BY_JOB: Final = "job"
+#: Equal parts of NodeImages that are kept once; where there are more, it begins anew.
+_MAX_SHARED: Final = 100_000
+_shared: dict[Hashable, Any] = {}
+T = TypeVar("T", bound=Hashable)
 
-decode_node_image: Final = decoder(NodeImage)
+_decode: Final = decoder(NodeImage)
+
+
+def decode_node_image(raw: bytes) -> NodeImage:
+    """Nodes that a job has reached say the same of its image: that is kept once for all of them. Raises
+    ``msgspec.DecodeError``."""
+    found = _decode(raw)
+    for images in (found.spec.images, found.status.image_statuses):
+        for name in list(images):
+            # Its configuration of the sandbox is a mapping, which has no hash: jobs hardly ever have one.
+            entry: Any = images.pop(name)
+            images[_share(name)] = _share(entry) if getattr(entry, "sandbox_config", None) is None else entry
+    return found
+
+
+def _share(value: T) -> T:
+    """The first that was equal to it."""
+    if len(_shared) >= _MAX_SHARED:
+        _shared.clear()
+    known: T = _shared.setdefault(value, value)
+    return known
+
+
 WATCHED_NODE_IMAGES: Final[Watched[NodeImage]] = Watched(
     "NodeImages", NODE_IMAGES, decode_node_image, Scope.CLUSTER, indexes={BY_JOB: job_uids}
 )

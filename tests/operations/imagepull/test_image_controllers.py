@@ -163,6 +163,41 @@ def test_the_worked_fan_out() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("IMG-109", "IMG-40")
+def test_a_job_waits_for_the_node_images_of_a_cluster_that_has_just_been_made() -> None:
+    async def scenario(there: World) -> None:
+        for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
+            await there.node(name, zone=zone)
+        await there.node("n4", ready=False, zone="a")
+        await there.pod("p1", "n2", app="x")
+        await there.job("of-zone", selector={"matchLabels": {"zone": "a"}}, parallelism=2)
+        await there.job("of-pods", "b", podSelector={"matchLabels": {"app": "x"}})
+        await there.job("named", "c", selector={"names": ["n3", "n9"]})
+        await there.job("of-nobody", "d", selector={"names": ["n9"]})
+        await there.counts("of-nobody", desired=0, message="job has completed, no node was selected")
+        status = await there.counts("of-zone", desired=2, active=0)
+        assert (status["message"], status.get("completionTime")) == ("job is running, progress 0.0%", None)
+        await there.until(lambda: there.get(NODE_IMAGES, "n3"), 60)
+        await there.counts("of-zone", desired=2, succeeded=2, message="job has completed")
+        await there.counts("of-pods", desired=1, succeeded=1, message="job has completed")
+        await there.counts("named", desired=1, succeeded=1, message="job has completed")
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("IMG-109")
+def test_a_job_does_not_wait_for_a_node_that_is_gone() -> None:
+    async def scenario(there: World) -> None:
+        await there.nodes("n1")
+        await there.node("n2")
+        await there.job(parallelism=2)
+        await there.counts(desired=2, succeeded=1)
+        await there.client.delete(NODES, "n2")
+        await there.counts(desired=1, succeeded=1, message="job has completed")
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("IMG-40", "IMG-51", "IMG-55", "IMG-93")
 def test_a_job_that_never_ends_serves_nodes_that_come_later_and_pulls_again_each_day() -> None:
     async def scenario(there: World) -> None:

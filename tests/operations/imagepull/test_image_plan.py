@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from app.api.imagepull import ImagePullJob
 from app.kube.images import FamiliarImage
+from app.kube.objects import Node, NodeCondition, NodeStatus, ObjectMeta
 from app.kube.resources import ObjectKey
 from app.operations.imagepull.objects import NodeImage, decode_node_image
 from app.operations.imagepull.plan import jobs as plan
+from app.operations.imagepull.plan.nodeimages import awaited
 from app.operations.imagepull.plan.nodes import NodeRule
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
 from app.operations.imagepull.secrets import copy_name, references
@@ -22,6 +24,7 @@ from app.operations.imagepull.secrets import copy_name, references
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAMP = "2026-01-01T00:00:00Z"
+PAST = "2025-12-31T23:50:00Z"
 
 
 def job(uid: str = "u1", **spec: Any) -> ImagePullJob:
@@ -173,3 +176,51 @@ def test_names_and_references_of_copies() -> None:
 @pytest.mark.parametrize(("value", "wanted"), [(None, 1), (0, 0), ("5", 5), ("x", 0), (3, 3)])
 def test_parallelism(value: Any, wanted: int) -> None:
     assert plan.parallelism(job(**({} if value is None else {"parallelism": value}))) == wanted
+
+
+# ---- nodes without a NodeImage
+
+
+@pytest.mark.behaviour("IMG-109")
+@pytest.mark.parametrize(
+    ("ready", "ready_for", "began_before", "labels", "wanted"),
+    [
+        pytest.param("True", 10, 0, {}, 80.0, id="its NodeImage comes in 20 seconds, and may be a minute late"),
+        pytest.param("True", 89, 89, {}, 1.0, id="nearly a minute late"),
+        pytest.param("True", 90, 90, {}, None, id="a minute late"),
+        pytest.param("True", 9_000, 0, {}, 60.0, id="an old node, with a manager that is new"),
+        pytest.param("True", 9_000, 60, {}, None, id="an old node, and the job has waited for a minute"),
+        pytest.param("False", 10, 0, {}, None, id="not ready"),
+        pytest.param("True", 10, 0, {"type": "virtual-kubelet"}, None, id="virtual"),
+    ],
+)
+def test_how_long_a_job_waits_for_a_node_image(
+    ready: str, ready_for: int, began_before: int, labels: dict[str, str], wanted: float | None
+) -> None:
+    condition = NodeCondition("Ready", ready, last_transition_time=NOW - timedelta(seconds=ready_for))
+    node = Node(ObjectMeta(name="n1", labels=labels), status=NodeStatus(conditions=(condition,)))
+    assert awaited(node, 30.0, NOW - timedelta(seconds=began_before), NOW) == wanted
+
+
+@pytest.mark.behaviour("IMG-109", "IMG-50")
+def test_a_node_that_is_waited_for_is_not_asked_and_fails_at_the_deadline() -> None:
+    waiting = plan.Progress(succeeded=("n1",), awaited={"n2": 7.0})
+    step = plan.step(job(), waiting, NOW, STAMP)
+    assert (step.status["desired"], step.next_nodes, step.wait, step.ended) == (2, (), 7.0, False)
+    late = plan.step(job(completionPolicy={"type": "Always", "activeDeadlineSeconds": 600}), waiting, NOW, PAST)
+    assert (late.status["failedNodes"], late.status["desired"], late.ended) == (["n2"], 2, True)
+
+
+# ---- memory
+
+
+def test_nodes_that_a_job_reached_keep_what_they_were_asked_once() -> None:
+    def found(node: str, **entry: Any) -> NodeImage:
+        tags = [{"tag": "1", "version": 1, "createdAt": STAMP, "ownerReferences": [{"uid": "u1"}]}]
+        images = {"nginx": {"tags": tags, **entry}}
+        return decode_node_image(msgspec.json.encode({"metadata": {"name": node}, "spec": {"images": images}}))
+
+    first, second = found("n1"), found("n2")
+    assert first.spec.images["nginx"] is second.spec.images["nginx"]
+    other = found("n3", sandboxConfig={"labels": {"a": "b"}}).spec.images["nginx"]
+    assert (other.sandbox_config, other.tags) == ({"labels": {"a": "b"}}, first.spec.images["nginx"].tags)

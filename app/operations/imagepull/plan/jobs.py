@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -39,11 +39,14 @@ class Progress:
     failed: tuple[str, ...] = ()
     #: Those of them that pull or have pulled, but lack a reference to a pull secret (IMG-101).
     without_secrets: tuple[str, ...] = ()
+    #: Those that have no NodeImage yet, and for how long they are still waited for (IMG-109).
+    awaited: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def desired(self) -> int:
         """How many nodes there are."""
-        return len(self.not_synced) + len(self.active) + len(self.succeeded) + len(self.failed)
+        nodes = (self.not_synced, self.active, self.succeeded, self.failed, self.awaited)
+        return sum(map(len, nodes))
 
     @property
     def finished(self) -> int:
@@ -100,7 +103,7 @@ class Step:
     status: Mapping[str, Any]
     #: Nodes whose NodeImage gets the tag now, or secrets it lacks.
     next_nodes: tuple[str, ...] = ()
-    #: Seconds until its deadline.
+    #: Seconds until its deadline, or until a node is waited for no longer.
     wait: float | None = None
     ended: bool = False
 
@@ -119,7 +122,7 @@ def step(job: ImagePullJob, progress: Progress, now: datetime, start_time: objec
     deadline = completion.active_deadline_seconds if not never else None
     left = deadline - (now - (started or now)).total_seconds() if deadline is not None else None
     if left is not None and left <= 0 and progress.finished < progress.desired:
-        unfinished = {*progress.failed, *progress.active, *progress.not_synced}
+        unfinished = {*progress.failed, *progress.active, *progress.not_synced, *progress.awaited}
         # IMG-108: each once, sorted.
         status |= _failed(sorted(unfinished)) | {"completionTime": rfc3339(now), "message": DEADLINE_EXCEEDED}
         return Step(status, ended=True)
@@ -132,7 +135,8 @@ def step(job: ImagePullJob, progress: Progress, now: datetime, start_time: objec
     status["message"] = running_message(progress)
     slots = max(0, parallelism(job) - len(progress.active))
     next_nodes = tuple(dict.fromkeys((*progress.without_secrets, *progress.not_synced[:slots])))
-    return Step(status, next_nodes, max(1.0, left) if left is not None else None)
+    waits = [*progress.awaited.values(), *([left] if left is not None else [])]
+    return Step(status, next_nodes, max(1.0, min(waits)) if waits else None)
 
 
 def running_message(progress: Progress) -> str:

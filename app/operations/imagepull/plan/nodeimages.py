@@ -16,6 +16,8 @@ from app.operations.imagepull.objects import ImageTag, NodeImage, TagStatus
 NOT_RESPONDED: Final = "node has not responded for a long time"
 DEADLINE_EXCEEDED: Final = "pulling exceeds the activeDeadlineSeconds"
 RESPONSE_SECONDS: Final = 600.0
+#: How much later than it should a NodeImage may come and still be waited for.
+LATE_SECONDS: Final = 60.0
 Json = dict[str, Any]
 
 
@@ -29,12 +31,33 @@ def has_node_image(node: Node | None) -> bool:
     return node is not None and node.metadata.deletion_timestamp is None and not is_virtual(node)
 
 
+def is_ready(node: Node) -> bool:
+    """Whether the node is ready."""
+    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+
+
 def creation_wait(node: Node, delay: float, now: datetime) -> float | None:
     """IMG-30: seconds until the node gets its NodeImage; None while it is not ready."""
+    left = _until_due(node, delay, now)
+    return max(0.0, left) if left is not None else None
+
+
+def awaited(node: Node, delay: float, started: datetime, now: datetime) -> float | None:
+    """IMG-109: for how many seconds yet a job that began then waits for the NodeImage of a node that has none; None:
+    it does not."""
+    due = _until_due(node, delay, now) if has_node_image(node) else None
+    if due is None:
+        return None
+    left = max(due, (started - now).total_seconds()) + LATE_SECONDS
+    return left if left > 0 else None
+
+
+def _until_due(node: Node, delay: float, now: datetime) -> float | None:
+    """Seconds until the node should have its NodeImage, or since then if negative; None while it is not ready."""
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status == "True":
             since = condition.last_transition_time
-            return max(0.0, delay - (now - since).total_seconds()) if since is not None else 0.0
+            return delay - (now - since).total_seconds() if since is not None else 0.0
     return None
 
 

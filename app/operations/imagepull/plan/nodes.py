@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from app.api.imagepull import ImagePullTemplate
-from app.kube.objects import Pod
+from app.kube.objects import ObjectMeta, Pod
 from app.kube.selectors import EVERYTHING, Selector, compile_selector
-from app.operations.imagepull.objects import NodeImage
 
 _ENDED: Final = ("Succeeded", "Failed")
+
+
+class Named(Protocol):
+    """A NodeImage, or a Node, which has the same name and labels."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +40,23 @@ class NodeRule:
             return cls(names=frozenset(chosen))
         return cls(labels=compile_selector({key: value for key, value in spec.selector.items() if key != "names"}))
 
-    def nodes(self, node_images: Iterable[NodeImage], pods: Iterable[Pod]) -> list[str]:
+    def nodes(self, of: Iterable[Named], pods: Iterable[Pod]) -> list[str]:
         """The names of the nodes, sorted. ``pods``: those of the job's namespace; asked only where they decide."""
+        there = (one for one in of if one.metadata.deletion_timestamp is None)
         if self.pods is not None:
             wanted = {
                 pod.spec.node_name for pod in pods if is_scheduled(pod) and self.pods.matches(pod.metadata.labels)
             }
-            return sorted(one.metadata.name for one in node_images if one.metadata.name in wanted and not one.deleting)
-        return sorted(one.metadata.name for one in node_images if not one.deleting and self.may_match(one))
+            return sorted(one.metadata.name for one in there if one.metadata.name in wanted)
+        return sorted(one.metadata.name for one in there if self.may_match(one))
 
-    def may_match(self, node_image: NodeImage) -> bool:
+    def may_match(self, node: Named) -> bool:
         """Whether a node is chosen; where Pods decide it may be."""
         if self.pods is not None:
             return True
         if self.names is not None:
-            return node_image.metadata.name in self.names
-        return self.labels.matches(node_image.metadata.labels)
+            return node.metadata.name in self.names
+        return self.labels.matches(node.metadata.labels)
 
 
 def by_pods(nodes: Iterable[str], pods: Iterable[Pod]) -> tuple[str, ...]:
