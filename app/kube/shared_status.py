@@ -29,12 +29,14 @@ from app.kube.resources import ObjectKey, Resource
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
 
-#: Seconds for which a write that meets newer objects, or has no answer, is tried again. Well below the time-out of any
-#: webhook that waits for it.
+#: Seconds for which a write that meets newer objects is tried again, and what has no answer. Well below the time-out of
+#: any webhook that waits for it.
 DEADLINE: Final = 2.0
 #: The first wait after such a try, and the longest, in seconds; each is drawn between nothing and twice itself.
 FIRST_WAIT: Final = 0.002
 LONGEST_WAIT: Final = 0.01
+#: The longest where the API server does not answer: it has enough to do as it is.
+LONGEST_UNANSWERED: Final = 0.25
 #: Seconds between a write and the next for the same object where others write it too, at first and at most: in it they
 #: get their turn, who else would meet a newer object each time they try. It doubles while they are met, and halves.
 FIRST_PAUSE: Final = 0.004
@@ -133,7 +135,8 @@ class SharedStatus(Generic[T]):
         cached, written = self._cached(key), self._written.get(key)
         if written is None:
             return cached
-        if cached is not None and _is_as_new(cached, written):
+        # One that the watch does not show may be gone: nobody is held to what it said last.
+        if cached is None or _is_as_new(cached, written):
             del self._written[key]
             return cached
         return written
@@ -194,17 +197,17 @@ class SharedStatus(Generic[T]):
         copy, live = self.freshest(key), False
         met = mine is not None and copy is not None and not _is_as_new(mine, copy)
         while True:
-            if copy is None and not live:
-                copy, live = await self._read(key), True
-            after, rulings = _decided(together, copy)
-            if copy is None or after is None or after is copy:
-                if live or all(ruling.provisional for _, ruling in rulings):
-                    _answer(rulings)
-                    return
-                copy, live = await self._read(key), True
-                continue
-            patch = merge_difference(self._status_of(copy), self._status_of(after))
             try:
+                if copy is None and not live:
+                    copy, live = await self._read(key), True
+                after, rulings = _decided(together, copy)
+                if copy is None or after is None or after is copy:
+                    if live or all(ruling.provisional for _, ruling in rulings):
+                        _answer(rulings)
+                        return
+                    copy = None
+                    continue
+                patch = merge_difference(self._status_of(copy), self._status_of(after))
                 written = await self._write(key, copy, patch)
             except NotFound:
                 self.forget(key)
@@ -214,11 +217,10 @@ class SharedStatus(Generic[T]):
                 met = True
                 if clock.monotonic() >= deadline:
                     raise
-                if isinstance(error, Conflict):
-                    self.forget(key)
+                taken = isinstance(error, Conflict)
                 await clock.sleep(wait * 2 * self._rng.random())
-                wait = min(wait * 2, LONGEST_WAIT)
-                copy, live = await self._read(key), True
+                wait = min(wait * 2, LONGEST_WAIT if taken else LONGEST_UNANSWERED)
+                copy, live = None, False
             else:
                 self._remember(key, written)
                 self._pace(key, met)

@@ -194,6 +194,46 @@ async def test_a_write_whose_answer_is_lost_is_looked_at_and_not_made_twice() ->
     assert api.thing.status == ThingStatus(1, {"p0": 1})
 
 
+@pytest.mark.behaviour("PUB-82", "WS-37")
+@pytest.mark.parametrize("code", [500, 503])
+@virtual
+async def test_requests_that_fail_again_and_again_are_sent_again_reads_as_well(code: int) -> None:
+    left = iter(range(5))
+    failing = json_response(code, status_body(code, "InternalError"))
+    api = Api(fail=lambda _: failing if next(left, None) is not None else None)
+    first = api.start(left=1)
+    statuses = replica(api, lambda _: first)
+    assert await statuses.decide(KEY, take("p0")) == "given"
+    assert (api.count("PATCH"), api.count("GET")) == (2, 5)
+
+
+@pytest.mark.behaviour("PUB-59", "PUB-81")
+@virtual
+async def test_an_object_that_is_gone_holds_nobody_to_what_it_said_last() -> None:
+    api = Api()
+    shown: list[Thing | None] = [api.start(left=1)]
+    statuses = replica(api, lambda _: shown[0])
+    assert [await statuses.decide(KEY, take(f"p{i}")) for i in range(2)] == ["given", "not now"]
+    del api.objects[PATH]
+    shown[0] = None
+    assert await statuses.decide(KEY, take("p1")) == "gone"
+    assert statuses.freshest(KEY) is None
+
+
+@pytest.mark.behaviour("PUB-81")
+@virtual
+async def test_who_met_a_newer_object_and_failed_still_knows_what_it_wrote_itself() -> None:
+    api = Api()
+    stale = api.start(left=2)
+    statuses = replica(api, lambda _: stale)
+    assert await statuses.decide(KEY, take("p0")) == "given"
+    written = api.thing
+    api.fail = lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PATCH" else None
+    with pytest.raises(Conflict):
+        await statuses.decide(KEY, take("p1"))
+    assert statuses.freshest(KEY) == written
+
+
 @pytest.mark.behaviour("PUB-82")
 @virtual
 async def test_who_meets_newer_objects_again_and_again_is_told_so_in_the_end() -> None:

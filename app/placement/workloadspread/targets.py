@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from app.kube.client import Client
 from app.kube.coalesced import Coalesced
-from app.kube.errors import Forbidden, NotFound
+from app.kube.errors import UNANSWERED, Forbidden, NotFound
 from app.kube.mapping import KindMapper
 from app.kube.objects import OwnerReference, decode_metadata
 from app.kube.resources import ObjectKey, Resource
@@ -21,6 +21,10 @@ from app.placement.workloadspread.plan.whitelist import Whitelist
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+#: Seconds to wait before what is needed for an answer is asked for again.
+PAUSES: Final = (0.01, 0.05, 0.25, 0.7, 1.0)
 #: Owners remembered, and for how many seconds: one may be adopted or set free.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
@@ -66,7 +70,8 @@ class LiveTargets:
     async def wanted(self, spread: PreparedSpread) -> int:
         """WS-18. A target that is gone, or on its way out, wants none."""
         group, kind, name = spread.target
-        found = await self._read(_Target(group, kind, spread.api_version, ObjectKey(spread.key.namespace, name)))
+        target = _Target(group, kind, spread.api_version, ObjectKey(spread.key.namespace, name))
+        found = await self._patiently(lambda: self._read(target))
         if found is None:
             return 0
         custom = self._whitelist().targets.get((group, kind))
@@ -109,7 +114,9 @@ class LiveTargets:
         if resource is None:
             return None
         try:
-            found = await self._client.get(resource, owner.name, namespace, decode=decode_metadata)
+            found = await self._patiently(
+                lambda: self._client.get(resource, owner.name, namespace, decode=decode_metadata)
+            )
         except Forbidden as error:
             logger.warning("%s %s/%s: who controls it cannot be read: %s", owner.kind, namespace, owner.name, error)
             return None
@@ -118,6 +125,15 @@ class LiveTargets:
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return above
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """A Pod waits for the answer, and need not be refused for an API server that is out of breath."""
+        for pause in PAUSES:
+            try:
+                return await ask()
+            except UNANSWERED:
+                await self._client.clock.sleep(pause)
+        return await ask()
 
     async def _object(self, target: _Target) -> Mapping[str, Any] | None:
         resource = await self._resource(target.group, target.kind, target.api_version)

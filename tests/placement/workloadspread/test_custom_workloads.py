@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from app.api import names
-from app.kube.errors import NotFound
+from app.kube.client import Client
+from app.kube.errors import NotFound, ServerError
 from app.kube.objects import OwnerReference
 from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DEPLOYMENTS, NAMESPACES, REPLICASETS, Resource
 from app.placement.workloadspread.index import prepare_spread
@@ -85,6 +86,22 @@ def test_native_targets_and_who_is_above_them() -> None:
             await live.above(OwnerReference("apps/v1", "ReplicaSet", "none", "u", True), "ns")
         await client.delete(DEPLOYMENTS, "shop", "ns")
         assert await live.wanted(prepared) == 0
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("WS-37")
+def test_who_asks_for_a_place_waits_for_an_api_server_out_of_breath() -> None:
+    async def scenario(there: World) -> None:
+        await there.workload(3)
+        prepared = prepare_spread(spread({"a": "50%"}))
+        live = LiveTargets(Client(there.manager, there.client.clock), Whitelist)
+        failing = iter(range(4))
+        there.manager.refuse = lambda _: next(failing, None) is not None
+        assert await live.wanted(prepared) == 3
+        there.manager.refuse = lambda _: True
+        with pytest.raises(ServerError):
+            await live.wanted(prepared)
 
     in_world(scenario)
 
