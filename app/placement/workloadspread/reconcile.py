@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 from app.api import names
 from app.api.workloadspread import WORKLOAD_SPREAD, WorkloadSpread
 from app.kube.client import Client
+from app.kube.clock import rfc3339
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
@@ -21,10 +22,10 @@ from app.kube.shared_status import Ruling, SharedStatus
 from app.kube.store import Change
 from app.placement.workloadspread.index import PreparedSpread, SpreadIndex
 from app.placement.workloadspread.plan.costs import Cost, costs, is_priced
-from app.placement.workloadspread.plan.grouping import NO_SUBSET, Adoption, Candidate, adoptions, recorded_subset
+from app.placement.workloadspread.plan.grouping import NO_SUBSET, Adoption, Candidate, adopt, recorded_subset
 from app.placement.workloadspread.plan.record import record_of, version_of
 from app.placement.workloadspread.plan.replicas import ReplicasPathError
-from app.placement.workloadspread.plan.status import Outcome, compute
+from app.placement.workloadspread.plan.status import Outcome, compute, entry_keys
 from app.placement.workloadspread.plan.whitelist import Whitelist
 from app.placement.workloadspread.workloads import REVISION, Caches, Target, Workloads
 from app.pods.predicates import is_active
@@ -66,6 +67,8 @@ class WorkloadSpreadReconciler:
         self._written = ResourceVersionExpectations(client.clock)
         #: Pods that have no subset, as JSON, by uid: with the version that was read.
         self._raw: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        #: The subsets of Pods whose record was written and is not shown yet, by uid.
+        self._adopted: dict[str, str] = {}
 
     # ---- which changes concern which WorkloadSpreads
 
@@ -87,8 +90,11 @@ class WorkloadSpreadReconciler:
         if change.new is None:
             self._written.forget(pod.metadata.uid)
             self._raw.pop(pod.metadata.uid, None)
+            self._adopted.pop(pod.metadata.uid, None)
         else:
             self._written.observe(change.new.metadata)
+            if record_of(change.new.metadata.annotations) is not None:
+                self._adopted.pop(pod.metadata.uid, None)
         here = self._index.of(pod.metadata.namespace)
         if here is None or (change.old is not None and change.new is not None and _alike(change.old, change.new)):
             return ()
@@ -162,13 +168,12 @@ class WorkloadSpreadReconciler:
                 continue
             versions.setdefault(version, {}).setdefault(subset, []).append(pod)
             counted[version, subset] += 1
-        adopted = adoptions(
-            spread, list(prepared.subsets.values()), await self._candidates(homeless), counted, target.wanted
-        )
-        await self._adopt(adopted)
+        candidates = await self._candidates(homeless)
+        adopted = await self._adopt(spread, prepared, candidates, counted, target) if candidates else []
         subsets = {one.pod.metadata.uid: one.subset for one in adopted}
         for pod, version in homeless:
-            subset = subsets.get(pod.metadata.uid, NO_SUBSET)
+            # One whose record was written but is not shown yet is where that says.
+            subset = subsets.get(pod.metadata.uid) or self._adopted.get(pod.metadata.uid, NO_SUBSET)
             versions.setdefault(version, {}).setdefault(subset, []).append(pod)
         return versions
 
@@ -202,13 +207,30 @@ class WorkloadSpreadReconciler:
         self._raw[pod.metadata.uid] = (pod.metadata.resource_version, {"metadata": metadata, "spec": spec})
         return self._raw[pod.metadata.uid][1]
 
-    async def _adopt(self, found: Sequence[Adoption]) -> None:
-        """WS-53. Raises KubeError."""
+    async def _adopt(
+        self,
+        spread: WorkloadSpread,
+        prepared: PreparedSpread,
+        candidates: Sequence[Candidate],
+        counted: Mapping[tuple[str, str], int],
+        target: Target,
+    ) -> list[Adoption]:
+        """WS-51 … WS-53: those that fit a subset. Their places are taken before they come. Raises KubeError."""
+        now, seen = rfc3339(self._client.clock.now()), entry_keys(target.pods)
 
-        async def adopt(one: Adoption) -> None:
+        def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, list[Adoption]]:
+            if fresh is None or fresh.deleting or fresh.metadata.generation != spread.metadata.generation:
+                return Ruling([], provisional=True)  # what is prepared is of another spec
+            return adopt(fresh, list(prepared.subsets.values()), candidates, counted, seen, target.wanted, now)
+
+        found = await self._statuses.decide(prepared.key, decision)
+
+        async def write(one: Adoption) -> None:
             await self._patch(one.pod, one.metadata)
+            self._adopted[one.pod.metadata.uid] = one.subset
 
-        await _together(map(adopt, found))
+        await _together(map(write, found))
+        return found
 
     async def _price(self, spread: WorkloadSpread, versions: Versions, target: Target) -> list[KubeError]:
         """WS-54 … WS-59. What failed."""
@@ -222,6 +244,8 @@ class WorkloadSpreadReconciler:
                 return
             try:
                 await self._patch(one.pod, {"annotations": {names.POD_DELETION_COST: one.cost}})
+            except Conflict as error:
+                failures.append(error)  # it is tried again, and nobody has to know
             except KubeError as error:
                 pod = one.pod.metadata
                 text = (
@@ -235,13 +259,13 @@ class WorkloadSpreadReconciler:
         return failures
 
     async def _patch(self, pod: Pod, metadata: Mapping[str, Any]) -> None:
-        """Merge into the metadata of this very Pod; one that is gone needs nothing."""
+        """Merge into the metadata of this very Pod; one that is gone needs nothing. Raises KubeError."""
         body = {"metadata": {**metadata, "uid": pod.metadata.uid}}
         try:
             written = await self._client.patch(
                 PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata
             )
-        except (NotFound, Conflict):
+        except NotFound:
             return
         self._written.expect(written.metadata)
 
@@ -269,8 +293,10 @@ class WorkloadSpreadReconciler:
             name, namespace, version = metadata.name, metadata.namespace, metadata.resource_version
             try:
                 await self._client.delete(PODS, name, namespace, uid=metadata.uid, resource_version=version)
-            except (NotFound, Conflict):
+            except NotFound:
                 return
+            except Conflict as error:
+                failures.append(error)  # it has changed, and may have found a node
             except KubeError as error:
                 text = (
                     f"failed to delete unschedulable Pod {namespace}/{name} in Subset {subset} of "

@@ -38,7 +38,7 @@ class Refusing:
     async def request(self, request: Request) -> Response:
         self.requests.append(request)
         if self.refuse(request):
-            reason = "Forbidden" if self.status == 403 else "InternalError"
+            reason = {403: "Forbidden", 409: "Conflict"}.get(self.status, "InternalError")
             return json_response(self.status, status_body(self.status, reason, "the disk is full"))
         return await self.forward(request)
 

@@ -10,9 +10,16 @@ from app.api import names
 from app.api.workloadspread import WorkloadSpread
 from app.kube.objects import Node, NodeSpec, ObjectMeta, Taint
 from app.placement.workloadspread.plan.explain import explain
-from app.placement.workloadspread.plan.grouping import NO_SUBSET, Adoption, Candidate, adoptions, recorded_subset
+from app.placement.workloadspread.plan.grouping import (
+    NO_SUBSET,
+    Adoption,
+    Candidate,
+    adoptions,
+    recorded_subset,
+)
+from app.placement.workloadspread.plan.grouping import adopt as adopt_fresh
 from app.placement.workloadspread.plan.injection import prepare
-from tests.placement.workloadspread.spreads import IGNORED, Json, condition, pod, spread
+from tests.placement.workloadspread.spreads import IGNORED, Json, ago, condition, pod, spread
 
 ZONE_A: Json = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
 
@@ -120,6 +127,38 @@ def test_it_gets_the_metadata_of_the_subset(annotations: dict[str, str], labels:
     assert found.metadata["annotations"][names.MATCHED_WORKLOAD_SPREAD] == '{"name":"ws","subset":"a"}'
     assert ("x" in found.metadata["annotations"]) is (labels is not None)
     assert "spec" not in found.metadata
+
+
+def entry(replicas: int, **entries: dict[str, str]) -> Json:
+    return {"name": "a", "replicas": replicas, "missingReplicas": 3 - replicas, **entries}
+
+
+@pytest.mark.behaviour("WS-52")
+@pytest.mark.parametrize(
+    ("known", "counted", "seen", "comes_into"),
+    [
+        pytest.param(entry(0), 0, (), ["a", "a", "a", "b"], id="all places are free"),
+        pytest.param(entry(0, creatingPods={"new": ago(1)}), 0, (), ["a", "a", "b", "b"], id="one is on its way"),
+        pytest.param(entry(0, creatingPods={"new": ago(1)}), 1, ("new",), ["a", "a", "b", "b"], id="it has arrived"),
+        pytest.param(entry(2), 0, (), ["a", "b", "b", "b"], id="a leader before saw more than our cache"),
+        pytest.param(entry(3, deletingPods={"p": ago(1)}), 3, (), ["b", "b", "b", "b"], id="who goes is there still"),
+    ],
+)
+def test_places_are_taken_before_pods_that_were_there_come_into_them(
+    known: Json, counted: int, seen: tuple[str, ...], comes_into: list[str]
+) -> None:
+    given = spread({"a": 3, "b": None}, {IGNORED: [known, {"name": "b", "replicas": 0, "missingReplicas": -1}]})
+    candidates = [
+        Candidate(pod(f"p{n}"), {"metadata": {}, "spec": {}}, node(), IGNORED) for n in range(len(comes_into))
+    ]
+    subsets = [prepare(one) for one in given.spec.subsets]
+    ruling = adopt_fresh(given, subsets, candidates, {(IGNORED, "a"): counted}, seen, 9, ago(0))
+    assert [one.subset for one in ruling.answer] == comes_into
+    taken = {f"p{n}" for n, subset in enumerate(comes_into) if subset == "a"}
+    assert (ruling.changed is not None) is bool(taken)
+    if ruling.changed is not None and ruling.changed.status is not None:
+        (after, _) = (ruling.changed.status.versioned_subset_statuses or {})[IGNORED]
+        assert set(after.creating_pods or {}) - set(known.get("creatingPods", {})) == taken
 
 
 @pytest.mark.behaviour("WS-27", "WS-66")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from app.kube.clock import rfc3339
@@ -91,6 +93,62 @@ def test_a_pod_of_another_is_put_into_a_subset() -> None:
         await there.until(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"b"}')
         assert await there.annotation("elsewhere", RECORD) == ""
         await there.until(lambda: there.annotation("elsewhere", COST), "-300")
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("WS-52")
+def test_a_place_that_admission_gave_away_is_not_taken_by_a_pod_that_was_there() -> None:
+    async def scenario(there: World) -> None:
+        await there.workload(3)
+        await there.spread({**A, "maxReplicas": 1}, B)
+        await there.until(there.status, {"a": (0, 1), "b": (0, -1)})
+        now = rfc3339(there.client.clock.now())
+        await there.set_status(replicas=0, missingReplicas=0, creatingPods={"new": now})
+        await there.pod("before")
+        await there.until(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"b"}')
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("WS-52", "WS-53")
+def test_pods_that_come_into_a_subset_have_taken_their_places_before() -> None:
+    async def scenario(there: World) -> None:
+        await there.workload(3)
+        await there.pod("before")
+        # The Pod cannot be written, so that what was written before it can be seen.
+        there.manager.refuse = lambda request: request.method == "PATCH" and request.path.endswith("/pods/before")
+        await there.spread(A, B)
+
+        async def taken() -> list[str]:
+            status = (await there.client.get(SPREADS, "ws", "ns")).get("status", {})
+            found = status.get("versionedSubsetStatuses", {}).get("versionIgnored", [{}])
+            return [*found[0].get("creatingPods", {})]
+
+        await there.until(taken, ["before"])
+        there.manager.refuse = lambda _: False
+        await there.until(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"a"}')
+        await there.until(there.status, {"a": (1, 1), "b": (0, -1)})
+        await there.until(taken, [])
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("WS-59")
+def test_a_cost_that_meets_a_conflict_is_written_all_the_same() -> None:
+    async def scenario(there: World) -> None:
+        await there.workload(1)
+        once = iter([True])
+
+        def refuse(request: Any) -> bool:
+            return request.method == "PATCH" and request.path.endswith("/pods/a1") and next(once, False)
+
+        there.manager.status, there.manager.refuse = 409, refuse
+        await there.spread(A, B)
+        await there.pod("a1", "a")
+        await there.until(lambda: there.annotation("a1", COST), "200")
+        assert next(once, None) is None
+        assert "PatchPodDeletionCostFailed" not in await there.reasons()
 
     in_world(scenario)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,9 +11,10 @@ from app.api.podmerge import POD
 from app.api.workloadspread import WorkloadSpread
 from app.kube.objects import Node, Pod, Taint
 from app.kube.patches import PatchError, same
+from app.kube.shared_status import Ruling
 from app.kube.strategic import strategic_merge
 from app.placement.workloadspread.plan.injection import Json, PreparedSubset, required_terms
-from app.placement.workloadspread.plan.places import limit_of
+from app.placement.workloadspread.plan.places import limit_of, version_statuses, with_version
 from app.placement.workloadspread.plan.record import SubsetRecord, record_of
 
 #: The group of Pods that belong to no subset.
@@ -76,6 +77,47 @@ def adoptions(
         taken[candidate.version, subset.name] += 1
         found.append(Adoption(candidate.pod, subset.name, _metadata(spread, subset)))
     return found
+
+
+def adopt(
+    fresh: WorkloadSpread,
+    subsets: Sequence[PreparedSubset],
+    candidates: Sequence[Candidate],
+    counted: Mapping[tuple[str, str], int],
+    seen: Collection[str],
+    wanted: int,
+    now: str,
+) -> Ruling[WorkloadSpread, list[Adoption]]:
+    """WS-52: :func:`adoptions`, and the status that says their places are taken, as it does for new Pods.
+
+    ``fresh``: the newest copy; its places may have been given to Pods that are on their way. ``seen``: by what entries
+    of Pods that are there may be filed.
+    """
+    limits = {one.name: limit_of(one, wanted) for one in fresh.spec.subsets}
+    taken = Counter(counted)
+    versions = {candidate.version: version_statuses(fresh, candidate.version, wanted) for candidate in candidates}
+    for version, statuses in versions.items():
+        for status in statuses:
+            to_come = sum(key not in seen for key in status.creating_pods or ())
+            there = status.replicas + len(status.creating_pods or ()) - len(status.deleting_pods or ())
+            taken[version, status.name] = max(counted.get((version, status.name), 0) + to_come, there)
+    found = adoptions(fresh, subsets, candidates, taken, wanted)
+    by_uid = {candidate.pod.metadata.uid: candidate.version for candidate in candidates}
+    changed = None
+    for one in found:
+        limit, version = limits[one.subset], by_uid[one.pod.metadata.uid]
+        if limit is None:
+            continue
+        statuses = versions[version]
+        index = next(index for index, known in enumerate(statuses) if known.name == one.subset)
+        before = statuses[index]
+        update = {
+            "missing_replicas": max(0, before.missing_replicas - 1),
+            "creating_pods": {**(before.creating_pods or {}), one.pod.metadata.name: now},
+        }
+        statuses[index] = before.model_copy(update=update)
+        changed = with_version(changed or fresh, version, statuses)
+    return Ruling(found, changed, provisional=True)
 
 
 def _metadata(spread: WorkloadSpread, subset: PreparedSubset) -> Json:

@@ -77,7 +77,7 @@ def compute(spread: WorkloadSpread, versions: Mapping[str, Groups], wanted: int,
         for name, pods in groups.items():
             overall.setdefault(name, []).extend(pods)
     known = by_name(former.subset_statuses)
-    statuses = _Statuses(spread, wanted, now, outcome, _keys(pod for pods in overall.values() for pod in pods))
+    statuses = _Statuses(spread, wanted, now, outcome, entry_keys(pod for pods in overall.values() for pod in pods))
     subset_statuses = statuses.of(overall, known, known, is_overall=True)
     versioned: dict[str, list[SubsetStatus]] = {}
     former_versions = former.versioned_subset_statuses or {}
@@ -256,7 +256,7 @@ def is_unschedulable(pod: Pod) -> bool:
     )
 
 
-def _keys(pods: Iterable[Pod]) -> set[str]:
+def entry_keys(pods: Iterable[Pod]) -> set[str]:
     """By what entries of these Pods may be filed."""
     found = set()
     for pod in pods:
