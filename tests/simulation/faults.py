@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields, replace
@@ -152,9 +153,21 @@ class FaultyTransport:
         #: Sees to requests that are on their way when their sender ends.
         self._left_behind = left_behind
         self.dead = False
+        #: How many requests about a resource came to nothing.
+        self.failed: Counter[str] = Counter()
 
     async def request(self, request: Request) -> Response:
         """Send, or not."""
+        try:
+            response = await self._sent(request)
+        except TransportError:
+            self.failed[resource_of(request.path)] += 1
+            raise
+        if response.status >= 400:
+            self.failed[resource_of(request.path)] += 1
+        return response
+
+    async def _sent(self, request: Request) -> Response:
         rng, weather = self._stream_of(request, request.method), self._weather().of(resource_of(request.path))
         info = RequestInfo(request.method, request.target)
         await self._alive(rng, weather, f"before {request.method} {request.path}", info)

@@ -100,7 +100,7 @@ class SimulatedProcess:
         self.process: Process | None = None
         self.part: Part | None = None
         self._replica = replica
-        self._transport: FaultyTransport | None = None
+        self.transport: FaultyTransport | None = None
         self._life: asyncio.Task[None] | None = None
 
     @property
@@ -120,8 +120,8 @@ class SimulatedProcess:
             return
         logger.info("%s/%s is killed %s", self._replica.name, self.name, when)
         life, self._life = self._life, None
-        if self._transport is not None:
-            self._transport.dead = True
+        if self.transport is not None:
+            self.transport.dead = True
         life.cancel()
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class SimulatedProcess:
 
     async def _live(self) -> None:
         replica = self._replica
-        self._transport = transport = replica.connect(self.name, lambda when: self.kill(when))
+        self.transport = transport = replica.connect(self.name, lambda when: self.kill(when))
         process = _Process(
             self.name,
             replica.shared,

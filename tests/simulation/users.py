@@ -15,7 +15,7 @@ from app.api.cloneset import CLONE_SET
 from app.api.sidecarset import SIDECAR_SET
 from app.certs.issue import LIFETIME, CertificateSet, issue
 from app.kube.client import Client, PatchType
-from app.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
+from app.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooManyRequests
 from app.kube.resources import (
     MUTATINGWEBHOOKCONFIGURATIONS,
     PODS,
@@ -188,13 +188,23 @@ class Users:
             await self.clock.sleep(seconds)
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=0)
 
-    async def _create_workload(self, name: str, **spec: Any) -> None:
+    async def _create_workload(self, name: str, beside: Json | None = None, **spec: Any) -> None:
         subject = self._about()
+        if subject.beside is not None and beside is not None:
+            with suppress(AlreadyExists):
+                made = subject.beside.manifest(name, NAMESPACE, **beside)
+                await self.admin.create(subject.beside.resource, made, NAMESPACE)
         await self.admin.create(subject.resource, subject.manifest(name, NAMESPACE, **spec), NAMESPACE)
 
     async def _change_workload(self, name: str, path: str, value: Any) -> None:
         patch = [{"op": "add", "path": path, "value": value}]
         await self.admin.patch(self._about().resource, name, patch, NAMESPACE, kind=PatchType.JSON)
+
+    async def _change_beside(self, name: str, path: str, value: Any) -> None:
+        patch = [{"op": "add", "path": path, "value": value}]
+        resource = self._about().beside
+        if resource is not None:
+            await self.admin.patch(resource.resource, name, patch, NAMESPACE, kind=PatchType.JSON)
 
     async def _delete_workload(self, name: str) -> None:
         await self.admin.delete(self._about().resource, name, NAMESPACE)
@@ -246,7 +256,7 @@ class Users:
         await self.clock.sleep(0.5)
         pods = [pod["metadata"] for pod in self.api.objects(PODS) if pod["metadata"].get("namespace") == NAMESPACE]
         for metadata in pods[lost % 3 :: 3]:
-            with suppress(NotFound):
+            with suppress(ApiError):  # whoever is asked about it may be cut off, too
                 await self.admin.delete(PODS, metadata["name"], NAMESPACE, grace_period_seconds=lost % 2)
         await self.clock.sleep(self.cut_off_until - self.clock.monotonic())
         self.api.compact()
@@ -309,6 +319,7 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "evict clone": Users._evict_clone,
     "create workload": Users._create_workload,
     "change workload": Users._change_workload,
+    "change beside": Users._change_beside,
     "delete workload": Users._delete_workload,
     "squall": Users._squall,
     "freeze watches": Users._freeze_watches,

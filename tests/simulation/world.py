@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from app.api.crd import manifest
 from app.kube.client import Client
@@ -63,7 +63,7 @@ from tests.simulation.script import (
 from tests.simulation.streams import RandomByTask, Streams
 from tests.simulation.users import CLONE_SETS, SIDECAR_SETS, SYSTEM, Users
 from tests.simulation.versions import AttentiveTransport
-from tests.simulation.workloads import SUBJECTS, Judge, Subject
+from tests.simulation.workloads import SUBJECTS, Judge, JudgeOfReviews, Subject
 
 Json = dict[str, Any]
 
@@ -106,6 +106,7 @@ class World:
     def __init__(self, run: Run, errors: list[str], replicas: int, subject: Subject | None) -> None:
         self._subject = subject
         self._judge: Judge | None = subject.judge() if subject is not None else None
+        self._judge_of_reviews = cast("JudgeOfReviews", self._judge) if hasattr(self._judge, "reviewed") else None
         self._run = run
         self._number = replicas
         self.history = History()
@@ -435,6 +436,11 @@ class World:
 
     # ---- reviews
 
+    def _bookkeeping_failed(self, replica: SimulatedReplica) -> int:
+        """How many requests of its admission came to nothing that were about what stands beside the workload."""
+        beside, transport = (self._subject.beside if self._subject is not None else None), replica.webhook.transport
+        return transport.failed[beside.resource.plural] if beside is not None and transport is not None else 0
+
     async def _review(self, path: str, body: bytes) -> tuple[int, bytes]:
         """What the Service does with a review: one of the replicas that are ready answers, if it lives long enough."""
         ready = [replica for replica in self.replicas if replica.answers]
@@ -451,7 +457,12 @@ class World:
             else ()
         )
         known = [one.to_dict() for one in sets]
+        began, failed = self.clock.monotonic(), self._bookkeeping_failed(replica)
         status, answer = await replica.review(path, body)
+        if self._judge_of_reviews is not None and status == 200:
+            seconds, failures = self.clock.monotonic() - began, self._bookkeeping_failed(replica) - failed
+            for sentence in self._judge_of_reviews.reviewed(seconds, path, parsed(answer)["response"], failures):
+                self._breaks(sentence)
         if known and status == 200:
             self._checks.check_injection(parsed(body)["request"], parsed(answer)["response"], known)
         return status, answer

@@ -10,9 +10,14 @@ from collections.abc import Mapping
 
 from tests.simulation.workloads.daemonset import DAEMON_SETS
 from tests.simulation.workloads.statefulset import STATEFUL_SETS
-from tests.simulation.workloads.subject import Judge, Subject
+from tests.simulation.workloads.subject import Judge, JudgeOfReviews, Subject
+from tests.simulation.workloads.workloadspread import WORKLOAD_SPREADS
 
 #: By the name that a run is told.
-SUBJECTS: Mapping[str, Subject] = {"statefulset": STATEFUL_SETS, "daemonset": DAEMON_SETS}
+SUBJECTS: Mapping[str, Subject] = {
+    "statefulset": STATEFUL_SETS,
+    "daemonset": DAEMON_SETS,
+    "workloadspread": WORKLOAD_SPREADS,
+}
 
-__all__ = ["SUBJECTS", "Judge", "Subject"]
+__all__ = ["SUBJECTS", "Judge", "JudgeOfReviews", "Subject"]

@@ -43,20 +43,50 @@ class Judge(Protocol):
         ...
 
 
+class JudgeOfReviews(Judge, Protocol):
+    """Judges answers to reviews, too."""
+
+    def reviewed(self, seconds: float, path: str, response: Json, failures: int) -> Iterable[str]:
+        """What an answer breaks. ``seconds``: how long it took; ``failures``: how many requests about what stands
+        beside the workload came to nothing meanwhile."""
+        ...
+
+
+#: What users change, how often: the path of a field and its value.
+Changes = Mapping[str, tuple[int, Callable[[Random], tuple[str, Any]]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """An object that stands beside each workload, by the same name, and is created before it."""
+
+    resource: Resource
+    spec: Callable[[Random], Json]
+    manifest: Callable[..., Json]
+    changes: Changes
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A workload. ``spec``: how a user sets one up; ``manifest``: the object of that name; ``changes``: what users
-    change of one that is there, how often: given the object, the path of a field and its value."""
+    change of one that is there."""
 
     folders: Sequence[str]
     resource: Resource
     judge: Callable[[], Judge]
     spec: Callable[[Random], Json]
     manifest: Callable[..., Json]
-    changes: Mapping[str, tuple[int, Callable[[Random], tuple[str, Any]]]]
+    changes: Changes
     #: Feature gates of the managers, and whether Pods are replaced when a user marks them.
     gates: Sequence[str] = ()
     marks: bool = True
+    beside: Beside | None = None
+
+    @property
+    def _frozen(self) -> Sequence[str]:
+        """The kinds whose watches may stand still."""
+        beside = (self.beside.resource.plural,) if self.beside is not None else ()
+        return (*_FROZEN, self.resource.plural, *beside)
 
     def script(self, seed: int, *, seconds: float, actions: int) -> tuple[Action, ...]:
         """The actions of a storm, in order of time."""
@@ -73,7 +103,7 @@ class Subject:
         if first or (len(there) < FEW and rng.random() < 0.2):
             name = free.pop() if free and rng.random() < 0.6 else f"one-{len(there) + len(free)}"
             there.append(name)
-            return "create workload", {"name": name, **self.spec(rng)}
+            return "create workload", self._created(rng, name)
         if there and rng.random() < 0.05:
             free.append(there.pop(rng.randrange(len(there))))
             return "delete workload", {"name": free[-1]}
@@ -85,11 +115,17 @@ class Subject:
             return self._pod(rng, rng.choice(there))
         return self._trouble(rng)
 
+    def _created(self, rng: Random, name: str) -> Json:
+        beside = {"beside": self.beside.spec(rng)} if self.beside is not None else {}
+        return {"name": name, **self.spec(rng), **beside}
+
     def _change(self, rng: Random, name: str) -> tuple[str, Json]:
-        kinds = list(self.changes.values())
-        change = rng.choices([make for _, make in kinds], [weight for weight, _ in kinds])[0]
+        ways = [(weight, make, "change workload") for weight, make in self.changes.values()]
+        if self.beside is not None:
+            ways += [(weight, make, "change beside") for weight, make in self.beside.changes.values()]
+        _, change, what = rng.choices(ways, [weight for weight, _, _ in ways])[0]
         path, value = change(rng)
-        return "change workload", {"name": name, "path": path, "value": value}
+        return what, {"name": name, "path": path, "value": value}
 
     def _pod(self, rng: Random, name: str) -> tuple[str, Json]:
         number = rng.randrange(6)
@@ -105,7 +141,7 @@ class Subject:
 
     def _trouble(self, rng: Random) -> tuple[str, Json]:
         replica = {"replica": rng.randrange(2), "process": rng.choice(("webhook-0", "reconciler", "reconciler"))}
-        frozen = rng.choice((*_FROZEN, self.resource.plural))
+        frozen = rng.choice(self._frozen)
         return rng.choice(
             (
                 ("squall", {"fault": rng.choice(SQUALLS), "seconds": round(rng.uniform(2.0, 20.0), 1)}),
@@ -126,13 +162,11 @@ class Subject:
 
     def _acts(self, rng: Random, names: Sequence[str], number: int) -> Iterator[Action]:
         if not names:
-            yield Action(0.0, "create workload", {"name": f"late-{number}", **self.spec(rng)})
+            yield Action(0.0, "create workload", self._created(rng, f"late-{number}"))
             return
         name = rng.choice(names)
         if rng.random() < 0.3:
-            yield Action(
-                0.0, "freeze watches", {"resource": rng.choice((*_FROZEN, self.resource.plural)), "seconds": 8.0}
-            )
+            yield Action(0.0, "freeze watches", {"resource": rng.choice(self._frozen), "seconds": 8.0})
         for _ in range(rng.randrange(1, 4)):
             yield Action(round(rng.uniform(0.0, 4.0), 2), *self._change(rng, name))
         for _ in range(rng.randrange(3)):

@@ -1,0 +1,303 @@
+"""CloneSets under WorkloadSpreads: what users ask for, and what must hold of places, counts and deletion costs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from math import ceil
+from random import Random
+from typing import Any
+
+import orjson
+
+from app.api import names
+from app.api.cloneset import CLONE_SET
+from app.api.workloadspread import WORKLOAD_SPREAD
+from tests.simulation import clonesets, invariants
+from tests.simulation.passes import Pass
+from tests.simulation.promises import has_ended
+from tests.simulation.workloads.subject import Beside, Subject
+
+Json = dict[str, Any]
+
+FOLDERS = (
+    "app.workloads.newpods",
+    "app.workloads.cloneset",
+    "app.workloads.statefulset",
+    "app.placement.workloadspread",
+)
+#: Seconds for which a place that was taken by what the spec said then may be filled.
+GRACE_SECONDS = 60.0
+#: How often bookkeeping must fail, or for how many seconds, before a Pod may be refused for it.
+FAILURES, TRYING_SECONDS = 3, 2.0
+SUBSETS = ("first", "second", "last")
+#: The group of Pods without a subset, as their deletion cost counts it (WS-56).
+_NOWHERE = ""
+
+
+class SpreadJudge:
+    """Never more Pods in a subset than it takes; counts and deletion costs are true at rest, no place is lost; and no
+    Pod is refused as long as the bookkeeping may succeed yet."""
+
+    def __init__(self) -> None:
+        self._spreads: dict[str, Json] = {}
+        self._clones: dict[str, Json] = {}
+        self._pods: dict[str, dict[str, Json]] = defaultdict(dict)
+        #: By spread and subset: how many Pods it took (None: any number), and since when.
+        self._limits: dict[tuple[str, str], list[tuple[float, int | None]]] = defaultdict(list)
+        #: By spread and subset: deletions that were admitted, so that the place was given on, and did not happen.
+        self._not_gone: Counter[tuple[str, str]] = Counter()
+        #: By Pod (uid): when it came into its subset.
+        self._came: dict[str, float] = {}
+        #: Pods (uid) that were put where they could be, of spreads that have no place for all (WS-51).
+        self._beyond: set[str] = set()
+
+    # ---- writes
+
+    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
+        """What a write breaks."""
+        del known
+        one = after if after is not None else before
+        if one is None:
+            return
+        name = one["metadata"]["name"]
+        if kind == WORKLOAD_SPREAD.kind:
+            self._keep(self._spreads, name, after)
+            self._noted(name, before, after)
+            self._limited(at, name)
+        elif kind == CLONE_SET.kind:
+            self._keep(self._clones, name, after)
+            self._limited(at, name)
+        elif kind == "Pod":
+            yield from self._pod(at, one, before, after)
+
+    @staticmethod
+    def _keep(where: dict[str, Json], name: str, after: Json | None) -> None:
+        if after is None:
+            where.pop(name, None)
+        else:
+            where[name] = after
+
+    def _limited(self, at: float, name: str) -> None:
+        """Remember how many Pods the subsets take by now."""
+        for subset, limit in self._limits_of(name).items():
+            known = self._limits[name, subset]
+            if not known or known[-1][1] != limit:
+                known.append((at, limit))
+
+    def _limits_of(self, name: str) -> Mapping[str, int | None]:
+        spread = self._spreads.get(name)
+        wanted = self._clones[name]["spec"]["replicas"] if name in self._clones else 0
+        return {one["name"]: limit_of(one, wanted) for one in spread["spec"]["subsets"]} if spread else {}
+
+    def _noted(self, name: str, before: Json | None, after: Json | None) -> None:
+        """Whose deletion is not waited for any more though it is there still."""
+        awaited = [dict(_deleting(one)) for one in (before, after)]
+        for pod, subset in awaited[0].items():
+            found = next((one for one in self._pods[name].values() if one["metadata"]["name"] == pod), None)
+            if pod not in awaited[1] and found is not None and is_active(found):
+                self._not_gone[name, subset] += 1
+
+    def _pod(self, at: float, pod: Json, before: Json | None, after: Json | None) -> Iterator[str]:
+        name = (pod["metadata"].get("labels") or {}).get("clone", "")
+        uid = pod["metadata"]["uid"]
+        self._keep(self._pods[name], uid, after)
+        if after is None:
+            self._came.pop(uid, None)
+            return
+        subset = subset_of(after, name)
+        if subset == (subset_of(before, name) if before is not None else _NOWHERE):
+            return
+        if before is not None and subset_of(before, name) != _NOWHERE:
+            yield f"Pod {invariants.name(after)} went from subset {subset_of(before, name)} to {subset}"
+        self._came[uid] = at
+        if before is not None and None not in self._limits_of(name).values():
+            self._beyond.add(uid)
+
+    # ---- reviews
+
+    def reviewed(self, seconds: float, path: str, response: Json, failures: int) -> Iterable[str]:
+        """What an answer breaks that took so long, in which bookkeeping failed so often."""
+        if response.get("allowed") or failures >= FAILURES or seconds >= TRYING_SECONDS:
+            return
+        text = str((response.get("status") or {}).get("message"))
+        if path == "/mutate-pod" and "could not be asked for a place" in text:
+            yield f"a Pod was refused after {failures} failures in {seconds:.3f} s: {text}"
+
+    # ---- at rest
+
+    def at_rest(self) -> Iterable[str]:
+        """What keeps places, counts and costs from being as they should."""
+        for name, spread in self._spreads.items():
+            clone = self._clones.get(name)
+            uid = clone["metadata"]["uid"] if clone is not None else ""
+            pods = [pod for pod in self._pods[name].values() if is_active(pod) and invariants.owner_of(pod) == uid]
+            by_subset: dict[str, list[Json]] = defaultdict(list)
+            for pod in pods:
+                by_subset[subset_of(pod, name)].append(pod)
+            limits = self._limits_of(name)
+            yield from self._crowded(name, by_subset, limits)
+            yield from _untrue(spread, by_subset, limits)
+            yield from _costs(name, by_subset, limits)
+
+    def _crowded(
+        self, name: str, by_subset: Mapping[str, list[Json]], limits: Mapping[str, int | None]
+    ) -> Iterator[str]:
+        """WS-74: whoever has a place keeps it. So the nth Pod must have come when n were taken."""
+        for subset in limits:
+            uids = [pod["metadata"]["uid"] for pod in by_subset.get(subset, ())]
+            spare = self._not_gone[name, subset]
+            for number, (at, uid) in enumerate(sorted((self._came[uid], uid) for uid in uids), start=1):
+                most = self._most(name, subset, at)
+                if most is not None and number > most + spare and uid not in self._beyond:
+                    yield f"WorkloadSpread {name} at rest: {number} Pods in subset {subset}, it takes {most}"
+                    break
+
+    def _most(self, name: str, subset: str, at: float) -> int | None:
+        """As many as it took then, or a moment before."""
+        known = self._limits[name, subset]
+        ends = [*(moment for moment, _ in known[1:]), float("inf")]
+        valid = [
+            limit
+            for (since, limit), until in zip(known, ends, strict=True)
+            if since <= at and until >= at - GRACE_SECONDS
+        ]
+        counted = [limit for limit in valid if limit is not None]
+        return None if len(counted) < len(valid) else max(counted, default=0)
+
+
+def _untrue(spread: Json, by_subset: Mapping[str, list[Json]], limits: Mapping[str, int | None]) -> Iterator[str]:
+    """What the status has wrong: places that nobody has are free, and none is free that somebody has."""
+    name, status = invariants.name(spread), spread.get("status") or {}
+    if status.get("observedGeneration") != spread["metadata"]["generation"]:
+        yield f"WorkloadSpread {name} at rest: status is of generation {status.get('observedGeneration')}"
+    true = {
+        subset: (
+            len(by_subset.get(subset, ())),
+            -1 if limit is None else max(0, limit - len(by_subset.get(subset, ()))),
+        )
+        for subset, limit in limits.items()
+    }
+    versions = (status.get("versionedSubsetStatuses") or {}).items()
+    for told, found in (("", status.get("subsetStatuses") or []), *versions):
+        counts = {one["name"]: (one["replicas"], one["missingReplicas"]) for one in found}
+        if counts != true:
+            yield f"WorkloadSpread {name} at rest: its status {told or 'of all'} counts {counts}, true is {true}"
+        for one in found:
+            if one.get("creatingPods") or one.get("deletingPods"):
+                yield f"WorkloadSpread {name} at rest: subset {one['name']} waits for Pods"
+
+
+def _costs(name: str, by_subset: Mapping[str, list[Json]], limits: Mapping[str, int | None]) -> Iterator[str]:
+    """WS-55, WS-56: who is to go first says so."""
+    for place, (subset, limit) in enumerate(limits.items()):
+        pods = by_subset.get(subset, [])
+        surplus = max(0, len(pods) - limit) if limit is not None else 0
+        true = Counter({str(100 * (len(limits) - place)): len(pods) - surplus, str(-100 * (place + 1)): surplus})
+        if +true != (found := Counter(map(cost_of, pods))):
+            yield f"WorkloadSpread {name} at rest: deletion costs in {subset} are {dict(found)}, true is {dict(+true)}"
+    nowhere = {cost_of(pod) for pod in by_subset.get(_NOWHERE, ())} - {str(-100 * (len(limits) + 1))}
+    if nowhere:
+        yield f"WorkloadSpread {name} at rest: Pods without a subset have the deletion costs {nowhere}"
+
+
+def is_active(pod: Json) -> bool:
+    """Whether it counts."""
+    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp")
+
+
+def limit_of(subset: Json, wanted: int) -> int | None:
+    """How many Pods it takes, of so many that are wanted; None: any number."""
+    most = subset.get("maxReplicas")
+    if isinstance(most, str):
+        return ceil(wanted * int(most.removesuffix("%")) / 100)
+    return None if most is None else int(most)
+
+
+def subset_of(pod: Json, spread: str) -> str:
+    """The subset that its record names; empty: none of that spread."""
+    text = (pod["metadata"].get("annotations") or {}).get(names.MATCHED_WORKLOAD_SPREAD)
+    record = orjson.loads(text) if text else {}
+    return str(record["subset"]) if record.get("name") == spread else _NOWHERE
+
+
+def cost_of(pod: Json) -> str:
+    """What it says about who goes first."""
+    return str((pod["metadata"].get("annotations") or {}).get(names.POD_DELETION_COST))
+
+
+def _deleting(spread: Json | None) -> Iterator[tuple[str, str]]:
+    """The Pods whose place was given on, and their subsets."""
+    status = (spread or {}).get("status") or {}
+    for subsets in (status.get("versionedSubsetStatuses") or {}).values():
+        for one in subsets:
+            yield from ((pod, one["name"]) for pod in one.get("deletingPods") or ())
+
+
+# ---- what users ask for
+
+
+def spec_by_seed(rng: Random) -> Json:
+    """How a user sets one up."""
+    return {
+        "replicas": rng.randrange(2, 8),
+        "policy": rng.choice(("ReCreate", "InPlaceIfPossible")),
+        "max_unavailable": rng.randrange(1, 3),
+        "max_surge": rng.choice((0, 0, 1, 2)),
+        "image": f"clone:{rng.randrange(3)}",
+    }
+
+
+def clone_set(name: str, namespace: str, **spec: Any) -> Json:
+    """A CloneSet without hooks and volumes."""
+    plain = {"min_ready": 0, "grace": 0, "hook": "", "mark": False, "claims": 0, "reuse": False, "limit": 0}
+    return clonesets.clone_set(name, namespace, **plain, exclude=False, **spec)
+
+
+def spread_by_seed(rng: Random) -> Json:
+    """How many Pods the subsets take."""
+    count = rng.randrange(2, 4)
+    if rng.random() < 0.3:
+        return {"limits": [*([f"{100 // (count + 1)}%"] * (count - 1)), None]}
+    most: list[int | None] = [rng.randrange(4) for _ in range(count - 1)]
+    return {"limits": [*most, None if rng.random() < 0.7 else rng.randrange(4)]}
+
+
+def workload_spread(name: str, namespace: str, *, limits: list[int | str | None]) -> Json:
+    """The object a user applies."""
+    subsets = [
+        {"name": subset, "patch": {"metadata": {"labels": {"tier": subset}}}}
+        | ({"maxReplicas": limit} if limit is not None else {})
+        for subset, limit in zip(SUBSETS, limits, strict=False)
+    ]
+    resource = CLONE_SET.resource()
+    target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name}
+    return {
+        "apiVersion": WORKLOAD_SPREAD.resource().api_version,
+        "kind": WORKLOAD_SPREAD.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"targetRef": target, "subsets": subsets},
+    }
+
+
+def _image(rng: Random) -> tuple[str, Any]:
+    return "/spec/template/spec/containers/0/image", f"clone:{rng.randrange(9)}"
+
+
+def _replicas(rng: Random) -> tuple[str, Any]:
+    return "/spec/replicas", rng.randrange(9)
+
+
+def _most(rng: Random) -> tuple[str, Any]:
+    return "/spec/subsets/0/maxReplicas", rng.randrange(5)
+
+
+WORKLOAD_SPREADS = Subject(
+    FOLDERS,
+    CLONE_SET.resource(),
+    SpreadJudge,
+    spec_by_seed,
+    clone_set,
+    {"scale": (6, _replicas), "roll": (3, _image)},
+    beside=Beside(WORKLOAD_SPREAD.resource(), spread_by_seed, workload_spread, {"places": (1, _most)}),
+)
