@@ -188,6 +188,13 @@ class Users:
             await self.clock.sleep(seconds)
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=0)
 
+    async def _drain_clone(self, name: str, number: int) -> None:
+        """Who drains a node asks for a Pod of a CloneSet to be evicted, and may be told to come again."""
+        if chosen := self._clone(name, number):
+            with suppress(TooManyRequests):
+                eviction = {"metadata": {"name": chosen}, "deleteOptions": {"gracePeriodSeconds": 1}}
+                await self.admin.create(PODS, eviction, NAMESPACE, name=chosen, subresource="eviction")
+
     async def _create_workload(self, name: str, beside: Json | None = None, **spec: Any) -> None:
         subject = self._about()
         if subject.beside is not None and beside is not None:
@@ -317,6 +324,7 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "lose clone": Users._lose_clone,
     "break clone": Users._break_clone,
     "evict clone": Users._evict_clone,
+    "drain clone": Users._drain_clone,
     "create workload": Users._create_workload,
     "change workload": Users._change_workload,
     "change beside": Users._change_beside,

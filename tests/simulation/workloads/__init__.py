@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.simulation.workloads.daemonset import DAEMON_SETS
+from tests.simulation.workloads.podunavailablebudget import BUDGETS
 from tests.simulation.workloads.statefulset import STATEFUL_SETS
 from tests.simulation.workloads.subject import Judge, JudgeOfReviews, Subject
 from tests.simulation.workloads.workloadspread import WORKLOAD_SPREADS
@@ -18,6 +19,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "statefulset": STATEFUL_SETS,
     "daemonset": DAEMON_SETS,
     "workloadspread": WORKLOAD_SPREADS,
+    "podunavailablebudget": BUDGETS,
 }
 
 __all__ = ["SUBJECTS", "Judge", "JudgeOfReviews", "Subject"]

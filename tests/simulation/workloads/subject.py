@@ -80,6 +80,8 @@ class Subject:
     #: Feature gates of the managers, and whether Pods are replaced when a user marks them.
     gates: Sequence[str] = ()
     marks: bool = True
+    #: Whether Pods fail by themselves; else users evict them instead.
+    fails: bool = True
     beside: Beside | None = None
 
     @property
@@ -130,14 +132,12 @@ class Subject:
     def _pod(self, rng: Random, name: str) -> tuple[str, Json]:
         number = rng.randrange(6)
         marked = [("mark clones", {"name": name, "number": rng.randrange(3)})] if self.marks else []
-        return rng.choice(
-            (
-                *marked,
-                ("lose clone", {"name": name, "number": number, "seconds": rng.randrange(2)}),
-                ("break clone", {"name": name, "number": number, "seconds": round(rng.uniform(1.0, 40.0), 1)}),
-                ("evict clone", {"name": name, "number": number, "seconds": round(rng.uniform(1.0, 20.0), 1)}),
-            )
-        )
+        lost = ("lose clone", {"name": name, "number": number, "seconds": rng.randrange(2)})
+        broken = ("break clone", {"name": name, "number": number, "seconds": round(rng.uniform(1.0, 40.0), 1)})
+        thrown = ("evict clone", {"name": name, "number": number, "seconds": round(rng.uniform(1.0, 20.0), 1)})
+        asked = ("drain clone", {"name": name, "number": number})
+        by_themselves = (broken, thrown) if self.fails else (asked, asked)
+        return rng.choice((*marked, lost, *by_themselves))
 
     def _trouble(self, rng: Random) -> tuple[str, Json]:
         replica = {"replica": rng.randrange(2), "process": rng.choice(("webhook-0", "reconciler", "reconciler"))}

@@ -1,0 +1,244 @@
+"""CloneSets under PodUnavailableBudgets: users delete and evict Pods, the CloneSet updates them; the budget lasts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import ceil
+from random import Random
+from typing import Any
+
+from app.api import names
+from app.api.cloneset import CLONE_SET
+from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
+from tests.simulation import clonesets, invariants
+from tests.simulation.passes import Pass
+from tests.simulation.promises import has_ended, main_image
+from tests.simulation.workloads.subject import Beside, Subject
+
+Json = dict[str, Any]
+
+FOLDERS = (
+    "app.workloads.newpods",
+    "app.workloads.cloneset",
+    "app.workloads.statefulset",
+    "app.protection.podunavailablebudget",
+)
+#: Seconds for which a budget may not know of a Pod that was lost without its leave: so far caches are behind at most.
+BEHIND_SECONDS = 600.0
+#: Seconds between an answer and what follows from it.
+GRACE_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Since:
+    """What was true from a moment on."""
+
+    at: float
+    value: Any
+
+
+class BudgetJudge:
+    """No Pod that its budget protects is deleted or updated while others are missing that must not be; and what may be
+    given is given again."""
+
+    def __init__(self) -> None:
+        self._budgets: dict[str, list[_Since]] = defaultdict(list)
+        #: How many Pods there are meant to be, as the status says.
+        self._totals: dict[str, list[_Since]] = defaultdict(list)
+        self._stored: dict[str, Json] = {}
+        self._clones: dict[str, Json] = {}
+        self._pods: dict[str, dict[str, Json]] = defaultdict(dict)
+        #: By CloneSet: when Pods were lost that no budget was asked for.
+        self._lost: dict[str, list[float]] = defaultdict(list)
+
+    # ---- writes
+
+    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
+        """What a write breaks."""
+        del known
+        one = after if after is not None else before
+        if one is None:
+            return
+        name = one["metadata"]["name"]
+        if kind == POD_UNAVAILABLE_BUDGET.kind:
+            _keep(self._stored, name, after)
+            _changed(self._budgets[name], at, after["spec"] if after is not None else None)
+            _changed(self._totals[name], at, ((after or {}).get("status") or {}).get("totalReplicas", 0))
+        elif kind == CLONE_SET.kind:
+            _keep(self._clones, name, after)
+        elif kind == "Pod":
+            yield from self._pod(at, before, after)
+
+    def _pod(self, at: float, before: Json | None, after: Json | None) -> Iterator[str]:
+        pod = after if after is not None else before
+        if pod is None:
+            return
+        name = (pod["metadata"].get("labels") or {}).get("clone", "")
+        _keep(self._pods[name], pod["metadata"]["uid"], after)
+        if before is None or not is_healthy(before) or (after is not None and is_healthy(after)):
+            return
+        if not related(before) or not _asked(before, after):
+            self._lost[name].append(at)
+            return
+        least = self._least(name, at)
+        healthy = sum(map(is_healthy, self._pods[name].values()))
+        lost = sum(at - moment < BEHIND_SECONDS for moment in self._lost[name])
+        if healthy + lost < least:
+            yield f"Pod {invariants.name(pod)} was taken: {healthy} are available, its budget wants {least}"
+
+    def _least(self, name: str, at: float) -> int:
+        """As few as may be left, by what the budget knew of late."""
+        specs = [one.value for one in _recent(self._budgets[name], at, GRACE_SECONDS)]
+        if None in specs or not specs:
+            return 0
+        totals = [one.value for one in _recent(self._totals[name], at, GRACE_SECONDS)]
+        return min((desired(spec, total) for spec in specs for total in totals), default=0)
+
+    # ---- at rest
+
+    def at_rest(self) -> Iterable[str]:
+        """What keeps budgets from being given again, and Pods from being protected."""
+        for name, budget in self._stored.items():
+            clone = self._clones.get(name)
+            replicas = clone["spec"]["replicas"] if clone is not None else 0
+            uid = clone["metadata"]["uid"] if clone is not None and replicas else ""
+            pods = [pod for pod in self._pods[name].values() if invariants.owner_of(pod) == uid]
+            healthy, least = sum(map(is_healthy, pods)), desired(budget["spec"], replicas)
+            true = {
+                "observedGeneration": budget["metadata"]["generation"],
+                "currentAvailable": healthy,
+                "desiredAvailable": least,
+                "totalReplicas": replicas,
+                "unavailableAllowed": max(0, healthy - least),
+            }
+            status = budget.get("status") or {}
+            for field, value in true.items():
+                if (status.get(field) or 0) != value:
+                    yield f"PodUnavailableBudget {name} at rest: status.{field} is {status.get(field)}, true is {value}"
+            for field in ("disruptedPods", "unavailablePods"):
+                if status.get(field):
+                    yield f"PodUnavailableBudget {name} at rest: status.{field} is {status[field]}"
+            left = [invariants.name(pod) for pod in self._pods[name].values() if invariants.owner_of(pod) != uid]
+            if left and replicas:
+                yield f"PodUnavailableBudget {name} at rest: Pods {left} are left of a CloneSet that is gone"
+            bare = [invariants.name(pod) for pod in pods if not related(pod)]
+            if bare:
+                yield f"PodUnavailableBudget {name} at rest: Pods {bare} do not say that they are its own"
+
+
+def _keep(where: dict[str, Json], name: str, after: Json | None) -> None:
+    if after is None:
+        where.pop(name, None)
+    else:
+        where[name] = after
+
+
+def _changed(known: list[_Since], at: float, value: Any) -> None:
+    if not known or known[-1].value != value:
+        known.append(_Since(at, value))
+
+
+def _recent(known: list[_Since], at: float, seconds: float) -> list[_Since]:
+    """What was true at some moment of so many seconds."""
+    ends = [*(one.at for one in known[1:]), float("inf")]
+    return [one for one, end in zip(known, ends, strict=True) if end >= at - seconds]
+
+
+def _asked(before: Json, after: Json | None) -> bool:
+    """Whether the budget is asked for such a write: the Pod is deleted, or gets another image. A status is nobody's
+    fault."""
+    if after is None:
+        return not before["metadata"].get("deletionTimestamp")
+    deleted = bool(after["metadata"].get("deletionTimestamp")) and not before["metadata"].get("deletionTimestamp")
+    return deleted or main_image(before) != main_image(after)
+
+
+def is_healthy(pod: Json) -> bool:
+    """Whether its loss would cost anything (PUB-40, PUB-41)."""
+    if has_ended(pod) or pod["metadata"].get("deletionTimestamp") or invariants.condition(pod, "Ready") != "True":
+        return False
+    runs = invariants.statuses(pod).get("main", {}).get("image", "")
+    return str(runs).endswith(main_image(pod))
+
+
+def related(pod: Json) -> bool:
+    """Whether it says whose it is."""
+    return names.RELATED_PUB in (pod["metadata"].get("annotations") or {})
+
+
+def desired(spec: Json, replicas: int) -> int:
+    """How many Pods have to stay (PUB B5)."""
+    most, least = spec.get("maxUnavailable"), spec.get("minAvailable")
+    if most is not None:
+        return max(0, replicas - _of(most, replicas))
+    return _of(least, replicas) if replicas else 0
+
+
+def _of(value: int | str, replicas: int) -> int:
+    return ceil(replicas * int(value.removesuffix("%")) / 100) if isinstance(value, str) else int(value)
+
+
+# ---- what users ask for
+
+
+def spec_by_seed(rng: Random) -> Json:
+    """How a user sets one up."""
+    return {
+        "replicas": rng.randrange(3, 8),
+        "policy": rng.choice(("ReCreate", "InPlaceIfPossible")),
+        "max_unavailable": rng.randrange(1, 6),
+        "max_surge": rng.choice((0, 0, 1, 2)),
+        "image": f"clone:{rng.randrange(3)}",
+    }
+
+
+def clone_set(name: str, namespace: str, **spec: Any) -> Json:
+    """A CloneSet without hooks and volumes."""
+    plain = {"min_ready": 0, "grace": 0, "hook": "", "mark": False, "claims": 0, "reuse": False, "limit": 0}
+    return clonesets.clone_set(name, namespace, **plain, exclude=False, **spec)
+
+
+def budget_by_seed(rng: Random) -> Json:
+    """How many Pods may be missing."""
+    most = rng.choice((1, 1, 2, 3, "20%", "40%"))
+    return {"allows": {"maxUnavailable": most}, "by": rng.choice(("target", "selector"))}
+
+
+def budget(name: str, namespace: str, *, allows: Json, by: str) -> Json:
+    """The object a user applies."""
+    resource = CLONE_SET.resource()
+    target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name}
+    who = {"targetRef": target} if by == "target" else {"selector": {"matchLabels": {"clone": name}}}
+    return {
+        "apiVersion": POD_UNAVAILABLE_BUDGET.resource().api_version,
+        "kind": POD_UNAVAILABLE_BUDGET.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {**who, **allows},
+    }
+
+
+def _image(rng: Random) -> tuple[str, Any]:
+    return "/spec/template/spec/containers/0/image", f"clone:{rng.randrange(9)}"
+
+
+def _replicas(rng: Random) -> tuple[str, Any]:
+    return "/spec/replicas", rng.randrange(1, 9)
+
+
+def _most(rng: Random) -> tuple[str, Any]:
+    return "/spec/maxUnavailable", rng.choice((1, 2, 3, "30%"))
+
+
+BUDGETS = Subject(
+    FOLDERS,
+    CLONE_SET.resource(),
+    BudgetJudge,
+    spec_by_seed,
+    clone_set,
+    {"roll": (5, _image), "scale": (1, _replicas)},
+    gates=("PodUnavailableBudgetUpdateGate",),
+    fails=False,
+    beside=Beside(POD_UNAVAILABLE_BUDGET.resource(), budget_by_seed, budget, {"allowance": (1, _most)}),
+)
