@@ -100,6 +100,7 @@ simulate: venv ## Managers against faults on virtual time, by seed: make simulat
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about statefulset
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about daemonset
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about workloadspread
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about podunavailablebudget
 
 mutants: venv ## Break the code in small ways: a seed must find each
 	$(BIN)/python -m tests.simulation.mutants
