@@ -27,6 +27,10 @@ class Claims:
             found = self._sorted[namespace] = by_age(known.values())
         return found
 
+    def __bool__(self) -> bool:
+        """Whether any namespace is known to have a budget."""
+        return bool(self._by_namespace)
+
     def _changed(self, change: Change[PodUnavailableBudget]) -> None:
         metadata = change.object.metadata
         known = self._by_namespace.setdefault(metadata.namespace, {})

@@ -43,8 +43,9 @@ class BudgetGuard:
     async def __call__(self, request: PodRequest) -> Denied | None:
         """A refusal, or nothing."""
         operation = self._operation(request)
-        if operation is None or (request.kind is PodRequestKind.EVICT and not self._claims.of(request.namespace)):
-            # Where there is no budget an eviction costs no look at its Pod.
+        if operation is None or (request.kind is PodRequestKind.EVICT and not self._claims):
+            # In a cluster without budgets an eviction costs no look at its Pod. In one that has some, the Pod says more
+            # than the cache, which may not know of the budget yet (PUB-30).
             return None
         raw = await request.pod()
         if raw is None:

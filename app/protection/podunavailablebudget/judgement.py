@@ -26,6 +26,7 @@ from app.protection.podunavailablebudget.inflight import (
     MAX_ENTRIES,
     UNAVAILABLE_FOR,
     holds,
+    parse_time,
 )
 from app.protection.podunavailablebudget.podstate import is_healthy, is_unprotected
 
@@ -94,7 +95,7 @@ def judge(
     if operation not in protected(budget, resize_is_update=resize_is_update):
         return Ruling(allow(f"the budget does not protect from {operation}"))
     status = budget.status or PodUnavailableBudgetStatus()
-    if is_recorded(status, pod.metadata.name, now):
+    if is_recorded(status, pod, now):
         return Ruling(allow("it was granted a moment ago"))
     if not is_computed(budget):
         return Ruling(_not_computed(budget), provisional=True)
@@ -129,11 +130,20 @@ def is_computed(budget: PodUnavailableBudget) -> bool:
     return budget.status is not None and budget.status.observed_generation >= budget.metadata.generation
 
 
-def is_recorded(status: PodUnavailableBudgetStatus, name: str, now: datetime) -> bool:
-    """Rule 8: whether something was granted on this Pod that is not seen done yet."""
-    return holds((status.unavailable_pods or {}).get(name), now, UNAVAILABLE_FOR) or holds(
-        (status.disrupted_pods or {}).get(name), now, DISRUPTED_FOR
+def is_recorded(status: PodUnavailableBudgetStatus, pod: Pod, now: datetime) -> bool:
+    """Rule 8: whether something was granted on this Pod that is not seen done yet. What was granted before it was made
+    was granted on another of its name."""
+    name, made = pod.metadata.name, pod.metadata.creation_timestamp
+    noted = (
+        ((status.unavailable_pods or {}).get(name), UNAVAILABLE_FOR),
+        ((status.disrupted_pods or {}).get(name), DISRUPTED_FOR),
     )
+    return any(holds(at, now, lasts) and not _is_before(at, made) for at, lasts in noted)
+
+
+def _is_before(noted: object, made: datetime | None) -> bool:
+    at = parse_time(noted)
+    return made is not None and at is not None and at < made
 
 
 def _charge(

@@ -36,6 +36,7 @@ def raw_pod(
     phase: str = "Running",
     deleting: bool = False,
     resources: Json | None = None,
+    made: str = "",
 ) -> Json:
     """A Pod of a budget, as the API server has it."""
     related = {"pub.kruise.io/related-pub": budget, "kruise.io/related-pub": budget} if budget else {}
@@ -47,6 +48,8 @@ def raw_pod(
         "labels": {"app": "web", **(labels or {})},
         "annotations": {**related, **(annotations or {})},
     }
+    if made:
+        metadata["creationTimestamp"] = made
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T11:59:59Z"
     container: Json = {"name": "main", "image": image}

@@ -9,10 +9,18 @@ from typing import Any
 
 import pytest
 
+from app.api.podunavailablebudget import PodUnavailableBudget
 from app.kube.admission import Denied, Operation
 from app.kube.resources import PODS
 from tests.kube.fakes import json_response, status_body, until, virtual
-from tests.protection.podunavailablebudget.world import BUDGETS, NAMESPACE, Json, is_allowed, small_cluster
+from tests.protection.podunavailablebudget.world import (
+    BUDGETS,
+    NAMESPACE,
+    Json,
+    Replica,
+    is_allowed,
+    small_cluster,
+)
 
 
 @pytest.mark.behaviour("PUB-60", "PUB-61", "PW-22", "PW-25")
@@ -167,6 +175,23 @@ async def test_what_one_replica_granted_another_does_not_charge_again() -> None:
         found = await asyncio.gather(*(replica.delete(pod) for replica in cluster.replicas * 3))
         assert all(map(is_allowed, found))
         assert (await cluster.status())["unavailableAllowed"] == 0
+
+
+@pytest.mark.behaviour("PUB-30", "PUB-85")
+@virtual
+async def test_a_replica_that_has_not_heard_of_a_budget_judges_by_it_all_the_same() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.pods(2)
+        await cluster.numbers(1, 2, 1, 2)
+        deaf = Replica(cluster.api, cluster.clock, 1)
+        # All that it has heard of is one of another namespace.
+        elsewhere = {"metadata": {"name": "shop", "namespace": "elsewhere"}, "spec": {"maxUnavailable": 1}}
+        deaf.budgets.put(PodUnavailableBudget.model_validate(elsewhere))
+        assert is_allowed(await deaf.evict("web-0"))
+        assert (await cluster.status())["unavailableAllowed"] == 0
+        for refused in (await deaf.evict("web-1"), await deaf.delete(await cluster.get("web-1"))):
+            assert isinstance(refused, Denied)
 
 
 @pytest.mark.behaviour("PUB-121")

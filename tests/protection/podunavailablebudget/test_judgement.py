@@ -168,6 +168,23 @@ def test_what_was_granted_long_ago_is_charged_anew() -> None:
     assert ruled(budget(allowed=0, disrupted={"web-0": "9999-01-01T00:00:00Z"})).answer.outcome is Outcome.REFUSED
 
 
+@pytest.mark.behaviour("PUB-64")
+@pytest.mark.parametrize("field", ["disrupted", "unavailable"])
+@pytest.mark.parametrize(
+    ("made", "outcome"),
+    [
+        pytest.param(60, Outcome.ALLOWED, id="this very Pod"),
+        pytest.param(5, Outcome.ALLOWED, id="in the same second"),
+        pytest.param(4, Outcome.REFUSED, id="one that was made since"),
+    ],
+)
+def test_what_was_granted_on_a_pod_is_not_granted_on_the_next_of_its_name(
+    field: str, made: int, outcome: Outcome
+) -> None:
+    used_up = budget(allowed=0, **{field: {"web-0": ago(5)}})
+    assert ruled(used_up, made=ago(made)).answer.outcome is outcome
+
+
 @pytest.mark.behaviour("PUB-65")
 @pytest.mark.parametrize(
     ("listed", "resize_is_update", "protected"),
