@@ -9,7 +9,7 @@ import pytest
 
 from tests.scenarios.conftest import LEVELS
 from tests.scenarios.test_cloneset_tools import pykruise
-from tests.scenarios.test_statefulset import KIND, PARALLEL, SET, images, new_image, patch, ready, status_is
+from tests.scenarios.test_statefulset import KIND, PARALLEL, images, new_image, patch, ready, status_is
 from tests.scenarios.world import World, eventually
 
 # What is tried here is kubectl itself: the sandbox's level has as much of it as needs no kubectl.
@@ -63,38 +63,3 @@ def test_our_own_commands(world: World) -> None:
     pykruise(world, "rollout", "restart", KIND, "web")
     pykruise(world, "rollout", "status", KIND, "web")
     assert status_is(world, readyReplicas=3, updatedReplicas=3)
-
-
-@pytest.mark.behaviour("AS-55", "AS-60", "AS-57")
-def test_it_goes_beside_a_native_one(world: World) -> None:
-    """Both of the same manifest: the same Pods in the same order, while all is well and while a Pod never is ready."""
-    native = SET.replace("apps.kruise.io/v1beta1", "apps/v1").replace("name: web}", "name: native}")
-    native = native.replace("app: web", "app: native")
-    world.apply(SET)
-    world.apply(native)
-
-    def ordinals(name: str) -> list[int]:
-        found = world.list("pods", "-l", f"app={name}")
-        there = [pod["metadata"]["name"] for pod in found if "deletionTimestamp" not in pod["metadata"]]
-        return sorted(int(one.rpartition("-")[2]) for one in there)
-
-    def counted(kind: str, name: str) -> dict[str, int]:
-        status = world.get(kind, name).get("status", {})
-        wanted = ("replicas", "readyReplicas", "updatedReplicas", "currentReplicas", "availableReplicas")
-        return {key: status.get(key, 0) for key in wanted}
-
-    def alike(replicas: int) -> bool:
-        both = [counted("statefulsets.apps", "native"), counted(KIND, "web")]
-        return both[0] == both[1] and both[0]["readyReplicas"] == replicas and ordinals("web") == ordinals("native")
-
-    for replicas in (3, 5, 2):
-        for kind, name in ((KIND, "web"), ("statefulsets.apps", "native")):
-            world.kubectl("scale", kind, name, "-n", world.namespace, f"--replicas={replicas}")
-        eventually(lambda replicas=replicas: alike(replicas), f"both have {replicas}", 90)  # type: ignore[misc]
-    labels = [world.get("pod", f"{name}-1")["metadata"]["labels"] for name in ("web", "native")]
-    assert labels[0].keys() - labels[1].keys() == {"lifecycle.apps.kruise.io/state"}
-    for kind, name in ((KIND, "web"), ("statefulsets.apps", "native")):
-        world.kubectl("delete", kind, name, "-n", world.namespace, "--cascade=orphan")
-    eventually(lambda: ordinals("web") == ordinals("native") == [0, 1], "orphans stay")
-    world.apply(SET.replace("replicas: 3", "replicas: 2"))
-    eventually(lambda: world.get(KIND, "web")["status"]["readyReplicas"] == 2, "orphans are adopted")
