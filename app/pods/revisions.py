@@ -78,12 +78,13 @@ RevisionPlan: TypeAlias = Unchanged | Renumber | Create
 
 def revision_of(stored: ControllerRevision) -> Revision:
     """A stored ControllerRevision as the plans see it; its data with sorted keys, however it was stored (PM-87)."""
-    metadata = stored.metadata
+    metadata, data = stored.metadata, orjson.loads(bytes(stored.data))
+    _complete_template(data)
     controller = metadata.controller
     return Revision(
         name=metadata.name,
         number=stored.revision,
-        data=dumps_go(orjson.loads(bytes(stored.data)), sort_keys=True).encode(),
+        data=dumps_go(data, sort_keys=True).encode(),
         created=metadata.creation_timestamp.isoformat() if metadata.creation_timestamp else "",
         uid=metadata.uid,
         resource_version=metadata.resource_version,
@@ -92,6 +93,15 @@ def revision_of(stored: ControllerRevision) -> Revision:
         labels=metadata.labels,
         annotations=metadata.annotations,
     )
+
+
+def _complete_template(data: object) -> None:
+    """Kubernetes 1.34 no longer writes the creation timestamp of a template, which is always null. Whoever took that
+    for a change would roll out a native workload that is moved over, and its Pods would gain nothing by it."""
+    for field_name in ("spec", "template", "metadata"):
+        data = data.get(field_name) if isinstance(data, dict) else None
+    if isinstance(data, dict):
+        data.setdefault("creationTimestamp", None)
 
 
 def revision_hash(data: bytes, collision_count: int | None) -> str:

@@ -1,9 +1,11 @@
 from dataclasses import replace
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.kube.objects import decode_controller_revision
 from app.pods.revisions import (
     Create,
     Renumber,
@@ -20,9 +22,11 @@ from app.pods.revisions import (
     plan_revision,
     revision_hash,
     revision_name,
+    revision_of,
     short_hash,
     surplus_of_workload,
 )
+from app.pods.templates import template_data
 
 
 def revision(number: int, data: bytes = b"", **more: object) -> Revision:
@@ -76,6 +80,34 @@ def test_revisions_of_another_owner_do_not_count() -> None:
 )
 def test_what_recording_content_takes(data: bytes, expected: object) -> None:
     assert plan_revision("web", data, HISTORY, 7) == expected
+
+
+@pytest.mark.behaviour("PM-87", "PM-88")
+@pytest.mark.parametrize(
+    ("metadata", "same"),
+    [
+        ('{"creationTimestamp":null,"labels":{"app":"web"}}', True),
+        ('{"labels":{"app":"web"}}', True),
+        ('{"creationTimestamp":"2026-01-01T00:00:00Z","labels":{"app":"web"}}', False),
+        ('{"labels":{}}', False),
+        ("null", False),
+        ("[]", False),
+    ],
+)
+def test_a_template_without_creation_timestamp_is_the_same_as_one_where_it_is_null(metadata: str, same: bool) -> None:
+    """Kubernetes 1.34 records it so. The revision keeps its name."""
+    ours = template_data({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}})
+    data = f'{{"spec":{{"template":{{"spec":{{"containers":[]}},"metadata":{metadata},"$patch":"replace"}}}}}}'
+    stored = {"metadata": {"name": "web-native"}, "revision": 1, "data": orjson.Fragment(data)}
+    recorded = revision_of(decode_controller_revision(orjson.dumps(stored)))
+    assert (plan_revision("web", ours, [recorded], 0) == Unchanged(recorded)) is same
+
+
+@pytest.mark.behaviour("PM-87")
+@pytest.mark.parametrize("data", ["[]", "null", '"x"', '{"spec":[]}', '{"spec":{"template":"x"}}', "{}"])
+def test_a_revision_without_template_is_read_as_it_is(data: str) -> None:
+    stored = {"metadata": {"name": "web-1"}, "revision": 1, "data": orjson.Fragment(data)}
+    assert revision_of(decode_controller_revision(orjson.dumps(stored))).data == data.encode()
 
 
 def test_of_two_revisions_with_the_same_content_the_newer_is_used() -> None:
