@@ -101,6 +101,18 @@ def test_applies_a_native_manifest_with_another_api_version(world: World) -> Non
     eventually(told, "an event per Pod")
 
 
+@pytest.mark.behaviour("AS-57", "AS-140")
+def test_a_broken_template_is_repaired_where_the_set_asks_for_it(world: World) -> None:
+    broken = SET.replace("    spec:\n", "    spec:\n      readinessGates: [{conditionType: example.com/never}]\n")
+    world.apply(broken.replace("replicas: 3", "replicas: 2"))
+    eventually(lambda: status_is(world, replicas=1, readyReplicas=0, updatedReplicas=1), "web-0 is there, not ready")
+    world.apply(SET.replace("replicas: 3", "replicas: 2"))
+    eventually(lambda: status_is(world, replicas=1, readyReplicas=0, updatedReplicas=0), "everything waits for it")
+    assert "repair-ordered-ready" in world.pykruise("explain", "pod", "web-0").stdout
+    world.kubectl("annotate", KIND, "web", "-n", world.namespace, "pykruise.io/repair-ordered-ready=true")
+    ready(world, "web-0", "web-1")
+
+
 @pytest.mark.behaviour("AS-79", "AS-81", "AS-88", "PM-129")
 def test_rolls_out_three_at_a_time_and_by_partition(world: World) -> None:
     """U-31, U-32."""

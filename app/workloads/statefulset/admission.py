@@ -15,7 +15,7 @@ from app.api.webhooks import completed, mutating_webhook, validating_webhook
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review
 from app.kube.fielderrors import aggregate
 from app.workloads.engine.template_checks import template_changed
-from app.workloads.statefulset.validation import Facts, metadata_errors, spec_errors, warnings
+from app.workloads.statefulset.validation import Facts, annotation_warnings, metadata_errors, spec_errors, warnings
 
 MUTATE: Final = mutating_webhook(STATEFUL_SET, "Fills in the defaults of an Advanced StatefulSet and of its templates")
 VALIDATE: Final = validating_webhook(
@@ -78,7 +78,11 @@ async def validate(lookups: StatefulSetLookups, review: Review) -> Decision:
     if former is not None and facts.resize and _claims(spec) != _claims(former):
         facts = Facts(resize=True, expandable=await lookups.expandable())
     errors = [*metadata_errors(metadata, new=new), *spec_errors(spec, former, facts)]
-    return Denied(aggregate(errors), code=422) if errors else Allowed(tuple(warnings(spec, former)))
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    known = {*annotation_warnings((review.old_object or {}).get("metadata") or {}, former or {})}
+    new_ones = [text for text in annotation_warnings(metadata, spec) if text not in known]
+    return Allowed((*warnings(spec, former), *new_ones))
 
 
 def _claims(spec: Mapping[str, Any]) -> Sequence[Any]:

@@ -136,6 +136,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             ),
             claims=states,
             begin=not plan.blocked,
+            held_by=plan.held_by,
         )
         updating = await self._updater.carry_out(snapshot, rollout.update, refreshed, moved)
         if rollout.grow and (problem := await self._grow(snapshot, rollout.grow)):

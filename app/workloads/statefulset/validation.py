@@ -265,6 +265,21 @@ def _claim(template: Any) -> tuple[str, Mapping[str, Any]]:
     return str((metadata or {}).get("name") or ""), spec if isinstance(spec, Mapping) else {}
 
 
+def annotation_warnings(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
+    """AS-140: an annotation that has no effect."""
+    value = (metadata.get("annotations") or {}).get(names.REPAIR_ORDERED_READY)
+    if value is None:
+        return
+    at = Path("metadata").child("annotations").key(names.REPAIR_ORDERED_READY)
+    if value not in ("true", "false"):
+        words = 'must be "true" or "false"; it is taken for "false"'
+        yield str(invalid(at, value, words))
+    elif value == "true" and spec.get("podManagementPolicy") == PARALLEL:
+        yield f"{at}: has no effect: with podManagementPolicy {PARALLEL} no Pod waits for another"
+    elif value == "true" and (spec.get("updateStrategy") or {}).get("type") == ON_DELETE:
+        yield f"{at}: has no effect: with updateStrategy.type {ON_DELETE} nothing is updated"
+
+
 def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Iterator[str]:
     """What surely was not meant so, and what has no effect."""
     if (limit := spec.get("revisionHistoryLimit") or 0) < 0:

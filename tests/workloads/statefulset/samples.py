@@ -28,6 +28,7 @@ def settings(
     start: int = 0,
     reserve: Sequence[int | str] = (),
     ordered: bool = False,
+    repairs: bool = False,
     scale_limit: int | str | None = None,
     on_delete: bool = False,
     partition: int = 0,
@@ -44,6 +45,7 @@ def settings(
     return Settings(
         slots=Slots.of(replicas, start, reserved_intervals(reserve)),
         ordered=ordered,
+        repairs=repairs,
         scale_max_unavailable=scale_limit,
         on_delete=on_delete,
         partition=partition,

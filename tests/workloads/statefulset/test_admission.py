@@ -12,6 +12,8 @@ from app.workloads.statefulset.storage import StorageClass, StorageClasses
 from tests.admission.writing import ALPHA, BETA
 from tests.workloads.statefulset.writing import Lookups, claim, refusal, rolling, stateful_set, write
 
+Json = dict[str, Any]
+
 RESIZING = {"type": "OnPodRollingUpdate"}
 
 
@@ -131,3 +133,30 @@ def test_what_means_nothing_is_warned_of() -> None:
     )
     warned = write(obj).warnings
     assert len(warned) == 4
+
+
+@pytest.mark.behaviour("AS-140")
+@pytest.mark.parametrize(
+    ("value", "spec", "said"),
+    [
+        ("true", {"podManagementPolicy": "OrderedReady"}, ""),
+        ("false", {}, ""),
+        ("yes", {}, 'must be "true" or "false"; it is taken for "false"'),
+        ("true", {"podManagementPolicy": "Parallel"}, "with podManagementPolicy Parallel no Pod waits for another"),
+        (
+            "true",
+            {"podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "OnDelete"}},
+            "with updateStrategy.type OnDelete nothing is updated",
+        ),
+    ],
+)
+def test_a_repair_that_has_no_effect_is_warned_of(value: str, spec: Json, said: str) -> None:
+    metadata = {"annotations": {"pykruise.io/repair-ordered-ready": value}}
+    written = write(stateful_set(metadata=metadata, **spec))
+    warned = written.warnings
+    assert len(warned) == bool(said)
+    # Whoever leaves it as it is was told before.
+    assert not write(
+        {**written.stored(), "spec": {**written.stored()["spec"], "replicas": 4}}, written.stored()
+    ).warnings
+    assert all(said in one and "metadata.annotations[pykruise.io/repair-ordered-ready]" in one for one in warned)

@@ -24,7 +24,7 @@ from app.workloads.engine.revisions import Revisions
 from app.workloads.engine.steps import StepKind
 from app.workloads.statefulset.plan.candidates import candidates
 from app.workloads.statefulset.plan.creation import pod_name
-from app.workloads.statefulset.plan.replicas import Replicas
+from app.workloads.statefulset.plan.replicas import Replica, Replicas
 from app.workloads.statefulset.plan.resolved import ResolvedSpec
 from app.workloads.statefulset.plan.scale import ScalePlan, plan_scaling
 from app.workloads.statefulset.plan.update import plan_update
@@ -77,10 +77,10 @@ def preview(resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisio
             run.step -= len(run.steps) == before
             continue
         if scaling.blocked:
-            _update(run, replicas, begin=False)
+            _update(run, replicas, begin=False, held_by=scaling.held_by)
             if len(run.steps) > before:
                 continue
-            ends = _blocked(replicas, now)
+            ends = _blocked(replicas, scaling.held_by, current=current, update=update, now=now)
             break
         if (ended := _update(run, replicas)) is not None:
             ends = ended
@@ -119,7 +119,7 @@ def _scale(run: _Run, plan: ScalePlan) -> None:
         run.put(one.name, one.facts.pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, ""))
 
 
-def _update(run: _Run, replicas: Replicas, *, begin: bool = True) -> str | None:
+def _update(run: _Run, replicas: Replicas, *, begin: bool = True, held_by: Replica | None = None) -> str | None:
     """One step of the update; why it ends, if it does."""
     settings, revisions = run.resolved.settings, run.revisions
     current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
@@ -131,6 +131,7 @@ def _update(run: _Run, replicas: Replicas, *, begin: bool = True) -> str | None:
         now=run.now,
         obstacle=lambda pod: run.updates.obstacle(pod, revisions.update, revisions.ordered, settings),
         begin=begin,
+        held_by=held_by,
     ).update
     for one in plan.steps:
         name = one.pod.name
@@ -148,10 +149,17 @@ def _update(run: _Run, replicas: Replicas, *, begin: bool = True) -> str | None:
     return None
 
 
-def _blocked(replicas: Replicas, now: float) -> str:
+def _blocked(replicas: Replicas, held_by: Replica | None, *, current: str, update: str, now: float) -> str:
     waits = next((one.name for one in replicas.wanted if one.ended or not one.available(now)), "")
     waits = waits or next((one.name for one in replicas.condemned), "")
-    return f"OrderedReady: everything waits for {waits} to be available" if waits else ""
+    if not waits:
+        return ""
+    why, settings = f"OrderedReady: everything waits for {waits} to be available", replicas.settings
+    if settings.repairs or settings.paused or held_by is None or held_by.running_and_ready or held_by.is_at(update):
+        return why
+    if all(one.ordinal != held_by.ordinal for one in candidates(replicas, current=current, update=update)):
+        return why
+    return f'{why}; delete it if it never will be, or set annotation {names.REPAIR_ORDERED_READY}: "true"'
 
 
 def _why_it_ends(replicas: Replicas, update: str) -> str:

@@ -45,7 +45,7 @@ def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
         annotations=metadata.annotations,
     )
     return ResolvedSpec(
-        settings=settings_of(found.spec, gates),
+        settings=settings_of(found.spec, gates, repairs=metadata.annotations.get(names.REPAIR_ORDERED_READY) == "true"),
         selector=compile_selector(spec["selector"]),
         selector_text=selector_text(spec["selector"]),
         service_name=found.spec.service_name,
@@ -56,9 +56,11 @@ def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
     )
 
 
-def settings_of(spec: api.StatefulSetSpec, gates: Gates) -> Settings:
-    """What a StatefulSet asks for. Defaults may be missing; values that admission refuses are taken for what comes
-    nearest (AS-12)."""
+def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = False) -> Settings:
+    """What a StatefulSet asks for. ``repairs``: what its annotation says (AS-140).
+
+    Defaults may be missing; values that admission refuses are taken for what comes nearest (AS-12).
+    """
     rolling = spec.update_strategy.rolling_update or api.RollingUpdate()
     lifecycle = spec.lifecycle.to_dict() if spec.lifecycle is not None else None
     start = spec.ordinals.start if gates.start_ordinal and spec.ordinals is not None else 0
@@ -69,6 +71,7 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates) -> Settings:
     return Settings(
         slots=Slots.of(max(0, 1 if spec.replicas is None else spec.replicas), start, reserved),
         ordered=spec.pod_management_policy != api.PARALLEL,
+        repairs=repairs,
         scale_max_unavailable=spec.scale_strategy.max_unavailable if spec.scale_strategy is not None else None,
         on_delete=spec.update_strategy.type == ON_DELETE,
         partition=max(0, rolling.partition or 0),

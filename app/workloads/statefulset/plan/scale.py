@@ -18,14 +18,15 @@ MAX_CREATIONS: Final = 500
 @dataclass(slots=True)
 class ScalePlan:
     """``create``: ordinals, and whether each gets the update revision. ``prepare``: Pods whose preDelete hook is asked.
-    ``cancel_deletion``: Pods that are wanted again. ``blocked``: no update may begin before what waits. ``waits_for``:
-    claims that must be gone before Pods are created."""
+    ``cancel_deletion``: Pods that are wanted again. ``blocked``: no update may begin before what waits.
+    ``held_by``: the Pod that OrderedReady waits for. ``waits_for``: claims that must go before Pods are created."""
 
     create: list[tuple[int, bool]] = field(default_factory=list)
     delete: list[Replica] = field(default_factory=list)
     prepare: list[Replica] = field(default_factory=list)
     cancel_deletion: list[Replica] = field(default_factory=list)
     blocked: bool = False
+    held_by: Replica | None = None
     waits_for: list[str] = field(default_factory=list)
 
     def without(self, moved: Collection[PodFacts]) -> ScalePlan:
@@ -83,6 +84,7 @@ def _fill_slots(
         elif found.terminating or not found.available(now):
             charged = True
         if ordered and (found is None or found.ended or found.terminating or not found.available(now)):
+            plan.held_by = found if found is not None and not found.ended else None
             return True
         if len(plan.create) + len(plan.waits_for) >= MAX_CREATIONS:
             break

@@ -50,10 +50,11 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One StatefulSet. ``ordered``: OrderedReady."""
+    """One StatefulSet. ``ordered``: OrderedReady; ``repairs``: an outdated Pod it waits for is updated (AS-140)."""
 
     slots: Slots
     ordered: bool = True
+    repairs: bool = False
     scale_max_unavailable: int | str | None = None
     on_delete: bool = False
     partition: int = 0

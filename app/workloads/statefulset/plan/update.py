@@ -61,17 +61,20 @@ def plan_update(
     obstacle: Obstacle,
     claims: dict[int, ClaimState] | None = None,
     begin: bool = True,
+    held_by: Replica | None = None,
 ) -> RolloutPlan:
     """AS-76 … AS-94. ``listed``: the candidates; ``obstacle``: why a Pod cannot be updated in place; ``claims``: by
-    ordinal, where they grow with the update; ``begin``: whether more is begun than was before (AS-57)."""
+    ordinal, where they grow with the update; ``begin``: whether more is begun than was before (AS-57), save for an
+    outdated Pod that OrderedReady waits for, ``held_by``, where the set asks for its repair (AS-140)."""
     settings, found = replicas.settings, claims or {}
+    held_by = held_by if settings.repairs else None
     if settings.paused and not settings.on_delete:
         return RolloutPlan(UpdatePlan())
     room = _Room(replicas, now)
     steps: list[Step] = []
     grow: list[Replica] = []
     handled = _marked_steps(replicas, room, steps, begin=begin)
-    for pod in listed if begin else filter(_is_begun, listed):
+    for pod in listed if begin else [one for one in listed if _is_begun(one) or _is_broken(one, held_by, update)]:
         state = found.get(pod.ordinal, READY_CLAIMS)
         if (pod.is_at(update) and state.compatible and not state.pending) or pod.ordinal in handled:
             continue
@@ -123,6 +126,12 @@ class _Room:
 def _is_begun(pod: Replica) -> bool:
     """Whether its hook was asked: were it left, an OrderedReady set would wait for it, and it for the set."""
     return pod.facts.lifecycle in (LifecycleState.PREPARING_UPDATE, LifecycleState.PREPARING_DELETE)
+
+
+def _is_broken(pod: Replica, held_by: Replica | None, update: str) -> bool:
+    """AS-140: whether it is what OrderedReady waits for, perhaps in vain, and the update may be what repairs it."""
+    held = held_by is not None and pod.ordinal == held_by.ordinal
+    return held and not pod.running_and_ready and not pod.is_at(update)
 
 
 def _marked_steps(replicas: Replicas, room: _Room, steps: list[Step], *, begin: bool) -> set[int]:

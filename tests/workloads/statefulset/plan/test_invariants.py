@@ -36,6 +36,7 @@ def any_settings(draw: st.DrawFn) -> Settings:
         start=draw(st.sampled_from((0, 0, 3))),
         reserve=draw(st.lists(st.integers(0, 8) | st.sampled_from(("1-2", "4-6")), max_size=3)),
         ordered=ordered,
+        repairs=ordered and draw(st.booleans()),
         scale_limit=None if ordered else draw(st.sampled_from((None, 1, 2, "50%"))),
         on_delete=draw(st.integers(0, 6)) == 0,
         partition=draw(st.integers(0, 5)),
@@ -102,8 +103,10 @@ class Cluster:
         if plan.create or plan.delete or plan.prepare or plan.cancel_deletion:
             return
         listed = candidates(before, current=OLD, update=NEW)
-        begin = not plan.blocked
-        rollout = plan_update(before, listed, update=NEW, now=NOW, obstacle=lambda _: None, begin=begin).update
+        begin, held_by = not plan.blocked, plan.held_by
+        rollout = plan_update(
+            before, listed, update=NEW, now=NOW, obstacle=lambda _: None, begin=begin, held_by=held_by
+        ).update
         for step in rollout.steps:
             ordinal = ordinal_of("web", step.pod.name)
             self.updated.append(ordinal)

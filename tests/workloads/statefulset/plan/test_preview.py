@@ -22,8 +22,8 @@ from tests.workloads.statefulset.writing import rolling, stateful_set
 Json = dict[str, Any]
 
 
-def resolved_of(**spec: Any) -> ResolvedSpec:
-    obj = with_defaults(stateful_set(metadata={"uid": "u"}, **spec), ClaimGates())
+def resolved_of(annotations: Json | None = None, **spec: Any) -> ResolvedSpec:
+    obj = with_defaults(stateful_set(metadata={"uid": "u", "annotations": annotations or {}}, **spec), ClaimGates())
     return resolve_spec(StatefulSet.model_validate(obj), Gates())
 
 
@@ -74,7 +74,15 @@ def test_scaling_is_shown_too() -> None:
 @pytest.mark.parametrize(
     ("spec", "ends"),
     [
-        ({"podManagementPolicy": "OrderedReady"}, "OrderedReady: everything waits for web-1 to be available"),
+        (
+            {"podManagementPolicy": "OrderedReady"},
+            "OrderedReady: everything waits for web-1 to be available; delete it if it never will be, or set "
+            'annotation pykruise.io/repair-ordered-ready: "true"',
+        ),
+        (
+            {"podManagementPolicy": "OrderedReady", "updateStrategy": rolling(partition=2)},
+            "OrderedReady: everything waits for web-1 to be available",
+        ),
         ({"updateStrategy": {"type": "OnDelete"}}, "OnDelete: Pods are updated when somebody deletes them"),
         ({"updateStrategy": rolling(paused=True)}, "the update is paused"),
         ({"updateStrategy": rolling(partition=2)}, "the partition keeps 2 at the old revision"),
@@ -83,6 +91,15 @@ def test_scaling_is_shown_too() -> None:
 def test_why_nothing_happens(spec: Json, ends: str) -> None:
     found = played(resolved_of(replicas=2, **spec), [pod(0), pod(1, ready="podManagementPolicy" not in spec)])
     assert (found.steps, found.ends) == ((), ends)
+
+
+@pytest.mark.behaviour("AS-140")
+def test_a_repair_is_shown_and_then_the_rest() -> None:
+    resolved = resolved_of({"pykruise.io/repair-ordered-ready": "true"}, replicas=3, podManagementPolicy="OrderedReady")
+    found = played(resolved, [pod(0), pod(1, ready=False)])
+    turns = [(name, action) for _, name, action in shown(found)]
+    assert turns == [("web-1", "recreate"), ("web-2", "create"), ("web-0", "recreate")]
+    assert not found.ends
 
 
 def test_a_huge_set_is_shown_in_part() -> None:

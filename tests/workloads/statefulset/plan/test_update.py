@@ -10,6 +10,7 @@ from app.workloads.engine.settings import UpdatePolicy
 from app.workloads.engine.steps import StepKind
 from app.workloads.statefulset.plan.candidates import candidates
 from app.workloads.statefulset.plan.replicas import is_marked
+from app.workloads.statefulset.plan.scale import plan_scaling
 from app.workloads.statefulset.plan.settings import Gates, Settings
 from app.workloads.statefulset.plan.update import ClaimState, RolloutPlan, plan_update, released
 from tests.workloads.statefulset.samples import HOOKS, NEW, NOW, OLD, pod, replicas, settings
@@ -173,6 +174,36 @@ def test_where_nothing_may_begin_what_was_begun_goes_on() -> None:
     ]
     assert picked(chosen, pods, begin=False) == [2, 1]
     assert picked(chosen, [pod(0, labels=marked), *pods[1:]], begin=False) == [2, 1]
+
+
+@pytest.mark.behaviour("AS-57", "AS-140")
+@pytest.mark.parametrize(
+    ("options", "pods", "repaired"),
+    [
+        pytest.param({"repairs": True}, [pod(0), pod(1, ready=False), pod(2)], [1], id="it waits for an outdated Pod"),
+        pytest.param({}, [pod(0), pod(1, ready=False), pod(2)], [], id="nobody asked for it"),
+        pytest.param({"repairs": True}, [pod(0), pod(1, NEW, ready=False), pod(2)], [], id="it is not outdated"),
+        pytest.param({"repairs": True}, [pod(0), pod(1, terminating=True), pod(2)], [], id="it is going"),
+        pytest.param({"repairs": True}, [pod(0), pod(1, phase="Failed"), pod(2)], [], id="scaling deletes it"),
+        pytest.param({"repairs": True}, [pod(0, phase="Pending")], [0], id="those above were never made"),
+        pytest.param(
+            {"repairs": True, "min_ready": 60}, [pod(0), pod(1, ready_for=10), pod(2)], [], id="it will be available"
+        ),
+        pytest.param(
+            {"repairs": True}, [pod(0, ready=False), pod(1), pod(2, ready=False)], [0], id="the lowest comes first"
+        ),
+        pytest.param({"repairs": True, "partition": 2}, [pod(0), pod(1, ready=False)], [], id="the partition keeps it"),
+        pytest.param({"repairs": True, "paused": True}, [pod(0), pod(1, ready=False)], [], id="paused"),
+        pytest.param({"repairs": True, "on_delete": True}, [pod(0), pod(1, ready=False)], [], id="OnDelete"),
+    ],
+)
+def test_what_ordered_ready_waits_for_is_repaired_where_the_set_asks_for_it(
+    options: Json, pods: list[Json], repaired: list[int]
+) -> None:
+    chosen = settings(3, ordered=True, **options)
+    scaling = plan_scaling(replicas(chosen, pods), current=OLD, update=NEW, now=NOW)
+    assert (scaling.blocked, scaling.create) == (True, [])
+    assert picked(chosen, pods, begin=False, held_by=scaling.held_by) == repaired
 
 
 @pytest.mark.behaviour("AS-100")
