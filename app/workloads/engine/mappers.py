@@ -103,10 +103,10 @@ class EventMappers(Generic[W, S]):
         self._history.observe(change)
         return ()
 
-    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:
         """How long a reconcile that a Pod asks for is put off: a burst of events costs few reconciles."""
         state = self._states.get(key)
-        if state is None:
+        if state is None or state.waits_for_change(change):
             return 0.0
         if state.next_reconcile is None:
             state.next_reconcile = state.last_reconcile + COALESCE_SECONDS

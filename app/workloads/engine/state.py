@@ -10,6 +10,7 @@ from app.api.model import KubeObject
 from app.kube.expectations import is_at_least
 from app.kube.resources import ObjectKey
 from app.kube.statuses import KnownStatus
+from app.kube.store import Change
 from app.pods.revisions import Revision, revision_name, short_hash
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts
@@ -71,6 +72,10 @@ class WorkloadState(Generic[R]):
     pulls: tuple[str, str] = ("", "")
     #: The status as we wrote it last, which the cache may not show yet.
     written: KnownStatus | None = None
+
+    def waits_for_change(self, change: Change[Any]) -> bool:  # noqa: ARG002
+        """Whether all else waits for this very change, so that no other may come meanwhile."""
+        return False
 
     def resolve_anew(self, resolved: R, key: object) -> None:
         """The spec has changed: what was worked out from the old one goes."""

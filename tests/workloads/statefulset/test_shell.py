@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from app.api.statefulset.defaults import ClaimGates, default_templates, with_defaults
-from app.kube.objects import decode_persistent_volume_claim
+from app.kube.objects import decode_persistent_volume_claim, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
 from app.workloads.statefulset.plan.settings import Gates
@@ -420,3 +420,18 @@ async def test_old_revisions_go() -> None:
     await shell.reconcile()
     gone = [path.rpartition("/")[2] for method, path in shell.writes if method == "DELETE"]
     assert gone == ["web-r1", "web-r2", "web-r3"]
+
+
+@pytest.mark.behaviour("AS-34")
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+@virtual
+async def test_what_ordered_ready_waits_for_is_not_put_off(policy: str) -> None:
+    """A burst of changes is seen together, but no Pod comes while OrderedReady waits for this one."""
+    shell = shown(a_set(podManagementPolicy=policy), a_pod(0, ready=False))
+    await shell.reconcile()
+    watch = next(one for one in shell.reconciler.watches() if one.store is shell.caches.pods)
+    assert watch.delay is not None
+    old, new = (decode_pod(orjson.dumps(a_pod(0, ready=ready))) for ready in (False, True))
+    for change, awaited in ((Change(old, new), True), (Change(new, None), True), (Change(None, old), False)):
+        assert (watch.delay(change, KEY) <= 0) is (awaited and policy == "OrderedReady")
+    assert watch.delay(Change(new, new), KEY) > 0
