@@ -13,10 +13,14 @@ from app.api.in_place import IN_PLACE_ONLY, POD_UPDATE_POLICIES
 from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, go_string_map, invalid, not_supported, required
 from app.kube.patches import diff
 from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
+from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
+from app.pods.revisions import Revision
+from app.pods.templates import template_data
 
 SPEC: Final = Path("spec")
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _IMAGE: Final = re.compile(r"/containers/[0-9]+/image").fullmatch
+_RESOURCE: Final = re.compile(r"/containers/[0-9]+/resources/(limits|requests)/(cpu|memory)").fullmatch
 
 
 def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:
@@ -66,12 +70,24 @@ def template_errors(spec: Mapping[str, Any], kind: str) -> Iterable[FieldError]:
         yield forbidden(path.child("activeDeadlineSeconds"), f"activeDeadlineSeconds in {kind} is not Supported")
 
 
-def in_place_only_errors(spec: Mapping[str, Any], former: Mapping[str, Any]) -> list[FieldError]:
-    """What is updated in place only, gets new images only: the first change of something else."""
+def in_place_only_errors(
+    spec: Mapping[str, Any], former: Mapping[str, Any], *, vertical_scaling: bool = False
+) -> list[FieldError]:
+    """What is updated in place only, gets new images only: the first change of something else. ``vertical_scaling``:
+    also new resources, if Pods can get them in place."""
+    scaled, allowed = False, "images and resources" if vertical_scaling else "images"
     for change in diff(template_spec(former), template_spec(spec)):
-        if change.op != "replace" or not _IMAGE(change.path):
+        if change.op == "replace" and _IMAGE(change.path):
+            continue
+        if not (vertical_scaling and change.op == "replace" and _RESOURCE(change.path)):
             found = f"found {change.op} {change.path}"
-            return [forbidden(SPEC, f"only allowed to update images in spec for {IN_PLACE_ONLY}, but {found}")]
+            return [forbidden(SPEC, f"only allowed to update {allowed} in spec for {IN_PLACE_ONLY}, but {found}")]
+        scaled = True
+    if scaled:
+        old, new = (Revision("", 0, template_data(one.get("template") or {})) for one in (former, spec))
+        wanted = update_spec(old, new, InPlaceOptions(vertical_scaling=True))
+        if isinstance(wanted, Blocked):
+            return [forbidden(SPEC, f"only what can be updated in a running Pod for {IN_PLACE_ONLY}: {wanted}")]
     return []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -31,6 +32,8 @@ class StatefulSetLookups(Protocol):
 
     #: Gate TemplateNoDefaults: leave templates as they are.
     no_template_defaults: bool
+    #: Gate InPlaceWorkloadVerticalScaling: Pods get other resources in place.
+    vertical_scaling: bool
     claims: ClaimGates
 
     async def expandable(self) -> Mapping[str, bool | None]:
@@ -74,9 +77,9 @@ async def validate(lookups: StatefulSetLookups, review: Review) -> Decision:
     if is_leaving(review):
         return Allowed()
     new = review.operation == Operation.CREATE
-    facts = Facts(resize=lookups.claims.auto_resize)
+    facts = Facts(resize=lookups.claims.auto_resize, vertical_scaling=lookups.vertical_scaling)
     if former is not None and facts.resize and _claims(spec) != _claims(former):
-        facts = Facts(resize=True, expandable=await lookups.expandable())
+        facts = replace(facts, expandable=await lookups.expandable())
     errors = [*metadata_errors(metadata, new=new), *spec_errors(spec, former, facts)]
     if errors:
         return Denied(aggregate(errors), code=422)

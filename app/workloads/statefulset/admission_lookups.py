@@ -15,6 +15,7 @@ class StandaloneLookups:
     def __init__(self, enabled: Callable[[str], bool]) -> None:
         """``enabled`` tells of feature gates."""
         self.no_template_defaults = enabled("TemplateNoDefaults")
+        self.vertical_scaling = enabled("InPlaceWorkloadVerticalScaling")
         self.claims = ClaimGates(enabled("StatefulSetAutoDeletePVC"), enabled("StatefulSetAutoResizePVCGate"))
 
     async def expandable(self) -> Mapping[str, bool | None]:

@@ -47,10 +47,12 @@ _PERCENT_WORDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What else decides. ``resize``: gate StatefulSetAutoResizePVCGate. ``expandable``: whether a storage class lets
-    claims grow, by its name ("": the default class); None: it is not there; absent: nobody could be asked."""
+    """What else decides. ``resize``: gate StatefulSetAutoResizePVCGate; ``vertical_scaling``: gate
+    InPlaceWorkloadVerticalScaling. ``expandable``: whether a storage class lets claims grow, by its name ("": the
+    default class); None: it is not there; absent: nobody could be asked."""
 
     resize: bool = False
+    vertical_scaling: bool = False
     expandable: Mapping[str, bool | None] = field(default_factory=dict)
 
 
@@ -227,7 +229,8 @@ def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], facts: Fa
     if not kept or any((spec.get(name) or "") != (former.get(name) or "") for name in _IMMUTABLE):
         yield forbidden(SPEC, _FORBIDDEN)
     if ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("podUpdatePolicy") == IN_PLACE_ONLY:
-        yield from in_place_only_errors(spec, former)
+        # AS-144
+        yield from in_place_only_errors(spec, former, vertical_scaling=facts.vertical_scaling)
     # AS-32: the strategy that will hold, not the one that did.
     if facts.resize and (spec.get("volumeClaimUpdateStrategy") or {}).get("type") == ON_POD_ROLLING_UPDATE:
         yield from _claim_errors(spec, former, facts)

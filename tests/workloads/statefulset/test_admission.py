@@ -79,6 +79,43 @@ def test_in_place_only_takes_new_images_alone(field: str, value: Any, refused: s
     assert (refused in found) if refused else not found
 
 
+@pytest.mark.behaviour("AS-144")
+@pytest.mark.parametrize(
+    ("gate", "resources", "refused"),
+    [
+        (True, {"requests": {"cpu": "2"}, "limits": {"memory": "2Gi"}}, ""),
+        (False, {"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}}, "only allowed to update images in spec"),
+        (True, {"requests": {"cpu": "2"}}, "found remove /containers/0/resources/limits"),
+        (True, {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "1"}}, "found add"),
+        (True, {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}, "found remove"),
+    ],
+)
+def test_in_place_only_takes_new_resources_where_pods_can_get_them(gate: bool, resources: Json, refused: str) -> None:
+    def of(resources: Json, image: str) -> Json:
+        made = stateful_set(updateStrategy=rolling(podUpdatePolicy="InPlaceOnly"))
+        made["spec"]["template"]["spec"]["containers"][0] |= {"image": image, "resources": resources}
+        return made
+
+    lookups = Lookups(["InPlaceWorkloadVerticalScaling"] if gate else [])
+    old = write(of({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}, "nginx:1")).stored()
+    found = refusal(of(resources, "nginx:2"), old, lookups)
+    assert (refused in found) if refused else not found
+
+
+@pytest.mark.behaviour("AS-144")
+def test_in_place_only_keeps_the_qos_class() -> None:
+    def of(cpu: str) -> Json:
+        made = stateful_set(updateStrategy=rolling(podUpdatePolicy="InPlaceOnly"))
+        resources = {"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+        made["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
+        return made
+
+    lookups = Lookups(["InPlaceWorkloadVerticalScaling"])
+    assert "the QoS class would change from Burstable to Guaranteed" in refusal(
+        of("2"), write(of("1")).stored(), lookups
+    )
+
+
 @pytest.mark.behaviour("AS-30", "AS-31", "AS-32")
 @pytest.mark.parametrize(
     ("template", "classes", "refused"),
