@@ -53,30 +53,32 @@ def named(resource: Resource, name: str, spec: dict[str, Any]) -> dict[str, Any]
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
 
 
-async def until(done: Done) -> None:
+async def until(done: Done, every: float = 0.1) -> None:
     """Look again and again."""
     while True:
         if await done():
             return
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(every)
 
 
 class Bench:
-    """One control plane under measurement."""
+    """One control plane under measurement. ``used``: the CPU seconds of each process in the last step."""
 
     def __init__(self, client: Client, meter: Meter) -> None:
         self.client = client
         self.meter = meter
+        self.used: dict[str, float] = {}
 
-    async def step(self, what: str, per: int, change: Awaitable[Any], done: Done) -> float:
+    async def step(self, what: str, per: int, change: Awaitable[Any], done: Done, every: float = 0.1) -> float:
         """Make a change, wait for its end; the seconds, printed with the CPU and the writes."""
         before, began = await self.meter.read(), time.monotonic()
         await change
-        await until(done)
+        await until(done, every)
         seconds = time.monotonic() - began
         await asyncio.sleep(1.0)
         after = await self.meter.read()
-        cpu = ", ".join(f"{name} {(after[2][name] - before[2][name]) / per * 1e3:.2f}" for name in after[2])
+        self.used = {name: cpu - before[2][name] for name, cpu in after[2].items()}
+        cpu = ", ".join(f"{name} {used / per * 1e3:.2f}" for name, used in self.used.items())
         writes = {key: (count - before[0][key]) / per for key, count in after[0].items()}
         shown = ", ".join(f"{key} {n:.2f}" for key, n in sorted(writes.items(), key=lambda one: -one[1]) if n >= 0.01)
         print(f"| {what} | {seconds:.1f} | {cpu} | {shown} |", flush=True)
@@ -187,10 +189,12 @@ def cluster(total: int, *more: str, agents: bool = False) -> Iterator[tuple[str,
         yield str(control_plane.kubeconfig), processes
 
 
-async def measure(kubeconfig: str, processes: dict[str, int], *parts: Callable[[Bench], Awaitable[None]]) -> None:
+async def measure(
+    kubeconfig: str, processes: dict[str, int], *parts: Callable[[Bench], Awaitable[None]], per: str = "node"
+) -> None:
     """Print the table of these parts."""
     async with user(kubeconfig) as client:
-        print("| what | seconds | CPU ms per node | writes per node |\n|---|---|---|---|")
+        print(f"| what | seconds | CPU ms per {per} | writes per {per} |\n|---|---|---|---|")
         for part in parts:
             await part(Bench(client, Meter(client, processes)))
 
