@@ -55,7 +55,8 @@ async def moving(client: Client, namespace: str, name: str, enabled: Enabled) ->
     try:
         native: Mapping[str, Any] = await client.get(STATEFULSETS, name, namespace)
     except NotFound:
-        raise CommandError(f"StatefulSet {namespace}/{name}: there is no native one of this name") from None
+        way_out = f"kubectl get statefulsets.apps -n {namespace} shows those there are; name another namespace with -n"
+        raise CommandError(f"StatefulSet {namespace}/{name}: there is no native one of this name; {way_out}") from None
     if native["metadata"].get("deletionTimestamp"):
         raise CommandError(f"StatefulSet {namespace}/{name}: is being deleted")
     # The API server and the webhooks say what they would store, and refuse what cannot be moved.
