@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.scenarios.conftest import LEVELS
 from tests.scenarios.world import World, eventually
 
 SET = """
@@ -31,6 +34,8 @@ IN_PLACE = PARALLEL.replace(
     "  updateStrategy: {rollingUpdate: {podUpdatePolicy: InPlaceIfPossible, maxUnavailable: 2}}\n  template:",
 )
 KIND = "statefulsets.apps.kruise.io"
+#: Where nothing turns on what containers do.
+WITHOUT_CONTAINERS = pytest.mark.parametrize("world", LEVELS[:2], indirect=True)
 
 
 def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
@@ -102,6 +107,7 @@ def test_applies_a_native_manifest_with_another_api_version(world: World) -> Non
 
 
 @pytest.mark.behaviour("AS-57", "AS-140")
+@WITHOUT_CONTAINERS
 def test_a_broken_template_is_repaired_where_the_set_asks_for_it(world: World) -> None:
     broken = SET.replace("    spec:\n", "    spec:\n      readinessGates: [{conditionType: example.com/never}]\n")
     world.apply(broken.replace("replicas: 3", "replicas: 2"))
@@ -150,6 +156,7 @@ def test_updates_in_place(world: World) -> None:
 
 
 @pytest.mark.behaviour("AS-22")
+@WITHOUT_CONTAINERS
 def test_in_place_without_the_gate_is_refused(world: World) -> None:
     """U-34."""
     manifest = PARALLEL.replace(
@@ -160,6 +167,7 @@ def test_in_place_without_the_gate_is_refused(world: World) -> None:
 
 
 @pytest.mark.behaviour("AS-76")
+@WITHOUT_CONTAINERS
 def test_pauses(world: World) -> None:
     """U-35."""
     world.apply(PARALLEL)
@@ -173,6 +181,7 @@ def test_pauses(world: World) -> None:
 
 
 @pytest.mark.behaviour("AS-48", "AS-60", "AS-64")
+@WITHOUT_CONTAINERS
 def test_leaves_holes_in_the_ordinals(world: World) -> None:
     """U-36."""
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 4\n  reserveOrdinals: [1]"))
@@ -184,6 +193,7 @@ def test_leaves_holes_in_the_ordinals(world: World) -> None:
 
 
 @pytest.mark.behaviour("AS-58")
+@WITHOUT_CONTAINERS
 def test_scales_out_ten_percent_at_a_time(world: World) -> None:
     """U-37, smaller."""
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 20\n  scaleStrategy: {maxUnavailable: 10%}"))
@@ -191,6 +201,7 @@ def test_scales_out_ten_percent_at_a_time(world: World) -> None:
 
 
 @pytest.mark.behaviour("AS-60", "AS-89")
+@WITHOUT_CONTAINERS
 def test_scales_in_in_order_and_replaces_a_marked_pod(world: World) -> None:
     world.apply(SET)
     ready(world, "web-0", "web-1", "web-2")
@@ -207,3 +218,72 @@ def test_scales_in_in_order_and_replaces_a_marked_pod(world: World) -> None:
     ready(world, "web-0")
     world.kubectl("delete", KIND, "web", "-n", world.namespace, "--wait=false")
     eventually(lambda: not pods(world), "all are gone", 60)
+
+
+CLAIMS = """  persistentVolumeClaimRetentionPolicy: {whenScaled: Delete, whenDeleted: Retain}
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {storageClassName: "", accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}
+  template:
+"""
+WRITES = """      - name: main
+        image: "nginx:1.25"
+        command: [sh, -c, "echo started >> /data/starts; trap exit TERM; while true; do sleep 0.1; done"]
+        volumeMounts: [{name: data, mountPath: /data}]
+"""
+
+
+@pytest.fixture
+def folders(world: World, tmp_path: Path) -> Iterator[list[Path]]:
+    """A folder for each of three claims, on the machine that all nodes are on; the sandbox makes volumes by itself."""
+    made = [tmp_path / f"web-{n}" for n in range(3)]
+    volumes = [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"$ns-{n}"},
+            "spec": {
+                "capacity": {"storage": "1Mi"},
+                "accessModes": ["ReadWriteOnce"],
+                "persistentVolumeReclaimPolicy": "Retain",
+                "claimRef": {"namespace": "$ns", "name": f"data-web-{n}"},
+                "hostPath": {"path": str(folder), "type": "DirectoryOrCreate"},
+            },
+        }
+        for n, folder in enumerate(made)
+    ]
+    world.apply("\n---\n".join(map(json.dumps, volumes)))
+    yield made
+    names = [f"{world.namespace}-{n}" for n in range(3)]
+    world.kubectl("delete", "persistentvolumes", *names, "--wait=false", check=False)
+
+
+@pytest.mark.behaviour("AS-65", "AS-66", "AS-68", "AS-72")
+def test_pods_come_back_to_their_claims(world: World, folders: list[Path]) -> None:
+    text = PARALLEL.replace("  template:\n", CLAIMS)
+    world.apply(text[: text.index("      containers:")] + "      containers:\n" + WRITES)
+    ready(world, "web-0", "web-1", "web-2")
+
+    def claims() -> dict[str, str]:
+        found = world.list("pvc")
+        return {
+            one["metadata"]["name"]: one["metadata"]["uid"]
+            for one in found
+            if "deletionTimestamp" not in one["metadata"]
+        }
+
+    before, old = claims(), pods(world)["web-1"]["metadata"]["uid"]
+    assert set(before) == {f"data-web-{n}" for n in range(3)}
+    world.kubectl("delete", "pod", "web-1", "-n", world.namespace)
+    eventually(lambda: pods(world).get("web-1", {}).get("metadata", {}).get("uid", old) != old, "web-1 is another")
+    ready(world, "web-0", "web-1", "web-2")
+    assert claims() == before
+    if world.real_containers:
+        assert [(folder / "starts").read_text().count("started") for folder in folders] == [1, 2, 1]
+    # Scaled in, a claim goes with its Pod; with the set none goes.
+    world.kubectl("scale", KIND, "web", "-n", world.namespace, "--replicas=2")
+    kept = {name: uid for name, uid in before.items() if name != "data-web-2"}
+    eventually(lambda: claims() == kept, "the claim of web-2 goes")
+    world.kubectl("delete", KIND, "web", "-n", world.namespace, "--wait=false")
+    eventually(lambda: not pods(world), "all Pods are gone", 60)
+    assert claims() == kept
