@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.api.podmerge import POD
 from app.api.uniteddeployment.shares import UNLIMITED, Share, ShareError, count_of
 from app.api.uniteddeployment.types import (
     ADAPTIVE,
@@ -31,8 +32,9 @@ from app.kube.fielderrors import (
     required,
 )
 from app.kube.gotext import quote
-from app.kube.patches import same
+from app.kube.patches import PatchError, same
 from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
+from app.kube.strategic import strategic_merge
 from app.kube.validation import is_dns1123_label
 
 SPEC: Final = Path("spec")
@@ -43,6 +45,8 @@ LONGEST_NAME: Final = 52
 #: Behind it stand a dash and five characters that an API server chooses, in the name of a workload whose Pods carry
 #: the name of its own revision as a label.
 LONGEST_LABELLED_NAME: Final = LONGEST_NAME - 6
+#: So many patches are merged to judge them; the controller tells of others.
+MOST_PATCHES: Final = 64
 _MISMATCH: Final = "`selector` does not match template `labels`"
 #: UD-17: what may change in the spec of a StatefulSet.
 _MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -110,6 +114,28 @@ def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldErr
     errors += _immutable_template_errors(new.spec, old.spec)
     if not same(new.spec.selector, old.spec.selector):
         errors.append(forbidden(SPEC.child("selector"), "may not be changed in an update"))
+    return errors
+
+
+def patch_errors(new: UnitedDeployment, old: UnitedDeployment | None) -> list[FieldError]:
+    """UD-72: patches that cannot be merged with the Pod template. What stays was judged when it came."""
+    given, former = template_of(new.spec), template_of(old.spec) if old is not None else None
+    template = (given[1].get("spec") or {}).get("template") if given is not None else None
+    if not isinstance(template, dict):
+        return []
+    before = {one.name: one.patch for one in _subsets(old.spec)} if old is not None and same(given, former) else {}
+    errors: list[FieldError] = []
+    judged = 0
+    for index, subset in enumerate(_subsets(new.spec)):
+        if not subset.patch or same(subset.patch, before.get(subset.name)):
+            continue
+        if (judged := judged + 1) > MOST_PATCHES:
+            break
+        try:
+            strategic_merge(template, subset.patch, POD)
+        except PatchError as error:
+            detail = f"cannot be merged with the Pod template: {error}"
+            errors.append(invalid(SUBSETS.index(index).child("patch"), GoLiteral(subset.name), detail))
     return errors
 
 

@@ -16,7 +16,15 @@ from app.api.requested import former_of, unreadable, version_to_default, version
 from app.api.uniteddeployment import UNITED_DEPLOYMENT, UnitedDeployment
 from app.api.uniteddeployment.defaults import as_printed, with_defaults
 from app.api.uniteddeployment.types import STATEFUL_SET, template_of
-from app.api.uniteddeployment.validation import TEMPLATE, Facts, creation_errors, spec_errors, update_errors, warnings
+from app.api.uniteddeployment.validation import (
+    TEMPLATE,
+    Facts,
+    creation_errors,
+    patch_errors,
+    spec_errors,
+    update_errors,
+    warnings,
+)
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review, Rule, Webhook
 from app.kube.fielderrors import FieldError, aggregate, required
 from app.kube.patches import diff, same
@@ -97,6 +105,7 @@ async def validate(lookups: TemplateLookups, review: Review, *, short_hash: bool
         return Allowed()
     former = former_of(review, read)
     errors = spec_errors(united.spec, Facts(await _template_errors(lookups, united, former)))
+    errors += patch_errors(united, former)
     if former is not None:
         errors += update_errors(united, former)
     if review.operation == Operation.CREATE:

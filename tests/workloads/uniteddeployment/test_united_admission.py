@@ -172,6 +172,26 @@ def test_names_whose_pods_nobody_could_make_are_refused_on_creation(kind: str, l
         assert write(json_copy(obj), obj).message == ""
 
 
+@pytest.mark.behaviour("UD-72")
+def test_patches_that_cannot_be_merged_are_refused_when_they_or_the_template_come() -> None:
+    nameless = {"spec": {"containers": [{"image": "nginx:1.26"}]}}
+    obj = write(united({"name": "a", "patch": {"metadata": {"labels": {"tier": "gold"}}}}, {"name": "b"})).stored()
+    obj["spec"]["topology"]["subsets"][1]["patch"] = nameless
+    found = write(json_copy(obj))
+    assert "spec.topology.subsets[1].patch: Invalid value: b: cannot be merged with the Pod template: " in found.message
+    assert "does not contain declared merge key: name" in found.message
+    # What is there already may be scaled, and put right.
+    more = json_copy(obj)
+    more["spec"]["replicas"] = 6
+    assert write(more, obj).message == ""
+    more["spec"]["topology"]["subsets"][1]["patch"] = {"spec": {"priority": 1}}
+    assert write(more, obj).message == ""
+    other = json_copy(obj)
+    container = other["spec"]["template"]["deploymentTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    container["image"] = "nginx:1.26"
+    assert "subsets[1].patch: Invalid value" in write(other, obj).message
+
+
 @pytest.mark.behaviour("UD-71")
 def test_where_pods_carry_a_hash_alone_names_of_clone_sets_may_be_longer() -> None:
     obj = united(kind="cloneSetTemplate")
