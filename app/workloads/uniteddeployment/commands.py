@@ -62,7 +62,10 @@ def progress_of(stored: Stored) -> Progress:
     kept = sum(one.partition for one in entries) if kind != DEPLOYMENT else 0
     expected = max(0, replicas - kept)
     updated, ready = status.updated_replicas, status.ready_replicas
-    text = f"{counted(updated, expected, 'Pods', status.replicas)}, {ready} of {replicas} ready"
+    count = counted(updated, expected, "Pods", status.replicas)
+    if updated > expected and not kept:
+        count = f"{updated} Pods updated, more than the {expected} asked for"
+    text = f"{count}, {ready} of {replicas} ready"
     done = status.updated_ready_replicas >= expected and ready >= replicas and status.replicas == replicas
     conditions = {one.type: one for one in status.conditions or ()}
     failed = ""
@@ -138,7 +141,7 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
     here = (await read_situation(client, parsed(stored))).here
     try:
         replicas = situation.allocated(here).replicas
-        problem = []
+        _, problem = situation.wanted(here, replicas)
     except ShareError as error:
         replicas, problem = {}, [f"the shares cannot be met, nothing is changed: {error}"]
     rows, notes, todo = explained(here, replicas)

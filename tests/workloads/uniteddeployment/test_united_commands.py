@@ -99,6 +99,22 @@ def test_subsets_and_pods_are_explained() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("UD-29")
+def test_a_subset_that_cannot_be_made_is_explained() -> None:
+    async def scenario(there: World) -> None:
+        nameless = {"spec": {"containers": [{"image": "nginx:1.26"}]}}
+        await there.unite({"name": "a", "patch": nameless}, {"name": "b"})
+        await there.has(b=2)
+        found = await explain_object(there.client, await stored(there), ENABLED)
+        (note,) = (one for one in found.notes if one.startswith("patch of subset a: "))
+        assert "does not contain declared merge key: name" in note
+        # The status says it as well.
+        await there.settled()
+        assert (await there.condition("SubsetUpdated"))["message"] == note
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("UD-43")
 def test_revisions_are_listed_and_an_earlier_one_comes_back() -> None:
     async def scenario(there: World) -> None:
@@ -200,6 +216,11 @@ KEPT = {"subsetStatuses": [{"name": "a", "replicas": 4, "partition": 1}], "ready
         (united("deploymentTemplate", {**FINISHED, "updatedReadyReplicas": 2}), False, "4 of 4 ready"),
         (united("deploymentTemplate", {**FINISHED, "reservedPods": 2}), True, "2 more wait for a node"),
         (united("deploymentTemplate", {**FINISHED, "conditions": [REFUSED]}), False, "shares"),
+        (
+            united("deploymentTemplate", FINISHED, replicas=3),
+            False,
+            "4 Pods updated, more than the 3 asked for, 4 of 3 ready",
+        ),
     ],
 )
 def test_how_far_a_roll_out_is(obj: Json, done: bool, said: str) -> None:
