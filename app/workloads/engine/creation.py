@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
+
+#: Pods that one reconcile creates at most: whoever asks for millions gets no more memory and no more of a worker's time
+#: than others, and the next reconcile goes on.
+MAX_CREATIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from app.workloads.cloneset.plan.diff import Diff, PodCounts
 from app.workloads.cloneset.plan.limits import Limits
+from app.workloads.engine.creation import MAX_CREATIONS
 from app.workloads.engine.pods import PodFacts
 
 #: Pods of one group in the order in which they are deleted (CS-112).
@@ -86,10 +87,11 @@ def plan_scale(
     limited = difference.create_limit if difference.create > difference.create_limit else None
     shortfall = Shortfall.SCALE_UP_LIMITED if limited is not None else None
     if difference.create_limit:  # CS-100, CS-108
-        current = min(difference.create_limit, difference.create_old)
+        create = min(difference.create_limit, MAX_CREATIONS)  # CS-195
+        current = min(create, difference.create_old)
         return ScalePlan(
             create_current=current,
-            create_update=difference.create_limit - current,
+            create_update=create - current,
             limited_to=limited,
             shortfall=shortfall,
         )

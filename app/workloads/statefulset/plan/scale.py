@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from app.pods.lifecycle import LifecycleState
+from app.workloads.engine.creation import MAX_CREATIONS
 from app.workloads.engine.pods import PodFacts
 from app.workloads.statefulset.plan.candidates import NewRevisions, candidates
 from app.workloads.statefulset.plan.replicas import Replica, Replicas, is_marked
-
-#: Pods that one reconcile creates at most.
-MAX_CREATIONS: Final = 500
 
 
 @dataclass(slots=True)

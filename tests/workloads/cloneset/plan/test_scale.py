@@ -183,3 +183,11 @@ def test_a_pod_that_is_just_arriving_says_only_then_that_it_waits_for_its_hook()
     coming = {"available": False, "lifecycle": "PreparingNormal", "marked": True, "awaits_initial_conditions": True}
     hooked, free = pod(delete_hooked=True, **coming), pod(**coming)
     assert planned([pod(), hooked, free], 3).remove == (Removal(free, prepare=False),)
+
+
+@pytest.mark.behaviour("CS-195")
+def test_one_reconcile_creates_no_more_than_some_hundreds() -> None:
+    plan = planned([pod(OLD)], 2**31 - 1, partition=3)
+    assert (plan.create_current, plan.create_update) == (2, 498)
+    plan = planned([pod(OLD)], 2**31 - 1, partition="90%")
+    assert (plan.create_current, plan.create_update) == (500, 0)
