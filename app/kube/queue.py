@@ -2,6 +2,9 @@
 
 A key added while it waits is not added twice; one added while it is worked on comes back when that work is done. So a
 burst of events about one object costs one reconcile, and no two workers ever hold the same key.
+
+Keys of different namespaces take turns, and failures of one namespace delay no other's: whoever has ten thousand
+objects, or makes them fail, keeps nobody waiting but himself.
 """
 
 from __future__ import annotations
@@ -12,10 +15,11 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from app.kube.clock import Clock
 from app.kube.ratelimit import TokenBucket
+from app.kube.resources import ObjectKey
 
 K = TypeVar("K", bound=Hashable)
 
@@ -26,7 +30,8 @@ class QueueShutDown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """How long a failing key waits: the longer of its own doubling delay and the wait for a token all keys share."""
+    """How long a failing key waits: the longer of its own doubling delay and the wait for a token that all keys of its
+    namespace share."""
 
     base_delay: float = 0.005
     max_delay: float = 1000.0
@@ -54,8 +59,17 @@ class NoMetrics:
     def worked(self, name: str, seconds: float) -> None: ...
 
 
+#: Namespaces whose limits are remembered though none of their keys has failed for a while.
+_MAX_BUCKETS: Final = 256
+
+
+def _namespace(key: Hashable) -> str:
+    return key.namespace if isinstance(key, ObjectKey) else ""
+
+
 class WorkQueue(Generic[K]):
-    """Keys in the order they were added. Each ``get`` is followed by one ``done`` for the same key."""
+    """Keys of a namespace in the order they were added, those of several by turns. Each ``get`` is followed by one
+    ``done`` for the same key."""
 
     def __init__(
         self, name: str, clock: Clock, limits: RateLimits | None = None, metrics: QueueMetrics | None = None
@@ -64,10 +78,13 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._limits = limits if limits is not None else RateLimits()
         self._metrics = metrics if metrics is not None else NoMetrics()
-        self._bucket = TokenBucket(clock, qps=self._limits.qps, burst=self._limits.burst)
+        #: By namespace.
+        self._buckets: dict[str, TokenBucket] = {}
         #: Keys that need work, with the time they were added: those in _ready, and those to come back when done.
         self._dirty: dict[K, float] = {}
-        self._ready: deque[K] = deque()
+        #: By namespace, that whose turn is next first; and all of them counted.
+        self._ready: dict[str, deque[K]] = {}
+        self._depth = 0
         #: Keys that are worked on, since when.
         self._processing: dict[K, float] = {}
         #: Keys to add later: the earliest time of each, and a heap that may hold outdated entries beside it.
@@ -117,7 +134,7 @@ class WorkQueue(Generic[K]):
         # Changes bring a failing key back before its time. None waits longer than it has been failing, or a burst of
         # them in one bad second would make it wait for a quarter of an hour.
         own = min(own, limits.base_delay + (now - since))
-        delay = max(own, self._bucket.reserve())
+        delay = max(own, self._bucket(key).reserve())
         self.add_after(key, delay)
         return delay
 
@@ -147,11 +164,11 @@ class WorkQueue(Generic[K]):
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
-        key = self._ready.popleft()
+        key = self._pop()
         now = self._clock.monotonic()
         self._processing[key] = now
         self._metrics.waited(self.name, now - self._dirty.pop(key))
-        self._metrics.depth(self.name, len(self._ready))
+        self._metrics.depth(self.name, self._depth)
         return key
 
     def done(self, key: K) -> None:
@@ -172,7 +189,7 @@ class WorkQueue(Generic[K]):
             self._wake()
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return self._depth
 
     @property
     def processing(self) -> dict[K, float]:
@@ -187,9 +204,29 @@ class WorkQueue(Generic[K]):
     # ---- how
 
     def _push(self, key: K) -> None:
-        self._ready.append(key)
-        self._metrics.depth(self.name, len(self._ready))
+        self._ready.setdefault(_namespace(key), deque()).append(key)
+        self._depth += 1
+        self._metrics.depth(self.name, self._depth)
         self._wake()
+
+    def _pop(self) -> K:
+        """The next key of the namespace whose turn it is, which then stands last in line."""
+        namespace = next(iter(self._ready))
+        keys = self._ready.pop(namespace)
+        key = keys.popleft()
+        if keys:
+            self._ready[namespace] = keys
+        self._depth -= 1
+        return key
+
+    def _bucket(self, key: K) -> TokenBucket:
+        namespace = _namespace(key)
+        found = self._buckets.get(namespace)
+        if found is None:
+            if len(self._buckets) >= _MAX_BUCKETS:
+                self._buckets = {name: one for name, one in self._buckets.items() if not one.full}
+            found = self._buckets[namespace] = TokenBucket(self._clock, qps=self._limits.qps, burst=self._limits.burst)
+        return found
 
     def _wake(self) -> None:
         while self._waiters:

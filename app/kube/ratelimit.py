@@ -22,6 +22,12 @@ class TokenBucket:
         self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)
         self._filled_at = now
 
+    @property
+    def full(self) -> bool:
+        """Whether nothing is remembered of who took tokens."""
+        self._fill()
+        return self._tokens >= self._burst
+
     def reserve(self) -> float:
         """Take a token for sure; the seconds until it may be used."""
         self._fill()

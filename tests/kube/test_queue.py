@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from app.kube import virtualtime
 from app.kube.queue import QueueShutDown, RateLimits, WorkQueue
+from app.kube.resources import ObjectKey
 from app.kube.virtualtime import VirtualClock
 from tests.kube.fakes import running, virtual
 
@@ -230,3 +231,36 @@ def test_delayed_keys_are_never_early_nor_late(wishes):
         assert not earliest
 
     virtualtime.run(main())
+
+
+@virtual
+async def test_whoever_has_ten_thousand_keys_keeps_no_other_namespace_waiting():
+    keys: WorkQueue[ObjectKey] = WorkQueue("test", VirtualClock())
+    for number in range(10_000):
+        keys.add(ObjectKey("tenant", str(number)))
+    keys.add(ObjectKey("shop", "web"))
+    keys.add(ObjectKey("shop", "api"))
+    keys.add(ObjectKey("bank", "vault"))
+    taken = [await keys.get() for _ in range(6)]
+    assert taken == [
+        ObjectKey("tenant", "0"),
+        ObjectKey("shop", "web"),
+        ObjectKey("bank", "vault"),
+        ObjectKey("tenant", "1"),
+        ObjectKey("shop", "api"),
+        ObjectKey("tenant", "2"),
+    ]
+    assert len(keys) == 10_003 - 6
+
+
+@virtual
+async def test_failures_of_one_namespace_delay_no_others():
+    clock = VirtualClock()
+    keys: WorkQueue[ObjectKey] = WorkQueue("test", clock, RateLimits(qps=10, burst=100))
+    delays = [keys.add_rate_limited(ObjectKey("tenant", str(number))) for number in range(10_000)]
+    assert delays[-1] > 900
+    assert keys.add_rate_limited(ObjectKey("shop", "web")) == 0.005
+    for number in range(2_000):
+        keys.add_rate_limited(ObjectKey(f"ns{number}", "one"))
+        await clock.sleep(1)
+    assert len(keys._buckets) <= 256
