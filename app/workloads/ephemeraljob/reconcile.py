@@ -15,14 +15,22 @@ from app.kube.events import EventRecorder
 from app.kube.expectations import ScaleAction
 from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
-from app.kube.selectors import SelectorError, compile_selector
+from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
+from app.slices import BY_NAMESPACE
 from app.workloads.engine.jobs import End, JobReconciler, JobState, write_each
-from app.workloads.ephemeraljob.plan.steps import TTL_SECONDS, State, Step, broken, containers_of, is_marked, next_step
+from app.workloads.ephemeraljob.plan.steps import TTL_SECONDS, State, Step, broken, containers_of, marked_by, next_step
 
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = "apps.kruise.io/ephemeralcontainers-cleanup"
+#: The index of the jobs that have not ended, by their namespace.
+UNFINISHED: Final = "namespace of those that have not ended"
+
+
+def by_namespace(job: EphemeralJob) -> list[str]:
+    """The index function of :data:`UNFINISHED`."""
+    return [] if job.status is not None and job.status.completion_time else [job.metadata.namespace]
 
 
 class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
@@ -33,8 +41,17 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
     ) -> None:
         super().__init__(client, OWNER, jobs, events, JobState, **options)
         self._pods = pods
+        #: By uid: the generation, and its selector as compiled; None where it says nothing that can be read. There may
+        #: be thousands of jobs, and each change of a Pod asks them all.
+        self._selectors: dict[str, tuple[int, Selector | None]] = {}
 
     # ---- what changes concern (EJ-13, EJ-16)
+
+    def keys_for_job(self, change: Change[EphemeralJob]) -> Iterable[ObjectKey]:
+        """As for all jobs; the selector of one that is gone is forgotten."""
+        if change.new is None:
+            self._selectors.pop(change.object.metadata.uid, None)
+        return super().keys_for_job(change)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """The jobs of its namespace that select it, unless nothing changed that counts."""
@@ -42,19 +59,27 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
         if old is not None and new is not None and _facts(old) == _facts(new):
             return []
         keys = []
-        for job in self.jobs.list(change.object.metadata.namespace):
-            if job.status is not None and job.status.completion_time:
-                continue
-            key = key_of(job)
-            if new is None or is_marked(new, job.metadata.uid):
-                self.expected.observe(key, ScaleAction.CREATE, change.object.metadata.name)
-            try:
-                selector = compile_selector(job.spec.selector)
-            except SelectorError:
-                continue
-            if any(one is not None and selector.matches(one.metadata.labels) for one in (old, new)):
-                keys.append(key)
+        marks = marked_by(new) if new is not None else frozenset()
+        labels = [one.metadata.labels for one in (old, new) if one is not None]
+        for job in self.jobs.by_index(UNFINISHED, change.object.metadata.namespace):
+            uid = job.metadata.uid
+            if new is None or uid in marks:
+                self.expected.observe(key_of(job), ScaleAction.CREATE, change.object.metadata.name)
+            selector = self._selector(job)
+            if selector is not None and any(map(selector.matches, labels)):
+                keys.append(key_of(job))
         return keys
+
+    def _selector(self, job: EphemeralJob) -> Selector | None:
+        uid, generation = job.metadata.uid, job.metadata.generation
+        known = self._selectors.get(uid)
+        if known is None or known[0] != generation:
+            try:
+                known = generation, compile_selector(job.spec.selector)
+            except SelectorError:
+                known = generation, None
+            self._selectors[uid] = known
+        return known[1]
 
     # ---- one reconcile
 
@@ -96,12 +121,11 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
         started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
         began = started if started is not None else now.replace(microsecond=0)
         passed = (now - began).total_seconds()
-        try:
-            selector = compile_selector(job.spec.selector)
-        except SelectorError:
+        selector = self._selector(job)
+        if selector is None:
             step = broken()
         else:
-            pods = self._pods.list(job.metadata.namespace)
+            pods = self._pods.by_index(BY_NAMESPACE, job.metadata.namespace)
             step = next_step(job, [pod for pod in pods if selector.matches(pod.metadata.labels)], passed)
         await self._report(job, step, rfc3339(began))
         # EJ-8, EJ-9

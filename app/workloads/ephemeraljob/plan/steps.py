@@ -42,6 +42,11 @@ class Step:
     ended: bool = False
 
 
+def marked_by(pod: Pod) -> frozenset[str]:
+    """The uids of all jobs that the Pod has containers of."""
+    return frozenset(env.value for one in pod.spec.ephemeral_containers for env in one.env if env.name == MARK)
+
+
 def is_marked(pod: Pod, uid: str) -> bool:
     """Whether the Pod has a container of this job."""
     return any((MARK, uid) in ((env.name, env.value) for env in one.env) for one in pod.spec.ephemeral_containers)
