@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from app.api import names
@@ -23,7 +22,7 @@ from app.operations.imagepull.jobs import (
 from app.operations.imagepull.lists import BY_LIST, ImageListPullJobReconciler, by_list
 from app.operations.imagepull.nodeimages import NodeImageReconciler
 from app.operations.imagepull.objects import WATCHED_NODE_IMAGES
-from app.operations.imagepull.secrets import WATCHED_SECRETS
+from app.operations.imagepull.secrets import WATCHED_SECRETS, copies_namespace
 from app.pods.update_order import UpdateOrder
 from app.slices import NODES, PODS_BY_NAMESPACE, ControllerContext, ControllerPart, Reconciling, Watched
 
@@ -75,7 +74,7 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
         caches,
         context.events,
         context.rng,
-        secrets_namespace=os.environ.get(names.DAEMON_CONFIG_NAMESPACE_ENV) or names.DAEMON_CONFIG_NAMESPACE,
+        secrets_namespace=copies_namespace(),
         base_ttl=context.flags.integer("default-ttlseconds-for-always-nodeimage"),
         creation_delay=context.flags.seconds("nodeimage-creation-delay"),
         orders=context.provided(UpdateOrder),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -55,9 +56,20 @@ def source_of(secret: PullSecret) -> list[str]:
     return [source] if source else []
 
 
+def copies_namespace() -> str:
+    """Where the copies are."""
+    return os.environ.get(names.DAEMON_CONFIG_NAMESPACE_ENV) or names.DAEMON_CONFIG_NAMESPACE
+
+
 def jobs_of(secret: PullSecret) -> list[str]:
-    """The index of copies by the jobs they are for."""
+    """The jobs that a copy is for."""
     return references(secret.metadata.annotations.get(names.COPIED_FOR))
+
+
+def by_job(secret: PullSecret) -> list[str]:
+    """The index of copies by the jobs they are for. Elsewhere anybody may write the annotation, and each job that it
+    names would cost an entry."""
+    return jobs_of(secret) if secret.metadata.namespace == copies_namespace() else []
 
 
 def references(text: str | None) -> list[str]:
@@ -100,7 +112,7 @@ WATCHED_SECRETS: Final[Watched[PullSecret]] = Watched(
     decode_pull_secret,
     Scope.CLUSTER,
     field_selector=",".join(f"type!={one}" for one in _OF_NO_REGISTRY),
-    indexes={BY_SOURCE: source_of, BY_JOB: jobs_of},
+    indexes={BY_SOURCE: source_of, BY_JOB: by_job},
     keep=is_pull_secret,
 )
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from app.api import names
 from app.kube.gotext import shortened
 from app.pods.draft import PodRefusedError
 from app.sidecars.sidecarset.annotations import hash_record, injected_list, kept_members, record_entry, timestamp
+from app.sidecars.sidecarset.plan.records import MAX_SETS, injected_sets
 
 RECORDED = Path(__file__).parents[2] / "data" / "openkruise" / "01-created-v1beta1.json"
 KEY = "kruise.io/sidecarset-hash"
@@ -114,3 +116,9 @@ def test_anything_else_is_refused_with_the_pod_and_the_annotation(text: str) -> 
     assert message.endswith("; remove the annotation")
     assert "failed: :" not in message
     assert refused.value.code == 400
+
+
+def test_a_pod_is_not_believed_to_be_of_more_sets_than_there_can_be() -> None:
+    listed = ",".join(f"set-{number}" for number in range(30_000))
+    assert len(injected_sets({names.SIDECARSET_INJECTED_LIST: listed})) == MAX_SETS
+    assert injected_sets({names.SIDECARSET_INJECTED_LIST: "a, b,,c"}) == ("a", "b", "c")

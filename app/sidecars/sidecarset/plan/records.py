@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import orjson
@@ -10,6 +11,10 @@ import orjson
 from app.api import names
 from app.api.gojson import dumps_go
 from app.kube.objects import Pod
+
+#: Sets that a Pod is believed to have been injected by: anybody may annotate his Pod, and each name costs an entry of
+#: an index.
+MAX_SETS: Final = 256
 
 
 class _Record(msgspec.Struct, frozen=True, rename="camel"):
@@ -48,7 +53,8 @@ def injected_sets(annotations: Mapping[str, str]) -> tuple[str, ...]:
     listed = annotations.get(names.SIDECARSET_INJECTED_LIST)
     if not listed:
         return ()
-    return tuple(name for name in (part.strip() for part in listed.split(",")) if name)
+    parts = listed.split(",", MAX_SETS)[:MAX_SETS]
+    return tuple(name for name in (part.strip() for part in parts) if name)
 
 
 def recorded(annotations: Mapping[str, str], set_name: str, key: str = names.SIDECARSET_HASH) -> tuple[str, str]:
