@@ -21,8 +21,13 @@ from app.kube.validation import (
 )
 
 _SPEC: Final = Path("spec")
+#: Conditions by which others decide, and which whoever may only make markers must not write.
 RESERVED: Final = frozenset(
-    {"PodScheduled", "Initialized", "Ready", "ContainersReady", "KruisePodReady", "InPlaceUpdateReady"}
+    (
+        *("PodScheduled", "Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", "DisruptionTarget"),
+        *("PodResizePending", "PodResizeInProgress", "KruisePodReady", "InPlaceUpdateReady"),
+        *("SidecarSetUpgradable", "SidecarTerminated", "SidecarsMissing"),
+    )
 )
 _NUMBERS: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket")

@@ -20,6 +20,7 @@ from app.kube.store import Change, Store, key_of
 from app.operations.podprobe.objects import BY_MARKER, NodePodProbe
 from app.operations.podprobe.plan.marks import marks_of_conditions
 from app.operations.podprobe.plan.probes import (
+    MAX_NAMESPACE_BYTES,
     is_probed,
     is_virtual,
     matching,
@@ -178,7 +179,18 @@ class PodProbeMarkerReconciler:
                 await self._change(node, namespace, name, probes)
 
     async def _change(self, node: str, namespace: str, marker: str, probes: Mapping[str, Json]) -> None:
-        await change_probes(self._client, node, lambda spec: replace_probes(spec, namespace, marker, probes))
+        without: list[str] = []
+
+        def edit(spec: Json) -> None:
+            without[:] = replace_probes(spec, namespace, marker, probes)
+
+        await change_probes(self._client, node, edit)
+        if without:
+            logger.warning(
+                "PodProbeMarker %s/%s: %d Pods on node %s are not probed, for the probes of its namespace would take "
+                "more than %d bytes there: use shorter ones",
+                namespace, marker, len(without), node, MAX_NAMESPACE_BYTES,
+            )  # fmt: skip
 
     async def _mark(self, marker: PodProbeMarker, pod: Pod) -> None:
         """PPM-31."""

@@ -12,6 +12,7 @@ import pytest
 
 from app.api.crd import manifest
 from app.api.podprobe import NODE_POD_PROBE, POD_PROBE_MARKER, PodProbeMarker
+from app.api.podprobe.validation import spec_errors
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.controller import Controller
@@ -29,7 +30,7 @@ from app.operations.podprobe.admission import (
 )
 from app.operations.podprobe.objects import ProbeState
 from app.operations.podprobe.plan.marks import marks_of
-from app.operations.podprobe.plan.probes import replace_probes
+from app.operations.podprobe.plan.probes import MAX_NAMESPACE_BYTES, replace_probes
 from app.operations.podprobe.slice import SLICE
 from app.pods.draft import PodDraft
 from app.sandbox.apiserver import ApiServer
@@ -347,6 +348,36 @@ def test_a_marker_whose_name_ends_like_another_loses_nothing() -> None:
     found: Json = {"podProbes": [entry("a#x", "ba#x"), entry("a#x", namespace="other")]}
     replace_probes(found, "default", "a", {})
     assert found["podProbes"] == [entry("ba#x"), entry("a#x", namespace="other")]
+
+
+@pytest.mark.behaviour("PPM-46")
+def test_one_namespace_cannot_fill_the_object_that_all_share() -> None:
+    def entry(uid: str, namespace: str, size: int) -> Json:
+        probes = [{"name": "big#p", "containerName": "main", "probe": {"exec": {"command": ["x" * size]}}}]
+        return {"name": f"pod-{uid}", "namespace": namespace, "uid": uid, "IP": "", "probes": probes}
+
+    others = entry("theirs", "shop", 100)
+    found: Json = {"podProbes": [others]}
+    assert replace_probes(found, "tenant", "big", {"a": entry("a", "tenant", 1_400_000)}) == ["pod-a"]
+    assert found["podProbes"] == [others]
+    third = MAX_NAMESPACE_BYTES // 3
+    wanted = {uid: entry(uid, "tenant", third) for uid in "abc"}
+    assert replace_probes(found, "tenant", "big", wanted) == ["pod-c"]
+    assert [one["uid"] for one in found["podProbes"]] == ["theirs", "a", "b"]
+    # What another marker of the namespace takes is no longer free; what the marker itself had is.
+    assert replace_probes(found, "tenant", "big", wanted) == ["pod-c"]
+    more = {**entry("d", "tenant", third), "probes": [{**entry("d", "tenant", third)["probes"][0], "name": "more#p"}]}
+    assert replace_probes(found, "tenant", "more", {"d": more}) == ["pod-d"]
+    assert replace_probes(found, "shop", "big", {"theirs": others}) == []
+
+
+@pytest.mark.behaviour("PPM-44")
+@pytest.mark.parametrize("condition", ["Ready", "DisruptionTarget", "PodResizePending", "SidecarsMissing"])
+def test_a_condition_of_others_is_never_written(condition: str) -> None:
+    stored = marker_of("a", probe(podConditionType=condition))
+    assert [str(error) for error in spec_errors(stored.spec.to_dict())] != []
+    marks = marks_of([ProbeState("a#ok", "Failed")], frozenset({"a#ok"}), {"a": stored}.get)
+    assert marks.conditions == {}
 
 
 @pytest.mark.behaviour("PPM-30", "PW-19")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from app.api.podprobe import PodContainerProbe, PodProbeMarker
 from app.api.podprobe.types import FAILED, SEPARATOR, SUCCEEDED
+from app.api.podprobe.validation import RESERVED
 from app.kube.objects import Pod
 from app.operations.podprobe.objects import ProbeState
 
@@ -76,8 +77,8 @@ def marks_of_conditions(marker: PodProbeMarker, pod: Pod) -> Marks:
 
 def _add_condition(marks: Marks, probe: PodContainerProbe, state: ProbeState) -> None:
     type_ = probe.pod_condition_type
-    if not type_ or type_ in marks.conditions:
-        return
+    if not type_ or type_ in marks.conditions or type_ in RESERVED:
+        return  # PPM-44, also of what was stored while nobody judged
     condition: dict[str, Any] = {
         "type": type_,
         "status": "True" if state.state == SUCCEEDED else "False",

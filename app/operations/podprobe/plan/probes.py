@@ -6,6 +6,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import orjson
+
 from app.api import names
 from app.api.podprobe import PodContainerProbe, PodProbeMarker
 from app.api.podprobe.defaults import HTTP
@@ -16,6 +18,9 @@ from app.operations.podprobe.objects import NodePodProbe
 
 logger = logging.getLogger(__name__)
 
+#: What the probes of one namespace may take of a NodePodProbe, in bytes. Everybody's stand in one object per node, and
+#: an API server takes 1.5 MB of it: nobody shall fill it for all others. A hundred Pods with a probe each take a fifth.
+MAX_NAMESPACE_BYTES: Final = 192 * 1024
 _ENDED: Final = ("Succeeded", "Failed")
 Json = dict[str, Any]
 
@@ -114,9 +119,13 @@ def present_probes(
     return found
 
 
-def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mapping[str, Json]) -> None:
+def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mapping[str, Json]) -> list[str]:
     """PPM-40, PPM-41: exactly these Pods (by uid) are probed for the marker; what others probe stays. Changes the spec
-    (JSON) of a NodePodProbe in place. ``namespace``: the marker's; None: it is about Pods of all."""
+    (JSON) of a NodePodProbe in place. ``namespace``: the marker's; None: it is about Pods of all.
+
+    PPM-46: the names of Pods that are left out, as their namespace has no room left.
+    """
+    wanted, without = _within(spec, namespace, marker, wanted) if namespace is not None else (wanted, [])
     left, seen = [], set()
     for entry in spec.get("podProbes") or ():
         uid = entry.get("uid")
@@ -135,6 +144,29 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
             left.append({**entry, "probes": others})
     left += [entry for uid, entry in wanted.items() if uid not in seen and entry["probes"]]
     spec["podProbes"] = [entry for entry in left if entry.get("probes")]
+    return without
+
+
+def _within(
+    spec: Json, namespace: str, marker: str, wanted: Mapping[str, Json]
+) -> tuple[Mapping[str, Json], list[str]]:
+    """Those of the Pods for which there is room beside the probes of other markers of the namespace, and the names of
+    the rest."""
+    others = [
+        one
+        for entry in spec.get("podProbes") or ()
+        if entry.get("namespace") == namespace
+        for one in entry.get("probes") or ()
+        if not _is_of(one, marker)
+    ]
+    room = MAX_NAMESPACE_BYTES - len(orjson.dumps(others))
+    found: dict[str, Json] = {}
+    for uid, entry in wanted.items():
+        room -= len(orjson.dumps(entry))
+        if room < 0:
+            break
+        found[uid] = entry
+    return found, sorted(entry["name"] for uid, entry in wanted.items() if uid not in found)
 
 
 def _merged(present: Iterable[Json], mine: list[Json], marker: str) -> list[Json]:
