@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -82,9 +82,15 @@ class Node:
         found: dict[str, dict[str, Any]] = await self.until(look, 2000)
         return found
 
-    async def secret(self, name: str, data: dict[str, str], kind: str = "kubernetes.io/dockerconfigjson") -> None:
+    async def secret(
+        self,
+        name: str,
+        data: dict[str, str],
+        kind: str = "kubernetes.io/dockerconfigjson",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> None:
         """A Secret with base64 data."""
-        body = {"metadata": {"name": name}, "type": kind, "data": data}
+        body = {"metadata": {**(metadata or {}), "name": name}, "type": kind, "data": data}
         await self.client.create(SECRETS, body, NAMESPACE)
 
     async def pod(self, *containers: dict[str, Any], name: str = "web-0", **metadata: Any) -> dict[str, Any]:

@@ -189,6 +189,23 @@ async def test_credentials_are_tried_in_turn_and_never_leave_without_them(caplog
         assert "wrong-word" not in told
 
 
+@pytest.mark.behaviour("KD-97")
+@virtual
+async def test_nobody_pulls_with_the_credentials_of_another_namespace() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.registry.users = {"registry.example": ("jane", "word")}
+        copy = {"annotations": {"imagepulljobs.kruise.io/source-key": "bank/registry"}}
+        await one.secret("registry", config_json(registry_example="jane:word"), metadata=copy)
+
+        def asked_by(namespace: str, which: str) -> dict[str, object]:
+            return {**tag(which), "ownerReferences": [{"namespace": namespace, "name": "job", "uid": namespace}]}
+
+        tags = [asked_by("bank", "1"), asked_by("tenant", "2"), tag("3")]
+        await one.node_image(**{"registry.example_app": {"tags": tags, "pullSecrets": SECRETS}})
+        await one.pulled("registry.example/app", **{"1": "Succeeded", "2": "Failed", "3": "Succeeded"})
+        assert {pull[1] for pull in one.runtime.pulls if pull[0].endswith(":2")} == {""}
+
+
 @pytest.mark.behaviour("KD-37")
 @virtual
 async def test_a_secret_that_cannot_be_read_fails_the_pull_without_a_try() -> None:

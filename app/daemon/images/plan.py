@@ -10,7 +10,7 @@ from app.api import names
 from app.daemon.cri import Image
 from app.daemon.objects import ImageTagStatus, NodeImage, NodeImageStatus, SecretReference, TagPullPolicy
 from app.kube.images import FamiliarImage, familiar_image
-from app.kube.objects import ObjectReference
+from app.kube.objects import ObjectReference, Secret
 
 WAITING: Final = "Waiting"
 PULLING: Final = "Pulling"
@@ -63,6 +63,17 @@ class Task:
             seconds = float(TIMEOUT_SECONDS)
         deadline = self.policy.active_deadline_seconds
         return seconds if deadline is None else max(0.0, min(seconds, deadline - elapsed))
+
+
+def may_use(task: Task, secret: Secret) -> bool:
+    """KD-97: a copy of a pull secret is for jobs of the namespace that it is from.
+
+    All jobs of a repository stand in one entry: else whoever may make a job would pull with the credentials of all.
+    """
+    source = secret.metadata.annotations.get(names.COPIED_FROM)
+    if source is None or not task.owners:
+        return True
+    return source.partition("/")[0] in {one.namespace for one in task.owners}
 
 
 def pause_after(attempt: int) -> float:

@@ -264,7 +264,7 @@ class ImagePuller:
         found: list[Credential] = []
         for wanted in task.secrets:
             secret = await self._secrets.get(wanted)
-            if secret is not None:
+            if secret is not None and plan.may_use(task, secret):
                 found += read_secret(secret)
         return found + await self._plugins.credentials(task.reference)
 
