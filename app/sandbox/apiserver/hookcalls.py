@@ -99,7 +99,11 @@ class HookCaller:
             server_hostname=server_name,
             allow_redirects=False,
         ) as answer:
-            return answer.status, await answer.content.read(_MAX_ANSWER)
+            # A read gives what has arrived, which of a long answer is the beginning.
+            found = bytearray()
+            while len(found) < _MAX_ANSWER and (more := await answer.content.read(_MAX_ANSWER - len(found))):
+                found += more
+            return answer.status, bytes(found)
 
     def _session(self, ca_bundle: str) -> aiohttp.ClientSession:
         session = self._sessions.get(ca_bundle)

@@ -175,3 +175,21 @@ async def test_connections_to_webhooks_are_closed_with_the_server() -> None:
         await api.aclose()
         gc.collect()
     assert not [str(one.message) for one in seen]
+
+
+async def test_a_long_answer_that_comes_in_pieces_is_read_to_its_end() -> None:
+    answer = b'{"response":{"uid":"u","allowed":true,"patch":"' + b"x" * 3_000_000 + b'"}}'
+
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(answer))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    api = ApiServer(clock=SystemClock(), rng=Random(1))
+    async with await asyncio.start_server(answers, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        found = await api.webhooks.call(f"http://127.0.0.1:{port}/x", "", {}, 30)
+        assert len(found["response"]["patch"]) == 3_000_000
+        await api.aclose()
