@@ -17,7 +17,7 @@ import orjson
 
 from app.admission.bodies import MAX_VALUES, too_many_values
 from app.api.conversion import ConversionError, UnknownKindError
-from app.kube.depth import hide_depth
+from app.kube.depth import hide_depth, items_of
 
 Convert: TypeAlias = Callable[[dict[str, Any], str], dict[str, Any]]
 
@@ -25,8 +25,10 @@ Convert: TypeAlias = Callable[[dict[str, Any], str], dict[str, Any]]
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 #: The largest object that an API server takes from anybody: its limit of a request.
 MAX_OBJECT_BYTES: Final = 3 * 1024 * 1024
-#: In a body of so many bytes per value there is nothing that an API server would send: lists of nothing.
-_BYTES_PER_VALUE: Final = 12
+#: No object that an API server sends has fewer bytes: it has a kind, a version and metadata.
+MIN_OBJECT_BYTES: Final = 48
+#: The longest of the fields beside the objects.
+_MAX_FIELD_BYTES: Final = 4096
 #: How many of the objects that could not be converted are named.
 NAMED_AT_MOST: Final = 10
 
@@ -79,8 +81,6 @@ def failed_review(body: bytes, message: str) -> tuple[int, bytes]:
 
 def _convert_review(body: bytes, convert: Convert) -> Converted:
     """Raises ``JSONDecodeError``, and for what is nested too deep ``RecursionError`` or ``TypeError``."""
-    if too_many_values(body, max(MAX_VALUES, len(body) // _BYTES_PER_VALUE)):
-        return _not_a_review("request body holds too many values for its length")
     try:
         review = _review(body)
     except _NotAReviewError as error:
@@ -110,27 +110,63 @@ class _Review(NamedTuple):
     objects: list[msgspec.Raw] | None
 
 
+_NOTHING: Final = msgspec.Raw(b"null")
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    """What is read of a review; of all else nothing is made."""
+
+    kind: msgspec.Raw = _NOTHING
+    api_version: msgspec.Raw = _NOTHING
+    request: msgspec.Raw = _NOTHING
+
+
+class _Request(msgspec.Struct):
+    uid: msgspec.Raw = _NOTHING
+    desired: msgspec.Raw = msgspec.field(default=_NOTHING, name="desiredAPIVersion")
+    objects: msgspec.Raw = _NOTHING
+
+
+_document = msgspec.json.Decoder(_Document).decode
+_request = msgspec.json.Decoder(_Request).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_NOTHING: Final = b"null"
+_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _review(body: bytes) -> _Review:
     """Raises ``_NotAReviewError`` or ``JSONDecodeError``."""
     try:
-        document = _members(body)
-        request = _members(document.get("request", _NOTHING))
+        document = _document(body)
+        request = _request(document.request)
     except msgspec.DecodeError:
+        if too_many_values(body):
+            raise _NotAReviewError("request body holds too many values") from None
         raise _NotAReviewError(_problem(orjson.loads(body))) from None
-    read = {name: orjson.loads(bytes(document.get(name, _NOTHING))) for name in ("kind", "apiVersion")}
-    uid, desired = (orjson.loads(bytes(request.get(name, _NOTHING))) for name in ("uid", "desiredAPIVersion"))
-    if problem := _problem({**read, "request": {"uid": uid}}):
+    api_version, uid = _field(document.api_version), _field(request.uid)
+    read = {"kind": _field(document.kind), "apiVersion": api_version, "request": {"uid": uid}}
+    if problem := _problem(read):
         raise _NotAReviewError(problem)
+    return _Review(str(api_version), uid, _field(request.desired), _items(request.objects))
+
+
+def _field(raw: msgspec.Raw) -> Any:
+    return orjson.loads(bytes(raw)) if len(bytes(raw)) <= _MAX_FIELD_BYTES else None
+
+
+def _items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
+    """The objects, each as its text; None where there is no list. Raises ``_NotAReviewError``.
+
+    A list of more than MAX_VALUES of anything is cut apart, so that one of nothing costs nothing.
+    """
+    text = bytes(raw)
+    if not text.startswith(b"["):
+        return None
+    if text.count(b",") < MAX_VALUES:
+        return _list(raw)
     try:
-        objects = _items(request.get("objects", _NOTHING))
-    except msgspec.DecodeError:
-        objects = None
-    return _Review(str(read["apiVersion"]), uid, desired, objects)
+        return [msgspec.Raw(item) for item in items_of(text, MIN_OBJECT_BYTES)]
+    except ValueError:
+        raise _NotAReviewError("request.objects: holds too many values that are no objects") from None
 
 
 def _problem(document: Any) -> str:
@@ -158,7 +194,13 @@ def _converted(review: _Review, convert: Convert) -> tuple[list[bytes], int, lis
     unconverted = 0
     reasons: list[str] = []
     for index, raw in enumerate(review.objects):
-        item = _object(raw, index)
+        if (item := _object(raw, index)) is None:
+            # Dense as it is somebody was let store it; nobody else's list shall fail for that.
+            converted.append(_passed_on(raw, review.desired))
+            unconverted += 1
+            if len(reasons) < NAMED_AT_MOST:
+                reasons.append(f"request.objects[{index}]: holds more than {MAX_VALUES} values")
+            continue
         try:
             found = _written(convert(item, review.desired))
         except (UnknownKindError, RecursionError):
@@ -172,14 +214,24 @@ def _converted(review: _Review, convert: Convert) -> tuple[list[bytes], int, lis
     return converted, unconverted, reasons
 
 
-def _object(raw: msgspec.Raw, index: int) -> dict[str, Any]:
+def _object(raw: msgspec.Raw, index: int) -> dict[str, Any] | None:
+    """The object; None of one that holds too many values for it to be made."""
     text = bytes(raw)
-    if len(text) > MAX_OBJECT_BYTES or too_many_values(text):
+    if len(text) > MAX_OBJECT_BYTES:
         raise ConversionError(f"request.objects[{index}]: larger than any object that an API server takes")
+    if too_many_values(text):
+        if text.startswith(b"{"):
+            return None
+        raise ConversionError(f"request.objects[{index}]: expected an object")
     item = orjson.loads(text)
     if not isinstance(item, dict):
         raise ConversionError(f"request.objects[{index}]: expected an object")
     return item
+
+
+def _passed_on(raw: msgspec.Raw, version: str) -> bytes:
+    """The object with its apiVersion changed, and nothing else read of it."""
+    return msgspec.json.encode({**_members(raw), "apiVersion": msgspec.Raw(orjson.dumps(version))})
 
 
 def _written(obj: dict[str, Any]) -> bytes:

@@ -22,6 +22,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
 from app.admission import conversion, envelope, own
+from app.admission.aside import LARGE_BYTES, Aside
 from app.admission.awaiting import in_time
 from app.admission.bodies import DisconnectedError, read_body
 from app.admission.conversion import Convert
@@ -90,6 +91,8 @@ class AdmissionApp(FastAPI):
         self.decisions: deque[Decided] = deque(maxlen=KEPT_DECISIONS)
         #: What the log says of all reviews.
         self.review_log = Summary((), self._last_decision)
+        #: Who decides about what is large.
+        self.aside = Aside()
         #: How large a body may be, where a path has a limit of its own.
         self.body_limits = {"/convert": conversion.MAX_BODY_BYTES}
         self._endpoints: dict[str, _Endpoint] = {}
@@ -243,11 +246,12 @@ class ReviewEndpoint(_PostEndpoint):
         if not isinstance(handler, Handler):
             self._stats.decided("", _OUTCOMES[type(handler)])
             return 200, envelope.answer(review.uid, handler)
-        asked = review if review.resource.resource == "pods" else own.prepared(review, len(request.body))
+        of_pod = review.resource.resource == "pods"
+        asked = review if of_pod else own.prepared(review, len(request.body))
         if isinstance(asked, Denied):
             self._stats.decided(handler.webhook.name, "denied")
             return 200, envelope.answer(review.uid, asked)
-        decision, outcome = await self._decide(handler, asked)
+        decision, outcome = await self._decide(handler, asked, aside=not of_pod and len(request.body) >= LARGE_BYTES)
         try:
             payload = envelope.answer(review.uid, decision)
         except TypeError as error:  # a value in a patch that is no JSON: a mistake of ours, never of the request
@@ -268,13 +272,13 @@ class ReviewEndpoint(_PostEndpoint):
         )
         return 200, payload
 
-    async def _decide(self, handler: Handler, review: Review) -> tuple[Decision, str]:
+    async def _decide(self, handler: Handler, review: Review, *, aside: bool) -> tuple[Decision, str]:
+        limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
         try:
-            decision = handler.decide(review)
+            decision = await self._app.aside.decide(handler.decide, review, limit) if aside else handler.decide(review)
             if not isinstance(decision, _DECISIONS):
-                decision = await in_time(decision, handler.webhook.timeout_seconds * _PART_OF_TIMEOUT)
+                decision = await in_time(decision, limit)
         except TimeoutError:
-            limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
             message = f"{handler.webhook.name} could not decide about {_named(review)} within {limit:g} s"
             if self._app.review_log.one_more_line():
                 logger.error("%s", message)  # noqa: TRY400 - where it waited says nothing

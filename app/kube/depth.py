@@ -31,6 +31,9 @@ _OPENING: Final = re.compile(rb"[\[{]")
 _MANAGED_FIELDS: Final = re.compile(rb'(?<!\\)"managedFields"\s*:\s*\Z')
 #: The level of a list's items: the list, its ``items``, one of them.
 _ITEM_LEVEL: Final = 3
+#: The level of a bare list's items, and what stands between them.
+_LIST_ITEM_LEVEL: Final = 2
+_BETWEEN: Final = b" \t\r\n,"
 _CLOSING: Final = {ord("["): b"]", ord("{"): b"}"}
 
 
@@ -174,6 +177,36 @@ def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
         if before >= _ITEM_LEVEL > depth:
             items.append(raw[start : first + before - _ITEM_LEVEL + 1])
     return shallow_json(raw, _ITEM_LEVEL - 1).data, items
+
+
+def items_of(raw: bytes, smallest: int) -> list[bytes]:
+    """The items of a JSON list, cut apart without being decoded: what is made of them is bounded by their size.
+
+    Raises ``ValueError`` where one is no object that holds an object or list, or has less than ``smallest`` bytes.
+    """
+    items: list[bytes] = []
+    depth = position = start = 0
+    end = raw.find(b"[") + 1
+    while (step := _STEP.match(raw, position)) is not None:
+        position = step.end()
+        if (run := step["open"]) is not None:
+            levels = run.count(b"[") + run.count(b"{")
+            if depth < _LIST_ITEM_LEVEL <= depth + levels:
+                start = _first(run, _LIST_ITEM_LEVEL - depth, step.start("open"))[-1]
+                if raw[end:start].strip(_BETWEEN):
+                    raise ValueError("an item is no object")
+            depth += levels
+            continue
+        first = step.start("close")
+        before, depth = depth, depth - (position - first)
+        if before >= _LIST_ITEM_LEVEL > depth:
+            end = first + before - _LIST_ITEM_LEVEL + 1
+            if end - start < smallest:
+                raise ValueError("an item is too small")
+            items.append(raw[start:end])
+    if raw[end:].strip(_BETWEEN + b"]"):
+        raise ValueError("an item is no object")
+    return items
 
 
 def _first(run: bytes, count: int, offset: int) -> list[int]:

@@ -49,9 +49,19 @@ class AiohttpTransport:
         self._base = config.host
         self._host = URL(config.host).authority
         self._session: aiohttp.ClientSession | None = None
+        #: The loop that all connections belong to.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def request(self, request: Request) -> Response:
-        """Send, and read the whole answer; credentials that are refused are renewed once."""
+        """Send, and read the whole answer; credentials that are refused are renewed once.
+
+        Whoever asks in another thread's loop has it asked in the one that connections belong to.
+        """
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop and self._loop.is_running():
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.request(request), self._loop))
         response = await self._request(request)
         if response.status == 401:
             before = await self.config.authorization()

@@ -101,6 +101,7 @@ class Admission:
         self._server.stop()
         await self._recorders.flush()
         await self._conversions.close()
+        self.app.aside.close()
 
     def debug_pages(self) -> Mapping[str, list[str]]:
         """Caches and the last decisions."""

@@ -244,7 +244,7 @@ async def test_the_service_hands_large_reviews_on() -> None:
     [
         (b"[%b]" % b",".join([b"{}" + b" " * 30] * 401_000), 200, "larger than any object that an API server takes"),
         (b'"%b"' % (b"x" * 3_200_000), 200, "larger than any object that an API server takes"),
-        (b"[%b]" % b",".join([b"{}"] * 3_000_000), 400, "too many values"),
+        (b"[%b]" % b",".join([b"{}"] * 3_000_000), 200, "larger than any object that an API server takes"),
     ],
     ids=["values", "bytes", "values for the length"],
 )
@@ -253,6 +253,36 @@ def test_what_no_api_server_sends_is_not_made_objects_of(filling: bytes, status:
     got = convert_review(body, convert)
     assert got.status == status
     assert message.encode() in got.payload
+
+
+@pytest.mark.behaviour("MGR-50")
+@pytest.mark.parametrize(
+    "objects", [b"{}", b"0", b"[]", b'{"a":[]}', b'{"a":{}}'], ids=["nothing", "numbers", "lists", "small", "smaller"]
+)
+def test_a_list_of_nothing_is_not_made_values_of(objects: bytes) -> None:
+    body = orjson.dumps({**recorded("conversion-to-v1alpha1")})
+    request = orjson.loads(body)["request"]
+    empty = body.replace(orjson.dumps(request["objects"]), b"[%b]" % b",".join([objects] * 500_000))
+    got = convert_review(empty, convert)
+    assert (got.status, b"too many values" in got.payload) == (400, True)
+
+
+@pytest.mark.behaviour("MGR-50")
+def test_values_in_some_objects_fail_no_list() -> None:
+    """Each as dense as admission lets it be stored, and one denser: nobody else's objects are hidden by them."""
+    review = recorded("conversion-to-v1alpha1")
+    (one, *_) = review["request"]["objects"]
+
+    def dense(name: str, values: int) -> dict[str, Any]:
+        spec = {**one["spec"], "scaleStrategy": {"podsToDelete": ["a"] * values}}
+        return {**one, "metadata": {**one["metadata"], "name": name}, "spec": spec}
+
+    review["request"]["objects"] = [one, dense("a", 300_000), dense("b", 300_000), dense("c", 450_000), one]
+    got = convert_review(orjson.dumps(review), convert)
+    assert (got.status, got.outcome, got.unconverted) == (200, "converted", 1)
+    converted = orjson.loads(got.payload)["response"]["convertedObjects"]
+    assert [obj["metadata"]["name"] for obj in converted] == [one["metadata"]["name"], *"abc", one["metadata"]["name"]]
+    assert {obj["apiVersion"] for obj in converted} == {review["request"]["desiredAPIVersion"]}
 
 
 @pytest.mark.behaviour("MGR-50")

@@ -15,7 +15,7 @@ from app.operations.podprobe.objects import NODE_POD_PROBES
 Json = dict[str, Any]
 
 
-async def change_probes(client: Client, node: str, edit: Callable[[Json], None]) -> None:
+async def change_probes(client: Client, node: str, edit: Callable[[Json], object]) -> None:
     """Change the spec of a node's NodePodProbe; ``edit`` does so in place. Nothing where the node has none."""
     for attempt in range(CONFLICT_ATTEMPTS):
         try:

@@ -1,0 +1,50 @@
+"""Large reviews of our own kinds, decided beside the loop (MGR-149).
+
+To judge 1.5 MB takes a third of a second, and no Pod shall wait for that. A thread of its own decides about one of them
+after the other, with an event loop of its own for what it asks; while it works the interpreter goes back and forth
+between it and the loop that answers all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from app.kube.admission import Decide, Decision, Review
+
+#: Bodies from this size on are decided about so: smaller ones take some milliseconds.
+LARGE_BYTES: Final = 64 * 1024
+#: How long the loop waits at most, in seconds, until the thread lets it go on; Python's own is five times that.
+SWITCH_SECONDS: Final = 0.001
+
+
+class Aside:
+    """The thread; it is there once it is needed."""
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+
+    async def decide(self, decide: Decide, review: Review, seconds: float) -> Decision:
+        """The decision. Raises what ``decide`` raises, and ``TimeoutError``."""
+        if self._thread is None:
+            sys.setswitchinterval(SWITCH_SECONDS)
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="large reviews")
+        async with asyncio.timeout(seconds):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, _decided, decide, review)
+
+    def close(self) -> None:
+        """End the thread when it is done with what it is at."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _decided(decide: Decide, review: Review) -> Decision:
+    outcome = decide(review)
+    return asyncio.run(_awaited(outcome)) if isinstance(outcome, Awaitable) else outcome
+
+
+async def _awaited(outcome: Awaitable[Decision]) -> Decision:
+    return await outcome
