@@ -13,7 +13,7 @@ from app.api.workloadspread import WORKLOAD_SPREAD, WorkloadSpread
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.controller import Result
-from app.kube.errors import Conflict, KubeError, NotFound, message_of
+from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Pod, decode_metadata
@@ -27,7 +27,7 @@ from app.placement.workloadspread.plan.record import record_of, version_of
 from app.placement.workloadspread.plan.replicas import ReplicasPathError
 from app.placement.workloadspread.plan.status import Outcome, compute, entry_keys
 from app.placement.workloadspread.plan.whitelist import Whitelist
-from app.placement.workloadspread.workloads import REVISION, Caches, Target, Workloads
+from app.placement.workloadspread.workloads import REVISION, Caches, Target, UnknownKindError, Workloads
 from app.pods.predicates import is_active
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ GATHER: Final = 0.05
 GATHER_STATUS: Final = 1.0
 #: Seconds after which a WorkloadSpread is looked at again whose target is not watched.
 UNWATCHED_AGAIN: Final = 5.0
+#: Seconds after which a kind that is not served is looked for again.
+UNKNOWN_KIND_RETRY: Final = 30.0
 
 Versions = dict[str, dict[str, list[Pod]]]
 
@@ -67,6 +69,8 @@ class WorkloadSpreadReconciler:
         self._written = ResourceVersionExpectations(client.clock)
         #: Pods that have no subset, as JSON, by uid: with the version that was read.
         self._raw: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        #: What was said last of a target that cannot be read.
+        self._told: dict[ObjectKey, str] = {}
         #: The subsets of Pods whose record was written and is not shown yet, by uid.
         self._adopted: dict[str, str] = {}
 
@@ -138,12 +142,20 @@ class WorkloadSpreadReconciler:
         spread, prepared = self._caches.spreads.by_key(key), self._index.get(key)
         if spread is None or prepared is None or spread.deleting:
             self._statuses.forget(key)
+            self._told.pop(key, None)
             return None
         try:
             target = await self._workloads.find(prepared)
         except ReplicasPathError as error:
             self._event(spread, "Warning", "ReplicasUnknown", str(error))
             raise
+        except UnknownKindError as error:
+            self._tell_once(key, spread, "UnknownWorkload", str(error))
+            return Result(requeue_after=UNKNOWN_KIND_RETRY)
+        except Forbidden as error:
+            self._tell_once(key, spread, "MissingRight", f"The manager may not read a workload: {message_of(error)}")
+            raise
+        self._told.pop(key, None)
         versions = await self._grouped(spread, prepared, target)
         failures = await self._price(spread, versions, target)
         outcome = await self._write(key, versions, target)
@@ -323,6 +335,11 @@ class WorkloadSpreadReconciler:
                 "schedulable"
             )
             self._event(spread, "Normal", "RecoverSchedulable", text)
+
+    def _tell_once(self, key: ObjectKey, spread: WorkloadSpread, reason: str, text: str) -> None:
+        if self._told.get(key) != text:
+            self._event(spread, "Warning", reason, text)
+        self._told[key] = text
 
     def _event(self, spread: WorkloadSpread, kind: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         self._events.event(reference(WORKLOAD_SPREAD.resource(), spread), kind, reason, text)

@@ -92,6 +92,10 @@ class LiveTargets:
         """The target itself; None where it is gone or on its way out."""
         return await self._read(_Target(group, kind, api_version, key))
 
+    async def is_served(self, group: str, kind: str, api_version: str) -> bool:
+        """Whether there can be such a target. Raises KubeError."""
+        return await self._resource(group, kind, api_version) is not None
+
     async def scale(self, api_version: str, kind: str, key: ObjectKey) -> Mapping[str, Any]:
         """The target's scale; empty where its kind has none."""
         mapped = await self._kinds.find(api_version, kind)

@@ -34,6 +34,10 @@ _CLONE_SET: Final = (names.APPS_GROUP, "CloneSet")
 _JOB: Final = ("batch", "Job")
 
 
+class UnknownKindError(Exception):
+    """The kind of a target is not served."""
+
+
 @dataclass(frozen=True, slots=True)
 class Caches:
     """What the controller reads."""
@@ -88,7 +92,7 @@ class Workloads:
         }
 
     async def find(self, spread: PreparedSpread) -> Target:
-        """The target of a WorkloadSpread. Raises KubeError or ReplicasPathError."""
+        """The target of a WorkloadSpread. Raises KubeError, ReplicasPathError or UnknownKindError."""
         group, kind, name = spread.target
         store = self._stores.get((group, kind))
         if store is None:
@@ -133,6 +137,10 @@ class Workloads:
         key = ObjectKey(spread.key.namespace, name)
         found = await self._live.target(spread.api_version, group, kind, key)
         if found is None:
+            if not await self._live.is_served(group, kind, spread.api_version):
+                raise UnknownKindError(
+                    f"spec.targetRef: no kind {kind} with namespaces is served in {spread.api_version}"
+                )
             return Target(watched=False)
         custom = self._whitelist().targets.get((group, kind))
         wanted = replicas_of(found, (group, kind), spread.paths, custom.replicas_path if custom is not None else "")

@@ -33,13 +33,14 @@ class Refusing:
         self.forward: Callable[[Request], Awaitable[Response]] = transport.request
         self.refuse: Callable[[Request], bool] = lambda _: False
         self.status = 500
+        self.text = "the disk is full"
         self.requests: list[Request] = []
 
     async def request(self, request: Request) -> Response:
         self.requests.append(request)
         if self.refuse(request):
             reason = {403: "Forbidden", 409: "Conflict"}.get(self.status, "InternalError")
-            return json_response(self.status, status_body(self.status, reason, "the disk is full"))
+            return json_response(self.status, status_body(self.status, reason, self.text))
         return await self.forward(request)
 
     def stream(self, request: Request) -> Any:

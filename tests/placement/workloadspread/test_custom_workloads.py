@@ -8,7 +8,15 @@ from app.api import names
 from app.kube.client import Client
 from app.kube.errors import NotFound, ServerError
 from app.kube.objects import OwnerReference
-from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DEPLOYMENTS, NAMESPACES, REPLICASETS, Resource
+from app.kube.resources import (
+    CONFIGMAPS,
+    CUSTOMRESOURCEDEFINITIONS,
+    DEPLOYMENTS,
+    EVENTS,
+    NAMESPACES,
+    REPLICASETS,
+    Resource,
+)
 from app.placement.workloadspread.index import prepare_spread
 from app.placement.workloadspread.plan.whitelist import Whitelist, parse_whitelist
 from app.placement.workloadspread.targets import LiveTargets
@@ -125,6 +133,56 @@ def test_who_is_above_a_workload_is_not_what_a_pod_of_another_namespace_claims()
         found = await live.above(owner, "ns")
         assert found is not None
         assert found.name == "shop"
+
+    in_world(scenario)
+
+
+async def spread_over_fleets(there: World) -> None:
+    data = {names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY: LISTED % ""}
+    metadata = {"name": names.CONFIGURATION_CONFIG_MAP}
+    await there.client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
+    await there.client.create(CONFIGMAPS, {"metadata": metadata, "data": data}, "kruise-system")
+    target = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "shop"}
+    await there.spread({"name": "a", "maxReplicas": 2}, {"name": "b"}, targetRef=target)
+
+
+async def told(there: World, reason: str) -> list[tuple[str, int]]:
+    """What events of that reason say, and how often."""
+    events = (await there.client.list(EVENTS)).items
+    return [(one["message"], one.get("count", 1)) for one in events if one["reason"] == reason]
+
+
+@pytest.mark.behaviour("WS-18", "WS-70")
+def test_a_kind_that_is_not_served_is_told_once_and_looked_for_again() -> None:
+    async def scenario(there: World) -> None:
+        await spread_over_fleets(there)
+        text = "spec.targetRef: no kind Fleet with namespaces is served in example.com/v1"
+        await there.until(lambda: told(there, "UnknownWorkload"), [(text, 1)])
+        await there.client.clock.sleep(60)
+        assert await told(there, "UnknownWorkload") == [(text, 1)]
+        await fleets(there)
+        await there.pod("p", "a")
+        await there.until(there.status, {"a": (1, 1), "b": (0, -1)}, 60)
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("WS-18", "WS-70", "WS-71")
+def test_a_target_that_may_not_be_read_is_told_with_the_right_that_is_missing() -> None:
+    async def scenario(there: World) -> None:
+        await fleets(there)
+        there.manager.status = 403
+        there.manager.text = 'User "kruise" cannot get resource "fleets" in API group "example.com"'
+        there.manager.refuse = lambda request: "/fleets/" in request.path
+        await spread_over_fleets(there)
+
+        async def said() -> list[str]:
+            return [text for text, _ in await told(there, "MissingRight")]
+
+        await there.until(said, [f"The manager may not read a workload: {there.manager.text}"])
+        there.manager.refuse = lambda _: False
+        await there.pod("p", "a")
+        await there.until(there.status, {"a": (1, 1), "b": (0, -1)}, 60)
 
     in_world(scenario)
 
