@@ -35,17 +35,17 @@ def completion(
 
 def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     """What may stand where an object is named: kinds, and behind a kind the names of its objects."""
-    from app.cli.workloads import known
+    from app.cli.index import kinds
 
     kind, slash, name = incomplete.partition("/")
     given = [*(ctx.params.get("what") or ()), *args]
-    words = [word for one in known() for word in one.words]
+    words = [word for one in kinds().values() for word in one["words"]]
     if slash:
         return [f"{kind}/{found}" for found in _names(ctx, kind) if found.startswith(name)]
     before = next((word for word in reversed(given) if word in words), "")
     if before:
         return [found for found in _names(ctx, before) if found.startswith(incomplete)]
-    return sorted(one.kind.singular for one in known() if one.kind.singular.startswith(incomplete))
+    return sorted(one["singular"] for one in kinds().values() if one["singular"].startswith(incomplete))
 
 
 def _names(ctx: Any, word: str) -> list[str]:

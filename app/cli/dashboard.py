@@ -23,9 +23,10 @@ def dashboard(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show workloads, roll-outs, Pods, sidecars and budgets as they change, on a page of this machine.
+    """Show the cluster on a page, as it changes.
 
-    It reads with the rights of the kubeconfig, and writes nothing. Ctrl-C ends it.
+    Workloads and their roll-outs, Pods, sidecars, budgets and spreads. It reads with the rights of the kubeconfig, and
+    writes nothing. Ctrl-C ends it.
     """
 
     async def work(client: Client, _namespace: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -162,6 +161,8 @@ def show_version(output: Output = "text") -> None:
 
 def installed_version() -> str:
     """The version of this installation."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version("pykruise")
     except PackageNotFoundError:

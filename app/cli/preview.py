@@ -199,7 +199,9 @@ async def _as_it_would_be(
     from app.api.conversion import convert
     from app.cli.workloads import scope
     from app.kube.errors import NotFound
+    from app.manager.slices import slices
 
+    slices()  # conversion knows their kinds from here on
     kind, name = commands.kind, str(manifest["metadata"]["name"])
     namespace = scope(commands, namespace)
     version = str(manifest["apiVersion"]).rpartition("/")[2]

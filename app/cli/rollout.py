@@ -148,7 +148,10 @@ def image(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Give containers of a workload's template, or of a SidecarSet, other images."""
+    """Give containers other images.
+
+    Those of a workload's template, or of a SidecarSet.
+    """
 
     async def work(client: Client, where: str) -> str:
         return await images_set(client, where, what, dry_run=dry_run)

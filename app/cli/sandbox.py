@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from app.cli.cluster import failed
 from app.manager import logging as manager_logging
@@ -116,6 +115,8 @@ def _samples_flag(wanted: bool) -> tuple[str, ...]:
 
 def samples() -> list[Mapping[str, Any]]:
     """The objects of ``policies/samples``."""
+    import yaml
+
     found: list[Mapping[str, Any]] = []
     for file in sorted(_SAMPLES.glob("*.yaml")):
         found += [one for one in yaml.safe_load_all(file.read_text("utf-8")) if one]

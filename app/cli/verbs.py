@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from app.cli.cluster import with_cluster
 from app.cli.grammar import Context, DryRun, Kubeconfig, Namespace, Output
+from app.cli.index import at, verbs
 from app.cli.longverbs import command_with_options
 from app.cli.printing import write, written
 
@@ -55,11 +56,14 @@ class WithVerbs(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name; None if there is none."""
-        return super().get_command(ctx, cmd_name) or _verbs().get(cmd_name)
+        found = super().get_command(ctx, cmd_name)
+        if found is None and (verb := verbs().get(cmd_name)) is not None:
+            return Later(cmd_name, verb["at"], verb["help"])
+        return found
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all."""
-        return [*super().list_commands(ctx), *_verbs()]
+        return [*super().list_commands(ctx), *verbs()]
 
     def main(
         self,
@@ -91,11 +95,23 @@ def instead(name: str) -> str:
     return _INSTEAD.get(name, "")
 
 
-def _verbs() -> Mapping[str, Any]:
-    from app.manager.slices import slices
+class Later(TyperCommand):
+    """The command of a slice, which is imported when it is given."""
 
-    found = {verb.name: command_of(verb) for one in slices() for verb in one.verbs()}
-    return found | {verb.name: command_with_options(verb) for one in slices() for verb in one.long_verbs()}
+    def __init__(self, name: str, place: str, help_text: str) -> None:
+        super().__init__(name, help=help_text)
+        self._place = place
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the command that stands there."""
+        return self.made().make_context(info_name, args, parent=parent, **extra)
+
+    def made(self) -> Any:
+        """The command that stands there."""
+        from app.slices.verbs import LongVerb
+
+        verb = at(self._place)
+        return command_with_options(verb) if isinstance(verb, LongVerb) else command_of(verb)
 
 
 def command_of(verb: Verb) -> Any:

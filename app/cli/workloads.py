@@ -6,23 +6,21 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from app.api.registry import known_kinds
+from app.cli import index
 from app.kube.client import Client
 from app.kube.errors import NotFound
-from app.manager.slices import slices
 from app.pods.owned import OwnedObjects, owned_objects
 from app.slices.commands import CommandError, Commands, WrongCommandError
 
 
 def known() -> Sequence[Commands]:
     """The commands of all kinds that have some."""
-    return tuple(found for one in slices() for found in one.commands())
+    return tuple(index.at(place) for place in index.kinds())
 
 
 def commands_for(api_version: object, kind: object) -> Commands | None:
     """The commands of the kind that a manifest or an owner reference names."""
-    group = str(api_version).rpartition("/")[0]
-    return next((one for one in known() if (one.kind.group, one.kind.kind) == (group, kind)), None)
+    return index.commands_for(str(api_version).rpartition("/")[0], str(kind))
 
 
 #: Kinds that people name and that are not ours, with what to type instead.
@@ -52,9 +50,8 @@ def wanted(words: Sequence[str]) -> tuple[Commands, str]:
 
 def kind_of(word: str) -> Commands:
     """The commands of the kind that a person calls so. Raises WrongCommandError with what there is instead."""
-    for one in known():
-        if word in one.words:
-            return one
+    if found := index.commands_called(word):
+        return found
     raise WrongCommandError(f"{word} {_instead(word)}")
 
 
@@ -63,11 +60,13 @@ def _instead(word: str) -> str:
         return f"is a kind of Kubernetes itself; kubectl has the same commands: kubectl rollout status {word}/NAME"
     if word in _ROLLOUTS:
         return "is a kind of Kruise Rollouts, another project; its workload is asked: pykruise rollout status KIND NAME"
-    for kind in known_kinds():
+    from app.manager.slices import kinds
+
+    for kind in kinds():
         if word in (kind.kind.lower(), kind.singular, kind.plural, *kind.short_names, kind.crd_name):
             what = f"kubectl describe {kind.singular}.{kind.group} NAME"
             return f"has no roll-out and no commands of its own; look at it with {what}"
-    return f"is no kind this command knows; it knows {', '.join(one.kind.singular for one in known())}"
+    return f"is no kind this command knows; it knows {', '.join(one['singular'] for one in index.kinds().values())}"
 
 
 def scope(commands: Commands, namespace: str) -> str:

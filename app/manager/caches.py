@@ -15,7 +15,7 @@ from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.store import Store
 from app.manager.slices import slices
 from app.slices import Scope, Slice, Stores, Watched
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.slices.watched import merged
 
 

@@ -13,7 +13,7 @@ from app.manager.handlers import WEBHOOKS
 from app.manager.settings import SECRET_NAME, Settings
 from app.manager.slices import kinds, slices
 from app.slices import Scope
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)

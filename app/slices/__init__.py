@@ -5,35 +5,75 @@ Caches, reflectors, queues, event recorders, metrics, permissions, gates, flags,
 line are derived from it (docs/adding-a-kind.md).
 """
 
-from app.slices.admission import AdmissionContext, AdmissionPart, Decisions
-from app.slices.controllers import (
-    BackgroundPart,
-    BackgroundTask,
-    ControllerContext,
-    ControllerPart,
-    Provides,
-    Reconciling,
-)
-from app.slices.options import Flag, Gate, Stage
-from app.slices.protected import Protected
-from app.slices.slice import Slice
-from app.slices.watched import (
-    BY_NAMESPACE,
-    CLAIMS,
-    CONFIGURATION,
-    DEPLOYMENTS,
-    JOBS,
-    NAMESPACES,
-    NODES,
-    PODS,
-    PODS_BY_NAMESPACE,
-    REPLICASETS,
-    REVISIONS,
-    STATEFULSETS,
-    Scope,
-    Stores,
-    Watched,
-)
+from typing import TYPE_CHECKING
+
+from app.kube.lazy import names_from
+
+if TYPE_CHECKING:
+    from app.slices.admission import AdmissionContext, AdmissionPart, Decisions
+    from app.slices.controllers import (
+        BackgroundPart,
+        BackgroundTask,
+        ControllerContext,
+        ControllerPart,
+        Provides,
+        Reconciling,
+    )
+    from app.slices.options import Flag, Gate, Stage
+    from app.slices.protected import Protected
+    from app.slices.slice import Slice
+    from app.slices.watched import (
+        BY_NAMESPACE,
+        CLAIMS,
+        CONFIGURATION,
+        DEPLOYMENTS,
+        JOBS,
+        NAMESPACES,
+        NODES,
+        PODS,
+        PODS_BY_NAMESPACE,
+        REPLICASETS,
+        REVISIONS,
+        STATEFULSETS,
+        Scope,
+        Stores,
+        Watched,
+    )
+else:
+    __getattr__ = names_from(
+        __name__,
+        {
+            "admission": ("AdmissionContext", "AdmissionPart", "Decisions"),
+            "controllers": (
+                "BackgroundPart",
+                "BackgroundTask",
+                "ControllerContext",
+                "ControllerPart",
+                "Provides",
+                "Reconciling",
+            ),
+            "options": ("Flag", "Gate", "Stage"),
+            "protected": ("Protected",),
+            "slice": ("Slice",),
+            "watched": (
+                "BY_NAMESPACE",
+                "CLAIMS",
+                "CONFIGURATION",
+                "DEPLOYMENTS",
+                "JOBS",
+                "NAMESPACES",
+                "NODES",
+                "PODS",
+                "PODS_BY_NAMESPACE",
+                "REPLICASETS",
+                "REVISIONS",
+                "STATEFULSETS",
+                "Scope",
+                "Stores",
+                "Watched",
+            ),
+        },
+    )
 
 __all__ = [
     "BY_NAMESPACE",

@@ -15,7 +15,8 @@ from app.kube.clock import Clock
 from app.kube.events import EventRecorder
 from app.pods.guards import PodGuard
 from app.pods.steps import PodStep
-from app.slices.controllers import Counters, Counting, Enabled, Flags
+from app.slices.controllers import Counters, Counting, Flags
+from app.slices.options import Enabled
 from app.slices.watched import Stores, Watched
 
 

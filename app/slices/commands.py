@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from app.api.kind import KindDefinition
-from app.kube.client import Client
 from app.kube.errors import CommandError as CommandError
 from app.kube.errors import WrongCommandError as WrongCommandError
-from app.kube.objects import Node, Pod
-from app.kube.resources import Resource
-from app.slices.controllers import Enabled
+
+if TYPE_CHECKING:
+    from app.api.kind import KindDefinition
+    from app.kube.client import Client
+    from app.kube.objects import Node, Pod
+    from app.kube.resources import Resource
+    from app.slices.options import Enabled
 
 #: An object of the kind as it is stored.
 Stored: TypeAlias = Mapping[str, Any]
@@ -112,7 +114,7 @@ class Verb:
 
 
 #: What a slice's objects are to a node, a line each.
-ExplainNode: TypeAlias = Callable[[Client, Node, Enabled], Awaitable[Sequence[str]]]
+ExplainNode: TypeAlias = "Callable[[Client, Node, Enabled], Awaitable[Sequence[str]]]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from app.kube.client import Client
 from app.kube.controller import Reconcile, Watch
 from app.kube.events import EventRecorder
 from app.kube.selectors import Selector
+from app.slices.options import Enabled
 from app.slices.watched import Stores, Watched
 
 T = TypeVar("T")
@@ -32,8 +33,6 @@ T = TypeVar("T")
 #: Makes something that counts, once per process, in the process's registry. Two slices that name the same one share it,
 #: so it must have a label that tells them apart.
 Counters: TypeAlias = Callable[[CollectorRegistry], T]
-#: Whether a feature gate is on.
-Enabled: TypeAlias = Callable[[str], bool]
 
 
 class Flags(Protocol):

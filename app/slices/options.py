@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
+#: Whether a feature gate is on.
+Enabled: TypeAlias = Callable[[str], bool]
+
 
 class Stage(StrEnum):
     """How settled a feature is; ``AllAlpha`` and ``AllBeta`` switch a whole stage."""

@@ -10,8 +10,8 @@ from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule
 from app.slices.admission import AdmissionPart
 from app.slices.commands import Commands, ExplainNode, Verb
-from app.slices.controllers import BackgroundPart, ControllerPart, Counters, Enabled, Provides
-from app.slices.options import Flag, Gate
+from app.slices.controllers import BackgroundPart, ControllerPart, Counters, Provides
+from app.slices.options import Enabled, Flag, Gate
 from app.slices.protected import Protected
 from app.slices.verbs import LongVerb
 from app.slices.watched import Watched

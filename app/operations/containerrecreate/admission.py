@@ -28,7 +28,7 @@ from app.kube.errors import KubeError, NotFound, message_of
 from app.kube.fielderrors import Path, aggregate, invalid, not_found
 from app.kube.patches import diff
 from app.kube.resources import NODES, PODS
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 DAEMON_GATE: Final = "KruiseDaemon"
 

@@ -14,7 +14,7 @@ from app.kube.objects import Node, decode_pod
 from app.kube.resources import PODS
 from app.operations.containerrecreate.reconcile import REQUESTS
 from app.pods.hashes import random_suffix
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
 
 Json = dict[str, Any]
@@ -106,7 +106,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
 
 RESTART: Final = LongVerb(
     "restart",
-    "Restart containers of a Pod in place, by a ContainerRecreateRequest.",
+    "Restart containers of a Pod in place. A ContainerRecreateRequest does it.",
     "pod/NAME",
     (
         Option("container", "Names of containers, with commas; may be left out where there is one", short="c"),

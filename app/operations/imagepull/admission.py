@@ -18,7 +18,7 @@ from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Pa
 from app.kube.clock import Clock, rfc3339
 from app.kube.fielderrors import FieldError, aggregate
 from app.kube.patches import diff, same
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 DAEMON_GATE: Final = "KruiseDaemon"
 JOB_GATE: Final = "ImagePullJobGate"

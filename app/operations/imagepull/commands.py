@@ -16,7 +16,7 @@ from app.operations.imagepull.jobs import JOBS
 from app.operations.imagepull.objects import NODE_IMAGES
 from app.pods.hashes import random_suffix
 from app.slices.commands import table
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
 
 Json = dict[str, Any]
@@ -140,7 +140,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
 
 PULL: Final = LongVerb(
     "pull",
-    "Pull an image on nodes ahead of time, by an ImagePullJob.",
+    "Pull an image on nodes ahead of time. An ImagePullJob does it.",
     "IMAGE",
     (
         Option("nodes", "Only nodes with these labels, such as zone=a,disk!=slow", short="l"),

@@ -22,7 +22,7 @@ from app.kube.store import Store
 from app.pods.draft import PodDraft
 from app.pods.steps import StepOrder
 from app.slices import BY_NAMESPACE
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 GATE: Final = "PodProbeMarkerGate"
 DAEMON_GATE: Final = "KruiseDaemon"

@@ -8,7 +8,7 @@ from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.objects import Node
 from app.operations.podprobe.objects import NODE_POD_PROBES, NodePodProbe, decode_node_pod_probe
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 
 async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:

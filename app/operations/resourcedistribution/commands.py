@@ -17,7 +17,7 @@ from app.operations.resourcedistribution.plan.copies import Template, TemplateEr
 from app.operations.resourcedistribution.plan.explain import COLUMNS, explained
 from app.operations.resourcedistribution.plan.targets import TargetRule
 from app.slices.commands import Commands, Report, Stored
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 GATE: Final = "ResourceDistributionGate"
 

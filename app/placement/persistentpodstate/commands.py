@@ -15,7 +15,7 @@ from app.kube.objects import Pod, decode_node, decode_pod
 from app.kube.resources import NODES, PODS
 from app.placement.persistentpodstate.plan.explain import COLUMNS, rows
 from app.slices.commands import CommandError, Commands, Report, Stored
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 
 async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> Report:

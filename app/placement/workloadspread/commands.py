@@ -23,7 +23,7 @@ from app.placement.workloadspread.plan.whitelist import Whitelist
 from app.placement.workloadspread.workloads import Caches, Workloads
 from app.slices import Stores, Watched
 from app.slices.commands import CommandError, Commands, Stored, table
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 #: What the manager is told by default; its flags are nobody's to read here.
 _VERSIONED: Final = "deployment,replicaset"

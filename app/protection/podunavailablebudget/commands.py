@@ -18,7 +18,7 @@ from app.protection.podunavailablebudget.podstate import related_budget
 from app.protection.podunavailablebudget.workloads import WATCHED, Caches, UnknownKindError, Workloads
 from app.slices import Stores, Watched
 from app.slices.commands import CommandError, Commands, Stored, table
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 _GATES: Final = {
     ProtectedOperation.DELETE: DELETE_GATE,

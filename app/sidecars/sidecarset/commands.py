@@ -39,7 +39,7 @@ from app.sidecars.sidecarset.plan.records import injected_sets, recorded
 from app.sidecars.sidecarset.plan.tally import PodTally
 from app.sidecars.sidecarset.plan.view import SetView, set_view
 from app.slices.commands import CommandError, Commands, History, Progress, Recorded, Report, Stored, counted
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 
 #: Owners that make their Pods anew when their template is annotated.
 _RESTARTED: Final = {one.kind: one for one in (DAEMONSETS, DEPLOYMENTS, STATEFULSETS)}

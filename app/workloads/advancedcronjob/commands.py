@@ -15,7 +15,7 @@ from app.api.requested import unreadable
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.slices.commands import CommandError, Commands, Stored, table
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.workloads.advancedcronjob.plan.due import MANY, schedule_of, what_is_due
 from app.workloads.advancedcronjob.plan.jobs import made_by, moment, name_of
 

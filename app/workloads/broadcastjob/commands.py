@@ -18,7 +18,7 @@ from app.kube.objects import Node, Pod, decode_node, decode_pod
 from app.kube.resources import NODES, PODS
 from app.pods.predicates import is_active
 from app.slices.commands import CommandError, Commands, Stored, table
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.workloads.broadcastjob.plan.fit import Fit, fit_of
 from app.workloads.broadcastjob.plan.steps import (
     Next,

@@ -21,7 +21,7 @@ from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision
 from app.slices.commands import CommandError, Commands, Migration, Progress, Report, Stored, counted
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.workloads.cloneset.plan.explain import explain as explained
 from app.workloads.cloneset.plan.orders import topology_keys
 from app.workloads.cloneset.plan.preview import preview

@@ -20,7 +20,7 @@ from app.pods.predicates import is_active
 from app.pods.readiness.plan import has_gate
 from app.pods.revisions import Create, Revision, plan_revision, short_hash
 from app.slices.commands import CommandError, Commands, Progress, Report, Stored, counted
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.workloads.daemonset.plan.nodes import DaemonPod, Observed, daemon_pod, observe
 from app.workloads.daemonset.plan.preview import preview
 from app.workloads.daemonset.plan.resolved import KIND, ResolvedSpec, resolve_spec

@@ -16,22 +16,49 @@
 | `history`, `updater`, `image_pulls`, `status` | revisions, updates and image pulls carried out; the status written |
 """
 
-from app.workloads.engine.creation import NewPod
-from app.workloads.engine.history import History
-from app.workloads.engine.in_place import InPlaceUpdates
-from app.workloads.engine.kind import OWNER, Owner, WorkloadKind
-from app.workloads.engine.metrics import Metrics, NoMetrics
-from app.workloads.engine.outcome import Outcome, PodGoneError, gather_results, outcome_of
-from app.workloads.engine.pods import PodFacts, pod_facts
-from app.workloads.engine.reconciler import WorkloadReconciler, result_of
-from app.workloads.engine.revisions import Content, Revisions
-from app.workloads.engine.settings import EngineGates, ImagePullSettings, ResolvedSpec, UpdatePolicy, shared_gates
-from app.workloads.engine.snapshot import Caches, Snapshot
-from app.workloads.engine.state import WorkloadState
-from app.workloads.engine.status import truncate_history, write_workload_status
-from app.workloads.engine.steps import Step, StepKind, UpdatePlan, in_place_step
-from app.workloads.engine.updater import Updater
-from app.workloads.engine.writer import Writer
+from typing import TYPE_CHECKING
+
+from app.kube.lazy import names_from
+
+if TYPE_CHECKING:
+    from app.workloads.engine.creation import NewPod
+    from app.workloads.engine.history import History
+    from app.workloads.engine.in_place import InPlaceUpdates
+    from app.workloads.engine.kind import OWNER, Owner, WorkloadKind
+    from app.workloads.engine.metrics import Metrics, NoMetrics
+    from app.workloads.engine.outcome import Outcome, PodGoneError, gather_results, outcome_of
+    from app.workloads.engine.pods import PodFacts, pod_facts
+    from app.workloads.engine.reconciler import WorkloadReconciler, result_of
+    from app.workloads.engine.revisions import Content, Revisions
+    from app.workloads.engine.settings import EngineGates, ImagePullSettings, ResolvedSpec, UpdatePolicy, shared_gates
+    from app.workloads.engine.snapshot import Caches, Snapshot
+    from app.workloads.engine.state import WorkloadState
+    from app.workloads.engine.status import truncate_history, write_workload_status
+    from app.workloads.engine.steps import Step, StepKind, UpdatePlan, in_place_step
+    from app.workloads.engine.updater import Updater
+    from app.workloads.engine.writer import Writer
+else:
+    __getattr__ = names_from(
+        __name__,
+        {
+            "creation": ("NewPod",),
+            "history": ("History",),
+            "in_place": ("InPlaceUpdates",),
+            "kind": ("OWNER", "Owner", "WorkloadKind"),
+            "metrics": ("Metrics", "NoMetrics"),
+            "outcome": ("Outcome", "PodGoneError", "gather_results", "outcome_of"),
+            "pods": ("PodFacts", "pod_facts"),
+            "reconciler": ("WorkloadReconciler", "result_of"),
+            "revisions": ("Content", "Revisions"),
+            "settings": ("EngineGates", "ImagePullSettings", "ResolvedSpec", "UpdatePolicy", "shared_gates"),
+            "snapshot": ("Caches", "Snapshot"),
+            "state": ("WorkloadState",),
+            "status": ("truncate_history", "write_workload_status"),
+            "steps": ("Step", "StepKind", "UpdatePlan", "in_place_step"),
+            "updater": ("Updater",),
+            "writer": ("Writer",),
+        },
+    )
 
 __all__ = [
     "OWNER",

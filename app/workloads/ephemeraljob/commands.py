@@ -21,7 +21,7 @@ from app.kube.resources import PODS
 from app.kube.selectors import SelectorError, to_query
 from app.pods.hashes import random_suffix
 from app.slices.commands import CommandError, Commands, Stored, table
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
 from app.workloads.ephemeraljob.plan.steps import MARK, State, next_step, state_of
 from app.workloads.ephemeraljob.reconcile import OWNER
@@ -236,7 +236,7 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
 
 DEBUG: Final = LongVerb(
     "debug",
-    "Put a container with tools into a running Pod, by an EphemeralJob of one, and attach to it.",
+    "Put a container with tools into a running Pod. An EphemeralJob does it; you are attached to the container.",
     "pod/NAME [-- COMMAND]",
     (
         Option("image", "What shall run there"),

@@ -18,7 +18,7 @@ from app.kube.selectors import SelectorError
 from app.pods.ordinals import ordinal_of
 from app.pods.revisions import short_hash
 from app.slices.commands import CommandError, Commands, Progress, Report, Stored, counted
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.workloads.engine.commands import planned, refuse_paused, restart_by_template, restart_each
 from app.workloads.engine.pods import PodFacts, pod_facts
 from app.workloads.engine.preview import Preview

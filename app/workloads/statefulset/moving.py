@@ -21,7 +21,7 @@ from app.kube.selectors import SelectorError, to_query
 from app.pods.ordinals import ordinal_of
 from app.pods.revisions import in_order, revision_of, short_hash
 from app.slices.commands import CommandError, Report
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.workloads.engine.kind import WorkloadKind
 from app.workloads.engine.pods import pod_facts
 from app.workloads.engine.preview import Preview

@@ -25,7 +25,7 @@ from app.kube.objects import Pod
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision
 from app.slices.commands import Commands, History, Progress, Recorded, Report, Stored, counted
-from app.slices.controllers import Enabled
+from app.slices.options import Enabled
 from app.workloads.uniteddeployment.plan import situation
 from app.workloads.uniteddeployment.plan.explain import COLUMNS, explained, reserved_note, steps
 from app.workloads.uniteddeployment.plan.status import PROGRESSING, UPDATED

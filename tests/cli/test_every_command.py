@@ -1,0 +1,346 @@
+"""What holds for every command there is, those of slices too: help, JSON, wrong words, no answer, a pipe, Ctrl-C.
+
+The commands come from the command line itself, so that a new one is held to this without being named here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner, Result
+
+from app.cli import index
+from app.cli.main import app
+from app.cli.verbs import Later
+from app.cli.workloads import known
+
+EXAMPLES: Final = Path(__file__).parent.parent.parent / "docs/guides/examples"
+PROGRAM: Final = str(Path(sys.executable).with_name("pykruise"))
+#: What stands for an argument or a required option, by what its help calls it; a Pod for any other.
+WORDS: Final = {
+    "KIND NAME": "clone/web",
+    "KIND NAME CONTAINER=IMAGE...": "clone/web main=nginx:2",
+    "KIND/NAME": "deploy/web",
+    "NAME,NAME": "web-1",
+    "NAMESPACE/NAME": "shop/web",
+    "IMAGE": "nginx:1",
+}
+#: Options that a command asks for though their declaration does not.
+BESIDE: Final = {"restart": ("-c", "main"), "debug": ("--image", "busybox:1"), "protect": (), "unprotect": ()}
+#: They serve, read files, or say what is known without a cluster; what starts and ends them has tests of its own.
+WITHOUT_A_CLUSTER: Final = ("manager", "daemon", "serve", "review", "version", "sandbox", "completion")
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its words, and arguments it takes."""
+
+    path: tuple[str, ...]
+    options: frozenset[str]
+    arguments: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return " ".join(self.path)
+
+    @property
+    def reads(self) -> bool:
+        return "--output" in self.options and self.name not in WITHOUT_A_CLUSTER
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[Command]:
+    if isinstance(command, Later):
+        command = command.made()
+    if hasattr(command, "list_commands"):
+        context = typer.Context(command)
+        for name in command.list_commands(context):
+            yield from _commands(command.get_command(context, name), (*path, name))
+        return
+    words: list[str] = []
+    for one in command.params:
+        if one.param_type_name == "argument" and (one.required or one.metavar):
+            words += WORDS.get(one.metavar or "", "pod/web").split()
+        elif one.required:
+            words += [one.opts[0], WORDS.get(one.metavar or "", "x")]
+    words += BESIDE.get(" ".join(path), ())
+    yield Command(path, frozenset(option for one in command.params for option in one.opts), tuple(words))
+
+
+COMMANDS: Final = tuple(_commands(typer.main.get_command(app)))
+ASKING: Final = [one for one in COMMANDS if one.name not in WITHOUT_A_CLUSTER]
+READING: Final = [one for one in COMMANDS if one.reads]
+
+
+def by_name(found: list[Command] | tuple[Command, ...]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("command", found, ids=lambda one: one.name.replace(" ", "-"))
+
+
+class Answers:
+    """An API server that knows these objects by their paths, and nothing else; or that never answers."""
+
+    def __init__(self, objects: dict[str, Any], *, silent: bool = False) -> None:
+        self.asked, self.over = threading.Event(), threading.Event()
+        answers = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                answers.asked.set()
+                if silent:
+                    answers.over.wait()
+                    self.close_connection = True
+                    return
+                path = self.path.partition("?")[0]
+                found = objects.get(path)
+                if found is None and self.command == "GET" and _is_list(path):
+                    found = {"metadata": {"resourceVersion": "1"}, "items": []}
+                missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}
+                body = json.dumps(found or missing).encode()
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_PATCH = do_PUT = do_DELETE = do_GET
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            block_on_close = False
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def kubeconfig(self, folder: Path) -> str:
+        cluster = {"server": f"http://127.0.0.1:{self._server.server_address[1]}"}
+        config = {
+            "current-context": "it",
+            "clusters": [{"name": "it", "cluster": cluster}],
+            "users": [{"name": "it", "user": {}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        }
+        path = folder / "config"
+        path.write_text(yaml.safe_dump(config), "utf-8")
+        return str(path)
+
+    def close(self) -> None:
+        self.over.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _is_list(path: str) -> bool:
+    """Whether a path names all objects of a kind, and not one of them."""
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    return len(parts[2:] if parts[:1] == ["namespaces"] and len(parts) > 2 else parts) == 1
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[str]:
+    """The kubeconfig of a cluster in which there is nothing."""
+    server = Answers({})
+    yield server.kubeconfig(tmp_path)
+    server.close()
+
+
+def typed(*words: str) -> Result:
+    return CliRunner().invoke(app, list(words))
+
+
+def one_sentence(result: Result, *codes: int) -> str:
+    """What a command said that ended with one of these codes: one line on standard error, and nothing else."""
+    assert result.exit_code in codes, (result.exit_code, result.output)
+    assert not result.stdout
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("pykruise: ")
+    assert "Traceback" not in line
+    return line
+
+
+def test_every_verb_of_a_slice_is_a_command() -> None:
+    assert set(index.verbs()) <= {one.path[0] for one in COMMANDS}
+    assert len(READING) >= 4
+    assert {"rollout status", "migrate", "pull", "restart", "debug"} <= {one.name for one in ASKING}
+
+
+@by_name(COMMANDS)
+@pytest.mark.behaviour("CLI-11")
+def test_help_says_what_it_does(command: Command) -> None:
+    if command.name in ("manager", "daemon"):
+        pytest.skip("their flags are in Go's spelling; tests/manager and tests/daemon ask for theirs")
+    result = typed(*command.path, "-h")
+    assert (result.exit_code, result.stderr) == (0, "")
+    usage, _, said, *_ = result.stdout.splitlines()
+    assert command.name in usage
+    assert said.strip()[:1].isupper()
+
+
+@pytest.mark.parametrize("path", [(), ("rollout",), ("set",)], ids=["pykruise", "rollout", "set"])
+def test_lists_of_commands_say_each_in_a_whole_sentence(path: tuple[str, ...]) -> None:
+    said = typed(*path, "-h").stdout
+    listed = [line for line in said.partition("Commands:")[2].splitlines() if line.startswith("  ")]
+    assert [line for line in listed if line.endswith("...")] == []
+
+
+@by_name(ASKING)
+@pytest.mark.behaviour("CLI-11")
+def test_an_unknown_option_is_one_line_and_exit_code_2(command: Command) -> None:
+    assert "--nonsense" in one_sentence(typed(*command.path, *command.arguments, "--nonsense"), 2)
+
+
+@by_name([one for one in ASKING if one.arguments and one.name != "dashboard"])
+@pytest.mark.behaviour("CLI-11")
+def test_a_name_that_nothing_has_is_one_line_and_exit_code_1(command: Command, empty: str) -> None:
+    result = typed(*command.path, *command.arguments, "--kubeconfig", empty)
+    if command.name == "pull":
+        return  # it makes an object: what it names need not be there
+    assert "not found" in one_sentence(result, 1)
+
+
+@by_name([one for one in ASKING if one.arguments])
+@pytest.mark.parametrize("word", ["bogus/web", "a/b/c/d", "clone/", "/", "web\nweb/x", "é/ü"])
+@pytest.mark.behaviour("CLI-10", "CLI-11")
+def test_words_that_mean_nothing_are_one_line(command: Command, word: str, empty: str) -> None:
+    result = typed(*command.path, word, *command.arguments[1:], "--kubeconfig", empty)
+    one_sentence(result, 1, 2)
+
+
+def _stored() -> dict[str, Any]:
+    """The example of every kind that has commands, as an API server has it."""
+    found: dict[str, Any] = {}
+    for commands in known():
+        kind = commands.kind
+        text = (EXAMPLES / f"{kind.singular}.yaml").read_text("utf-8")
+        given = next(
+            one
+            for one in yaml.safe_load_all(text)
+            if one["kind"] == kind.kind and kind.version(one["apiVersion"]) is not None
+        )
+        resource = kind.resource()
+        name = given["metadata"]["name"]
+        given["apiVersion"] = resource.api_version
+        given["metadata"] |= {"uid": "u", "resourceVersion": "1", "generation": 1}
+        if kind.namespaced:
+            given["metadata"]["namespace"] = "default"
+        found[resource.path("default" if kind.namespaced else "", name)] = given
+    return found
+
+
+STORED: Final = _stored()
+OBJECTS: Final = [
+    (one["singular"], path)
+    for one in index.kinds().values()
+    for path, obj in STORED.items()
+    if obj["kind"] == one["kind"]
+]
+
+
+@by_name(READING)
+@pytest.mark.parametrize(("kind", "path"), OBJECTS, ids=[kind for kind, _ in OBJECTS])
+@pytest.mark.parametrize("output", ["json", "yaml"])
+@pytest.mark.behaviour("CLI-18")
+def test_what_is_read_of_an_object_is_data(command: Command, kind: str, path: str, output: str, tmp_path: Path) -> None:
+    server = Answers(STORED)
+    name = STORED[path]["metadata"]["name"]
+    beside = ("--no-watch",) if "--watch" in command.options else ()
+    result = typed(*command.path, kind, name, *beside, "-o", output, "--kubeconfig", server.kubeconfig(tmp_path))
+    server.close()
+    if result.exit_code == 0:
+        assert result.stderr == ""
+        found = json.loads(result.stdout) if output == "json" else yaml.safe_load(result.stdout)
+        assert isinstance(found, dict | list)
+    else:
+        assert kind in one_sentence(result, 1).lower()
+
+
+@by_name([one for one in ASKING if one.name != "dashboard"])
+@pytest.mark.behaviour("CLI-11")
+def test_an_interrupt_ends_it_at_once_without_a_word(command: Command, tmp_path: Path) -> None:
+    server = Answers({}, silent=True)
+    words = [PROGRAM, *command.path, *command.arguments, "--kubeconfig", server.kubeconfig(tmp_path)]
+    running = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.asked.wait(timeout=60), f"{running.args} never asked"
+        running.send_signal(signal.SIGINT)
+        said, complained = running.communicate(timeout=60)
+    finally:
+        running.kill()
+        server.close()
+    assert (running.returncode, said, complained) == (130, "", "")
+
+
+@by_name(READING)
+@pytest.mark.behaviour("CLI-11")
+def test_a_pipe_that_nobody_reads_ends_it_without_a_word(command: Command, tmp_path: Path) -> None:
+    server = Answers(STORED)
+    path = next(path for kind, path in OBJECTS if kind == "cloneset")
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [PROGRAM, *command.path, "cloneset", STORED[path]["metadata"]["name"]]
+    words += ["--no-watch"] if "--watch" in command.options else []
+    try:
+        found = subprocess.run(
+            [*words, "--kubeconfig", server.kubeconfig(tmp_path)],
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    finally:
+        os.close(writing)
+        server.close()
+    assert (found.returncode, found.stderr) == (1, "")
+
+
+#: What a short command must not wait for. (Typer itself reads arguments with pydantic.)
+HEAVY: Final = (
+    "aiohttp",
+    "kubernetes",
+    "fastapi",
+    "rich",
+    "prometheus_client",
+    "app.api",
+    "app.workloads",
+    "app.sandbox",
+)
+
+
+@pytest.mark.parametrize("words", [("--version",), ("-h",), ("rollout", "status", "-h"), ("completion", "bash")])
+def test_a_short_command_imports_no_kind(words: tuple[str, ...]) -> None:
+    script = (
+        f"import sys; sys.argv = ['pykruise', *{words!r}]\n"
+        "from app.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        f"print(*(one for one in {HEAVY!r} if one in sys.modules), file=sys.stderr)"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stderr.split() == []
+
+
+def test_a_command_about_one_kind_imports_no_other(empty: str) -> None:
+    script = (
+        f"import sys; sys.argv = ['pykruise', 'rollout', 'status', 'clone/web', '--kubeconfig', {empty!r}]\n"
+        "from app.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print(*(one for one in sys.modules if one.endswith('.commands') and one.count('.') == 3))"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["app.workloads.cloneset.commands"]
