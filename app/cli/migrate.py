@@ -1,6 +1,7 @@
 """``pykruise migrate``: Pods of a built-in workload come to one of ours, step by step, never too few of them.
 
 For workloads whose Pods are all alike: ours is made beside the source, and replicas move over as ours become available.
+Where ours is the built-in kind under another apiVersion, it adopts the Pods as they run (``app.cli.adoption``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from app.slices.commands import Commands, Migration
 
 _POLL_SECONDS: Final = 1.0
+#: What kubectl calls built-in kinds for short.
+_SHORT: Final = {"Deployment": "deploy", "StatefulSet": "sts", "DaemonSet": "ds"}
 
 
 def register(app: typer.Typer) -> None:
@@ -31,16 +34,20 @@ def migrate(
     what: What,
     source: Annotated[str, typer.Option("--from", metavar="KIND/NAME", help="The workload whose replicas move")],
     replicas: Annotated[int | None, typer.Option(min=0, help="How many move; default: all")] = None,
-    max_surge: Annotated[int, typer.Option(min=1, help="How many move at a time, beside those that run")] = 1,
+    max_surge: Annotated[
+        int | None, typer.Option(min=1, help="How many move at a time, beside those that run; default: 1")
+    ] = None,
     namespace: Namespace = "",
     timeout: Timeout = 0.0,
     dry_run: DryRun = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Move replicas of a Deployment to a CloneSet.
+    """Move Pods of a built-in workload to one of ours.
 
-    The workload that they move to is made from the source where it is not there yet. Exit code 1: it took too long.
+    Replicas of a Deployment move to a CloneSet step by step; it is made where it is not there yet. A StatefulSet or
+    DaemonSet of ours takes the place of the built-in one of its name, and adopts its Pods as they run. Exit code 1: it
+    took too long.
     """
 
     async def work(client: Client, where: str) -> bool:
@@ -53,10 +60,11 @@ def migrate(
 class Limits:
     """How many replicas move (None: all), how many at a time, and within how many seconds (0: no limit)."""
 
-    def __init__(self, replicas: int | None, max_surge: int, seconds: float) -> None:
+    def __init__(self, replicas: int | None, max_surge: int | None, seconds: float) -> None:
         self.replicas = replicas
-        self.max_surge = max_surge
+        self.max_surge = max_surge or 1
         self.seconds = seconds
+        self.given = replicas is not None or max_surge is not None
 
 
 async def moved(
@@ -70,6 +78,8 @@ async def moved(
     commands, name = wanted(what)
     kind, source_name = parts_of([source])
     migration = _migration(commands, kind)
+    if migration in commands.adoptions:
+        return await _adopted(client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run)
     called = f"{migration.source.kind} {namespace}/{source_name}"
     try:
         old: dict[str, Any] = await client.get(migration.source, source_name, namespace)
@@ -109,14 +119,41 @@ async def moved(
 def _migration(commands: Commands, kind: str) -> Migration:
     from app.slices.commands import CommandError, WrongCommandError
 
-    if not commands.migrations:
+    ways = (*commands.migrations, *commands.adoptions)
+    if not ways:
         raise CommandError(f"{commands.kind.kind}: {commands.no_migration}")
-    for one in commands.migrations:
-        names = (one.source.kind.lower(), one.source.plural, f"{one.source.plural}.{one.source.group}", "deploy")
-        if kind in names:
+    for one in ways:
+        named = (one.source.kind.lower(), one.source.plural)
+        if kind in (*named, *(f"{name}.{one.source.group}" for name in named), _SHORT.get(one.source.kind)):
             return one
-    known = ", ".join(one.source.kind for one in commands.migrations)
-    raise WrongCommandError(f"--from {kind}: replicas of a {commands.kind.kind} come from: {known}")
+    known = ", ".join(f"{one.source.kind} of {one.source.group}" for one in ways)
+    raise WrongCommandError(f"--from {kind}: Pods of a {commands.kind.kind} come from: {known}")
+
+
+async def _adopted(
+    client: Client,
+    commands: Commands,
+    migration: Migration,
+    namespace: str,
+    names: tuple[str, str],
+    limits: Limits,
+    *,
+    dry_run: bool,
+) -> bool:
+    from app.cli.adoption import adopted
+    from app.slices.commands import WrongCommandError
+
+    name, source = names
+    kind = commands.kind.kind
+    if not source or name != source:
+        raise WrongCommandError(
+            f"--from: a {kind} takes the place of the {migration.source.kind} of its own name, {name}"
+        )
+    if limits.given:
+        raise WrongCommandError(
+            f"{kind} {name}: all Pods move at once, as they run; leave --replicas and --max-surge out"
+        )
+    return await adopted(client, commands, migration, namespace, name, seconds=limits.seconds, dry_run=dry_run)
 
 
 def _same_pods(ours: Mapping[str, Any], made: Mapping[str, Any], called: str, source: str) -> None:

@@ -198,6 +198,8 @@ class Commands:
     no_scale_in: str = "its number of Pods is not its own to lower"
     #: The built-in workloads whose Pods it can take over.
     migrations: tuple[Migration, ...] = ()
+    #: The built-in workloads that it is under another apiVersion: their Pods are adopted as they run.
+    adoptions: tuple[Migration, ...] = ()
     #: Why there are none, with what to do instead.
     no_migration: str = "replicas of another workload cannot move to it"
 

@@ -93,8 +93,11 @@ async def test_nothing_is_taken_away_before_ours_are_available(capsys: pytest.Ca
     [
         ({"replicas": 9}, CommandError, "Deployment shop/web: has 5 replicas, 9 cannot move"),
         ({"source": "deploy/api"}, CommandError, "Deployment shop/api: not found"),
-        ({"source": "sts/web"}, WrongCommandError, "come from: Deployment"),
-        ({"what": "sts/web"}, CommandError, "StatefulSet: replicas of another workload cannot move to it"),
+        ({"source": "sts/web"}, WrongCommandError, "come from: Deployment of apps"),
+        ({"what": "asts/web"}, WrongCommandError, "Pods of a StatefulSet come from: StatefulSet of apps"),
+        ({"what": "sidecarset/web"}, CommandError, "SidecarSet: has no Pods of its own; take the container out of"),
+        ({"what": "uniteddeployment/web"}, CommandError, "UnitedDeployment: makes its workloads itself"),
+        ({"what": "broadcastjob/web"}, CommandError, "BroadcastJob: replicas of another workload cannot move to it"),
     ],
 )
 async def test_what_cannot_move_is_told(given: Any, error: type[CommandError], said: str) -> None:

@@ -342,6 +342,7 @@ COMMANDS: Final = Commands(
     own_history=History(history, undo),
     containers_at=(("spec", "containers"), ("spec", "initContainers")),
     no_scale_in="has no Pods of its own; scale their owners in",
+    no_migration="has no Pods of its own; take the container out of the workload's template instead",
     explain_object=explain,
     explain_any=explain_pod,
 )

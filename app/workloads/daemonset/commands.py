@@ -14,12 +14,12 @@ from app.api.daemonset.defaults import with_defaults
 from app.api.requested import unreadable
 from app.kube.client import Client
 from app.kube.objects import Node, Pod, decode_node, decode_pod
-from app.kube.resources import NODES, PODS
+from app.kube.resources import DAEMONSETS, NODES, PODS
 from app.kube.selectors import SelectorError, to_query
 from app.pods.predicates import is_active
 from app.pods.readiness.plan import has_gate
 from app.pods.revisions import Create, Revision, plan_revision, short_hash
-from app.slices.commands import CommandError, Commands, Progress, Report, Stored, counted
+from app.slices.commands import CommandError, Commands, Migration, Progress, Report, Stored, counted
 from app.slices.options import Enabled
 from app.workloads.daemonset.plan.nodes import DaemonPod, Observed, daemon_pod, observe
 from app.workloads.daemonset.plan.preview import preview
@@ -27,6 +27,7 @@ from app.workloads.daemonset.plan.resolved import KIND, ResolvedSpec, resolve_sp
 from app.workloads.daemonset.plan.settings import Gates
 from app.workloads.engine.commands import nothing_happens, refuse_paused, restart_by_template
 from app.workloads.engine.in_place import InPlaceUpdates
+from app.workloads.engine.moving import moved_manifest
 from app.workloads.engine.pods import pod_facts
 from app.workloads.engine.preview import Preview
 from app.workloads.engine.reading import pods_and_revisions
@@ -233,4 +234,5 @@ COMMANDS: Final = Commands(
     explain=explain,
     no_scale_in="has a Pod on every node that takes it; a node selector, a taint or a label takes nodes away",
     explain_node=explain_node,
+    adoptions=(Migration(DAEMONSETS, lambda native, _: moved_manifest(native, RESOURCE)),),
 )

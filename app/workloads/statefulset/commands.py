@@ -14,12 +14,14 @@ from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.api.statefulset.defaults import ClaimGates, with_defaults
 from app.kube.client import Client
 from app.kube.objects import Pod
+from app.kube.resources import STATEFULSETS
 from app.kube.selectors import SelectorError
 from app.pods.ordinals import ordinal_of
 from app.pods.revisions import short_hash
-from app.slices.commands import CommandError, Commands, Progress, Report, Stored, counted
+from app.slices.commands import CommandError, Commands, Migration, Progress, Report, Stored, counted
 from app.slices.options import Enabled
 from app.workloads.engine.commands import planned, refuse_paused, restart_by_template, restart_each
+from app.workloads.engine.moving import moved_manifest
 from app.workloads.engine.pods import PodFacts, pod_facts
 from app.workloads.engine.preview import Preview
 from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
@@ -163,5 +165,6 @@ COMMANDS: Final = Commands(
     moving=moving,
     explain=explain,
     scale_in=scale_in,
+    adoptions=(Migration(STATEFULSETS, lambda native, _: moved_manifest(native, RESOURCE)),),
     without_rollout=ON_DELETE,
 )

@@ -23,6 +23,7 @@ from app.pods.revisions import in_order, revision_of, short_hash
 from app.slices.commands import CommandError, Report
 from app.slices.options import Enabled
 from app.workloads.engine.kind import WorkloadKind
+from app.workloads.engine.moving import moved_manifest
 from app.workloads.engine.pods import pod_facts
 from app.workloads.engine.preview import Preview
 from app.workloads.engine.reading import revisions_to_come
@@ -34,20 +35,8 @@ from app.workloads.statefulset.plan.settings import Gates
 RESOURCE: Final = STATEFUL_SET.resource()
 NATIVE: Final = WorkloadKind(STATEFULSETS)
 COLUMNS: Final = ("pod", "revision", "claims", "becomes")
-_KEPT: Final = ("name", "namespace", "labels", "annotations")
 #: Fields of the metadata that a new object must not have.
 _LEFT_OUT: Final = r"uid\|resourceVersion"
-
-
-def moved_manifest(native: Mapping[str, Any]) -> dict[str, Any]:
-    """The Advanced StatefulSet that a native one becomes: the same under another apiVersion. Pure."""
-    metadata = native["metadata"]
-    return {
-        "apiVersion": RESOURCE.api_version,
-        "kind": RESOURCE.kind,
-        "metadata": {key: metadata[key] for key in _KEPT if key in metadata},
-        "spec": native["spec"],
-    }
 
 
 async def moving(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
@@ -60,7 +49,7 @@ async def moving(client: Client, namespace: str, name: str, enabled: Enabled) ->
     if native["metadata"].get("deletionTimestamp"):
         raise CommandError(f"StatefulSet {namespace}/{name}: is being deleted")
     # The API server and the webhooks say what they would store, and refuse what cannot be moved.
-    stored = await client.create(RESOURCE, moved_manifest(native), namespace, dry_run=True)
+    stored = await client.create(RESOURCE, moved_manifest(native, RESOURCE), namespace, dry_run=True)
     owner = parsed(stored)
     try:
         resolved = resolve_spec(owner, Gates.of(enabled))

@@ -219,6 +219,7 @@ COMMANDS: Final = Commands(
     own_history=History(recorded, undo),
     paused_in=paused_at,
     pods=pods_of,
+    no_migration="makes its workloads itself and adopts none; make it, and scale the old one in as it comes up",
     containers_at=tuple(
         ("spec", "template", kind, "spec", "template", "spec", field)
         for kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET, CLONE_SET, DEPLOYMENT)

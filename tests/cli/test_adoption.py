@@ -1,0 +1,164 @@
+"""A StatefulSet or DaemonSet of ours takes the place of the built-in one of its name, and its Pods run on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from app.cli.migrate import Limits, moved
+from app.kube.client import Client
+from app.kube.errors import CommandError, KubeError, WrongCommandError
+from app.kube.transport import Request, Response
+from app.kube.virtualtime import VirtualClock
+from tests.cli.test_rollout import Server
+from tests.kube.fakes import json_response, virtual
+
+NATIVE = "/apis/apps/v1/namespaces/shop/{plural}/web"
+OURS = "/apis/apps.kruise.io/v1beta1/namespaces/shop/{plural}"
+PLURALS = {"statefulset": "statefulsets", "daemonset": "daemonsets"}
+COUNTS = {"statefulset": "replicas", "daemonset": "currentNumberScheduled"}
+
+
+class Moving(Server):
+    """A built-in workload of three Pods; it is gone a moment after its deletion, and ours counts Pods then."""
+
+    def __init__(self, kind: str, *, refused: str = "", adopts: bool = True, goes: bool = True) -> None:
+        super().__init__()
+        self.native = NATIVE.format(plural=PLURALS[kind])
+        self.ours = OURS.format(plural=PLURALS[kind])
+        self.kind, self.refused, self.adopts, self.goes = kind, refused, adopts, goes
+        self.deleted: list[Any] = []
+        self.said: list[str] = []
+        metadata = {
+            "name": "web",
+            "namespace": "shop",
+            "uid": "n",
+            "resourceVersion": "7",
+            "labels": {"app": "web"},
+            "annotations": {"a": "b", "deprecated.daemonset.template.generation": "1"},
+        }
+        spec = {"selector": {"matchLabels": {"app": "web"}}, "template": {}}
+        self.put(self.native, {"metadata": metadata, "spec": spec, "status": {COUNTS[kind]: 3}})
+
+    def _answer(self, request: Request) -> Response:
+        tried = request.query.get("dryRun") == "All"
+        if request.method == "DELETE":
+            self.said.append("delete")
+            self.deleted.append(orjson.loads(request.body or b"{}"))
+            return json_response(200, {"kind": "Status"})
+        if request.method == "POST":
+            self.said.append("try" if tried else "make")
+            if self.refused == self.said[-1]:
+                return json_response(422, {"kind": "Status", "code": 422, "reason": "Invalid", "message": "no"})
+            made = orjson.loads(request.body or b"{}")
+            made["metadata"] |= {"generation": 1, "uid": "o", "resourceVersion": "1"}
+            if not tried:
+                self.put(f"{self.ours}/web", made)
+            return json_response(201, made)
+        answer = super()._answer(request)
+        if request.method == "GET" and request.path == self.native and self.deleted and self.goes:
+            self.objects.pop(self.native, None)  # the next one finds it gone
+        if request.method == "GET" and request.path == f"{self.ours}/web" and self.adopts:
+            found: Any = self.objects[request.path]
+            found["status"] = {"observedGeneration": 1, COUNTS[self.kind]: 3}
+        return answer
+
+
+async def move(server: Moving, what: str, source: str, *, dry_run: bool = False, **limits: Any) -> bool:
+    client = Client(server, VirtualClock(), dry_run=dry_run)
+    given = Limits(limits.get("replicas"), limits.get("surge"), 10)
+    return await moved(client, "shop", [what], source, given, dry_run=dry_run)
+
+
+CASES = [("statefulset", "asts/web", "sts/web"), ("daemonset", "ads/web", "ds/web")]
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21")
+@pytest.mark.parametrize(("kind", "what", "source"), CASES)
+async def test_ours_takes_its_place_and_its_pods_run_on(
+    kind: str, what: str, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Moving(kind)
+    assert await move(server, what, source) is True
+    # It is asked first whether ours would be taken; the Pods are left, and no other object of the name is deleted.
+    assert server.said == ["try", "delete", "make"]
+    (options,) = server.deleted
+    assert (options["propagationPolicy"], options["preconditions"]) == ("Orphan", {"uid": "n"})
+    made = server.objects[f"{server.ours}/web"]
+    assert made["apiVersion"] == "apps.kruise.io/v1beta1"
+    assert (made["metadata"]["labels"], made["metadata"]["annotations"]) == ({"app": "web"}, {"a": "b"})
+    assert made["spec"]["selector"] == {"matchLabels": {"app": "web"}}
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"see: pykruise rollout status {kind}/web")
+
+
+@virtual
+@pytest.mark.behaviour("CLI-12", "CLI-21")
+@pytest.mark.parametrize(("kind", "what", "source"), CASES)
+async def test_tried_it_deletes_nothing(kind: str, what: str, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    server = Moving(kind)
+    assert await move(server, what, source, dry_run=True) is True
+    assert server.said == ["try"]
+    assert "would be deleted without its Pods" in capsys.readouterr().out
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21")
+async def test_nothing_is_deleted_for_an_object_that_is_refused() -> None:
+    server = Moving("statefulset", refused="try")
+    with pytest.raises(KubeError):
+        await move(server, "asts/web", "sts/web")
+    assert server.said == ["try"]
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21")
+async def test_an_object_that_is_nowhere_any_more_is_told_whole() -> None:
+    server = Moving("statefulset", refused="make")
+    with pytest.raises(CommandError, match=r"not made .* make it with: echo .*selector.* kubectl create -f -"):
+        await move(server, "asts/web", "sts/web")
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21")
+async def test_one_that_does_not_go_is_told_with_what_is_left_to_do() -> None:
+    server = Moving("statefulset", goes=False)
+    with pytest.raises(CommandError, match="is not gone within 10 s; make it with: echo"):
+        await move(server, "asts/web", "sts/web")
+    assert server.said == ["try", "delete"]
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21")
+async def test_pods_that_nobody_adopts_are_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert await move(Moving("daemonset", adopts=False), "ads/web", "ds/web") is False
+    assert "has not adopted its Pods within 10 s; see: pykruise explain daemonset/web" in capsys.readouterr().out
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21")
+@pytest.mark.parametrize(
+    ("source", "limits", "error", "said"),
+    [
+        ("sts/other", {}, WrongCommandError, "takes the place of the StatefulSet of its own name, web"),
+        ("sts", {}, WrongCommandError, "takes the place of the StatefulSet of its own name, web"),
+        ("sts/web", {"replicas": 1}, WrongCommandError, "all Pods move at once, as they run; leave --replicas"),
+        ("deploy/web", {}, WrongCommandError, "--from deploy: Pods of a StatefulSet come from: StatefulSet of apps"),
+    ],
+)
+async def test_what_cannot_be_is_told(source: str, limits: Any, error: type[CommandError], said: str) -> None:
+    server = Moving("statefulset")
+    with pytest.raises(error, match=said):
+        await move(server, "asts/web", source, **limits)
+    assert server.said == []
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21")
+async def test_one_that_is_not_there_is_told() -> None:
+    server = Moving("statefulset")
+    del server.objects[server.native]
+    with pytest.raises(CommandError, match=r"StatefulSet.apps shop/web: not found; name another namespace"):
+        await move(server, "asts/web", "sts/web")
