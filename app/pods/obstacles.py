@@ -105,7 +105,13 @@ def _conditions(pod: Pod) -> Iterator[Obstacle]:
         condition = pod.condition(gate.condition_type)
         if gate.condition_type in (names.KRUISE_POD_READY, names.IN_PLACE_UPDATE_READY) and condition is None:
             continue  # the manager writes it in a moment
-        if condition is None or condition.status != "True":
+        if gate.condition_type == names.IN_PLACE_UPDATE_READY and condition is not None and condition.status == "False":
+            describe = f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
+            yield Obstacle(
+                "it is being updated in place: its node has not started the changed containers yet",
+                f"wait; if it stays so: {describe}",
+            )
+        elif condition is None or condition.status != "True":
             said = f": {_short(condition.message)}" if condition is not None and condition.message else ""
             state = condition.status if condition is not None else "not written yet"
             yield Obstacle(

@@ -12,6 +12,7 @@ from app.api import names
 from app.cli.main import app
 from app.kube.patches import apply
 from tests.admission.requests import FIXTURES, recorded
+from tests.cli.answers import Answers
 
 SAMPLES = str(Path(__file__).parent.parent.parent / "policies/samples")
 POD = str(FIXTURES / "pod-create.json")
@@ -185,6 +186,37 @@ def test_policies_do_not_depend_on_the_names_of_files(files: tuple[str, str], tm
     file.write_text(DEPLOYMENT, "utf-8")
     code, _, err = run(str(file), "--policies", str(folder))
     assert (code, err) == (0, "")
+
+
+SIDECAR_SET = """
+apiVersion: apps.kruise.io/v1beta1
+kind: SidecarSet
+metadata: {name: log, uid: u, resourceVersion: "7", managedFields: [{manager: kubectl}]}
+spec:
+  selector: {matchLabels: {app: web}}
+  namespaceSelector: {matchLabels: {team: a}}
+  containers: [{name: log-agent, image: "agent:7"}]
+status: {matchedPods: 3}
+"""
+
+
+@pytest.mark.parametrize(("team", "title"), [("a", "changed"), ("b", "allowed")])
+def test_reviews_are_decided_with_the_sets_and_namespaces_of_a_cluster(team: str, title: str, tmp_path: Path) -> None:
+    listed = {"metadata": {"resourceVersion": "9"}}
+    shop = {"metadata": {"name": "shop", "labels": {"team": team}}, "spec": {}}
+    server = Answers(
+        {
+            "/api/v1/namespaces": {**listed, "items": [shop]},
+            "/apis/apps.kruise.io/v1beta1/sidecarsets": {**listed, "items": [yaml.safe_load(SIDECAR_SET)]},
+        }
+    )
+    file = tmp_path / "web.yaml"
+    file.write_text(DEPLOYMENT, "utf-8")
+    code, out, err = run(str(file), "--cluster", "--kubeconfig", server.kubeconfig(tmp_path))
+    server.close()
+    assert (code, err) == (0, "")
+    assert [line for line in out.splitlines() if line.startswith("CREATE ")][-1] == f"CREATE Pod shop/web-: {title}"
+    assert ("agent:7" in out) == (team == "a")
 
 
 def test_a_folder_and_a_cluster_are_not_both_asked(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
@@ -19,13 +20,14 @@ from app.dashboard.board import Board
 from app.dashboard.model import Overview
 from app.dashboard.pages import create_dashboard
 from app.kube.client import Client, PatchType
-from app.kube.clock import SystemClock
+from app.kube.clock import Clock, SystemClock
 from app.kube.errors import NotFound
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS
+from app.kube.virtualtime import VirtualClock
 from app.manager.slices import slices
 from app.sandbox.apiserver import ApiServer
 from app.slices.commands import Commands
-from tests.kube.fakes import running
+from tests.kube.fakes import running, virtual
 
 pytestmark = pytest.mark.behaviour("CLI-60")
 COMMANDS = [one for declared in slices() for one in declared.commands() if one.progress is not None]
@@ -53,8 +55,8 @@ class Cluster:
 
 
 @asynccontextmanager
-async def cluster(commands: Sequence[Commands] = COMMANDS) -> AsyncIterator[Cluster]:
-    clock, rng = SystemClock(), Random(1)
+async def cluster(commands: Sequence[Commands] = COMMANDS, clock: Clock | None = None) -> AsyncIterator[Cluster]:
+    clock, rng = clock or SystemClock(), Random(1)
     api = ApiServer(clock=clock, rng=rng)
     client = Client(api.transport(), clock)
     for kind in KINDS:
@@ -104,6 +106,23 @@ async def test_the_page_is_told_of_everything_and_of_changes() -> None:
         await found.until("nodes", lambda one: one["items"] and one["items"][0]["pods"]["ready"] == 1)
         await found.client.delete(KINDS[1].resource(), "web", "shop")
         await found.until("workloads", lambda one: all(item["kind"] != "CloneSet" for item in one["items"]))
+
+
+@virtual
+async def test_a_change_is_told_within_a_second() -> None:
+    """Of virtual time: however slow the machine is, the page waits for nothing longer."""
+    clock = VirtualClock()
+    async with cluster(clock=clock) as found:
+        made = await found.create("CloneSet")
+        await found.until("workloads", lambda one: one["items"])
+        resource = next(kind for kind in KINDS if kind.kind == "CloneSet").resource()
+        await clock.sleep(60)  # whatever was on its way has been told
+        before = clock.monotonic()
+        counts = {"availableReplicas": 0, "readyReplicas": 0, "updatedReadyReplicas": 0}
+        status = {"observedGeneration": 1, "replicas": 3, "updatedReplicas": 2, **counts}
+        await found.client.patch(resource, made["metadata"]["name"], {"status": status}, "shop", subresource="status")
+        await found.until("workloads", lambda one: "2 of 3 Pods updated" in json.dumps(one))
+        assert clock.monotonic() - before < 1
 
 
 async def test_pages_answer_this_machine_only() -> None:

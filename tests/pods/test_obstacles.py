@@ -112,6 +112,14 @@ LOGS = "kubectl logs -n shop web-0 -c main"
             "readiness gate example.com/traffic is False: not in the pool",
             "look at whoever writes condition example.com/traffic",
         ),
+        (
+            {
+                "spec": {"readinessGates": [{"conditionType": "InPlaceUpdateReady"}]},
+                "status": {"phase": "Running", "conditions": [{"type": "InPlaceUpdateReady", "status": "False"}]},
+            },
+            "it is being updated in place: its node has not started the changed containers yet",
+            "wait; if it stays so: kubectl describe pod -n shop web-0",
+        ),
     ],
 )
 @pytest.mark.behaviour("CLI-14")

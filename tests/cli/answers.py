@@ -1,0 +1,75 @@
+"""An API server of a few fixed answers, for commands that are run as they are typed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+class Answers:
+    """An API server that knows these objects by their paths, and nothing else; or that never answers."""
+
+    def __init__(self, objects: dict[str, Any], *, silent: bool = False) -> None:
+        self.asked, self.over = threading.Event(), threading.Event()
+        answers = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                answers.asked.set()
+                if silent:
+                    answers.over.wait()
+                    self.close_connection = True
+                    return
+                path = self.path.partition("?")[0]
+                found = objects.get(path)
+                if found is None and self.command == "GET" and _is_list(path):
+                    found = {"metadata": {"resourceVersion": "1"}, "items": []}
+                missing = {"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}
+                body = json.dumps(found or missing).encode()
+                self.send_response(200 if found else 404)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_POST = do_PATCH = do_PUT = do_DELETE = do_GET
+
+            def log_message(self, format: str, *args: object) -> None: ...
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            block_on_close = False
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def kubeconfig(self, folder: Path) -> str:
+        cluster = {"server": f"http://127.0.0.1:{self._server.server_address[1]}"}
+        config = {
+            "current-context": "it",
+            "clusters": [{"name": "it", "cluster": cluster}],
+            "users": [{"name": "it", "user": {}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        }
+        path = folder / "config"
+        path.write_text(yaml.safe_dump(config), "utf-8")
+        return str(path)
+
+    def close(self) -> None:
+        self.over.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _is_list(path: str) -> bool:
+    """Whether a path names all objects of a kind, and not one of them."""
+    parts = path.strip("/").split("/")
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    return len(parts[2:] if parts[:1] == ["namespaces"] and len(parts) > 2 else parts) == 1
