@@ -105,6 +105,7 @@ def test_it_is_read_on_a_small_screen_and_by_keyboard(page: Page, kubeconfig: Pa
     expect(page.locator("#workloads li")).to_have_count(1)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.dataset.key") == "DaemonSet/default/agent"
+    expect(page.locator("#spreads")).to_have_attribute("data-none", "none")
     page.screenshot(path=PICTURES / "dashboard-360.png")
 
 
