@@ -27,7 +27,7 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "autoscale": "kubectl autoscale KIND NAME --min N --max N, by the kind's scale subresource",
     "expose": "kubectl create service, or a Service with the workload's labels as its selector",
     "describe": "pykruise explain KIND NAME, or kubectl describe KIND NAME",
-    "create": "kubectl create -f FILE; docs/guides/restarting-containers.md has a ContainerRecreateRequest",
+    "create": "kubectl create -f FILE; for a ContainerRecreateRequest: pykruise restart pod/NAME",
     "get": "kubectl get KIND, or pykruise rollout status -A",
     "logs": "kubectl logs",
     "exec": "kubectl exec",
