@@ -39,13 +39,13 @@ def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
 
     kind, slash, name = incomplete.partition("/")
     given = [*(ctx.params.get("what") or ()), *args]
-    words = [word for one in kinds().values() for word in one["words"]]
+    words = [word for one in kinds() for word in one["words"]]
     if slash:
         return [f"{kind}/{found}" for found in _names(ctx, kind) if found.startswith(name)]
     before = next((word for word in reversed(given) if word in words), "")
     if before:
         return [found for found in _names(ctx, before) if found.startswith(incomplete)]
-    return sorted(one["singular"] for one in kinds().values() if one["singular"].startswith(incomplete))
+    return sorted(one["singular"] for one in kinds() if one["singular"].startswith(incomplete))
 
 
 def _names(ctx: Any, word: str) -> list[str]:

@@ -12,7 +12,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from app.cli.cluster import with_cluster
 from app.cli.grammar import Context, DryRun, Kubeconfig, Namespace, Output
-from app.cli.index import at, verbs
+from app.cli.index import verb_called, verbs
 from app.cli.longverbs import command_with_options
 from app.cli.printing import write, written
 
@@ -58,7 +58,7 @@ class WithVerbs(TyperGroup):
         """A command by its name; None if there is none."""
         found = super().get_command(ctx, cmd_name)
         if found is None and (verb := verbs().get(cmd_name)) is not None:
-            return Later(cmd_name, verb["at"], verb["help"])
+            return Later(cmd_name, verb["help"])
         return found
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -98,9 +98,9 @@ def instead(name: str) -> str:
 class Later(TyperCommand):
     """The command of a slice, which is imported when it is given."""
 
-    def __init__(self, name: str, place: str, help_text: str) -> None:
+    def __init__(self, name: str, help_text: str) -> None:
         super().__init__(name, help=help_text)
-        self._place = place
+        self._called = name
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the command that stands there."""
@@ -110,7 +110,7 @@ class Later(TyperCommand):
         """The command that stands there."""
         from app.slices.verbs import LongVerb
 
-        verb = at(self._place)
+        verb = verb_called(self._called)
         return command_with_options(verb) if isinstance(verb, LongVerb) else command_of(verb)
 
 

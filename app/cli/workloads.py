@@ -15,7 +15,7 @@ from app.slices.commands import CommandError, Commands, WrongCommandError
 
 def known() -> Sequence[Commands]:
     """The commands of all kinds that have some."""
-    return tuple(index.at(place) for place in index.kinds())
+    return tuple(map(index.commands_of, index.kinds()))
 
 
 def commands_for(api_version: object, kind: object) -> Commands | None:
@@ -66,7 +66,7 @@ def _instead(word: str) -> str:
         if word in (kind.kind.lower(), kind.singular, kind.plural, *kind.short_names, kind.crd_name):
             what = f"kubectl describe {kind.singular}.{kind.group} NAME"
             return f"has no roll-out and no commands of its own; look at it with {what}"
-    return f"is no kind this command knows; it knows {', '.join(one['singular'] for one in index.kinds().values())}"
+    return f"is no kind this command knows; it knows {', '.join(one['singular'] for one in index.kinds())}"
 
 
 def scope(commands: Commands, namespace: str) -> str:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from app.api import registry
-from app.api.kind import KindDefinition
-from app.slices import Slice
+if TYPE_CHECKING:
+    from app.api.kind import KindDefinition
+    from app.slices import Slice
 
 #: One line per slice, in the order in which what they declare is listed.
 FOLDERS: Final[list[str]] = [
@@ -40,6 +40,9 @@ FOLDERS: Final[list[str]] = [
 @cache
 def slices() -> tuple[Slice, ...]:
     """The slices of this build. Their kinds are known to conversion from now on."""
+    from app.api import registry
+    from app.slices import Slice
+
     found: list[Slice] = []
     for folder in FOLDERS:
         declared = import_module(f"{folder}.slice").SLICE
