@@ -91,7 +91,7 @@ def test_a_container_that_does_not_live_is_restarted_and_no_other() -> None:
         await there.client.clock.sleep(2)
         probed = await there.get(NODE_PROBES, pod["spec"]["nodeName"])
         (entry,) = probed["spec"]["podProbes"]
-        assert [one["name"] for one in entry["probes"]] == ["kruise/liveness#main", "kruise/liveness#side"]
+        assert [one["name"] for one in entry["probes"]] == ["kruise/liveness#main-0", "kruise/liveness#side-0"]
         (pod,) = await restarted(there, 1)
         name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
         assert restarts([pod]) == {f"{name}/main": 1, f"{name}/side": 0}

@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
+from app.api.podprobe.types import SEPARATOR
 from app.kube import virtualtime
-from app.kube.objects import Pod
+from app.kube.objects import ContainerStatus, Pod
 from app.operations.podprobe.liveness import plan
-from app.operations.podprobe.liveness.plan import Failure
+from app.operations.podprobe.liveness.plan import OWNER, Failure
 from app.operations.podprobe.liveness.reconcile import LivenessReconciler
 from tests.operations.podprobe.liveness_seeds import run
 
 
-def is_about_any(*_: object) -> bool:
-    """A result counts for whatever container runs now."""
-    return True
+def one_for_all_runs(status: ContainerStatus) -> str:
+    """A result counts for whatever run of the container there is now."""
+    return f"{OWNER}{SEPARATOR}{status.name}"
 
 
 def bears_all(*_: object) -> None:
@@ -34,7 +35,7 @@ def once(pod: Pod, failure: Failure) -> str:
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, int]] = {
-    "results of the run before count": (plan, "_is_about", is_about_any, 1),
+    "a probe goes on through restarts": (plan, "probe_name", one_for_all_runs, 171),
     "nothing is held back": (LivenessReconciler, "_held_back", bears_all, 1),
     "requests are forgotten": (LivenessReconciler, "_look_up_unseen", forgets, 1),
     "a container is restarted once": (plan, "request_name", once, 1),

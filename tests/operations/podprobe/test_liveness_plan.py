@@ -153,7 +153,7 @@ def saved(**probes: Json) -> list[Json]:
 @pytest.mark.behaviour("PPM-50")
 def test_a_node_probes_the_containers_that_have_started() -> None:
     context = saved(c0=EXEC, c1=HTTP, c2=EXEC, c3=EXEC)
-    statuses = [running("c0"), running("c1"), running("c2", started=False), waiting("c3")]
+    statuses = [running("c0"), running("c1", restarts=4), running("c2", started=False), waiting("c3")]
     entry = pod_entry(pod(context, *statuses), ())
     assert {key: entry[key] for key in ("name", "namespace", "uid", "IP")} == {
         "name": "web-1",
@@ -162,15 +162,15 @@ def test_a_node_probes_the_containers_that_have_started() -> None:
         "IP": "10.1.0.1",
     }
     probes = {one["name"]: one["probe"] for one in entry["probes"]}
-    assert list(probes) == [f"{OWNER}#c0", f"{OWNER}#c1"]
-    assert probes[f"{OWNER}#c1"]["httpGet"]["port"] == 8080
+    assert list(probes) == [f"{OWNER}#c0-0", f"{OWNER}#c1-4"]
+    assert probes[f"{OWNER}#c1-4"]["httpGet"]["port"] == 8080
     # One that has been probed and is started again stays; one that has to start first does not.
-    again = pod_entry(pod(context, *statuses), (f"{OWNER}#c2", f"{OWNER}#c3"))
+    again = pod_entry(pod(context, *statuses), (f"{OWNER}#c2-0", f"{OWNER}#c3-0"))
     assert [one["containerName"] for one in again["probes"]] == ["c0", "c1", "c3"]
 
 
-def failed(container: str, at: str, state: str = "Failed") -> ProbeState:
-    return ProbeState(f"{OWNER}#{container}", state, at, at, "no answer")
+def failed(container: str, at: str, state: str = "Failed", restarts: int = 0) -> ProbeState:
+    return ProbeState(f"{OWNER}#{container}-{restarts}", state, at, at, "no answer")
 
 
 @pytest.mark.behaviour("PPM-51")
@@ -184,6 +184,7 @@ def failed(container: str, at: str, state: str = "Failed") -> ProbeState:
         pytest.param(running("c0"), failed("c0", "2026-01-01T00:00:11Z", "Succeeded"), False, id="success"),
         pytest.param(running("c0"), failed("c0", "2026-01-01T00:00:11Z", "Unknown"), False, id="not known"),
         pytest.param(running("c0"), failed("c1", "2026-01-01T00:00:11Z"), False, id="of another container"),
+        pytest.param(running("c0", restarts=1), failed("c0", "2026-01-01T00:00:11Z"), False, id="of the run before"),
         pytest.param(running("c0", started=False), failed("c0", "2026-01-01T00:00:11Z"), False, id="still starting"),
         pytest.param(waiting("c0"), failed("c0", "2026-01-01T00:00:11Z"), False, id="it does not run"),
     ],
@@ -196,7 +197,7 @@ def test_a_failure_counts_for_the_container_that_runs_now(status: Json, state: P
 @pytest.mark.behaviour("PPM-52")
 def test_a_request_is_about_one_run_of_one_container() -> None:
     found = pod(saved(c0=HTTP), running("c0", restarts=2))
-    (failure,) = failures(found, [failed("c0", "2026-01-01T00:00:20Z")])
+    (failure,) = failures(found, [failed("c0", "2026-01-01T00:00:20Z", restarts=2)])
     assert request_name(found, failure) == "liveness-u1-c0-2"
     request = recreate_request(found, failure)
     assert request["metadata"] == {

@@ -7,7 +7,7 @@ from tests.operations.podprobe.liveness_seeds import run
 
 
 @pytest.mark.behaviour("PPM-51", "PPM-52", "PPM-53")
-@pytest.mark.parametrize("seed", [13, 25, 35])
+@pytest.mark.parametrize("seed", [13, 25, 35, 171])
 def test_nothing_that_lives_is_restarted_and_no_limit_is_broken(seed: int) -> None:
     judge = virtualtime.run(run(seed))
     assert judge.breaches == []

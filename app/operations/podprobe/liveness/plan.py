@@ -28,9 +28,10 @@ _DEFAULT_GRACE: Final = 30
 Json = dict[str, Any]
 
 
-def probe_name(container: str) -> str:
-    """PPM-50: what the probe of a container is called in a NodePodProbe."""
-    return f"{OWNER}{SEPARATOR}{container}"
+def probe_name(status: ContainerStatus) -> str:
+    """PPM-50: what the probe of a container is called in a NodePodProbe. Each run has a probe of its own: until it is
+    asked for, the one of the run before may go on and fail while the container starts."""
+    return f"{OWNER}{SEPARATOR}{status.name}-{status.restart_count}"
 
 
 def pod_entry(pod: Pod, present: Collection[str]) -> Json:
@@ -41,8 +42,11 @@ def pod_entry(pod: Pod, present: Collection[str]) -> Json:
     statuses = {one.name: one for one in pod.status.container_statuses}
     found = []
     for saved in saved_probes(pod):
-        name, status = probe_name(saved.container_name), statuses.get(saved.container_name)
-        if status is None or not (status.started if status.state.running is not None else name in present):
+        status = statuses.get(saved.container_name)
+        if status is None:
+            continue
+        name = probe_name(status)
+        if not (status.started if status.state.running is not None else name in present):
             continue
         rendered = rendered_probe(saved, pod)
         if rendered is not None:
@@ -75,7 +79,8 @@ def failures(pod: Pod, states: Iterable[ProbeState]) -> list[Failure]:
     statuses = {one.name: one for one in pod.status.container_statuses}
     found = []
     for saved in saved_probes(pod):
-        state, status = by_name.get(probe_name(saved.container_name)), statuses.get(saved.container_name)
+        status = statuses.get(saved.container_name)
+        state = by_name.get(probe_name(status)) if status is not None else None
         if state is None or status is None or state.state != FAILED or not _is_about(state, status):
             continue
         grace = saved.probe.termination_grace_period_seconds
