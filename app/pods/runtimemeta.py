@@ -54,7 +54,7 @@ def runtime_meta(pod: Pod) -> RuntimeMeta | None:
         return None
     try:
         return _decode(text.encode())
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
 

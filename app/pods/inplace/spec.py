@@ -139,7 +139,7 @@ def update_in_grace(pod: Pod) -> UpdateSpec | None:
     try:
         spec = _decode(text.encode())
         _ = spec.metadata_patch
-    except (ValueError, UnicodeError) as error:
+    except (ValueError, UnicodeError, RecursionError) as error:
         raise GraceError(
             f"Pod {pod.metadata.namespace}/{pod.metadata.name}: annotation {IN_PLACE_UPDATE_GRACE}: {error}"
         ) from error

@@ -166,7 +166,7 @@ def update_state(pod: Pod) -> InPlaceUpdateState | None:
         return None
     try:
         return _decode(text.encode())
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise StateError(
             f"Pod {pod.metadata.namespace}/{pod.metadata.name}: annotation {IN_PLACE_UPDATE_STATE}: {error}"
         ) from error

@@ -61,7 +61,7 @@ def not_ready_keys(message: str) -> tuple[NotReadyKey, ...]:
     """The keys in a condition's message; one that cannot be read holds none (PM-65)."""
     try:
         entries = _decode_message(message.encode())
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return ()
     return tuple(NotReadyKey(entry.user_agent, entry.key) for entry in entries)
 

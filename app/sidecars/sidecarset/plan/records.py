@@ -10,6 +10,7 @@ import orjson
 
 from app.api import names
 from app.api.gojson import dumps_go
+from app.api.jsonvalue import nested_deeper
 from app.kube.objects import Pod
 
 #: Sets that a Pod is believed to have been injected by: anybody may annotate his Pod, and each name costs an entry of
@@ -64,7 +65,7 @@ def recorded(annotations: Mapping[str, str], set_name: str, key: str = names.SID
         return "", ""
     try:
         record = _RECORDS.decode(text).get(set_name, "")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return "", ""
     return (record, "") if isinstance(record, str) else (record.hash, record.controller_revision)
 
@@ -76,7 +77,7 @@ def in_place_states(pod: Pod) -> Mapping[str, InPlaceState] | None:
         return {}
     try:
         return _STATES.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 
@@ -117,6 +118,8 @@ def _objects(text: str) -> dict[str, object]:
         found = orjson.loads(text) if text else {}
     except orjson.JSONDecodeError:
         return {}
+    if nested_deeper(found):
+        return {}  # it could not be written again
     return {name: entry for name, entry in found.items() if isinstance(entry, dict)} if isinstance(found, dict) else {}
 
 
@@ -124,5 +127,5 @@ def working_twins(pod: Pod) -> dict[str, str]:
     """SS-79: hot-upgrade sidecar → the name of the twin that works; empty if nothing readable is recorded."""
     try:
         return _WORKING.decode(pod.metadata.annotations.get(names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER) or "{}")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}

@@ -25,7 +25,7 @@ def _said(pod: Pod) -> dict[str, bool]:
         return {}
     try:
         return _MESSAGE.decode(found.message or "{}")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
 
 

@@ -1,0 +1,66 @@
+"""What anybody may write on his Pod says nothing where it cannot be read; it fails nobody's reconcile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+
+from app.api import names
+from app.kube.objects import Pod, decode_pod
+from app.pods.inplace import StateError, is_in_grace, is_update_complete
+from app.pods.inplace.spec import GraceError, update_in_grace
+from app.pods.inplace.state import update_state
+from app.pods.readiness.plan import not_ready_keys
+from app.pods.runtimemeta import runtime_meta
+from app.sidecars.sidecarset.plan import records
+from app.sidecars.sidecarset.plan.upgradable import told
+
+TEXTS = {
+    "deep": '{"a":' * 3_000 + "1" + "}" * 3_000,
+    "deep list": "[" * 100_000,
+    "a set, deep": '{"set":{"lastContainerStatuses":' + '{"a":' * 900 + "1" + "}" * 900 + "}}",
+    "no object": "[1]",
+    "null": "null",
+    "numbers": '{"set":1e999}',
+    "half a character": '{"set":"\\ud800"}',
+    "nothing": "",
+}
+KEYS = (
+    names.SIDECARSET_HASH,
+    names.SIDECARSET_IN_PLACE_UPDATE_STATE,
+    names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER,
+    "apps.kruise.io/inplace-update-state",
+    "apps.kruise.io/inplace-update-grace",
+    "apps.kruise.io/runtime-containers-meta",
+)
+READERS: dict[str, Callable[[Pod], Any]] = {
+    "hash": lambda pod: records.recorded(pod.metadata.annotations, "set"),
+    "states of sets": records.in_place_states,
+    "a state to write": lambda pod: records.with_state(pod, "other", "digest", "2026-01-01T00:00:00Z", {"main": "i"}),
+    "twins": records.working_twins,
+    "state": update_state,
+    "complete": lambda pod: is_update_complete(pod, vertical_scaling=True),
+    "in grace": is_in_grace,
+    "grace": update_in_grace,
+    "meta": runtime_meta,
+    "keys": lambda pod: not_ready_keys(pod.status.conditions[0].message),
+    "told": lambda pod: told(pod, "set"),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("reader", READERS)
+def test_an_annotation_of_any_shape_is_read_or_refused_in_our_words(reader: str, text: str) -> None:
+    conditions = [{"type": names.SIDECARSET_UPGRADABLE_CONDITION, "status": "True", "message": text}]
+    body = {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u", "annotations": dict.fromkeys(KEYS, text)},
+        "spec": {"containers": [{"name": "main", "image": "i"}]},
+        "status": {"phase": "Running", "conditions": conditions},
+    }
+    pod = decode_pod(orjson.dumps(body))
+    with contextlib.suppress(StateError, GraceError):
+        READERS[reader](pod)
