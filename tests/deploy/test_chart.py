@@ -406,7 +406,24 @@ def test_the_network_policy_names_who_may_reach_the_webhook_port(values: dict, w
     webhook, health, metrics = find(policy, "NetworkPolicy", "kruise-controller-manager")["spec"]["ingress"]
     assert webhook == {"ports": [{"port": 9876}], "from": who}
     assert health == {"ports": [{"port": 8000}]}
-    assert metrics["from"] == [{"namespaceSelector": {}}]
+    assert metrics["from"] == [{"podSelector": {}}]
+
+
+@pytest.mark.controlplane
+@pytest.mark.parametrize(
+    ("values", "who"),
+    [
+        ({"serviceMonitor": {"enabled": True}}, [{"namespaceSelector": {}}]),
+        (
+            {"networkPolicy": {"metricsFrom": [{"ipBlock": {"cidr": "10.1.0.0/16"}}]}},
+            [{"ipBlock": {"cidr": "10.1.0.0/16"}}],
+        ),
+    ],
+)
+def test_metrics_are_for_who_is_named_or_scrapes(values: dict, who: list, tmp_path: Path) -> None:
+    policy = render(values=values, tmp_path=tmp_path)
+    *_, metrics = find(policy, "NetworkPolicy", "kruise-controller-manager")["spec"]["ingress"]
+    assert metrics["from"] == who
 
 
 @pytest.mark.controlplane
