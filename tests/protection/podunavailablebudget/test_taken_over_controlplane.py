@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,18 @@ PATHS = {
     "CloneSet": f"{APPS}/clonesets",
     "Pod": f"{CORE}/pods",
     "PodUnavailableBudget": BUDGETS,
+    "WorkloadSpread": f"{APPS}/workloadspreads",
     "ControllerRevision": "/apis/apps/v1/namespaces/moving/controllerrevisions",
 }
 GATES = "--feature-gates=PodUnavailableBudgetUpdateGate=true"
 
 
-def lay_down(api: ControlPlane) -> None:
-    """The recorded objects, under the uids that this API server gives."""
+def lay_down(api: ControlPlane, items: Iterable[Json]) -> None:
+    """Recorded objects, owners first, under the uids that this API server gives."""
     api.kubectl("create", "namespace", "moving")
     api.kubectl("wait", "--for=create", "-n", "moving", "serviceaccount/default", "--timeout=30s")
     uids: dict[str, str] = {}
-    for one in recorded():
+    for one in items:
         body, path, name = bare(one), PATHS[one["kind"]], one["metadata"]["name"]
         for reference in one["metadata"].get("ownerReferences", ()):
             body["metadata"]["ownerReferences"] = [{**reference, "uid": uids[reference["uid"]]}]
@@ -49,7 +50,7 @@ def lay_down(api: ControlPlane) -> None:
 def test_taken_over_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
     with ControlPlane(controller_manager_args=CONTROLLERS) as api:
         install(api)
-        lay_down(api)
+        lay_down(api, recorded())
 
         def pods() -> dict[str, Json]:
             return {one["metadata"]["name"]: one for one in api.request("GET", PATHS["Pod"])[1]["items"]}
