@@ -90,6 +90,25 @@ def test_a_new_pod_gets_the_first_place(
         assert found[str(chosen)][1] == ["p1"]
 
 
+@pytest.mark.behaviour("WS-29", "WS-43")
+def test_a_pod_gets_the_place_of_the_one_of_its_name_that_goes_and_nobody_else_does() -> None:
+    full = spread({"a": 1, "b": 1, "c": None}, {IGNORED: [entry("a", 1, 0), entry("b", 1, 1), entry("c", None, -1)]})
+    gone = give_back(full, IGNORED, "a", "p1", ago(0)).changed
+    assert statuses(gone)["a"] == (1, [], ["p1"])
+    again = choose(gone, NewPod(IGNORED, "p1", 0, ago(0)))
+    assert again.answer is not None
+    assert again.answer.subset == "a"
+    assert statuses(again.changed)["a"] == (0, ["p1"], [])
+    other = choose(again.changed, NewPod(IGNORED, "p2", 0, ago(0)))
+    assert other.answer is not None
+    assert other.answer.subset == "b"
+    # It was given to another meanwhile: whoever goes holds nothing.
+    taken = choose(gone, NewPod(IGNORED, "p2", 0, ago(0))).changed
+    late = choose(taken, NewPod(IGNORED, "p1", 0, ago(0)))
+    assert late.answer is not None
+    assert late.answer.subset == "b"
+
+
 @pytest.mark.behaviour("WS-28", "WS-35", "WS-38")
 def test_of_two_for_one_place_the_second_goes_elsewhere() -> None:
     """Example 14: the second decides on what the first left."""

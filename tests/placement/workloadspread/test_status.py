@@ -69,6 +69,15 @@ def test_a_pod_is_seen_by_the_uid_its_place_was_taken_with() -> None:
 
 
 @pytest.mark.behaviour("WS-61")
+def test_a_pod_on_its_way_out_is_not_the_one_of_its_name_that_is_to_come() -> None:
+    before = {"name": "a", "replicas": 1, "missingReplicas": 3, "creatingPods": {"p": ago(1)}}
+    outcome = compute(spread({"a": 5}, {IGNORED: [before]}), {IGNORED: {"a": [pod("p", "a", deleting=True)]}}, 0, NOW)
+    assert versioned(outcome)["a"].creating_pods == {"p": ago(1)}
+    outcome = compute(spread({"a": 5}, {IGNORED: [before]}), {IGNORED: {"a": [pod("p", "a")]}}, 0, NOW)
+    assert versioned(outcome)["a"].creating_pods is None
+
+
+@pytest.mark.behaviour("WS-61")
 @pytest.mark.parametrize(
     ("text", "holds"),
     [("garbage", False), ("", False), (ago(-10), True), (ago(-3600), False), ("2026-01-01T12:00:00", False)],

@@ -71,10 +71,12 @@ def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread,
     statuses = version_statuses(spread, pod.version, pod.wanted)
     names = {subset.name for subset in spread.spec.subsets}
     for status in statuses:
-        if status.name in names and (_has(status.creating_pods, pod.key) or _has(status.deleting_pods, pod.key)):
+        if status.name in names and _has(status.creating_pods, pod.key):
             return Ruling(Place(status.name, pod.key))
-    for index, subset in enumerate(spread.spec.subsets):
-        status = statuses[index]
+    # One of the same name is on its way out: the place that was given back with it is taken first.
+    order = sorted(range(len(spread.spec.subsets)), key=lambda index: not _has(statuses[index].deleting_pods, pod.key))
+    for index in order:
+        subset, status = spread.spec.subsets[index], statuses[index]
         if _is_shut(status):
             continue
         places = places_of(subset, status, pod.wanted)
@@ -82,10 +84,13 @@ def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread,
             # Nothing is taken that could be given twice.
             return Ruling(Place(subset.name), provisional=True)
         if places > 0:
-            update = {
+            update: dict[str, object] = {
                 "missing_replicas": places - 1,
                 "creating_pods": {**(status.creating_pods or {}), pod.key: pod.now},
             }
+            if _has(status.deleting_pods, pod.key):
+                going = {key: since for key, since in (status.deleting_pods or {}).items() if key != pod.key}
+                update["deleting_pods"] = going or None
             statuses[index] = status.model_copy(update=update)
             return Ruling(Place(subset.name, pod.key), with_version(spread, pod.version, statuses))
     return Ruling(None)

@@ -260,7 +260,8 @@ def entry_keys(pods: Iterable[Pod]) -> set[str]:
     """By what entries of these Pods may be filed."""
     found = set()
     for pod in pods:
-        found.add(pod.metadata.name)
+        if pod.metadata.deletion_timestamp is None:  # else another of its name may be on its way
+            found.add(pod.metadata.name)
         record = record_of(pod.metadata.annotations)
         if record is not None and record.uid:
             found.add(record.uid)
