@@ -560,3 +560,26 @@ def test_a_marker_names_each_mistake_by_its_field(spec: dict[str, Any], fields: 
 def test_the_selector_of_a_marker_stays() -> None:
     former = {**marker(), "selector": {"matchLabels": {"a": "c"}}}
     assert [error.field for error in marker_errors(marker(), former)] == ["spec.selector"]
+
+
+@pytest.mark.behaviour("IMG-110")
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"sandboxConfig": {"annotations": {"a": "v" * 32_000}}}, ""),
+        (
+            {"sandboxConfig": {"annotations": {"a": "v" * 33_000}}},
+            "spec.sandboxConfig: Invalid value: 33024: must",
+        ),
+        ({"pullSecrets": [f"s{number}" for number in range(64)]}, ""),
+        (
+            {"pullSecrets": [f"s{number}" for number in range(65)]},
+            "spec.pullSecrets: Too many: 65: must",
+        ),
+    ],
+)
+def test_no_job_fills_what_all_share(more: dict[str, Any], said: str) -> None:
+    spec = {"completionPolicy": {"type": "Always"}, **more}
+    assert aggregate(job_errors({"image": "nginx", **spec})).startswith(said)
+    assert aggregate(list_job_errors({"images": ["nginx"], **spec})).startswith(said)
+    assert bool(job_errors({"image": "nginx", **spec})) == bool(said)

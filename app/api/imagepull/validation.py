@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import orjson
+
 from app.api.imagepull.defaults import TIMEOUT_SECONDS
 from app.api.imagepull.types import ALWAYS, COMPLETION_TYPES, IMAGE_PULL_POLICIES, NEVER
 from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required, too_many
@@ -15,6 +17,10 @@ from app.kube.selectors import validate_selector
 
 MAX_IMAGES: Final = 255
 MAX_NODE_IMAGES: Final = 256
+#: What a job may have its nodes tell the runtime, and how many Secrets it may name: both stand in the NodeImage of each
+#: node, of which an API server takes 1.5 MB, and which the jobs of all namespaces share.
+MAX_SANDBOX_BYTES: Final = 32 * 1024
+MAX_PULL_SECRETS: Final = 64
 _SPEC: Final = Path("spec")
 _INT64: Final = range(-(2**63), 2**63)
 
@@ -26,6 +32,7 @@ def job_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None)
     errors += _parallelism_errors(spec.get("parallelism"))
     errors += _completion_errors(spec)
     errors += _deadline_errors(spec)
+    errors += _shared_errors(spec)
     if former is not None and (spec.get("pullSecrets") or []) != (former.get("pullSecrets") or []):
         # IMG-10: with the order.
         errors.append(forbidden(_SPEC.child("pullSecrets"), "spec.pullSecrets is immutable"))
@@ -47,7 +54,7 @@ def list_job_errors(spec: Mapping[str, Any]) -> list[FieldError]:
         errors += _image_errors(image, path.index(index))
     errors += _parallelism_errors(spec.get("parallelism"))
     errors += _completion_errors(spec)
-    return errors
+    return errors + _shared_errors(spec)
 
 
 def job_warnings(spec: Mapping[str, Any]) -> list[str]:
@@ -117,6 +124,17 @@ def _selector_errors(spec: Mapping[str, Any]) -> list[FieldError]:
             errors.append(duplicate(path.child("names"), _first_repeated(chosen)))
         errors += validate_selector({key: value for key, value in selector.items() if key != "names"}, path)
     return errors + validate_selector(pod_selector, _SPEC.child("podSelector"))
+
+
+def _shared_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """IMG-110."""
+    errors = []
+    size = len(orjson.dumps(spec.get("sandboxConfig") or {}))
+    if size > MAX_SANDBOX_BYTES:
+        errors.append(invalid(_SPEC.child("sandboxConfig"), size, f"must have at most {MAX_SANDBOX_BYTES} bytes"))
+    if (count := len(spec.get("pullSecrets") or ())) > MAX_PULL_SECRETS:
+        errors.append(too_many(_SPEC.child("pullSecrets"), count, MAX_PULL_SECRETS))
+    return errors
 
 
 def _first_repeated(values: list[str]) -> str:
