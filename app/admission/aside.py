@@ -42,9 +42,9 @@ class Aside:
 
 
 def _decided(decide: Decide, review: Review) -> Decision:
+    return asyncio.run(_awaited(decide, review))
+
+
+async def _awaited(decide: Decide, review: Review) -> Decision:
     outcome = decide(review)
-    return asyncio.run(_awaited(outcome)) if isinstance(outcome, Awaitable) else outcome
-
-
-async def _awaited(outcome: Awaitable[Decision]) -> Decision:
-    return await outcome
+    return await outcome if isinstance(outcome, Awaitable) else outcome

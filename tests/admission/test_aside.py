@@ -60,6 +60,7 @@ async def test_no_pod_waits_while_something_large_is_judged(later: bool) -> None
     asked, judged = threading.Event(), threading.Event()
 
     def blocks(_: Review) -> Decision:
+        assert asyncio.get_running_loop().time() > 0  # clocks ask for it
         asked.set()
         assert judged.wait(60)
         return Allowed(("judged",))
