@@ -101,6 +101,9 @@ simulate: venv ## Managers against faults on virtual time, by seed: make simulat
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about daemonset
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about workloadspread
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about podunavailablebudget
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about broadcastjob
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about ephemeraljob
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about advancedcronjob
 
 mutants: venv ## Break the code in small ways: a seed must find each
 	$(BIN)/python -m tests.simulation.mutants

@@ -84,6 +84,16 @@ class Bench:
         print(f"| {what} | {seconds:.1f} | {cpu} | {shown} |", flush=True)
         return seconds
 
+    async def settle(self) -> None:
+        """Wait until the manager has dealt with new nodes: nothing but Leases is written for three seconds."""
+        before: dict[str, int] = {}
+        while True:
+            now = {key: count for key, count in (await self.meter.read())[0].items() if "leases" not in key}
+            if now == before:
+                return
+            before = now
+            await asyncio.sleep(3.0)
+
     def counted(self, resource: Resource, name: str, **wanted: int) -> Done:
         """The status says so of the present spec."""
 
@@ -109,6 +119,7 @@ class Bench:
 async def daemons(bench: Bench, total: int) -> None:
     """The DaemonSets, one after the other."""
     image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}}}
+    await bench.settle()
     out: dict[str, float] = {}
     update: dict[str, float] = {}
     for what, resource, strategy in (
@@ -157,7 +168,7 @@ async def node_events(bench: Bench, total: int) -> None:
         body = daemon_set(f"idle-{number}")
         body["spec"]["template"]["spec"]["nodeSelector"] = {"idle": str(number)}
         await client.create(OURS, body, "default")
-    await asyncio.sleep(5.0)
+    await bench.settle()
 
     async def label() -> None:
         for start in range(0, total, 50):

@@ -13,7 +13,8 @@ from typing import Any
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
 from app.kube.errors import Conflict, NotFound
-from app.kube.objects import Meta, decode_metadata
+from app.kube.expectations import is_at_least
+from app.kube.objects import Meta, Object, decode_metadata
 from app.kube.resources import Resource
 
 Status = Mapping[str, Any]
@@ -25,6 +26,15 @@ class KnownStatus:
 
     status: Status
     version: str
+
+
+def newest_status(obj: Object, written: KnownStatus | None) -> KnownStatus:
+    """The newest status known of an object: what was ``written``, unless the cache shows that or a later one."""
+    version = obj.metadata.resource_version or ""
+    if written is not None and not is_at_least(version, written.version):
+        return written
+    status = getattr(obj, "status", None)
+    return KnownStatus(status.to_dict() if status is not None else {}, version)
 
 
 async def write_status(

@@ -9,9 +9,9 @@ import pytest
 from app.kube.backoff import CONFLICT_ATTEMPTS
 from app.kube.client import Client
 from app.kube.errors import Conflict
-from app.kube.objects import ObjectMeta
+from app.kube.objects import ObjectMeta, Pod
 from app.kube.resources import Resource
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body, virtual
@@ -96,3 +96,17 @@ async def test_a_conflict_that_stays_is_the_callers() -> None:
     with pytest.raises(Conflict):
         await _counted(server, 2)
     assert [method for method, *_ in server.requests].count("PATCH") == CONFLICT_ATTEMPTS
+
+
+@pytest.mark.parametrize(
+    ("written", "newest"),
+    [
+        (None, KnownStatus({}, "3")),
+        (KnownStatus({"count": 2}, "4"), KnownStatus({"count": 2}, "4")),
+        (KnownStatus({"count": 2}, "3"), KnownStatus({}, "3")),
+        (KnownStatus({"count": 2}, "2"), KnownStatus({}, "3")),
+    ],
+    ids=["nothing written", "not shown yet", "shown", "a later one shown"],
+)
+def test_what_was_written_counts_until_the_cache_shows_it(written: KnownStatus | None, newest: KnownStatus) -> None:
+    assert newest_status(Pod(metadata=OWNER, status=None), written) == newest  # type: ignore[arg-type]

@@ -140,8 +140,10 @@ def holds(one: Json, pod: Json) -> bool:
 
 
 def pods_are_ready(pods: Sequence[Json]) -> Iterator[str]:
-    """At rest: every Pod runs, its gate is open, and none is going."""
+    """At rest: every Pod that is to go on runs, its gate is open, and none of them is going."""
     for pod in pods:
+        if pod["spec"].get("restartPolicy", "Always") != "Always":
+            continue
         if pod["metadata"].get("deletionTimestamp"):
             yield f"Pod {name(pod)} at rest: is being deleted"
         if condition(pod, "Ready") != "True":

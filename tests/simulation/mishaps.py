@@ -33,6 +33,9 @@ _SPELLS = (
 TROUBLE_SECONDS = 60.0
 
 
+#: After these a request may hang.
+CUT_OFF_ACTS = frozenset({"cut off at creation", "blind creation"})
+
 #: Users do all they do within so many seconds.
 BURST_SECONDS = 2.0
 
@@ -52,7 +55,7 @@ class Mishap:
         """How long a request may wait in vain after it, or a watch that ended time and again for its next try."""
         weather = self.weather
         lost = weather.lost_request or weather.lost_answer or weather.watch_ends
-        return TIMEOUT_SECONDS if lost or any(act.what == "cut off at creation" for act in self.acts) else 0.0
+        return TIMEOUT_SECONDS if lost or any(act.what in CUT_OFF_ACTS for act in self.acts) else 0.0
 
     @property
     def patience(self) -> float:

@@ -83,7 +83,7 @@ class Rest:
             self._objects = self._objects_to_do()
         sentences = list(self._objects)
         if self._judge is not None:
-            return [*sentences, *self._judge.at_rest()]
+            return [*sentences, *self._judge.at_rest(self._clock.now())]
         for one in self.stored(CLONE_SETS).values():
             sentences += self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))  # knows more than the store
         return sentences

@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from app.api import names
 from app.api.cloneset import CLONE_SET
@@ -28,6 +28,7 @@ from app.manager.settings import SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import UNREADY
 from tests.simulation import clonesets
+from tests.simulation.clocks import WallClock
 from tests.simulation.history import History
 from tests.simulation.promises import is_active
 from tests.simulation.replicas import SimulatedReplica
@@ -269,17 +270,26 @@ class Users:
         self.api.compact()
 
     async def _cut_off_at_creation(self, name: str, seconds: float) -> None:
-        """The managers lose the API server just when it has made a Pod of a CloneSet: nobody is told of that."""
+        """The managers lose the API server just when it has made what they asked for: nobody is told of that."""
         self._cut_off_with = (name, seconds)
         await self.clock.sleep(SUSPENSE_SECONDS)
         self._cut_off_with = None
 
+    async def _blind_creation(self, name: str, seconds: float, resource: str = "pods") -> None:
+        """Nobody is told of what the managers create next, nor sees it for a while."""
+        await self._freeze_watches(resource, SUSPENSE_SECONDS + seconds + 4.0)
+        await self._cut_off_at_creation(name, seconds)
+
     def _wrote(self, verb: str, resource: Resource, _before: Json | None, after: Json | None) -> None:
-        if self._cut_off_with is None or verb != "create" or resource != PODS or after is None:
+        if self._cut_off_with is None or verb != "create" or after is None:
             return
         name, seconds = self._cut_off_with
-        if after["metadata"].get("labels", {}).get("clone") == name:
+        if (after["metadata"].get("labels") or {}).get("clone") == name:
             self.cut_off_until, self._cut_off_with = self.clock.monotonic() + seconds, None
+
+    async def _set_clock(self, seconds: float) -> None:
+        """The time on everybody's wall is another one."""
+        cast("WallClock", self.clock).ahead += seconds
 
     async def _end_certificates(self) -> None:
         ending = _ending_certificates(self._rng.randrange(3))
@@ -337,7 +347,9 @@ _DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
     "stop leader": Users._stop_leader,
     "cut off": Users._cut_off,
     "cut off at creation": Users._cut_off_at_creation,
+    "blind creation": Users._blind_creation,
     "forget history": Users._forget_history,
+    "set clock": Users._set_clock,
     "end certificates": Users._end_certificates,
     "delete secret": Users._delete_secret,
     "garble secret": Users._garble_secret,

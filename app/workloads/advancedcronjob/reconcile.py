@@ -20,7 +20,7 @@ from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, messag
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Job, decode_metadata
 from app.kube.resources import ObjectKey
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store
 from app.workloads.advancedcronjob.plan.due import MANY, schedule_of, what_is_due
 from app.workloads.advancedcronjob.plan.jobs import (
@@ -66,6 +66,8 @@ class _State:
     last: datetime | None = None
     #: The job that was started and that no cache has shown yet.
     unseen: Child | None = None
+    #: The status as it was written.
+    written: KnownStatus | None = None
     #: What was told already.
     told: tuple[str, str] = ("", "")
 
@@ -106,9 +108,9 @@ class AdvancedCronJobReconciler:
         if state is None or state.uid != cron.metadata.uid:
             state = self._states[key] = _State(cron.metadata.uid)
         children = self._children(cron)
-        status = cron.status
-        state.last = last_scheduled((state.last, moment(status.last_schedule_time if status else None)), children)
-        await self._report(cron, children, state.last)
+        status = newest_status(cron, state.written).status
+        state.last = last_scheduled((state.last, moment(status.get("lastScheduleTime"))), children)
+        await self._report(cron, state, children)
         await self._trim(cron, children)
         if cron.spec.paused or made_by(cron) is None:
             return None
@@ -139,8 +141,8 @@ class AdvancedCronJobReconciler:
         if due.run is None:
             return again
         active = [child for child in children if child.state is State.ACTIVE]
-        if state.unseen is not None:
-            active.append(state.unseen)
+        if spec.concurrency_policy in (FORBID, REPLACE) and (unseen := await self._unseen(cron, state)) is not None:
+            active.append(unseen)
         if active and spec.concurrency_policy == FORBID:
             # ACJ-18: when it ends its event brings us back.
             message = "Not starting job because prior execution is running and concurrency policy is Forbid"
@@ -156,8 +158,20 @@ class AdvancedCronJobReconciler:
             for child in active:
                 await self._delete(cron, child)
         await self._create(cron, state, due.run)
-        await self._report(cron, children, state.last)
+        await self._report(cron, state, children)
         return again
+
+    async def _unseen(self, cron: AdvancedCronJob, state: _State) -> Child | None:
+        """The job that no cache has shown. It may be gone again: a list made anew never shows what came and went."""
+        if (child := state.unseen) is None:
+            return None
+        try:
+            found = await self._client.get(child.resource, child.name, cron.metadata.namespace, decode=decode_metadata)
+        except NotFound:
+            state.unseen = None
+        else:
+            state.unseen = child if found.metadata.uid == child.uid else None
+        return state.unseen
 
     async def _create(self, cron: AdvancedCronJob, state: _State, run: datetime) -> None:
         """ACJ-17, ACJ-26: a job of this name that is ours was started for this time."""
@@ -215,14 +229,14 @@ class AdvancedCronJobReconciler:
             raise
         self._tell(cron, "Normal", "SuccessfulDelete", f"Deleted job {child.name}")
 
-    async def _report(self, cron: AdvancedCronJob, children: Sequence[Child], last: datetime | None) -> None:
-        known = cron.status.to_dict() if cron.status is not None else {}
-
+    async def _report(self, cron: AdvancedCronJob, state: _State, children: Sequence[Child]) -> None:
         def difference(present: Any) -> dict[str, Any]:
-            return status_patch(status_of(cron, children, last, present), present)
+            return status_patch(status_of(cron, children, state.last, present), present)
 
-        present = KnownStatus(known, cron.metadata.resource_version)
-        await write_status(self._client, OWNER, cron.metadata, present, difference)
+        known = newest_status(cron, state.written)
+        written = await write_status(self._client, OWNER, cron.metadata, known, difference)
+        if written is not None:
+            state.written = written
 
     def _tell_once(
         self,

@@ -19,7 +19,6 @@ from app.kube.events import EventRecorder
 from app.kube.expectations import ScaleAction
 from app.kube.objects import Node, Pod, decode_pod
 from app.kube.resources import PODS, ObjectKey
-from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
 from app.pods.owners import BY_CONTROLLER
 from app.pods.predicates import is_active
@@ -129,10 +128,10 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             )
         counts = step.counts
         if step.next is Next.PAUSE and step.reason:
-            await self._pause(job, counts.failed)
+            await self._pause(job, state, counts.failed)
         if step.next in (Next.FAIL, Next.GO_ON):
             counts = await self._carry_out(key, job, state, step)
-        await self._report(job, step, counts, started)
+        await self._report(job, state, step, counts, started)
         return self._again(key, job, step, started)
 
     async def _carry_out(self, key: ObjectKey, job: BroadcastJob, state: _State, step: Step) -> Counts:
@@ -247,21 +246,14 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         owner = found.metadata.controller
         return owner is not None and owner.uid == job.metadata.uid
 
-    async def _pause(self, job: BroadcastJob, failed: int) -> None:
+    async def _pause(self, job: BroadcastJob, state: _State, failed: int) -> None:
         """BJ-22: in the object, so that whoever sets it back goes on."""
-        metadata = job.metadata
-        patch = {
-            "metadata": {
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
-                "annotations": {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)},
-            },
-            "spec": {"paused": True},
-        }
-        await self.client.patch(OWNER, job.name, patch, metadata.namespace)
-        self.tell(job, "Warning", "Paused", "job is paused, due to failed pod")
+        annotations = {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)}
+        patch = {"metadata": {"annotations": annotations}, "spec": {"paused": True}}
+        if await self.write_object(job, state, lambda _: patch):
+            self.tell(job, "Warning", "Paused", "job is paused, due to failed pod")
 
-    async def _report(self, job: BroadcastJob, step: Step, counts: Counts, started: datetime) -> None:
+    async def _report(self, job: BroadcastJob, state: _State, step: Step, counts: Counts, started: datetime) -> None:
         known = job.status.to_dict() if job.status is not None else {}
         now = rfc3339(self.clock.now())
         phase = phase_of(step)
@@ -288,16 +280,13 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             kept = {"startTime": present["startTime"]} if present.get("startTime") else {}
             return {key: value for key, value in (wanted | kept).items() if present.get(key) != value}
 
-        metadata = job.metadata
-        present = KnownStatus(known, metadata.resource_version)
-        written = await write_status(self.client, OWNER, metadata, present, difference)
-        if written is None:
+        if not await self.write_status(job, state, difference):
             return
         if step.next is Next.FAIL:
             # BJ-11
             self.tell(job, "Warning", step.reason, f"{step.message}: {tally}")
         elif step.next is Next.COMPLETE:
-            self.tell(job, "Normal", "JobComplete", f"Job {metadata.namespace}/{job.name} is completed, {tally}")
+            self.tell(job, "Normal", "JobComplete", f"Job {job.metadata.namespace}/{job.name} is completed, {tally}")
 
 
 def has_ended(status: Any) -> bool:

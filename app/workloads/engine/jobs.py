@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 from app.api.model import KubeObject
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError, NotFound
 from app.kube.events import EventRecorder, reference
-from app.kube.expectations import ScaleExpectations
+from app.kube.expectations import ScaleExpectations, is_at_least
+from app.kube.objects import ObjectMeta, decode_metadata
 from app.kube.resources import ObjectKey, Resource
+from app.kube.statuses import KnownStatus, Status, newest_status, write_status
 from app.kube.store import Change, Store, key_of
 
 #: Pods that are written at once, at the most.
@@ -35,6 +37,8 @@ class JobState:
 
     uid: str
     told: set[str] = field(default_factory=set)
+    #: The status as we wrote it, and the version of the object since our last write.
+    written: KnownStatus | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +87,10 @@ class JobReconciler(ABC, Generic[J, S]):
     async def go_on(self, key: ObjectKey, job: J, state: S) -> Result | None:
         """Plan, carry out, report; when to come back."""
 
-    async def let_go(self, job: J) -> None:
+    async def let_go(self, job: J, state: S) -> None:
         """The job is being deleted."""
 
-    async def prepare(self, job: J) -> bool:  # noqa: ARG002
+    async def prepare(self, job: J, state: S) -> bool:  # noqa: ARG002
         """What comes before all else; whether the job was written for it, which brings us back."""
         return False
 
@@ -108,11 +112,13 @@ class JobReconciler(ABC, Generic[J, S]):
             self._forget(key)
             state = self._states[key] = self._make_state(job.metadata.uid)
         if job.deleting:
-            await self.let_go(job)
+            await self.let_go(job, state)
             return None
+        # What we wrote is so, though the cache does not show it yet.
+        job = with_status(job, newest_status(job, state.written).status)
         if (end := self.end_of(job)) is not None:
             return await self._after(job, end)
-        if await self.prepare(job):
+        if await self.prepare(job, state):
             return None
         if (waiting := self.expected.unsatisfied(key)) is not None:
             if (left := waiting.remaining(self._timeout)) > 0:
@@ -150,6 +156,38 @@ class JobReconciler(ABC, Generic[J, S]):
             waits.append(max(left, 0.001))
         return Result(requeue_after=min(waits)) if waits else None
 
+    # ---- writing the job
+
+    async def write_status(self, job: J, state: S, difference: Callable[[Status], Status]) -> bool:
+        """What ``difference`` makes of the newest status there is; whether anything was written."""
+        known = newest_status(job, state.written)
+        written = await write_status(self.client, self._resource, job.metadata, known, difference)
+        if written is not None:
+            state.written = written
+        return written is not None
+
+    async def write_object(self, job: J, state: S, change: Callable[[ObjectMeta], Mapping[str, Any]]) -> bool:
+        """A merge patch of the object, whose spec is still the one that was looked at. ``change``: the patch that goes
+        with the object's labels, annotations and finalizers as they are. Whether it was written."""
+        seen = job.metadata
+        if state.written is None or is_at_least(seen.resource_version, state.written.version):
+            known = ObjectMeta(
+                uid=seen.uid,
+                resource_version=seen.resource_version,
+                annotations=seen.annotations,
+                finalizers=tuple(seen.finalizers),
+            )
+        else:
+            known = (await self.client.get(self._resource, job.name, seen.namespace, decode=decode_metadata)).metadata
+            if (known.uid, known.generation) != (seen.uid, seen.generation):
+                return False  # its watch brings us back
+        patch = change(known)
+        same = {"uid": known.uid, "resourceVersion": known.resource_version}
+        body = {**patch, "metadata": {**(patch.get("metadata") or {}), **same}}
+        written = await self.client.patch(self._resource, job.name, body, seen.namespace, decode=decode_metadata)
+        state.written = KnownStatus(newest_status(job, state.written).status, written.metadata.resource_version)
+        return True
+
     # ---- events
 
     def tell(self, job: J, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
@@ -161,6 +199,15 @@ class JobReconciler(ABC, Generic[J, S]):
         if message not in state.told:
             state.told.add(message)
             self.tell(job, "Warning", reason, message)
+
+
+def with_status(job: J, status: Status) -> J:
+    """The same job with another status."""
+    return (
+        job
+        if status == (known.to_dict() if (known := getattr(job, "status", None)) is not None else {})
+        else (type(job).model_validate({**job.to_dict(), "status": status}))
+    )
 
 
 async def write_each(given: Sequence[T], write: Callable[[T], Awaitable[KubeError | None]], *, first: int = 1) -> None:

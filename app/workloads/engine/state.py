@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeVar
 
 from app.api.model import KubeObject
-from app.kube.expectations import is_at_least
 from app.kube.resources import ObjectKey
-from app.kube.statuses import KnownStatus
+from app.kube.statuses import KnownStatus, newest_status
 from app.kube.store import Change
 from app.pods.revisions import Revision, revision_name, short_hash
 from app.workloads.engine.in_place import InPlaceUpdates
@@ -86,11 +85,7 @@ class WorkloadState(Generic[R]):
 
     def present_status(self, workload: KubeObject) -> KnownStatus:
         """The newest status known: that of the cache, or what we wrote if the cache is not there yet."""
-        version, written = workload.metadata.resource_version, self.written
-        if written is not None and not is_at_least(version, written.version):
-            return written
-        status = getattr(workload, "status", None)
-        return KnownStatus(status.to_dict() if status is not None else {}, version)
+        return newest_status(workload, self.written)
 
     def missing_revisions(self, pods: Iterable[PodFacts], current: str, ordered: Iterable[Revision]) -> list[str]:
         """Revisions that the Pods are at, or the status names, and ``ordered`` lacks; none that is recorded nowhere."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ from app.kube.expectations import ScaleAction
 from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
 from app.kube.selectors import Selector, SelectorError, compile_selector
-from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
 from app.slices import BY_NAMESPACE
 from app.workloads.engine.jobs import End, JobReconciler, JobState, write_each
@@ -60,13 +60,14 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
             return []
         keys = []
         marks = marked_by(new) if new is not None else frozenset()
+        mine = marks | marked_by(old) if old is not None else marks
         labels = [one.metadata.labels for one in (old, new) if one is not None]
         for job in self.jobs.by_index(UNFINISHED, change.object.metadata.namespace):
             uid = job.metadata.uid
             if new is None or uid in marks:
                 self.expected.observe(key_of(job), ScaleAction.CREATE, change.object.metadata.name)
             selector = self._selector(job)
-            if selector is not None and any(map(selector.matches, labels)):
+            if selector is not None and (uid in mine or any(map(selector.matches, labels))):
                 keys.append(key_of(job))
         return keys
 
@@ -89,33 +90,25 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
             return None
         return End(parsed_rfc3339(job.status.completion_time), _ttl(job))
 
-    async def let_go(self, job: EphemeralJob) -> None:
+    async def let_go(self, job: EphemeralJob, state: JobState) -> None:
         """EJ-3: Kubernetes takes no ephemeral container out of a Pod."""
         if FINALIZER in job.metadata.finalizers:
-            await self._finalize(job, [one for one in job.metadata.finalizers if one != FINALIZER])
+            await self._finalize(job, state, lambda there: [one for one in there if one != FINALIZER])
 
-    async def prepare(self, job: EphemeralJob) -> bool:
+    async def prepare(self, job: EphemeralJob, state: JobState) -> bool:
         """EJ-3."""
         if FINALIZER in job.metadata.finalizers:
             return False
-        await self._finalize(job, [*job.metadata.finalizers, FINALIZER])
+        await self._finalize(job, state, lambda there: [*(one for one in there if one != FINALIZER), FINALIZER])
         return True
 
-    async def _finalize(self, job: EphemeralJob, finalizers: Sequence[str]) -> None:
-        metadata = job.metadata
-        patch = {
-            "metadata": {
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
-                "finalizers": list(finalizers),
-            }
-        }
-        try:
-            await self.client.patch(OWNER, job.name, patch, metadata.namespace, decode=decode_metadata)
-        except NotFound:
-            return
+    async def _finalize(
+        self, job: EphemeralJob, state: JobState, wanted: Callable[[Sequence[str]], Sequence[str]]
+    ) -> None:
+        with suppress(NotFound):
+            await self.write_object(job, state, lambda known: {"metadata": {"finalizers": wanted(known.finalizers)}})
 
-    async def go_on(self, key: ObjectKey, job: EphemeralJob, state: JobState) -> Result | None:  # noqa: ARG002
+    async def go_on(self, key: ObjectKey, job: EphemeralJob, state: JobState) -> Result | None:
         """One step of the plan (EJ-5)."""
         now = self.clock.now()
         started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
@@ -125,9 +118,9 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
         if selector is None:
             step = broken()
         else:
-            pods = self._pods.by_index(BY_NAMESPACE, job.metadata.namespace)
-            step = next_step(job, [pod for pod in pods if selector.matches(pod.metadata.labels)], passed)
-        await self._report(job, step, rfc3339(began))
+            uid, pods = job.metadata.uid, self._pods.by_index(BY_NAMESPACE, job.metadata.namespace)
+            step = next_step(job, [pod for pod in pods if _is_meant(pod, selector, uid)], passed)
+        await self._report(job, state, step, rfc3339(began))
         # EJ-8, EJ-9
         await write_each(step.inject, partial(self._put, key, job))
         if step.ended:
@@ -151,16 +144,19 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
                 subresource="ephemeralcontainers",
                 decode=decode_metadata,
             )
-        except (NotFound, Conflict):
-            # The Pod is gone, or another has its name.
+        except NotFound:
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)
+        except Conflict as error:
+            # Another has its name, which the cache will show; or somebody wrote it just now.
+            self.expected.observe(key, ScaleAction.CREATE, metadata.name)
+            return error
         except KubeError as error:
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)
             self.tell(job, "Warning", "CreateFailed", message_of(error))
             return error
         return None
 
-    async def _report(self, job: EphemeralJob, step: Step, began: str) -> None:
+    async def _report(self, job: EphemeralJob, state: JobState, step: Step, began: str) -> None:
         now = rfc3339(self.clock.now())
         counts = step.counts
         wanted: dict[str, Any] = {
@@ -184,9 +180,12 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
             new = {**wanted, **kept, "conditions": merged}
             return {key: value for key, value in new.items() if present.get(key) != value}
 
-        known = job.status.to_dict() if job.status is not None else {}
-        present = KnownStatus(known, job.metadata.resource_version)
-        await write_status(self.client, OWNER, job.metadata, present, difference)
+        await self.write_status(job, state, difference)
+
+
+def _is_meant(pod: Pod, selector: Selector, uid: str) -> bool:
+    """EJ-17: whoever has containers of the job stays, though it matches no more."""
+    return selector.matches(pod.metadata.labels) or uid in marked_by(pod)
 
 
 def _ttl(job: EphemeralJob) -> int:

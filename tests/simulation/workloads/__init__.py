@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tests.simulation.workloads.advancedcronjob import CRON_JOBS
+from tests.simulation.workloads.broadcastjob import BROADCAST_JOBS
 from tests.simulation.workloads.daemonset import DAEMON_SETS
+from tests.simulation.workloads.ephemeraljob import EPHEMERAL_JOBS
 from tests.simulation.workloads.podunavailablebudget import BUDGETS
 from tests.simulation.workloads.statefulset import STATEFUL_SETS
 from tests.simulation.workloads.subject import Judge, JudgeOfReviews, Subject
@@ -20,6 +23,9 @@ SUBJECTS: Mapping[str, Subject] = {
     "daemonset": DAEMON_SETS,
     "workloadspread": WORKLOAD_SPREADS,
     "podunavailablebudget": BUDGETS,
+    "broadcastjob": BROADCAST_JOBS,
+    "ephemeraljob": EPHEMERAL_JOBS,
+    "advancedcronjob": CRON_JOBS,
 }
 
 __all__ = ["SUBJECTS", "Judge", "JudgeOfReviews", "Subject"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -124,7 +125,7 @@ class DaemonSetJudge:
             name = invariants.name(pod)
             yield f"Pod {name} was taken: {len(there)} nodes have one in service, {least} have to"
 
-    def at_rest(self) -> Iterable[str]:
+    def at_rest(self, now: datetime) -> Iterable[str]:
         """One Pod on every node, the new ones as the partition has it, and a true status."""
         for obj, spec in self._ledger.standing():
             name, status = invariants.name(obj), obj.get("status") or {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from math import ceil
 from random import Random
 from typing import Any
@@ -98,7 +99,7 @@ class BudgetJudge:
 
     # ---- at rest
 
-    def at_rest(self) -> Iterable[str]:
+    def at_rest(self, now: datetime) -> Iterable[str]:
         """What keeps budgets from being given again, and Pods from being protected."""
         for name, budget in self._stored.items():
             clone = self._clones.get(name)

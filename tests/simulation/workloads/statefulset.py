@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -180,7 +181,7 @@ class StatefulSetJudge:
 
     # ---- at rest
 
-    def at_rest(self) -> Iterable[str]:
+    def at_rest(self, now: datetime) -> Iterable[str]:
         """As many Pods as asked for at their ordinals, the new ones beyond the partition, and a true status."""
         for obj, spec in self._ledger.standing():
             name, status = invariants.name(obj), obj.get("status") or {}

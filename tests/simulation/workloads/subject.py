@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from random import Random
 from typing import Any, Protocol
 
@@ -17,8 +18,6 @@ Json = dict[str, Any]
 
 #: Workloads at once.
 FEW = 2
-#: Kinds of objects whose watches may stand still, whatever the workload.
-_FROZEN = ("pods", "controllerrevisions")
 #: What goes wrong in a mishap, alone.
 _SPELLS = (
     Weather(conflict=0.7),
@@ -38,7 +37,7 @@ class Judge(Protocol):
         """What a write of any object breaks. ``known``: the pass whose doing it is."""
         ...
 
-    def at_rest(self) -> Iterable[str]:
+    def at_rest(self, now: datetime) -> Iterable[str]:
         """What keeps the workloads from being at rest."""
         ...
 
@@ -83,26 +82,34 @@ class Subject:
     #: Whether Pods fail by themselves; else users evict them instead.
     fails: bool = True
     beside: Beside | None = None
+    #: What is there before all else, and what else happens to a workload of that name, beside what befalls its Pods.
+    first: Sequence[Action] = ()
+    others: Callable[[Random, str], tuple[str, Json]] | None = None
+    #: How many there are at once, and whether they have always something to do.
+    few: int = FEW
+    goes_on: bool = False
+    #: Beside the workloads: of what the watches may stand still.
+    watched: Sequence[str] = ("pods", "controllerrevisions")
 
     @property
     def _frozen(self) -> Sequence[str]:
         """The kinds whose watches may stand still."""
         beside = (self.beside.resource.plural,) if self.beside is not None else ()
-        return (*_FROZEN, self.resource.plural, *beside)
+        return (*self.watched, self.resource.plural, *beside)
 
     def script(self, seed: int, *, seconds: float, actions: int) -> tuple[Action, ...]:
         """The actions of a storm, in order of time."""
         rng = Random(f"script {seed}")
         there: list[str] = []
         free: list[str] = []
-        made = []
+        made = [*self.first]
         for number, at in enumerate(sorted(rng.uniform(0.0, seconds) for _ in range(actions))):
             what, arguments = self._drawn(rng, there, free, first=number == 0)
             made.append(Action(round(at, 1), what, arguments))
         return tuple(made)
 
     def _drawn(self, rng: Random, there: list[str], free: list[str], *, first: bool) -> tuple[str, Json]:
-        if first or (len(there) < FEW and rng.random() < 0.2):
+        if first or (len(there) < self.few and rng.random() < 0.2):
             name = free.pop() if free and rng.random() < 0.6 else f"one-{len(there) + len(free)}"
             there.append(name)
             return "create workload", self._created(rng, name)
@@ -130,6 +137,8 @@ class Subject:
         return what, {"name": name, "path": path, "value": value}
 
     def _pod(self, rng: Random, name: str) -> tuple[str, Json]:
+        if self.others is not None and rng.random() < 0.7:
+            return self.others(rng, name)
         number = rng.randrange(6)
         marked = [("mark clones", {"name": name, "number": rng.randrange(3)})] if self.marks else []
         lost = ("lose clone", {"name": name, "number": number, "seconds": rng.randrange(2)})

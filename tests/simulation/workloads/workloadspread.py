@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from math import ceil
 from random import Random
 from typing import Any
@@ -126,7 +127,7 @@ class SpreadJudge:
 
     # ---- at rest
 
-    def at_rest(self) -> Iterable[str]:
+    def at_rest(self, now: datetime) -> Iterable[str]:
         """What keeps places, counts and costs from being as they should."""
         for name, spread in self._spreads.items():
             clone = self._clones.get(name)

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from random import Random
 from typing import Any
 
 import pytest
 
-from app.api.advancedcronjob import ADVANCED_CRON_JOB
+from app.api.advancedcronjob import ADVANCED_CRON_JOB, AdvancedCronJob
 from app.api.broadcastjob import BROADCAST_JOB
+from app.api.crd import manifest
 from app.api.imagepull import IMAGE_LIST_PULL_JOB
+from app.kube.client import Client
 from app.kube.clock import rfc3339
-from app.kube.resources import JOBS, Resource
+from app.kube.events import EventRecorder
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, JOBS, NAMESPACES, ObjectKey, Resource
+from app.kube.store import Store
+from app.kube.virtualtime import VirtualClock, run
+from app.sandbox.apiserver import ApiServer
+from app.workloads.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_uids
 from app.workloads.advancedcronjob.slice import SLICE
 from tests.workloads.jobs.world import World, in_world
 
@@ -250,3 +258,48 @@ def test_a_taken_over_object_is_not_written_but_for_its_status() -> None:
         assert there.writes == []
 
     scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-16", "ACJ-18")
+def test_a_job_that_came_and_went_unseen_holds_nothing_up() -> None:
+    async def main() -> None:
+        clock = VirtualClock()
+        api = ApiServer(clock=clock, rng=Random(1))
+        client = Client(api.transport(), clock)
+        for kind in (ADVANCED_CRON_JOB, BROADCAST_JOB):
+            await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+        await clock.sleep(5.0)
+        await client.create(NAMESPACES, {"metadata": {"name": "work"}})
+        body = {"schedule": "* * * * *", "concurrencyPolicy": "Forbid", "template": BROADCAST}
+        made = await client.create(CRONS, {**_head("acj"), "spec": body}, "work")
+        crons: Store[AdvancedCronJob] = Store()
+        crons.put(AdvancedCronJob.model_validate(made))
+        # The caches of jobs show nothing, as if each new list came after the job had gone.
+        empty: Any = [Store({BY_CRON: cron_uids}) for _ in range(3)]
+        reconciler = AdvancedCronJobReconciler(client, Caches(crons, *empty), EventRecorder(client, "test"))
+        key = ObjectKey("work", "acj")
+        for number in range(3):
+            await clock.sleep(60.0)
+            await reconciler(key)
+            found = (await client.list(BROADCAST_JOBS, "work")).items
+            assert len(found) == 1, number
+            await reconciler(key)
+            await client.delete(BROADCAST_JOBS, found[0]["metadata"]["name"], "work")
+        api.close()
+
+    run(main())
+
+
+@pytest.mark.behaviour("ACJ-16")
+def test_a_job_that_is_there_unseen_holds_the_next_up() -> None:
+    async def told(there: World) -> None:
+        await cron(there, BROADCAST, schedule="* * * * *", concurrencyPolicy="Forbid")
+        assert len(await made(there, 1, BROADCAST_JOBS)) == 1
+        await there.settled(200.0)
+        assert len(creations(there, "BroadcastJob")) == 1
+
+    scenario(told)
+
+
+def _head(name: str) -> Json:
+    return {"apiVersion": CRONS.api_version, "kind": CRONS.kind, "metadata": {"name": name}}

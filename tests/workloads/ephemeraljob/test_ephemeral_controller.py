@@ -174,3 +174,67 @@ def test_deletion_takes_nothing_out_and_pods_that_end_keep_their_place() -> None
         assert await injected(there) == ["p0"]
 
     scenario(told)
+
+
+@pytest.mark.behaviour("EJ-8")
+def test_a_conflict_is_tried_again() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 1)
+        refused: list[str] = []
+
+        def first(request: Any) -> bool:
+            if not request.path.endswith("/ephemeralcontainers") or refused:
+                return False
+            refused.append(request.path)
+            return True
+
+        there.manager.conflict = first
+        await job(there)
+        await there.settled(5.0)
+        assert refused
+        assert await injected(there) == ["p0"]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-17")
+def test_a_pod_that_matches_no_more_keeps_its_place() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 2)
+        await job(there, replicas=1)
+        await there.settled(3.0)
+        assert await injected(there) == ["p0"]
+        await there.change(PODS, "p0", {"metadata": {"labels": {"app": "y"}}})
+        await reports(there, "p0", {"running": {}})
+        await status(there, phase="Running", match=1)
+        await reports(there, "p0", DONE)
+        await status(there, phase="Succeeded", succeeded=1)
+        assert await injected(there) == ["p0"]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-3", "EJ-13")
+def test_a_job_of_the_same_name_does_not_wait_for_what_its_namesake_wrote() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 1)
+        there.manager.lose = lambda request: request.path.endswith("/ephemeralcontainers")
+        await job(there)
+        await there.settled(3.0)
+        there.manager.lose = lambda _: False
+        await there.client.delete(JOBS, "ej", NAMESPACE)
+        await there.settled(3.0)
+        assert await there.get(JOBS, "ej") is None
+        await there.create(
+            JOBS,
+            "ej",
+            {
+                "selector": {"matchLabels": {"app": "x"}},
+                "template": {"ephemeralContainers": [{**CONTAINER, "name": "again"}]},
+            },
+        )
+        await there.settled(5.0)
+        (pod,) = await there.pods()
+        assert [one["name"] for one in pod["spec"]["ephemeralContainers"]] == ["debug", "again"]
+
+    scenario(told)

@@ -26,16 +26,20 @@ NAMESPACE = "work"
 
 
 class Unreliable:
-    """The manager's connection. ``refuse``: answered with 500 unread; ``lose``: done, but the answer is a 504."""
+    """The manager's connection. ``refuse``: answered with 500 unread, ``conflict``: with 409; ``lose``: done, but the
+    answer is a 504."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self.refuse: Callable[[Request], bool] = lambda _: False
+        self.conflict: Callable[[Request], bool] = lambda _: False
         self.lose: Callable[[Request], bool] = lambda _: False
 
     async def request(self, request: Request) -> Response:
         if self.refuse(request):
             return json_response(500, status_body(500, "InternalError", "the disk is full"))
+        if self.conflict(request):
+            return json_response(409, status_body(409, "Conflict", "somebody was faster"))
         answer = await self._transport.request(request)
         if self.lose(request):
             return json_response(504, status_body(504, "Timeout", "the answer was lost"))

@@ -1,0 +1,207 @@
+"""AdvancedCronJobs: what users ask for, and what must hold of what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+from app.api import names
+from app.api.advancedcronjob import ADVANCED_CRON_JOB
+from app.api.broadcastjob import BROADCAST_JOB
+from app.api.cron import Every, Schedule, latest_until, parse
+from tests.simulation import invariants
+from tests.simulation.passes import Pass
+from tests.simulation.workloads.broadcastjob import ended
+from tests.simulation.workloads.subject import Subject
+
+Json = dict[str, Any]
+
+FOLDERS = (
+    "app.workloads.newpods",
+    "app.operations.imagepull",
+    "app.workloads.broadcastjob",
+    "app.workloads.advancedcronjob",
+)
+KIND, CHILD = ADVANCED_CRON_JOB.kind, BROADCAST_JOB.kind
+#: How late a run may be: a clock that was set is looked at within a minute.
+LATE = timedelta(seconds=90)
+SCHEDULES = ("* * * * *", "*/2 * * * *", "@every 20s", "@every 20s", "* * 1 1 *", "30 */2 * * *")
+ZONES = ("", "UTC", "Asia/Shanghai", "America/New_York")
+
+
+class AdvancedCronJobJudge:
+    """No run twice, none that no schedule has, none skipped, and at most one at a time unless they may overlap."""
+
+    def __init__(self) -> None:
+        self._crons: dict[str, Json] = {}
+        #: By uid: whatever was ever asked for.
+        self._schedules: dict[str, list[Schedule]] = {}
+        self._policies: dict[str, set[str]] = {}
+        #: By uid: the runs that were started, and when the last of them was due by the status.
+        self._runs: dict[str, set[str]] = {}
+        self._children: dict[str, dict[str, Json]] = {}
+
+    def wrote(
+        self,
+        at: float,
+        kind: str,
+        before: Json | None,
+        after: Json | None,
+        known: Pass | None,
+    ) -> Iterable[str]:
+        """What a write breaks."""
+        obj = after if after is not None else before
+        if obj is None:
+            return
+        if kind == KIND:
+            yield from self._cron(obj["metadata"]["uid"], before, after)
+        elif kind == CHILD and invariants.owner_of(obj):
+            yield from self._child(invariants.owner_of(obj), obj["metadata"]["uid"], before, after)
+
+    def _cron(self, uid: str, before: Json | None, after: Json | None) -> Iterator[str]:
+        if after is None:
+            self._crons.pop(uid, None)
+            return
+        self._crons[uid] = after
+        known = self._schedules.setdefault(uid, [])
+        if before is None or before["metadata"]["generation"] != after["metadata"]["generation"]:
+            known.append(_schedule(after["spec"]))
+        self._policies.setdefault(uid, set()).add(after["spec"].get("concurrencyPolicy", "Allow"))
+        was, now = (_last(one) if one is not None else None for one in (before, after))
+        if was is not None and (now is None or now < was):
+            yield f"AdvancedCronJob {invariants.name(after)}: lastScheduleTime went from {was} back to {now}"
+
+    def _child(self, cron: str, uid: str, before: Json | None, after: Json | None) -> Iterator[str]:
+        children = self._children.setdefault(cron, {})
+        if after is None:
+            children.pop(uid, None)
+            return
+        children[uid] = after
+        owner = self._crons.get(cron)
+        if before is not None or owner is None:
+            return
+        name, run = invariants.name(after), after["metadata"]["annotations"][names.SCHEDULED_AT]
+        due, runs = datetime.fromisoformat(run), self._runs.setdefault(cron, set())
+        if run in runs:
+            yield f"BroadcastJob {name} is the second for {run}"
+        runs.add(run)
+        if (last := _last(owner)) is not None and due <= last:
+            yield f"BroadcastJob {name} is for {run}, and the last one had been for {last}"
+        if not any(
+            isinstance(one, Every) or one.next(due - timedelta(seconds=1)) == due for one in self._schedules[cron]
+        ):
+            yield f"BroadcastJob {name} is for {run}, which is on no schedule"
+        active = [one for one in children.values() if not ended(one)]
+        if len(active) > 1 and "Allow" not in self._policies[cron]:
+            yield f"BroadcastJob {name} is one of {len(active)} at a time"
+
+    def at_rest(self, now: datetime) -> Iterable[str]:
+        """Nothing has been due for long that was not started."""
+        for uid, cron in self._crons.items():
+            what, spec = f"AdvancedCronJob {invariants.name(cron)} at rest:", cron["spec"]
+            if cron["metadata"].get("deletionTimestamp"):
+                yield f"{what} is being deleted"
+                continue
+            children = self._children.get(uid, {}).values()
+            if (cron.get("status") or {}).get("type") != CHILD:
+                yield f"{what} its status does not say what it makes"
+            active = {one["metadata"]["name"] for one in children if not ended(one)}
+            if spec.get("paused") or (active and spec.get("concurrencyPolicy") == "Forbid"):
+                continue
+            since = _last(cron) or datetime.fromisoformat(cron["metadata"]["creationTimestamp"])
+            missed = latest_until(_schedule(spec), since, now - LATE)
+            if missed is not None:
+                yield f"{what} nothing was started for {missed} by {now}"
+
+
+def _schedule(spec: Json) -> Schedule:
+    return parse(spec["schedule"], spec.get("timeZone") or "")
+
+
+def _last(cron: Json) -> datetime | None:
+    found = (cron.get("status") or {}).get("lastScheduleTime")
+    return datetime.fromisoformat(found) if found else None
+
+
+# ---- what users ask for
+
+
+def spec_by_seed(rng: Random) -> Json:
+    """How a user sets one up."""
+    return {
+        "schedule": rng.choice(SCHEDULES),
+        "zone": rng.choice(ZONES),
+        "policy": rng.choice(("Allow", "Forbid", "Replace")),
+        "seconds": rng.choice((1, 15, 100)),
+        "kept": rng.choice((0, 1, 3)),
+        "ttl": rng.choice((None, 5)),
+    }
+
+
+def cron_job(
+    name: str, namespace: str, *, schedule: str, zone: str, policy: str, seconds: int, kept: int, ttl: int | None
+) -> Json:
+    """The object a user applies. What it makes runs on one node."""
+    command = ["sh", "-c", f"sleep {seconds}"]
+    job = {
+        "completionPolicy": {"type": "Always", **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {})},
+        "template": {
+            "metadata": {"labels": {"clone": name}},
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 1,
+                "nodeSelector": {"kubernetes.io/hostname": "node1"},
+                "containers": [{"name": "main", "image": "task:1", "command": command}],
+            },
+        },
+    }
+    return {
+        "apiVersion": ADVANCED_CRON_JOB.resource().api_version,
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "schedule": schedule,
+            **({"timeZone": zone} if zone else {}),
+            "concurrencyPolicy": policy,
+            "successfulJobsHistoryLimit": kept,
+            "failedJobsHistoryLimit": kept,
+            "template": {"broadcastJobTemplate": {"metadata": {"labels": {"clone": name}}, "spec": job}},
+        },
+    }
+
+
+def _changed_schedule(rng: Random) -> tuple[str, Any]:
+    return "/spec/schedule", rng.choice(SCHEDULES)
+
+
+def _changed_zone(rng: Random) -> tuple[str, Any]:
+    return "/spec/timeZone", rng.choice(ZONES[1:])
+
+
+def _paused(rng: Random) -> tuple[str, Any]:
+    return "/spec/paused", rng.random() < 0.3
+
+
+def _clock_or_blind(rng: Random, name: str) -> tuple[str, Json]:
+    if rng.random() < 0.3:
+        return "freeze watches", {"resource": "broadcastjobs", "seconds": rng.choice((30.0, 60.0))}
+    if rng.random() < 0.3:
+        seconds = round(rng.uniform(0.5, 3.0), 1)
+        return "blind creation", {"name": name, "seconds": seconds, "resource": "broadcastjobs"}
+    return "set clock", {"seconds": rng.choice((-1800.0, -90.0, -30.0, 45.0, 90.0, 600.0, 7200.0))}
+
+
+CRON_JOBS = Subject(
+    FOLDERS,
+    ADVANCED_CRON_JOB.resource(),
+    AdvancedCronJobJudge,
+    spec_by_seed,
+    cron_job,
+    {"schedule": (2, _changed_schedule), "zone": (2, _changed_zone), "pause": (1, _paused)},
+    marks=False,
+    others=_clock_or_blind,
+    goes_on=True,
+    watched=("broadcastjobs",),
+)
