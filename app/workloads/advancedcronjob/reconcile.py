@@ -16,10 +16,10 @@ from app.api.imagepull import ImageListPullJob
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.controller import Result
-from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
+from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
-from app.kube.objects import Job, decode_metadata
-from app.kube.resources import ObjectKey
+from app.kube.objects import Job, ObjectMeta, decode_metadata
+from app.kube.resources import ObjectKey, Resource
 from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store
 from app.workloads.advancedcronjob.plan.due import MANY, schedule_of, what_is_due
@@ -33,6 +33,7 @@ from app.workloads.advancedcronjob.plan.jobs import (
     last_scheduled,
     made_by,
     moment,
+    name_of,
     new_job,
     status_of,
     status_patch,
@@ -64,6 +65,8 @@ class _State:
     uid: str
     #: When the last job that was started had been due.
     last: datetime | None = None
+    #: The time of a job that may have been started: nobody answered.
+    unsure: datetime | None = None
     #: The job that was started and that no cache has shown yet.
     unseen: Child | None = None
     #: The status as it was written.
@@ -125,6 +128,7 @@ class AdvancedCronJobReconciler:
         ]
 
     async def _start(self, cron: AdvancedCronJob, state: _State, children: Sequence[Child]) -> Result | None:
+        await self._make_sure(cron, state)
         spec, now = cron.spec, self._clock.now()
         since = state.last or moment(cron.metadata.creation_timestamp) or now
         try:
@@ -188,18 +192,38 @@ class AdvancedCronJobReconciler:
                 message = f"Error creating job: {resource.kind} {name} exists and is not ours; delete or rename it"
                 self._tell(cron, "Warning", "FailedCreate", message)
                 raise
-            state.last = run
+            self._note_started(cron, state, resource, found.metadata, run)
             return
         except KubeError as error:
+            if isinstance(error, UNANSWERED):
+                state.unsure = run
             self._tell(cron, "Warning", "FailedCreate", f"Error creating job: {message_of(error)}")
             raise
-        state.last = run
-        metadata = made.metadata
-        if not self._is_known(cron, metadata.uid):
-            state.unseen = Child(
-                resource, name, metadata.uid, metadata.resource_version, State.ACTIVE, None, run, deleting=False
-            )
+        self._note_started(cron, state, resource, made.metadata, run)
         self._tell(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
+
+    async def _make_sure(self, cron: AdvancedCronJob, state: _State) -> None:
+        """A job whose creation nobody answered is there or not: before that is known another might run beside it."""
+        resource, run = made_by(cron), state.unsure
+        if resource is None or run is None:
+            return
+        namespace, name = cron.metadata.namespace, name_of(cron.name, run)
+        try:
+            found = (await self._client.get(resource, name, namespace, decode=decode_metadata)).metadata
+        except NotFound:
+            state.unsure = None
+            return
+        state.unsure = None
+        if found.controller is not None and found.controller.uid == cron.metadata.uid:
+            self._note_started(cron, state, resource, found, run)
+
+    def _note_started(
+        self, cron: AdvancedCronJob, state: _State, resource: Resource, made: ObjectMeta, run: datetime
+    ) -> None:
+        state.last = run
+        if not self._is_known(cron, made.uid):
+            version = made.resource_version
+            state.unseen = Child(resource, made.name, made.uid, version, State.ACTIVE, None, run, deleting=False)
 
     def _is_known(self, cron: AdvancedCronJob, uid: str) -> bool:
         return any(child.uid == uid for child in self._children(cron))

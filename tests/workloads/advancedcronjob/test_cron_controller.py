@@ -15,6 +15,7 @@ from app.api.crd import manifest
 from app.api.imagepull import IMAGE_LIST_PULL_JOB
 from app.kube.client import Client
 from app.kube.clock import rfc3339
+from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, JOBS, NAMESPACES, ObjectKey, Resource
 from app.kube.store import Store
@@ -22,7 +23,7 @@ from app.kube.virtualtime import VirtualClock, run
 from app.sandbox.apiserver import ApiServer
 from app.workloads.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_uids
 from app.workloads.advancedcronjob.slice import SLICE
-from tests.workloads.jobs.world import World, in_world
+from tests.workloads.jobs.world import Unreliable, World, in_world
 
 Json = dict[str, Any]
 CRONS = ADVANCED_CRON_JOB.resource()
@@ -260,34 +261,60 @@ def test_a_taken_over_object_is_not_written_but_for_its_status() -> None:
     scenario(told)
 
 
+Reconcile = Callable[[], Awaitable[Any]]
+
+
+async def blind(policy: str, told: Callable[[Client, Unreliable, Reconcile], Awaitable[None]]) -> None:
+    """A controller whose caches of jobs show nothing, as if each new list came after the job had gone."""
+    clock = VirtualClock()
+    api = ApiServer(clock=clock, rng=Random(1))
+    client, manager = Client(api.transport(), clock), Unreliable(api.transport())
+    for kind in (ADVANCED_CRON_JOB, BROADCAST_JOB):
+        await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+    await clock.sleep(5.0)
+    await client.create(NAMESPACES, {"metadata": {"name": "work"}})
+    head = {"apiVersion": CRONS.api_version, "kind": CRONS.kind, "metadata": {"name": "acj"}}
+    spec = {"schedule": "* * * * *", "concurrencyPolicy": policy, "template": BROADCAST}
+    crons: Store[AdvancedCronJob] = Store()
+    crons.put(AdvancedCronJob.model_validate(await client.create(CRONS, {**head, "spec": spec}, "work")))
+    empty: Any = [Store({BY_CRON: cron_uids}) for _ in range(3)]
+    ours = Client(manager, clock)
+    reconciler = AdvancedCronJobReconciler(ours, Caches(crons, *empty), EventRecorder(ours, "test"))
+    await told(client, manager, lambda: reconciler(ObjectKey("work", "acj")))
+    api.close()
+
+
 @pytest.mark.behaviour("ACJ-16", "ACJ-18")
 def test_a_job_that_came_and_went_unseen_holds_nothing_up() -> None:
-    async def main() -> None:
-        clock = VirtualClock()
-        api = ApiServer(clock=clock, rng=Random(1))
-        client = Client(api.transport(), clock)
-        for kind in (ADVANCED_CRON_JOB, BROADCAST_JOB):
-            await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
-        await clock.sleep(5.0)
-        await client.create(NAMESPACES, {"metadata": {"name": "work"}})
-        body = {"schedule": "* * * * *", "concurrencyPolicy": "Forbid", "template": BROADCAST}
-        made = await client.create(CRONS, {**_head("acj"), "spec": body}, "work")
-        crons: Store[AdvancedCronJob] = Store()
-        crons.put(AdvancedCronJob.model_validate(made))
-        # The caches of jobs show nothing, as if each new list came after the job had gone.
-        empty: Any = [Store({BY_CRON: cron_uids}) for _ in range(3)]
-        reconciler = AdvancedCronJobReconciler(client, Caches(crons, *empty), EventRecorder(client, "test"))
-        key = ObjectKey("work", "acj")
+    async def told(client: Client, _: Unreliable, reconcile: Reconcile) -> None:
         for number in range(3):
-            await clock.sleep(60.0)
-            await reconciler(key)
+            await client.clock.sleep(60.0)
+            await reconcile()
             found = (await client.list(BROADCAST_JOBS, "work")).items
             assert len(found) == 1, number
-            await reconciler(key)
+            await reconcile()
             await client.delete(BROADCAST_JOBS, found[0]["metadata"]["name"], "work")
-        api.close()
 
-    run(main())
+    run(blind("Forbid", told))
+
+
+@pytest.mark.behaviour("ACJ-16", "ACJ-26")
+@pytest.mark.parametrize("tries", [1, 2], ids=["not tried again before the next run", "tried again"])
+@pytest.mark.parametrize("policy", ["Forbid", "Replace"])
+def test_a_job_whose_creation_nobody_answered_does_not_run_beside_the_next(policy: str, tries: int) -> None:
+    async def told(client: Client, manager: Unreliable, reconcile: Reconcile) -> None:
+        await client.clock.sleep(60.0)
+        manager.lose = lambda request: request.method == "POST"
+        with pytest.raises(KubeError):
+            await reconcile()
+        manager.lose = lambda _: False
+        if tries > 1:
+            await reconcile()
+        await client.clock.sleep(60.0)
+        await reconcile()
+        assert len((await client.list(BROADCAST_JOBS, "work")).items) == 1
+
+    run(blind(policy, told))
 
 
 @pytest.mark.behaviour("ACJ-16")
@@ -299,7 +326,3 @@ def test_a_job_that_is_there_unseen_holds_the_next_up() -> None:
         assert len(creations(there, "BroadcastJob")) == 1
 
     scenario(told)
-
-
-def _head(name: str) -> Json:
-    return {"apiVersion": CRONS.api_version, "kind": CRONS.kind, "metadata": {"name": name}}
