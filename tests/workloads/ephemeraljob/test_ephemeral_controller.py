@@ -238,3 +238,22 @@ def test_a_job_of_the_same_name_does_not_wait_for_what_its_namesake_wrote() -> N
         assert [one["name"] for one in pod["spec"]["ephemeralContainers"]] == ["debug", "again"]
 
     scenario(told)
+
+
+@pytest.mark.behaviour("EJ-10", "EJ-14")
+@pytest.mark.parametrize("said", [None, {"running": {}}, {"waiting": {"reason": "ContainerCreating"}}])
+def test_a_pod_that_ends_before_its_container_has_failed_and_holds_nobody_up(said: Json | None) -> None:
+    async def told(there: World) -> None:
+        await pods(there, 2)
+        await job(there)
+        await there.settled(3.0)
+        assert await injected(there) == ["p0"]
+        if said is not None:
+            await reports(there, "p0", said)
+        await there.pod_status("p0", "Failed")
+        await there.settled(3.0)
+        assert await injected(there) == ["p0", "p1"]
+        await reports(there, "p1", DONE)
+        await status(there, phase="Failed", failed=1, succeeded=1)
+
+    scenario(told)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from app.api.ephemeraljob import EphemeralJob
 from app.api.ephemeraljob.types import ERROR, FAILED, PAUSED, RUNNING, SUCCEEDED, UNKNOWN, WAITING
 from app.kube.objects import Pod
-from app.pods.predicates import is_active
+from app.pods.predicates import FINISHED, is_active
 
 MARK: Final = "KRUISE_EJOB_ID"
 """EJ-7: env of each container that a job put into a Pod: the job's uid."""
@@ -58,13 +58,15 @@ def state_of(pod: Pod, uid: str, names: frozenset[str]) -> State:
         return State.ABSENT
     states = [one.state for one in pod.status.ephemeral_container_statuses if one.name in names]
     if not states:
-        return State.UNCOUNTED
+        return State.FAILED if pod.status.phase in FINISHED else State.UNCOUNTED
     if any(one.terminated is not None and one.terminated.exit_code != 0 for one in states) or any(
         one.waiting is not None and one.waiting.reason == "RunContainerError" for one in states
     ):
         return State.FAILED
     if len(states) == len(names) and all(one.terminated is not None for one in states):
         return State.SUCCEEDED
+    if pod.status.phase in FINISHED:
+        return State.FAILED  # nothing will end any more in a Pod that has
     if any(one.running is not None for one in states):
         return State.RUNNING
     return State.WAITING if any(one.waiting is not None for one in states) else State.UNCOUNTED
