@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from app.api.broadcastjob import BROADCAST_JOB
 from app.api.daemonset import DAEMON_SET
+from app.api.imagepull import NODE_IMAGE
 from app.kube.client import Client
 from app.kube.resources import NODES, PODS, Resource
 from bench.cloneset import CONTROL_PLANE, Meter
@@ -27,6 +28,7 @@ from tests.scenarios.world import manager
 NATIVE: Final = Resource("apps", "v1", "daemonsets", "DaemonSet")
 OURS: Final = DAEMON_SET.resource()
 JOBS: Final = BROADCAST_JOB.resource()
+NODE_IMAGES: Final = NODE_IMAGE.resource()
 SETS: Final = 20
 Done = Callable[[], Awaitable[bool]]
 
@@ -119,6 +121,11 @@ class Bench:
 async def daemons(bench: Bench, total: int) -> None:
     """The DaemonSets, one after the other."""
     image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}}}
+
+    async def known() -> bool:
+        return len((await bench.client.list(NODE_IMAGES)).items) >= total
+
+    await until(known)  # else their NodeImages would be made beside the native DaemonSet
     await bench.settle()
     out: dict[str, float] = {}
     update: dict[str, float] = {}
