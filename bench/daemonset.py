@@ -221,7 +221,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1000)
     options = parser.parse_args()
-    with cluster(options.nodes) as (kubeconfig, processes):
+    with cluster(options.nodes, "--nodeimage-creation-delay=1s") as (kubeconfig, processes):
         parts = [lambda bench, part=part: part(bench, options.nodes) for part in (daemons, broadcast, node_events)]
         asyncio.run(measure(kubeconfig, processes, *parts))
 
