@@ -50,7 +50,8 @@ def page(kind: KindDefinition, example: str, filled_in: Sequence[str], guide: st
         lines += ["What it leaves out is filled in:", "```", *filled_in, "```"]
     lines += ["", "## Fields", "| Field | Type | Meaning |", "|---|---|---|"]
     lines += [
-        f"| `{path}` | {_type(schema)} | {_meaning(schema, required)} |" for path, (schema, required) in fields.items()
+        f"| `{path}` | {_type(schema, path)} | {_meaning(schema, required)} |"
+        for path, (schema, required) in fields.items()
     ]
     for other in kind.versions:
         if other is not hub:
@@ -71,6 +72,10 @@ def guide_of(kind: KindDefinition, guides: Iterable[Path]) -> str:
         if f"kind: {kind.kind}\n" in guide.read_text("utf-8") and f"/{kind.kind}" not in guide.stem
     ]
     return f" Guides: {', '.join(found)}." if found else ""
+
+
+#: What may stand for a number in fields of these names.
+_WORDS: Final = {"port": "name", "reserveOrdinals": "range"}
 
 
 def _fields(schema: Schema, path: str = "", required: bool = False) -> Iterator[tuple[str, tuple[Schema, bool]]]:
@@ -94,23 +99,25 @@ def _fields(schema: Schema, path: str = "", required: bool = False) -> Iterator[
                 yield found, described
 
 
-def _type(schema: Schema) -> str:
+def _type(schema: Schema, path: str) -> str:
+    """``path`` ends with the field's name: what is a number or a word is a percentage nearly everywhere."""
     if schema.get("x-kubernetes-int-or-string"):
-        return "number or percentage"
+        return f"number or {_WORDS.get(path.rpartition('.')[2], 'percentage')}"
     kind = str(schema.get("type") or "any")
     if kind == "array":
         inner = schema.get("items") or {}
-        return f"list of {_plural(_type(inner))}"
+        return f"list of {_plural(_type(inner, path))}"
     values = schema.get("additionalProperties")
     if isinstance(values, Mapping):
-        return f"map of {_plural(_type(values))}"
+        return f"map of {_plural(_type(values, path))}"
     return {"string": _form(schema), "object": "object", "integer": "integer"}.get(kind, kind)
 
 
 def _plural(kind: str) -> str:
     """``strings``, ``maps of strings``, ``values``."""
     first, of, rest = kind.partition(" of ")
-    return "values" if kind == "any" else f"{first}s{of}{rest}"
+    both = first.replace(" or ", "s or ")
+    return "values" if kind == "any" else f"{both}s{of}{rest}"
 
 
 def _form(schema: Schema) -> str:
@@ -135,7 +142,7 @@ def _cell(text: str) -> str:
 def _differences(other: Version, hub: Version, fields: Mapping[str, Any]) -> list[str]:
     here = dict(_fields(other.schema))
     only_here = [
-        f"| `{path}` | {_type(schema)} | {_meaning(schema, needed)} |"
+        f"| `{path}` | {_type(schema, path)} | {_meaning(schema, needed)} |"
         for path, (schema, needed) in here.items()
         if path not in fields
     ]
