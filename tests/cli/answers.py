@@ -48,7 +48,7 @@ class Answers:
             block_on_close = False
 
         self._server = Server(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def kubeconfig(self, folder: Path) -> str:
         cluster = {"server": f"http://127.0.0.1:{self._server.server_address[1]}"}

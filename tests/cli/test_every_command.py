@@ -87,11 +87,19 @@ def by_name(found: list[Command] | tuple[Command, ...]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("command", found, ids=lambda one: one.name.replace(" ", "-"))
 
 
-@pytest.fixture
-def empty(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The kubeconfig of a cluster in which there is nothing."""
     server = Answers({})
-    yield server.kubeconfig(tmp_path)
+    yield server.kubeconfig(tmp_path_factory.mktemp("empty"))
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """That of a cluster with an object of every kind that has commands."""
+    server = Answers(STORED)
+    yield server.kubeconfig(tmp_path_factory.mktemp("filled"))
     server.close()
 
 
@@ -184,12 +192,10 @@ OBJECTS: Final = [
 @pytest.mark.parametrize(("kind", "path"), OBJECTS, ids=[kind for kind, _ in OBJECTS])
 @pytest.mark.parametrize("output", ["json", "yaml"])
 @pytest.mark.behaviour("CLI-18")
-def test_what_is_read_of_an_object_is_data(command: Command, kind: str, path: str, output: str, tmp_path: Path) -> None:
-    server = Answers(STORED)
+def test_what_is_read_of_an_object_is_data(command: Command, kind: str, path: str, output: str, filled: str) -> None:
     name = STORED[path]["metadata"]["name"]
     beside = ("--no-watch",) if "--watch" in command.options else ()
-    result = typed(*command.path, kind, name, *beside, "-o", output, "--kubeconfig", server.kubeconfig(tmp_path))
-    server.close()
+    result = typed(*command.path, kind, name, *beside, "-o", output, "--kubeconfig", filled)
     if result.exit_code == 0:
         assert result.stderr == ""
         found = json.loads(result.stdout) if output == "json" else yaml.safe_load(result.stdout)
@@ -216,8 +222,7 @@ def test_an_interrupt_ends_it_at_once_without_a_word(command: Command, tmp_path:
 
 @by_name(READING)
 @pytest.mark.behaviour("CLI-11")
-def test_a_pipe_that_nobody_reads_ends_it_without_a_word(command: Command, tmp_path: Path) -> None:
-    server = Answers(STORED)
+def test_a_pipe_that_nobody_reads_ends_it_without_a_word(command: Command, filled: str) -> None:
     path = next(path for kind, path in OBJECTS if kind == "cloneset")
     reading, writing = os.pipe()
     os.close(reading)
@@ -225,7 +230,7 @@ def test_a_pipe_that_nobody_reads_ends_it_without_a_word(command: Command, tmp_p
     words += ["--no-watch"] if "--watch" in command.options else []
     try:
         found = subprocess.run(
-            [*words, "--kubeconfig", server.kubeconfig(tmp_path)],
+            [*words, "--kubeconfig", filled],
             stdout=writing,
             stderr=subprocess.PIPE,
             text=True,
@@ -234,7 +239,6 @@ def test_a_pipe_that_nobody_reads_ends_it_without_a_word(command: Command, tmp_p
         )
     finally:
         os.close(writing)
-        server.close()
     assert (found.returncode, found.stderr) == (1, "")
 
 
