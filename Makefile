@@ -100,6 +100,7 @@ simulate: venv ## Managers against faults on virtual time, by seed: make simulat
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about statefulset
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about daemonset
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about sidecarset
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about workloadspread
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about podunavailablebudget
 	$(BIN)/python -m tests.simulation --seeds $(JOB_SEEDS) --about broadcastjob

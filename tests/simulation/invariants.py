@@ -116,20 +116,40 @@ def counts_are_true(one: Json, pods: Sequence[Json]) -> Iterator[str]:
     """At rest: what a SidecarSet's status says is so."""
     status = one.get("status") or {}
     mine = [pod for pod in pods if matches(one, pod) and holds(one, pod)]
-    ready = [pod for pod in mine if condition(pod, "Ready") == "True"]
+    ready = [pod for pod in mine if condition(pod, "Ready") == "True" and is_rolled_out(one, pod)]
     expected = {"matchedPods": len(mine), "readyPods": len(ready), "observedGeneration": one["metadata"]["generation"]}
     for field, value in expected.items():
         if (status.get(field) or 0) != value:
             yield f"SidecarSet {name(one)} at rest: status.{field} is {status.get(field)}, true is {value}"
 
 
+def is_rolled_out(one: Json, pod: Json) -> bool:
+    """Whether a set's containers in a Pod run what its spec says, and one twin of each pair idles."""
+    images, runs = {found["name"]: found["image"] for found in pod["spec"]["containers"]}, statuses(pod)
+    for container in one["spec"].get("containers") or ():
+        upgrade, own = container.get("upgradeStrategy") or {}, [container["name"]]
+        if upgrade.get("upgradeType") == "HotUpgrade":
+            own = [f"{container['name']}-1", f"{container['name']}-2"]
+            if upgrade["hotUpgradeEmptyImage"] not in [images.get(twin) for twin in own]:
+                return False
+        if any(not str((runs.get(twin) or {}).get("image")).endswith(images.get(twin, "")) for twin in own):
+            return False
+    return True
+
+
 def latest_is_named(one: Json, revisions: Sequence[Json]) -> Iterator[str]:
     """At rest: a SidecarSet's status names its newest revision."""
     mine = [revision for revision in revisions if owner_of(revision) == one["metadata"]["uid"]]
-    newest = max(mine, key=lambda revision: int(revision["revision"]), default=None)
+    # Two have one number where the cache did not show the one when the other was made.
+    newest = max(mine, key=_age, default=None)
     named = (one.get("status") or {}).get("latestRevision")
     if newest is None or named != name(newest):
         yield f"SidecarSet {name(one)} at rest: status.latestRevision is {named}, newest is {newest and name(newest)}"
+
+
+def _age(revision: Json) -> tuple[int, str, str]:
+    metadata = revision["metadata"]
+    return int(revision["revision"]), metadata.get("creationTimestamp", ""), metadata["name"]
 
 
 def holds(one: Json, pod: Json) -> bool:

@@ -201,7 +201,7 @@ class Users:
         if subject.beside is not None and beside is not None:
             with suppress(AlreadyExists):
                 made = subject.beside.manifest(name, NAMESPACE, **beside)
-                await self.admin.create(subject.beside.resource, made, NAMESPACE)
+                await self.admin.create(subject.beside.resource, made, _scope(subject.beside.resource))
         await self.admin.create(subject.resource, subject.manifest(name, NAMESPACE, **spec), NAMESPACE)
 
     async def _change_workload(self, name: str, path: str, value: Any) -> None:
@@ -212,7 +212,7 @@ class Users:
         patch = [{"op": "add", "path": path, "value": value}]
         resource = self._about().beside
         if resource is not None:
-            await self.admin.patch(resource.resource, name, patch, NAMESPACE, kind=PatchType.JSON)
+            await self.admin.patch(resource.resource, name, patch, _scope(resource.resource), kind=PatchType.JSON)
 
     async def _delete_workload(self, name: str) -> None:
         await self.admin.delete(self._about().resource, name, NAMESPACE)
@@ -381,6 +381,11 @@ def pod(name: str, app: str, *, ordered: bool) -> Json:
         "metadata": {"name": name, "labels": {"app": app}, "annotations": annotations},
         "spec": {"containers": containers if ordered else containers[:1]},
     }
+
+
+def _scope(resource: Resource) -> str:
+    """The namespace of an object of a kind; empty where it has none."""
+    return NAMESPACE if resource.namespaced else ""
 
 
 @cache

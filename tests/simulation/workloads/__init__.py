@@ -13,6 +13,7 @@ from tests.simulation.workloads.broadcastjob import BROADCAST_JOBS
 from tests.simulation.workloads.daemonset import DAEMON_SETS
 from tests.simulation.workloads.ephemeraljob import EPHEMERAL_JOBS
 from tests.simulation.workloads.podunavailablebudget import BUDGETS
+from tests.simulation.workloads.sidecarset import SIDECAR_SETS
 from tests.simulation.workloads.statefulset import STATEFUL_SETS
 from tests.simulation.workloads.subject import Judge, JudgeOfReviews, Subject
 from tests.simulation.workloads.workloadspread import WORKLOAD_SPREADS
@@ -21,6 +22,7 @@ from tests.simulation.workloads.workloadspread import WORKLOAD_SPREADS
 SUBJECTS: Mapping[str, Subject] = {
     "statefulset": STATEFUL_SETS,
     "daemonset": DAEMON_SETS,
+    "sidecarset": SIDECAR_SETS,
     "workloadspread": WORKLOAD_SPREADS,
     "podunavailablebudget": BUDGETS,
     "broadcastjob": BROADCAST_JOBS,

@@ -1,0 +1,373 @@
+"""SidecarSets that roll out to the Pods of CloneSets: what users ask for, and what must hold of every write to a Pod."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from app.api import names
+from app.api.cloneset import CLONE_SET
+from app.api.sidecarset import SIDECAR_SET
+from tests.simulation import invariants, passes
+from tests.simulation.passes import Pass
+from tests.simulation.promises import has_ended
+from tests.simulation.workloads.subject import Beside, Subject
+
+Json = dict[str, Any]
+
+FOLDERS = ("app.workloads.newpods", "app.sidecars.sidecarset", "app.workloads.cloneset")
+#: What a hot upgrade leaves in the twin that is not used.
+EMPTY = "empty:1"
+#: The label of all Pods here: every set selects them all, so most Pods have the containers of two.
+APP = {"app": "web"}
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One state of a set, as far as it is judged. ``digest``: of its containers, as its Pods record it."""
+
+    max_unavailable: int
+    partition: int
+    paused: bool
+    image: str
+    hot: bool
+    digest: str
+
+    @classmethod
+    def of(cls, obj: Json) -> Spec:
+        """Of the object as it is stored."""
+        strategy, container = obj["spec"]["updateStrategy"], obj["spec"]["containers"][0]
+        return cls(
+            strategy["maxUnavailable"],
+            strategy.get("partition") or 0,
+            bool(strategy.get("paused")),
+            container["image"],
+            (container.get("upgradeStrategy") or {}).get("upgradeType") == "HotUpgrade",
+            (obj["metadata"].get("annotations") or {}).get(names.SIDECARSET_HASH, ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """A Pod that roll-outs took out of service: by which sets, and by which controller last."""
+
+    sets: frozenset[str]
+    term: object
+
+
+class RollOutJudge:
+    """Because of roll-outs never more Pods out of service than a set allows, its own roll-out's or another's; never one
+    past the partition; nothing changed but images of a set's own containers; never both twins idle; no container of
+    the application restarted."""
+
+    def __init__(self) -> None:
+        self._sets: dict[str, Json] = {}
+        #: By set (uid) and generation.
+        self._specs: dict[str, dict[int, Spec]] = defaultdict(dict)
+        self._pods: dict[str, Json] = {}
+        self._down: dict[str, _Taken] = {}
+        #: Pods that were ready when a write took them down, ever.
+        self._upgraded: set[str] = set()
+        #: When another controller than the present one last wrote a Pod: what a former leader had sent may come late.
+        self._late = -1.0
+        self._last: object = None
+
+    # ---- writes
+
+    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
+        """What a write breaks."""
+        one = after if after is not None else before
+        if one is None:
+            return
+        if kind == SIDECAR_SET.kind:
+            self._set(one, gone=after is None)
+        elif kind == "Pod" and APP.items() <= (one["metadata"].get("labels") or {}).items():
+            yield from self._pod(at, one, before, after, known)
+
+    def _set(self, one: Json, *, gone: bool) -> None:
+        name, uid = invariants.name(one), one["metadata"]["uid"]
+        if gone:
+            self._sets.pop(name, None)
+            return
+        self._sets[name] = one
+        self._specs[uid].setdefault(one["metadata"]["generation"], Spec.of(one))
+
+    def _pod(self, at: float, pod: Json, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+        uid, name = pod["metadata"]["uid"], invariants.name(pod)
+        if after is None:
+            self._pods.pop(uid, None)
+            self._down.pop(uid, None)
+            return
+        if before is not None and before["spec"]["containers"] != after["spec"]["containers"]:
+            for sentence in self._updated(at, before, after, known):
+                yield f"Pod {name}: {sentence}"
+        self._pods[uid] = after
+        # What else keeps it from being ready is not their doing.
+        if uid in self._down and not any(self._is_at_work(uid, one) for one in self._down[uid].sets):
+            del self._down[uid]
+        main = invariants.statuses(after).get("main")
+        if main is not None and main["restartCount"]:
+            yield f"Pod {name}: the application's container was restarted"
+
+    def _updated(self, at: float, before: Json, after: Json, known: Pass | None) -> Iterator[str]:
+        """Nobody changes containers of a Pod here but roll-outs of sets."""
+        changed = set()
+        for one, other in zip(before["spec"]["containers"], after["spec"]["containers"], strict=True):
+            if one != other:
+                changed.add(one["name"])
+                if {**one, "image": ""} != {**other, "image": ""}:
+                    yield f"more than the image of {one['name']} was changed"
+        by = {owner_of(container) for container in changed}
+        if len(by) > 1 or "" in by:
+            yield f"containers of {sorted(by)} were changed at once: {sorted(changed)}"
+            return
+        (owner,) = by
+        yield from self._idle_twins(before, after, changed, owner)
+        if known is None:
+            yield f"{owner} rolled out and no reconcile of it had begun"
+            return
+        yield from self._limits(at, before, after, known, owner)
+
+    @staticmethod
+    def _idle_twins(before: Json, after: Json, changed: Iterable[str], owner: str) -> Iterator[str]:
+        now = images(after)
+        twins = [one for one in now if owner_of(one) == owner]
+        if len(twins) > 1 and all(now[one] == EMPTY for one in twins):
+            yield f"both twins of {owner} are idle"
+        idled = {one for one in changed if now[one] == EMPTY}
+        runs = invariants.statuses(before)
+        serving = {one for one in twins if (runs.get(one) or {}).get("ready")}
+        if idled and serving and serving <= idled:
+            yield f"{sorted(idled)} idles, and the other twin is not ready"
+
+    # ---- limits
+
+    def _limits(self, at: float, before: Json, after: Json, known: Pass, owner: str) -> Iterator[str]:
+        uid, spec = after["metadata"]["uid"], self._specs.get(known.uid, {}).get(known.generation)
+        if self._last is not None and known.term is not self._last:
+            self._late = at
+        if passes.works(known.term):
+            self._last = known.term
+        seen = known.pod(uid)
+        fair = passes.works(known.term) and self._late < known.at
+        # One that is not ready anyway is updated without counting (SS-95), even if it has become ready since.
+        costly = is_up(before) and uid not in self._down and (seen is None or is_up(seen))
+        if is_up(before) or uid in self._down:
+            sets = self._down[uid].sets if uid in self._down else frozenset()
+            self._down[uid] = _Taken(sets | {owner}, known.term)
+            self._upgraded.add(uid)
+        if spec is None or not fair:
+            return
+        self._pods[uid] = after
+        if costly:
+            yield from self._too_many(before, after, owner, spec)
+        if digest(before, owner) != spec.digest == digest(after, owner):
+            yield from self._past_partition(known, uid, owner, spec)
+
+    def _too_many(self, before: Json, after: Json, owner: str, spec: Spec) -> Iterator[str]:
+        at_work = {one for uid, taken in self._down.items() for one in taken.sets if self._is_at_work(uid, one)}
+        for one in sorted(sets_of(after) & ({owner} | at_work)):
+            limit = spec.max_unavailable if one == owner else self._loosest(one)
+            upgrading = is_idle(before, one) and not self._idles(before, after)
+            down = sorted(invariants.name(self._pods[uid]) for uid in self._pods if self._is_down(uid, one, upgrading))
+            if len(down) > limit:
+                yield f"updated by {owner}, and of {one} are out of service {', '.join(down)}: {limit} may be"
+
+    @staticmethod
+    def _idles(before: Json, after: Json) -> bool:
+        """Whether a twin is to idle that worked."""
+        former = images(before)
+        return any(image == EMPTY != former[name] for name, image in images(after).items())
+
+    def _loosest(self, name: str) -> int:
+        """What the roll-out of another set may go by: its limit as it is, or as it was."""
+        one = self._sets.get(name)
+        specs = self._specs[one["metadata"]["uid"]].values() if one is not None else ()
+        return max((spec.max_unavailable for spec in specs), default=len(self._pods))
+
+    def _is_at_work(self, uid: str, owner: str) -> bool:
+        """Whether a set's own containers are not ready in a Pod that it has taken down."""
+        pod = self._pods.get(uid)
+        if pod is None:
+            return False
+        runs = invariants.statuses(pod)
+        own = {one: image for one, image in images(pod).items() if owner_of(one) == owner}
+        return any(not runs.get(one, {}).get("ready") or not runs[one]["image"].endswith(own[one]) for one in own)
+
+    def _is_down(self, uid: str, owner: str, upgrading: bool) -> bool:
+        """While a hot upgrade is to begin, Pods whose former twin is still to idle count as well."""
+        pod = self._pods[uid]
+        waits = upgrading and uid in self._upgraded and is_up(pod) and not is_idle(pod, owner)
+        return owner in sets_of(pod) and (uid in self._down or waits)
+
+    def _past_partition(self, known: Pass, uid: str, owner: str, spec: Spec) -> Iterator[str]:
+        """Of the Pods that the pass knew so many keep the former content, whatever became of others since."""
+        kept = 0
+        for pod in known.pods:
+            other = pod.metadata.uid
+            found = self._pods.get(other) or known.pod(other)
+            if other != uid and found is not None and owner in sets_of(known.pod(other) or {}):
+                kept += digest(found, owner) != spec.digest
+        if kept < spec.partition:
+            yield f"updated by {owner} past the partition {spec.partition}: {kept} keep the former content"
+
+    # ---- at rest
+
+    def at_rest(self) -> Iterable[str]:
+        """Every set is rolled out as far as its partition lets it, and no twin waits to idle."""
+        for name, one in sorted(self._sets.items()):
+            spec = Spec.of(one)
+            pods = [pod for pod in self._pods.values() if name in sets_of(pod)]
+            old = sorted(invariants.name(pod) for pod in pods if not has(pod, name, spec.image))
+            if not spec.paused and len(old) > spec.partition:
+                yield f"SidecarSet {name} at rest: {', '.join(old)} have not {spec.image}; {spec.partition} may"
+            for pod in pods:
+                if not is_up(pod):
+                    yield f"SidecarSet {name} at rest: Pod {invariants.name(pod)} is not ready"
+                if not is_idle(pod, name):
+                    yield f"SidecarSet {name} at rest: both twins of Pod {invariants.name(pod)} work"
+            updated = sum(digest(pod, name) == spec.digest for pod in pods)
+            if (told := (one.get("status") or {}).get("updatedPods")) != updated:
+                yield f"SidecarSet {name} at rest: status.updatedPods is {told}, true is {updated}"
+
+
+def owner_of(container: str) -> str:
+    """The set that a container is of; empty: the application."""
+    return container.partition("-side")[0] if "-side" in container else ""
+
+
+def images(pod: Json) -> dict[str, str]:
+    """By container, as the Pod is to run them."""
+    return {one["name"]: one["image"] for one in pod["spec"]["containers"]}
+
+
+def is_up(pod: Json) -> bool:
+    """Ready, and every container runs what the spec says."""
+    runs = invariants.statuses(pod)
+    current = all(str((runs.get(name) or {}).get("image")).endswith(image) for name, image in images(pod).items())
+    return current and invariants.condition(pod, "Ready") == "True"
+
+
+def is_idle(pod: Json, owner: str) -> bool:
+    """No former twin of a set waits to idle."""
+    twins = [image for name, image in images(pod).items() if owner_of(name) == owner]
+    return len(twins) < 2 or EMPTY in twins
+
+
+def has(pod: Json, owner: str, image: str) -> bool:
+    """Whether a set's container, or one of the twins, is to run the image."""
+    return any(found == image for name, found in images(pod).items() if owner_of(name) == owner)
+
+
+def sets_of(pod: Json) -> set[str]:
+    """The sets that a Pod was injected by, as long as it counts."""
+    if not pod or pod["metadata"].get("deletionTimestamp") or has_ended(pod):
+        return set()
+    return set((pod["metadata"].get("annotations") or {}).get(names.SIDECARSET_INJECTED_LIST, "").split(",")) - {""}
+
+
+def digest(pod: Json, owner: str) -> str:
+    """The content of a set that a Pod records."""
+    recorded: Mapping[str, Json] = json.loads(
+        (pod["metadata"].get("annotations") or {}).get(names.SIDECARSET_HASH) or "{}"
+    )
+    return str((recorded.get(owner) or {}).get("hash", ""))
+
+
+# ---- what users ask for
+
+
+def pods_by_seed(rng: Random) -> Json:
+    """How a user sets up the Pods."""
+    return {"replicas": rng.randrange(2, 7)}
+
+
+def clone_set(name: str, namespace: str, *, replicas: int) -> Json:
+    """A CloneSet whose Pods every set selects."""
+    rolling = {"podUpdatePolicy": "ReCreate", "maxUnavailable": 1, "maxSurge": 0, "partition": 0}
+    return {
+        "apiVersion": CLONE_SET.resource().api_version,
+        "kind": CLONE_SET.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"clone": name}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
+            "template": {
+                "metadata": {"labels": {"clone": name, **APP}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    "containers": [{"name": "main", "image": "main:1"}],
+                },
+            },
+        },
+    }
+
+
+def set_by_seed(rng: Random) -> Json:
+    """How a user sets up a SidecarSet."""
+    return {"image": f"side:{rng.randrange(3)}", "hot": rng.random() < 0.4, "max_unavailable": rng.randrange(1, 4)}
+
+
+def sidecar_set(name: str, namespace: str, *, image: str, hot: bool, max_unavailable: int) -> Json:
+    """The set a user applies."""
+    upgrade = {"upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": EMPTY}} if hot else {}
+    strategy = {"type": "RollingUpdate", "maxUnavailable": max_unavailable, "partition": 0}
+    container = {"name": f"{name}-side", "image": image, "podInjectPolicy": "AfterAppContainer", **upgrade}
+    return {
+        "apiVersion": SIDECAR_SET.resource().api_version,
+        "kind": SIDECAR_SET.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": APP},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
+            "updateStrategy": strategy,
+            "containers": [container],
+        },
+    }
+
+
+def _replicas(rng: Random) -> tuple[str, Any]:
+    return "/spec/replicas", rng.randrange(8)
+
+
+def _image(rng: Random) -> tuple[str, Any]:
+    return "/spec/containers/0/image", f"side:{rng.randrange(9)}"
+
+
+def _partition(rng: Random) -> tuple[str, Any]:
+    return "/spec/updateStrategy/partition", rng.choice((0, 0, 1, 3))
+
+
+def _max_unavailable(rng: Random) -> tuple[str, Any]:
+    return "/spec/updateStrategy/maxUnavailable", rng.randrange(1, 4)
+
+
+def _paused(rng: Random) -> tuple[str, Any]:
+    return "/spec/updateStrategy/paused", rng.random() < 0.3
+
+
+SIDECAR_SETS = Subject(
+    FOLDERS,
+    CLONE_SET.resource(),
+    RollOutJudge,
+    pods_by_seed,
+    clone_set,
+    {"scale": (2, _replicas)},
+    marks=False,
+    beside=Beside(
+        SIDECAR_SET.resource(),
+        set_by_seed,
+        sidecar_set,
+        {
+            "roll": (6, _image),
+            "partition": (2, _partition),
+            "max unavailable": (1, _max_unavailable),
+            "pause": (2, _paused),
+        },
+    ),
+)
