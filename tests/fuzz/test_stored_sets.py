@@ -9,7 +9,8 @@ import pytest
 from app.api.sidecarset import MalformedSidecarSet, SidecarSet, read_sidecar_set
 from app.kube.objects import decode_controller_revision
 from app.kube.store import Store
-from app.sidecars.sidecarset.prepared import UnusableSidecarSetError, prepare_revision
+from app.sidecars.sidecarset.prepared import prepare_revision
+from app.sidecars.sidecarset.prepared_fields import UnusableSidecarSetError
 from app.sidecars.sidecarset.reconcile import malformation
 from app.sidecars.sidecarset.selection import indexed
 from tests.fuzz import objects

@@ -13,7 +13,8 @@ from app.pods.draft import Container, ContainerList, PodDraft
 from app.sidecars.sidecarset.annotations import hash_record, injected_list, kept_members
 from app.sidecars.sidecarset.hot_upgrade import version_annotations
 from app.sidecars.sidecarset.pod_metadata import MetadataPatchError, patched_annotations
-from app.sidecars.sidecarset.prepared import PreparedContent, PreparedVolume, SidecarContainer
+from app.sidecars.sidecarset.prepared import PreparedContent, PreparedVolume
+from app.sidecars.sidecarset.prepared_containers import SidecarContainer
 from app.sidecars.sidecarset.refusal import InjectionRefusedError
 from app.sidecars.sidecarset.resources_policy import ResourcesPolicy, ResourcesPolicyError, evaluate, targets
 from app.sidecars.sidecarset.sharing import SharingSource, rendered

@@ -2,12 +2,12 @@
 
 Built from the JSON of a defaulted v1beta1 SidecarSet, or of a ControllerRevision of one. A container that needs
 nothing of the Pod (no shared mounts, no transferred env, no computed resources) is serialised here and goes into
-patches as bytes. Prepared objects are shared by all reviews and never changed.
+patches as bytes (:mod:`app.sidecars.sidecarset.prepared_containers`). Prepared objects are shared by all reviews and
+never changed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,63 +21,25 @@ from app.api.requested import judged
 from app.api.sidecarset.gospec import RECORDED_FIELDS, SPECS
 from app.kube.gotext import shortened
 from app.kube.objects import ControllerRevision
-from app.kube.selectors import Selector, SelectorError, compile_selector
+from app.kube.selectors import Selector, SelectorError
 from app.sidecars.sidecarset.annotations import RecordEntry, record_entry
 from app.sidecars.sidecarset.hashing import sidecarset_hashes
-from app.sidecars.sidecarset.hot_upgrade import twins
 from app.sidecars.sidecarset.pod_metadata import MetadataPatch
-from app.sidecars.sidecarset.resources_policy import ResourcesPolicy, ResourcesPolicyError, compile_policy
+from app.sidecars.sidecarset.prepared_containers import PreparedSidecar, names_in_pod, prepare_sidecar
+from app.sidecars.sidecarset.prepared_fields import (
+    MalformedSidecarSetError,
+    UnusableSidecarSetError,
+    mapping,
+    objects,
+    refuse_other_than_text,
+    selector_of,
+)
 from app.sidecars.sidecarset.revision_choice import RevisionChoice, revision_choice
 
-_INJECTED_ENV: Mapping[str, str] = {"name": names.ENV_IS_INJECTED, "value": "true"}
-
-#: The fields a sidecar has beyond a core Container; a Pod must not get them.
-_EXTENSIONS = frozenset(
-    {
-        "podInjectPolicy",
-        "upgradeStrategy",
-        "shareVolumePolicy",
-        "shareVolumeDevicePolicy",
-        "transferEnv",
-        "resourcesPolicy",
-    }
-)
 _HASHES = (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
-_SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 _RECORDED = struct(*(GoField(name, go_type) for name, go_type in RECORDED_FIELDS.items()))
-
-
-class UnusableSidecarSetError(ValueError):
-    """A SidecarSet (or a revision of one) that cannot be injected as it stands; says which field and why."""
-
-
-class MalformedSidecarSetError(UnusableSidecarSetError):
-    """A SidecarSet with a field of another type than it must have. It was stored past all checks, so that nothing it
-    says can be relied on: it is not injected, and keeps no Pod from being created."""
-
-
-@dataclass(frozen=True, slots=True)
-class EnvTransfer:
-    """SS-47: copy ``names`` (sorted) from an app container: ``container``, or the one a label or annotation names."""
-
-    names: tuple[str, ...]
-    container: str = ""
-    #: "labels" or "annotations" and the key, where the container's name comes from the Pod.
-    source: tuple[str, str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SidecarContainer:
-    """A container as it enters a Pod. ``rendered`` is it in JSON, where it is the same for every Pod."""
-
-    name: str
-    body: Mapping[str, Any]
-    before: bool
-    #: What a patch operation for it is traced back to: the rule and the SidecarSet.
-    rule: str
-    rendered: orjson.Fragment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,32 +50,6 @@ class PreparedVolume:
     body: Mapping[str, Any]
     rule: str
     rendered: orjson.Fragment
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedSidecar:
-    """One entry of ``spec.containers`` or ``spec.initContainers``. ``base`` is the core container with IS_INJECTED."""
-
-    name: str
-    base: Mapping[str, Any]
-    before: bool
-    rule: str
-    #: SS-78: the image of the idle twin; None for a sidecar that is not hot-upgradable.
-    empty_image: str | None
-    share_volumes: bool
-    share_devices: bool
-    transfers: tuple[EnvTransfer, ...]
-    resources: ResourcesPolicy | None
-    #: What enters the Pod (one container, or the twins) if that is the same for every Pod, else empty.
-    ready: tuple[SidecarContainer, ...]
-
-    def containers(self, body: Mapping[str, Any]) -> tuple[SidecarContainer, ...]:
-        """What enters the Pod, given the base as rendered for it."""
-        if self.empty_image is None:
-            return (SidecarContainer(self.name, body, self.before, self.rule),)
-        return tuple(
-            SidecarContainer(twin["name"], twin, self.before, self.rule) for twin in twins(body, self.empty_image)
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +110,7 @@ def prepare(obj: Mapping[str, Any]) -> PreparedSet:
     Raises UnusableSidecarSetError, naming the field, where it cannot be told which Pods it matches;
     MalformedSidecarSetError where any field is of a wrong type.
     """
-    metadata = _mapping(obj, "metadata")
+    metadata = mapping(obj, "metadata")
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
         raise UnusableSidecarSetError("SidecarSet: metadata.name is required")
@@ -199,27 +135,27 @@ def _refuse_mistyped(obj: Mapping[str, Any]) -> None:
     """Whoever reads the set relies on the types of its fields, at any depth."""
     if field := nested_deeper(judged(obj)):
         raise MalformedSidecarSetError(f"{field}: nested deeper than {MAX_DEPTH} levels")
-    metadata = _mapping(obj, "metadata")
+    metadata = mapping(obj, "metadata")
     for field in ("uid", "deletionTimestamp"):
-        _text(metadata, field, "metadata.")
-    for key, value in _mapping(metadata, "annotations", "metadata.").items():
+        refuse_other_than_text(metadata, field, "metadata.")
+    for key, value in mapping(metadata, "annotations", "metadata.").items():
         if not isinstance(value, str):
             raise MalformedSidecarSetError(f"metadata.annotations[{shortened(key)}]: expected a string")
-    _text(_mapping(obj, "status"), "latestRevision", "status.")
+    refuse_other_than_text(mapping(obj, "status"), "latestRevision", "status.")
     try:
-        go_value(SPECS[names.V1BETA1], _mapping(obj, "spec"), "spec")
+        go_value(SPECS[names.V1BETA1], mapping(obj, "spec"), "spec")
     except GoTypeError as error:
         raise MalformedSidecarSetError(shortened(str(error))) from error
 
 
 def _prepare(name: str, metadata: Mapping[str, Any], obj: Mapping[str, Any]) -> PreparedSet:
     _refuse_mistyped(obj)
-    spec = _mapping(obj, "spec")
-    annotations = _mapping(metadata, "annotations", "metadata.")
-    injection = _mapping(spec, "injectionStrategy", "spec.")
-    namespace_selector = _selector(spec, "namespaceSelector")
+    spec = mapping(obj, "spec")
+    annotations = mapping(metadata, "annotations", "metadata.")
+    injection = mapping(spec, "injectionStrategy", "spec.")
+    namespace_selector = selector_of(spec, "namespaceSelector")
     namespaces = _namespaces(namespace_selector)
-    selector = _selector(spec, "selector")
+    selector = selector_of(spec, "selector")
     return PreparedSet(
         name=name,
         uid=metadata.get("uid") or "",
@@ -230,7 +166,7 @@ def _prepare(name: str, metadata: Mapping[str, Any], obj: Mapping[str, Any]) -> 
         and not (namespaces and len(namespace_selector.requirements) == 1),
         dormant=bool(injection.get("paused")) or bool(metadata.get("deletionTimestamp")),
         canary_of=_canary_of(annotations),
-        revision=revision_choice(injection.get("revision"), _mapping(spec, "updateStrategy", "spec.")),
+        revision=revision_choice(injection.get("revision"), mapping(spec, "updateStrategy", "spec.")),
         content=_current(name, obj, spec, annotations),
     )
 
@@ -240,7 +176,7 @@ def _current(
 ) -> PreparedContent | UnusableSidecarSetError:
     hashes = tuple(annotations.get(key) for key in _HASHES)
     try:
-        return _content(name, spec, hashes, _mapping(obj, "status").get("latestRevision") or "")
+        return _content(name, spec, hashes, mapping(obj, "status").get("latestRevision") or "")
     except MalformedSidecarSetError:
         raise
     except UnusableSidecarSetError as error:
@@ -256,7 +192,7 @@ def prepare_revision(set_name: str, revision: ControllerRevision) -> PreparedCon
     hashes = tuple(metadata.annotations.get(key) for key in _HASHES)
     try:
         data = orjson.loads(bytes(revision.data))
-        spec = _mapping(data, "spec", "data.") if isinstance(data, dict) else {}
+        spec = mapping(data, "spec", "data.") if isinstance(data, dict) else {}
         if field := nested_deeper(spec):
             raise MalformedSidecarSetError(f"data.spec.{field}: nested deeper than {MAX_DEPTH} levels")
         go_value(_RECORDED, spec, "data.spec")
@@ -266,10 +202,10 @@ def prepare_revision(set_name: str, revision: ControllerRevision) -> PreparedCon
 
 
 def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, ...], revision: str) -> PreparedContent:
-    raw = _objects(spec, "containers", named=True)
-    raw_init = _objects(spec, "initContainers", named=True)
-    containers = tuple(_sidecar(container, set_name, init=False) for container in raw)
-    init_containers = tuple(_sidecar(container, set_name, init=True) for container in raw_init)
+    raw = objects(spec, "containers", named=True)
+    raw_init = objects(spec, "initContainers", named=True)
+    containers = tuple(prepare_sidecar(container, set_name, init=False) for container in raw)
+    init_containers = tuple(prepare_sidecar(container, set_name, init=True) for container in raw_init)
     if hashes[0] is None or hashes[1] is None:
         # SS-69: recomputed where the annotations are missing.
         # SS-12: a list that is not there hashes as null, not as an empty one.
@@ -277,8 +213,8 @@ def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, .
         hashes = (hashes[0] or computed[0], hashes[1] or computed[1])
     # SS-58
     listed = sorted({c["name"] for c in raw} | {c["name"] for c in raw_init if c.get("restartPolicy") == "Always"})
-    container_names = _names(containers)
-    init_names = _names(init_containers)
+    container_names = names_in_pod(containers)
+    init_names = names_in_pod(init_containers)
     _refuse_duplicates((*container_names, *init_names))
     return PreparedContent(
         set_name=set_name,
@@ -288,8 +224,8 @@ def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, .
             PreparedVolume(name, volume, f"SS-48 SidecarSet {set_name}", orjson.Fragment(orjson.dumps(volume)))
             for name, volume in _used_volumes(spec, raw_init, raw).items()
         ),
-        image_pull_secrets=tuple(_objects(spec, "imagePullSecrets")),
-        metadata=tuple(_metadata_patch(entry, set_name) for entry in _objects(spec, "patchPodMetadata")),
+        image_pull_secrets=tuple(objects(spec, "imagePullSecrets")),
+        metadata=tuple(_metadata_patch(entry, set_name) for entry in objects(spec, "patchPodMetadata")),
         names=frozenset(container_names),
         init_names=frozenset(init_names),
         all_names=frozenset((*container_names, *init_names, *(container["name"] for container in (*raw, *raw_init)))),
@@ -299,66 +235,8 @@ def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, .
     )
 
 
-def _sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) -> PreparedSidecar:
-    name: str = container["name"]
-    field = f"spec.{'initContainers' if init else 'containers'}[{name}]"
-    policy = container.get("podInjectPolicy")
-    upgrade = _mapping(container, "upgradeStrategy", f"{field}.")
-    # HotUpgrade means nothing on an init container that does not keep running (SS-34 as corrected).
-    hot = upgrade.get("upgradeType") == "HotUpgrade" and (not init or container.get("restartPolicy") == "Always")
-    base = {key: value for key, value in container.items() if key not in _EXTENSIONS}
-    base["env"] = [*_objects(container, "env", field), _INJECTED_ENV]
-    share_volumes = _mapping(container, "shareVolumePolicy", f"{field}.").get("type") == "enabled"
-    share_devices = _mapping(container, "shareVolumeDevicePolicy", f"{field}.").get("type") == "enabled"
-    transfers = tuple(_transfer(entry) for entry in _objects(container, "transferEnv", field))
-    resources = container.get("resourcesPolicy")
-    sidecar = PreparedSidecar(
-        name=name,
-        base=base,
-        # SS-42, SS-44: an empty policy means behind; the defaults were filled in when the set was written.
-        before=policy == "BeforeAppContainer",
-        rule=f"{'SS-44' if init else 'SS-45' if hot else 'SS-42'} SidecarSet {set_name}",
-        empty_image=(upgrade.get("hotUpgradeEmptyImage") or "") if hot else None,
-        share_volumes=share_volumes,
-        share_devices=share_devices,
-        transfers=tuple(transfer for transfer in transfers if transfer.names),
-        resources=_policy(resources, name) if resources is not None else None,
-        ready=(),
-    )
-    if share_volumes or share_devices or sidecar.transfers or sidecar.resources is not None:
-        return sidecar
-    return _with_ready(sidecar)
-
-
-def _policy(policy: Mapping[str, Any], container: str) -> ResourcesPolicy:
-    try:
-        return compile_policy(policy)
-    except ResourcesPolicyError as error:
-        raise UnusableSidecarSetError(f"container {container}: {error}") from error
-
-
-def _with_ready(sidecar: PreparedSidecar) -> PreparedSidecar:
-    ready = tuple(
-        SidecarContainer(c.name, c.body, c.before, c.rule, orjson.Fragment(orjson.dumps(c.body)))
-        for c in sidecar.containers(sidecar.base)
-    )
-    return PreparedSidecar(
-        sidecar.name, sidecar.base, sidecar.before, sidecar.rule, sidecar.empty_image, False, False, (), None, ready
-    )
-
-
-def _transfer(entry: Mapping[str, Any]) -> EnvTransfer:
-    wanted = tuple(sorted({entry.get("envName"), *(entry.get("envNames") or ())} - {None, ""}))
-    field_ref = (entry.get("sourceContainerNameFrom") or {}).get("fieldRef")
-    if not field_ref:  # SS-9: a sourceContainerNameFrom without fieldRef counts as absent
-        return EnvTransfer(wanted, container=entry.get("sourceContainerName") or "")
-    found = _SUBSCRIPTED.fullmatch(field_ref.get("fieldPath") or "")
-    # SS-22: nothing else is admitted; a path of another form finds nothing.
-    return EnvTransfer(wanted, source=(found[1], found[2])) if found else EnvTransfer(())
-
-
 def _metadata_patch(entry: Mapping[str, Any], set_name: str) -> MetadataPatch:
-    annotations = _mapping(entry, "annotations", "spec.patchPodMetadata.")
+    annotations = mapping(entry, "annotations", "spec.patchPodMetadata.")
     for key, value in annotations.items():
         if not isinstance(value, str):
             raise MalformedSidecarSetError(f"spec.patchPodMetadata.annotations[{key}]: expected a string")
@@ -369,22 +247,14 @@ def _used_volumes(
     spec: Mapping[str, Any], init_containers: Iterable[Mapping[str, Any]], containers: Iterable[Mapping[str, Any]]
 ) -> dict[str, Mapping[str, Any]]:
     """SS-48: the set's volumes its sidecars mount, in order of use; the others never reach a Pod."""
-    pool = {volume.get("name"): volume for volume in _objects(spec, "volumes")}
+    pool = {volume.get("name"): volume for volume in objects(spec, "volumes")}
     used: dict[str, Mapping[str, Any]] = {}
     for container in (*init_containers, *containers):
-        for mount in (*_objects(container, "volumeMounts"), *_objects(container, "volumeDevices")):
+        for mount in (*objects(container, "volumeMounts"), *objects(container, "volumeDevices")):
             name = mount.get("name")
             if name and name in pool:
                 used[name] = pool[name]
     return used
-
-
-def _names(sidecars: Iterable[PreparedSidecar]) -> list[str]:
-    return [
-        name
-        for sidecar in sidecars
-        for name in ([sidecar.name] if sidecar.empty_image is None else [f"{sidecar.name}-1", f"{sidecar.name}-2"])
-    ]
 
 
 def _refuse_duplicates(taken: Sequence[str]) -> None:
@@ -404,45 +274,3 @@ def _namespaces(selector: Selector | None) -> tuple[str, ...]:
 
 def _canary_of(annotations: Mapping[str, str]) -> str:
     return annotations.get(names.SIDECARSET_BASE, "") if annotations.get(names.SIDECARSET_CANARY) == "true" else ""
-
-
-def _selector(spec: Mapping[str, Any], field: str) -> Selector | None:
-    value = spec.get(field)
-    if value is None:
-        return None
-    if not isinstance(value, Mapping):
-        raise MalformedSidecarSetError(f"spec.{field}: expected an object")
-    try:
-        return compile_selector(value)
-    except SelectorError as error:
-        raise UnusableSidecarSetError(f"spec.{field}: {error}") from error
-
-
-def _mapping(holder: Mapping[str, Any], field: str, prefix: str = "") -> Mapping[str, Any]:
-    value = holder.get(field)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise MalformedSidecarSetError(f"{prefix}{field}: expected an object")
-    return value
-
-
-def _text(holder: Mapping[str, Any], field: str, prefix: str) -> None:
-    if not isinstance(holder.get(field) or "", str):
-        raise MalformedSidecarSetError(f"{prefix}{field}: expected a string")
-
-
-def _objects(
-    holder: Mapping[str, Any], field: str, parent: str = "spec", *, named: bool = False
-) -> Sequence[Mapping[str, Any]]:
-    value = holder.get(field)
-    if value is None:
-        return ()
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise MalformedSidecarSetError(f"{parent}.{field}: expected a list")
-    for index, item in enumerate(value):
-        if not isinstance(item, Mapping):
-            raise MalformedSidecarSetError(f"{parent}.{field}[{index}]: expected an object")
-        if named and not isinstance(item.get("name"), str):
-            raise MalformedSidecarSetError(f"{parent}.{field}[{index}].name: expected a string")
-    return value

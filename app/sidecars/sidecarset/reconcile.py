@@ -30,7 +30,8 @@ from app.sidecars.sidecarset.plan.neighbours import UNKNOWN, Neighbour
 from app.sidecars.sidecarset.plan.records import injected_sets
 from app.sidecars.sidecarset.plan.tally import Counts, PodTally, status_patch
 from app.sidecars.sidecarset.plan.view import SetView, set_view
-from app.sidecars.sidecarset.prepared import MalformedSidecarSetError, unusable
+from app.sidecars.sidecarset.prepared import unusable
+from app.sidecars.sidecarset.prepared_fields import MalformedSidecarSetError
 from app.sidecars.sidecarset.record import Recorded, RevisionRecorder, by_recorded_set
 from app.sidecars.sidecarset.rolling import Pass, Progress, Roller
 

@@ -14,7 +14,8 @@ from app.api.sidecarset import MalformedSidecarSet, SidecarSet
 from app.kube.clock import Clock
 from app.kube.selectors import Operator, Selector
 from app.kube.store import Change, Store
-from app.sidecars.sidecarset.prepared import PreparedSet, UnusableSidecarSetError, prepare
+from app.sidecars.sidecarset.prepared import PreparedSet, prepare
+from app.sidecars.sidecarset.prepared_fields import UnusableSidecarSetError
 
 SETTLING: Final = 2.0
 """Seconds in which a set that was admitted is stored and shown by a watch, if it is stored at all."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from app.api import names
 from app.pods.draft import Container
-from app.sidecars.sidecarset.prepared import EnvTransfer, PreparedSidecar
+from app.sidecars.sidecarset.prepared_containers import EnvTransfer, PreparedSidecar
 from app.sidecars.sidecarset.refusal import InjectionRefusedError
 
 #: SS-50: a variable in a subPathExpr.

@@ -18,7 +18,8 @@ from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
 from app.pods.steps import StepOrder, StepOutcome
 from app.sidecars.sidecarset.annotations import timestamp
 from app.sidecars.sidecarset.injection import inject, plan_injection
-from app.sidecars.sidecarset.prepared import PreparedContent, PreparedSet, UnusableSidecarSetError, prepare_revision
+from app.sidecars.sidecarset.prepared import PreparedContent, PreparedSet, prepare_revision
+from app.sidecars.sidecarset.prepared_fields import UnusableSidecarSetError
 from app.sidecars.sidecarset.refusal import InjectionRefusedError
 from app.sidecars.sidecarset.revision_choice import RevisionChoice, recorded_revision, takes_recorded
 from app.sidecars.sidecarset.selection import SidecarSetIndex, in_scope, need_namespace_labels, replaced_bases
