@@ -13,7 +13,7 @@ from app.daemon.actions import MAX_MESSAGE, Outcome, text_of
 from app.daemon.cri import ContainerDetails, ContainerState, ExecResult
 from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
 from app.daemon.probes import plan
-from app.daemon.probes.plan import Key, Memory, Result, Wanted
+from app.daemon.probes.plan import Key, ProbeProgress, Result, Wanted
 from app.kube.resources import PODS
 from tests.daemon.node import NAMESPACE, NODE, Node, node, node_with_agent
 from tests.kube.fakes import running, virtual
@@ -39,39 +39,41 @@ def test_what_is_not_said_is_one(number: int) -> None:
 
 @pytest.mark.behaviour("KD-63", "KD-93")
 @pytest.mark.parametrize(
-    ("memory", "seen", "state", "probes", "changed"),
+    ("progress", "seen", "state", "probes", "changed"),
     [
-        (Memory(), None, "", False, False),
-        (Memory("c1", state="Succeeded"), None, "Succeeded", False, False),
-        (Memory(), container(), "Unknown", True, True),
-        (Memory("c0", True, 5, "Succeeded"), container(), "Unknown", True, True),
-        (Memory("c1", True, 5, "Succeeded"), container(), "Succeeded", True, False),
-        (Memory("c1", True, 5, "Succeeded"), container(state=ContainerState.EXITED), "Failed", False, True),
-        (Memory("c1"), container(ago=0.5), "", False, False),
+        (ProbeProgress(), None, "", False, False),
+        (ProbeProgress("c1", state="Succeeded"), None, "Succeeded", False, False),
+        (ProbeProgress(), container(), "Unknown", True, True),
+        (ProbeProgress("c0", True, 5, "Succeeded"), container(), "Unknown", True, True),
+        (ProbeProgress("c1", True, 5, "Succeeded"), container(), "Succeeded", True, False),
+        (ProbeProgress("c1", True, 5, "Succeeded"), container(state=ContainerState.EXITED), "Failed", False, True),
+        (ProbeProgress("c1"), container(ago=0.5), "", False, False),
     ],
 )
-def test_before_a_probe(memory: Memory, seen: ContainerDetails | None, state: str, probes: bool, changed: bool) -> None:
-    step = plan.before(memory, seen, PLAIN, 0.0, WALL)
-    assert (step.memory.state, step.probe, step.changed) == (state, probes, changed)
+def test_before_a_probe(
+    progress: ProbeProgress, seen: ContainerDetails | None, state: str, probes: bool, changed: bool
+) -> None:
+    step = plan.before(progress, seen, PLAIN, 0.0, WALL)
+    assert (step.progress.state, step.probe, step.changed) == (state, probes, changed)
 
 
 @pytest.mark.behaviour("KD-63", "KD-66")
 def test_a_result_counts_when_it_came_often_enough_in_a_row() -> None:
     want = Wanted(Probe(success_threshold=2, failure_threshold=3), "")
-    memory, said = Memory("c1", state="Unknown"), []
+    progress, said = ProbeProgress("c1", state="Unknown"), []
     for outcome in (True, True, False, False, True, False, False, False):
-        step = plan.after(memory, Outcome(outcome, "m"), want, 0.0)
-        memory = step.memory
-        said.append(memory.state if step.changed else "")
+        step = plan.after(progress, Outcome(outcome, "m"), want, 0.0)
+        progress = step.progress
+        said.append(progress.state if step.changed else "")
     assert said == ["", "Succeeded", "", "", "", "", "", "Failed"]
 
 
 @pytest.mark.behaviour("KD-66")
 def test_the_same_result_is_told_again_after_ten_minutes() -> None:
-    memory = plan.after(Memory("c1"), Outcome(True, "m"), PLAIN, 100.0).memory
-    assert not plan.after(memory, Outcome(True, "m"), PLAIN, 699.0).changed
-    assert plan.after(memory, Outcome(True, "m"), PLAIN, 700.0).changed
-    assert plan.after(memory, Outcome(True, "other"), PLAIN, 101.0).changed
+    progress = plan.after(ProbeProgress("c1"), Outcome(True, "m"), PLAIN, 100.0).progress
+    assert not plan.after(progress, Outcome(True, "m"), PLAIN, 699.0).changed
+    assert plan.after(progress, Outcome(True, "m"), PLAIN, 700.0).changed
+    assert plan.after(progress, Outcome(True, "other"), PLAIN, 101.0).changed
 
 
 @pytest.mark.behaviour("KD-65", "KD-95")

@@ -74,7 +74,7 @@ def wanted(node_pod_probe: NodePodProbe | None) -> dict[Key, Wanted]:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class ProbeProgress:
     """What a probe remembers from one time to the next."""
 
     container_id: str = ""
@@ -91,45 +91,45 @@ class Memory:
 class Step:
     """What comes of a look at the container: whether to probe it, and what is known."""
 
-    memory: Memory
+    progress: ProbeProgress
     probe: bool = False
     #: There is something to tell.
     changed: bool = False
 
 
-def before(memory: Memory, container: ContainerDetails | None, want: Wanted, now: float, wall: float) -> Step:
-    """KD-63, the rows before the probe. ``now`` on the clock of the memory, ``wall`` since the epoch."""
+def before(progress: ProbeProgress, container: ContainerDetails | None, want: Wanted, now: float, wall: float) -> Step:
+    """KD-63, the rows before the probe. ``now`` on the clock of the progress, ``wall`` since the epoch."""
     if container is None:
-        return Step(memory)
+        return Step(progress)
     changed = False
-    if container.id != memory.container_id:
-        memory = Memory(container.id, state=UNKNOWN, recorded_at=now)
+    if container.id != progress.container_id:
+        progress = ProbeProgress(container.id, state=UNKNOWN, recorded_at=now)
         changed = True
     if container.state is not ContainerState.RUNNING:
         # KD-93: what does not run is not probed as well.
         message = f"Container({container.name}) is Non-running"
-        told = record(replace(memory, last=None, run=0), FAILED, message, now)
-        return Step(told.memory, changed=changed or told.changed)
+        told = record(replace(progress, last=None, run=0), FAILED, message, now)
+        return Step(told.progress, changed=changed or told.changed)
     if wall - container.started_at / 1e9 < want.delay:
-        return Step(memory, changed=changed)
-    return Step(memory, probe=True, changed=changed)
+        return Step(progress, changed=changed)
+    return Step(progress, probe=True, changed=changed)
 
 
-def after(memory: Memory, outcome: Outcome, want: Wanted, now: float) -> Step:
+def after(progress: ProbeProgress, outcome: Outcome, want: Wanted, now: float) -> Step:
     """KD-63, the rows after it."""
-    run = memory.run + 1 if memory.last is outcome.succeeded else 1
-    memory = replace(memory, last=outcome.succeeded, run=run)
+    run = progress.run + 1 if progress.last is outcome.succeeded else 1
+    progress = replace(progress, last=outcome.succeeded, run=run)
     if run < want.threshold(outcome.succeeded):
-        return Step(memory)
-    return record(memory, SUCCEEDED if outcome.succeeded else FAILED, outcome.message, now)
+        return Step(progress)
+    return record(progress, SUCCEEDED if outcome.succeeded else FAILED, outcome.message, now)
 
 
-def record(memory: Memory, state: str, message: str, now: float) -> Step:
+def record(progress: ProbeProgress, state: str, message: str, now: float) -> Step:
     """KD-66: take note of a result."""
-    changed = (state, message) != (memory.state, memory.message)
-    if not changed and now - memory.recorded_at < REFRESH_SECONDS:
-        return Step(memory)
-    return Step(replace(memory, state=state, message=message, recorded_at=now), changed=True)
+    changed = (state, message) != (progress.state, progress.message)
+    if not changed and now - progress.recorded_at < REFRESH_SECONDS:
+        return Step(progress)
+    return Step(replace(progress, state=state, message=message, recorded_at=now), changed=True)
 
 
 @dataclass(frozen=True, slots=True)

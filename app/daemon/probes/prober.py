@@ -12,7 +12,7 @@ from app.daemon.actions import Network, Outcome, ProbeError, probe_command
 from app.daemon.cri import ContainerDetails, ContainerState, CriError, Runtime
 from app.daemon.objects import NODE_POD_PROBES, NodePodProbe
 from app.daemon.probes import plan
-from app.daemon.probes.plan import Key, Memory, Result, Wanted
+from app.daemon.probes.plan import Key, ProbeProgress, Result, Wanted
 from app.daemon.recreate.plan import newest
 from app.kube.client import Client
 from app.kube.clock import rfc3339
@@ -41,7 +41,7 @@ class _Worker:
     """One probe that runs."""
 
     want: Wanted
-    memory: Memory = field(default_factory=Memory)
+    progress: ProbeProgress = field(default_factory=ProbeProgress)
     probed_at: str = ""
     task: asyncio.Task[None] | None = None
 
@@ -164,7 +164,7 @@ class Prober:
     @property
     def results(self) -> dict[Key, str]:
         """What is known now, for whoever wants to look."""
-        return {key: worker.memory.state for key, worker in self._workers.items()}
+        return {key: worker.progress.state for key, worker in self._workers.items()}
 
     # ---- one look at the NodePodProbe
 
@@ -179,9 +179,9 @@ class Prober:
         if self._written and not is_at_least(metadata.resource_version, self._written):
             return None  # our own write is still on its way into the cache, and its event comes
         results = {
-            key: Result(worker.memory.state, worker.memory.message, worker.probed_at)
+            key: Result(worker.progress.state, worker.progress.message, worker.probed_at)
             for key, worker in self._workers.items()
-            if worker.memory.state
+            if worker.progress.state
         }
         report = plan.report(node_pod_probe, results)
         if report.status is None:
@@ -213,9 +213,9 @@ class Prober:
                 )
             elif worker.want != want:
                 if not worker.want.asks_the_same_as(want):
-                    container_id = worker.memory.container_id
+                    container_id = worker.progress.container_id
                     state = plan.UNKNOWN if container_id else ""
-                    worker.memory = Memory(container_id, state=state, recorded_at=self._clock.monotonic())
+                    worker.progress = ProbeProgress(container_id, state=state, recorded_at=self._clock.monotonic())
                     worker.probed_at = rfc3339(self._clock.now())
                 worker.want = want
         self._containers.forget({key.uid for key in wanted})
@@ -250,7 +250,7 @@ class Prober:
     async def _once(self, key: Key, worker: _Worker) -> None:
         container = await self._containers.newest(key.uid, key.container, self._version(key))
         want = worker.want
-        step = plan.before(worker.memory, container, want, self._clock.monotonic(), self._clock.now().timestamp())
+        step = plan.before(worker.progress, container, want, self._clock.monotonic(), self._clock.now().timestamp())
         self._note(worker, step)
         if not step.probe or container is None:
             return
@@ -261,11 +261,11 @@ class Prober:
             raise
         if not outcome.succeeded:
             self._containers.doubt(key.uid)
-        if worker.want.asks_the_same_as(want) and worker.memory.container_id == container.id:
-            self._note(worker, plan.after(worker.memory, outcome, want, self._clock.monotonic()))
+        if worker.want.asks_the_same_as(want) and worker.progress.container_id == container.id:
+            self._note(worker, plan.after(worker.progress, outcome, want, self._clock.monotonic()))
 
     def _note(self, worker: _Worker, step: plan.Step) -> None:
-        worker.memory = step.memory
+        worker.progress = step.progress
         if step.changed:
             worker.probed_at = rfc3339(self._clock.now())
             self.controller.queue.add_after(self._key, _TOGETHER_SECONDS)

@@ -80,7 +80,7 @@ async def validate(lookups: StateLookups, review: Review) -> Decision:
         try:
             custom = await lookups.listed()
         except WhitelistError as error:
-            # PPS-8. Nobody is refused for it whose target need not be listed.
+            # PPS-8. A target that need not be listed never comes here.
             return Denied(str(internal(TARGET, str(error))), code=500)
     v1alpha1 = version.name == names.V1ALPHA1
     others = await lookups.others(review.namespace)

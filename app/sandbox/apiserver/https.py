@@ -3,7 +3,7 @@
     async with HttpsServer.start(api, port=0) as server:
         Path("kubeconfig").write_text(server.kubeconfig())
 
-HTTP/1.1 with chunked streams. Nobody is refused: a bearer token names its user, whoever has none is the admin.
+HTTP/1.1 with chunked streams. No authentication or authorization: a bearer token names its user, none means the admin.
 """
 
 from __future__ import annotations

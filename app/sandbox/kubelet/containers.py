@@ -104,8 +104,8 @@ class Context:
         """Something is due then."""
         self.next = min(self.next, moment)
 
-    def tell(self, container: Container, reason: str, message: str, *, warning: bool = False) -> None:
-        """An event."""
+    def record_event(self, container: Container, reason: str, message: str, *, warning: bool = False) -> None:
+        """Note an event about a container."""
         self.events.append(Happened("Warning" if warning else "Normal", reason, message, container.name))
 
 
@@ -158,20 +158,20 @@ def _pull(ctx: Context, container: Container, run: Run, status: ContainerStatus)
         message = (
             f'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": invalid reference'
         )
-        ctx.tell(container, "InspectFailed", f"{message} format", warning=True)
+        ctx.record_event(container, "InspectFailed", f"{message} format", warning=True)
         run = Run(Stage.BAD_IMAGE, image=image, crashes=run.crashes)
         return run, waiting(container, status, "InvalidImageName", f"{message} format")
     failures = run.pull_failures if run.image == image else 0
     if container.image_pull_policy != "Always" and ctx.has_image(full_name(image)):
-        ctx.tell(container, "Pulled", f'Container image "{image}" already present on machine')
+        ctx.record_event(container, "Pulled", f'Container image "{image}" already present on machine')
         run = msgspec.structs.replace(run, stage=Stage.CONFIGURING, image=image, pull_failures=0)
     elif container.image_pull_policy == "Never":
         message = f'Container image "{image}" is not present with pull policy of Never'
-        ctx.tell(container, "ErrImageNeverPull", message, warning=True)
+        ctx.record_event(container, "ErrImageNeverPull", message, warning=True)
         run = Run(Stage.BAD_IMAGE, image=image, crashes=run.crashes)
         return run, waiting(container, status, "ErrImageNeverPull", message)
     else:
-        ctx.tell(container, "Pulling", f'Pulling image "{image}"')
+        ctx.record_event(container, "Pulling", f'Pulling image "{image}"')
         run = msgspec.structs.replace(
             run, stage=Stage.PULLING, image=image, pull_failures=failures, until=ctx.now + _pull_seconds(ctx, container)
         )
@@ -196,11 +196,11 @@ def _pulling(ctx: Context, container: Container, run: Run, status: ContainerStat
         text = (
             f'Successfully pulled image "{run.image}" in {seconds} ({seconds} including waiting). Image size: 0 bytes'
         )
-        ctx.tell(container, "Pulled", text)
+        ctx.record_event(container, "Pulled", text)
         return msgspec.structs.replace(run, stage=Stage.CONFIGURING, pull_failures=0), status
     message = f'failed to pull and unpack image "{full_name(run.image)}": {error}'
-    ctx.tell(container, "Failed", f'Failed to pull image "{run.image}": {message}', warning=True)
-    ctx.tell(container, "Failed", "Error: ErrImagePull", warning=True)
+    ctx.record_event(container, "Failed", f'Failed to pull image "{run.image}": {message}', warning=True)
+    ctx.record_event(container, "Failed", "Error: ErrImagePull", warning=True)
     run = msgspec.structs.replace(
         run, stage=Stage.PULL_FAILED, pull_failures=run.pull_failures + 1, until=ctx.now + ERROR_SHOWN_SECONDS
     )
@@ -215,8 +215,8 @@ def _pull_failed(ctx: Context, container: Container, run: Run, status: Container
         return None
     error = status.state.waiting.message if status.state.waiting is not None else ""
     message = f'Back-off pulling image "{run.image}"'
-    ctx.tell(container, "BackOff", message)
-    ctx.tell(container, "Failed", "Error: ImagePullBackOff", warning=True)
+    ctx.record_event(container, "BackOff", message)
+    ctx.record_event(container, "Failed", "Error: ImagePullBackOff", warning=True)
     until = run.until - ERROR_SHOWN_SECONDS + _back_off(run.pull_failures)
     run = msgspec.structs.replace(run, stage=Stage.PULL_BACK_OFF, until=until)
     return run, waiting(container, status, "ImagePullBackOff", f"{message}: ErrImagePull: {error}")
@@ -242,7 +242,7 @@ def _configuring(ctx: Context, container: Container, run: Run, status: Container
     if hindrance := ctx.hindrance(container):
         stopped = waiting(container, status, "CreateContainerConfigError", hindrance)
         if stopped != status:
-            ctx.tell(container, "Failed", f"Error: {hindrance}", warning=True)
+            ctx.record_event(container, "Failed", f"Error: {hindrance}", warning=True)
         return (run, stopped) if stopped != status else None
     behaviour = ctx.behave(container)
     has_run = status.last_state.terminated is not None
@@ -261,8 +261,8 @@ def _starting(ctx: Context, container: Container, run: Run, status: ContainerSta
         ctx.wait_until(run.until)
         return None
     behaviour = ctx.behave(container)
-    ctx.tell(container, "Created", f"Created container: {container.name}")
-    ctx.tell(container, "Started", f"Started container {container.name}")
+    ctx.record_event(container, "Created", f"Created container: {container.name}")
+    ctx.record_event(container, "Started", f"Started container {container.name}")
     now = ctx.now
     startup = probe_of(container, Kind.STARTUP, behaviour)
     run = msgspec.structs.replace(
@@ -278,7 +278,7 @@ def _starting(ctx: Context, container: Container, run: Run, status: ContainerSta
     status = running(ctx.pod, container, status, now)
     hook = container.lifecycle.post_start if container.lifecycle is not None else None
     if hook is not None and hook.exec is not None and hook_of(hook.exec.command).code != 0:
-        ctx.tell(container, "FailedPostStartHook", "PostStartHook failed", warning=True)
+        ctx.record_event(container, "FailedPostStartHook", "PostStartHook failed", warning=True)
         return msgspec.structs.replace(run, stage=Stage.STOPPING, until=now, code=KILLED), status
     return run, status
 
@@ -300,15 +300,15 @@ def _running(ctx: Context, container: Container, run: Run, status: ContainerStat
     ctx.wait_until(run.since + behaviour.ends)
     probed = _probed(ctx, container, run, behaviour)
     if not probed.liveness.result:
-        ctx.tell(container, "Unhealthy", "Liveness probe failed: ", warning=True)
+        ctx.record_event(container, "Unhealthy", "Liveness probe failed: ", warning=True)
         return _stop(ctx, container, probed, status, "Container {} failed liveness probe, will be restarted")
     if not probed.startup.result and probed.startup.next == NEVER:
-        ctx.tell(container, "Unhealthy", "Startup probe failed: ", warning=True)
+        ctx.record_event(container, "Unhealthy", "Startup probe failed: ", warning=True)
         return _stop(ctx, container, probed, status, "Container {} failed startup probe, will be restarted")
     started = probed.startup.result
     ready = started and probed.readiness.result and container.name not in ctx.unready
     if probed.readiness.streak and not probed.readiness.last and run.readiness.last != probed.readiness.last:
-        ctx.tell(container, "Unhealthy", "Readiness probe failed: ", warning=True)
+        ctx.record_event(container, "Unhealthy", "Readiness probe failed: ", warning=True)
     requests = container.resources.get("requests") or None
     if (status.ready, status.started, status.resources) != (ready, started, container.resources):
         status = msgspec.structs.replace(
@@ -377,7 +377,7 @@ def term_of(ctx: Context, container: Container) -> tuple[float, int]:
 
 def _stop(ctx: Context, container: Container, run: Run, status: ContainerStatus, why: str) -> _Moved:
     """Ask the container to stop; it has the Pod's grace period for it."""
-    ctx.tell(container, "Killing", why.format(container.name))
+    ctx.record_event(container, "Killing", why.format(container.name))
     seconds, code = stop_of(ctx, container)
     grace = float(ctx.pod.spec.termination_grace_period_seconds)
     if seconds > grace:
@@ -409,7 +409,7 @@ def _after_end(ctx: Context, container: Container, run: Run, status: ContainerSt
         seconds = _back_off(run.crashes)
         name = f"{ctx.pod.metadata.name}_{ctx.pod.metadata.namespace}({ctx.pod.metadata.uid})"
         text = f"restarting failed container={container.name} pod={name}"
-        ctx.tell(container, "BackOff", f"Back-off {text}", warning=True)
+        ctx.record_event(container, "BackOff", f"Back-off {text}", warning=True)
         run = msgspec.structs.replace(
             run, stage=Stage.CRASH_BACK_OFF, until=finished + seconds, crashes=run.crashes + 1
         )
