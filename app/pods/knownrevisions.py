@@ -33,7 +33,9 @@ class KnownRevisions:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        #: By uid, the oldest first, and which of them are of an owner.
         self._writes: dict[str, _OwnWrite] = {}
+        self._written_of: dict[str, set[str]] = {}
         #: Revision's uid → its version and what was read from that.
         self._readings: dict[str, tuple[str, Revision]] = {}
 
@@ -44,25 +46,44 @@ class KnownRevisions:
         if change.new is None:
             self._readings.pop(metadata.uid, None)
         if write is not None and (change.new is None or _includes(change.new, write)):
-            del self._writes[metadata.uid]
+            self._drop(metadata.uid)
 
     def record_write(self, owner: str, uid: str, revision: ControllerRevision | None) -> None:
         """The API server took a write of ours, or was asked: this is how it has the revision (None: deleted)."""
+        self._expire()
+        self._drop(uid)
         self._writes[uid] = _OwnWrite(owner, revision, self._clock.monotonic() + OWN_WRITE_TTL)
+        self._written_of.setdefault(owner, set()).add(uid)
 
     def of(self, owner: str, owner_uid: str, cached: Iterable[ControllerRevision]) -> list[Revision]:
         """Those nobody controls and those ``owner_uid`` controls, oldest first (PM-85, PM-86)."""
         known = {stored.metadata.uid: stored for stored in cached}
-        if self._writes:
-            now = self._clock.monotonic()
-            for uid, write in list(self._writes.items()):
-                if write.expires < now:
-                    del self._writes[uid]
-                elif write.owner == owner and write.revision is not None:
-                    known[uid] = write.revision
-                elif write.owner == owner:
-                    known.pop(uid, None)
+        self._expire()
+        for uid in self._written_of.get(owner, ()):
+            revision = self._writes[uid].revision
+            if revision is not None:
+                known[uid] = revision
+            else:
+                known.pop(uid, None)
         return in_order(of_owner(map(self._reading, known.values()), owner_uid))
+
+    def _expire(self) -> None:
+        """Drop what is too old: costs no more than there is to drop, however many owners there are."""
+        now = self._clock.monotonic()
+        while self._writes:
+            uid, write = next(iter(self._writes.items()))
+            if write.expires >= now:
+                return
+            self._drop(uid)
+
+    def _drop(self, uid: str) -> None:
+        write = self._writes.pop(uid, None)
+        if write is None:
+            return
+        same_owner = self._written_of[write.owner]
+        same_owner.discard(uid)
+        if not same_owner:
+            del self._written_of[write.owner]
 
     def _reading(self, stored: ControllerRevision) -> Revision:
         uid, version = stored.metadata.uid, stored.metadata.resource_version
