@@ -1,4 +1,4 @@
-"""SidecarSets that roll out to the Pods of CloneSets: what users ask for, and what must hold of every write to a Pod."""
+"""SidecarSets that roll out to the Pods of CloneSets: what users ask for, and what must hold of each write to a Pod."""
 
 from __future__ import annotations
 
