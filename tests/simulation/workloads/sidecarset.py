@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -217,7 +218,7 @@ class RollOutJudge:
 
     # ---- at rest
 
-    def at_rest(self) -> Iterable[str]:
+    def at_rest(self, now: datetime) -> Iterable[str]:
         """Every set is rolled out as far as its partition lets it, and no twin waits to idle."""
         for name, one in sorted(self._sets.items()):
             spec = Spec.of(one)
