@@ -100,8 +100,7 @@ class Workloads:
         found = store.get(name, spread.key.namespace)
         if found is None or found.metadata.deletion_timestamp:
             return Target()
-        own = _replicas(found)
-        pods = () if own == 0 and (group, kind) != _JOB else self._pods_of((group, kind), found.metadata.uid)
+        own, pods = _replicas(found), self._pods_of((group, kind), found.metadata.uid)
         wanted = await self._at_paths(spread) if spread.paths else own
         return Target(_selected(spread, pods), wanted, self._latest((group, kind), found))
 

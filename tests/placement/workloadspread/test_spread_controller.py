@@ -40,6 +40,17 @@ def test_pods_of_the_target_are_counted_and_priced() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("WS-19")
+def test_pods_that_are_there_count_though_none_is_wanted_any_more() -> None:
+    async def scenario(there: World) -> None:
+        await there.workload(0)
+        await there.spread(A, B)
+        await there.pod("a1", "a")
+        await there.until(there.status, {"a": (1, 1), "b": (0, -1)})
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("WS-63", "WS-59")
 def test_what_is_settled_costs_no_write() -> None:
     async def scenario(there: World) -> None:
