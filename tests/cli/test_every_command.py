@@ -204,7 +204,16 @@ def test_what_is_read_of_an_object_is_data(command: Command, kind: str, path: st
         assert kind in one_sentence(result, 1).lower()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Commands started here can be interrupted, although whoever started us may be in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @by_name([one for one in ASKING if one.name != "dashboard"])
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.behaviour("CLI-11")
 def test_an_interrupt_ends_it_at_once_without_a_word(command: Command, tmp_path: Path) -> None:
     server = Answers({}, silent=True)
