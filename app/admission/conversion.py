@@ -62,6 +62,8 @@ def convert_review(body: bytes, convert: Convert) -> Converted:
         if hidden is None:
             if isinstance(error, orjson.JSONDecodeError):
                 return _not_a_review(f"request body is not JSON: {_place(error)}")
+            if not _is_readable(body):
+                return _not_a_review("request body is not JSON: it is nested deep and does not end")
             raise
     try:
         answer = _convert_review(hidden.data, convert)
@@ -147,6 +149,15 @@ def _review(body: bytes) -> _Review:
     if problem := _problem(read):
         raise _NotAReviewError(problem)
     return _Review(str(api_version), uid, _field(request.desired), _items(request.objects))
+
+
+def _is_readable(body: bytes) -> bool:
+    """Whether the review itself is not nested too deep to be read."""
+    try:
+        _review(body)
+    except RecursionError:
+        return False
+    return True
 
 
 def _field(raw: msgspec.Raw) -> Any:

@@ -299,3 +299,8 @@ def test_what_cannot_be_written_fails_no_list() -> None:
     converted = orjson.loads(got.payload)["response"]["convertedObjects"]
     assert [obj["metadata"]["name"] for obj in converted] == [one["metadata"]["name"], "odd", one["metadata"]["name"]]
     assert {obj["apiVersion"] for obj in converted} == {review["request"]["desiredAPIVersion"]}
+
+
+def test_what_opens_without_end_is_no_review() -> None:
+    got = convert_review(b'{"a":' * 300_000, convert)
+    assert (got.status, b"does not end" in got.payload) == (400, True)
