@@ -42,3 +42,9 @@ def scaled(value: int | str | None, total: int, round_up: bool) -> int:
         return value
     part = percentage(value) * total
     return -(-part // 100) if round_up else part // 100
+
+
+def is_more_than_all(value: object) -> bool:
+    """Whether it is a percentage over 100, as somebody wrote it: of anything it means no more than 100 % does."""
+    number = value.removesuffix("%") if isinstance(value, str) and value.endswith("%") else ""
+    return number.replace(".", "", 1).isdecimal() and float(number) > 100

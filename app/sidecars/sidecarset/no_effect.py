@@ -8,6 +8,7 @@ from app.api.sidecarset import SidecarContainer, SidecarSet
 from app.api.sidecarset.types import NOT_UPDATE
 from app.kube.fielderrors import Path
 from app.kube.gotext import quote
+from app.kube.intorpercent import is_more_than_all
 from app.sidecars.sidecarset.plan.obstacles import obstacle
 from app.sidecars.sidecarset.validation import SPEC
 
@@ -24,6 +25,7 @@ def without_effect(sidecar_set: SidecarSet, older: SidecarSet | None) -> tuple[s
         *_of_containers(spec.containers or (), SPEC.child("containers")),
         *_restart_policies(spec.init_containers or ()),
         *_empty_images(spec.containers or ()),
+        *_partition(spec.update_strategy.partition),
         *(_of_change(sidecar_set, older) if older is not None else ()),
     )
 
@@ -52,6 +54,12 @@ def _empty_images(containers: Sequence[SidecarContainer]) -> Iterator[str]:
         if container.hot and container.image == container.upgrade_strategy.hot_upgrade_empty_image:
             at = SPEC.child("containers").index(index).child("image")
             yield f"{at}: is hotUpgradeEmptyImage: no running Pod is upgraded to it"
+
+
+def _partition(partition: object) -> Iterator[str]:
+    if is_more_than_all(partition):
+        at = SPEC.child("updateStrategy", "partition")
+        yield f"{at}: {quote(str(partition))} keeps all Pods at the old revision, as 100% does"
 
 
 def _of_change(sidecar_set: SidecarSet, older: SidecarSet) -> Iterator[str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from app.kube.fielderrors import FieldError, Path, invalid, required
+from app.kube.intorpercent import is_more_than_all
 from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_label_value, is_qualified_name
 from app.workloads.cloneset.validation import (
     Rollout,
@@ -52,7 +53,7 @@ def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older:
     grace = (fields.get("inPlaceUpdateStrategy") or {}).get("gracePeriodSeconds")
     if _is_negative(grace):
         yield invalid(path.child("inPlaceUpdateStrategy", "gracePeriodSeconds"), grace, NOT_NEGATIVE)
-    if _is_more_than_all(fields.get("partition")):
+    if is_more_than_all(fields.get("partition")):
         words = "is more than 100%: it keeps all Pods at the old revision, as 100% does"
         yield invalid(path.child("partition"), fields["partition"], words)
     yield from _hooks(spec.get("lifecycle") or {})
@@ -95,11 +96,6 @@ def name_warning(name: str) -> str:
 
 def _scale_limit(spec: Mapping[str, Any]) -> Any:
     return (spec.get("scaleStrategy") or {}).get("maxUnavailable")
-
-
-def _is_more_than_all(value: Any) -> bool:
-    number = value.removesuffix("%") if isinstance(value, str) and value.endswith("%") else ""
-    return number.replace(".", "", 1).isdecimal() and float(number) > 100
 
 
 def _is_negative(value: Any) -> bool:

@@ -35,6 +35,11 @@ def with_container(**fields: Any) -> dict[str, Any]:
             ("spec.containers[0].image: is hotUpgradeEmptyImage: no running Pod is upgraded to it",),
         ),
         (with_container(upgradeStrategy=HOT), ()),
+        (sidecar_set(updateStrategy={"type": "RollingUpdate", "partition": "100%"}), ()),
+        (
+            sidecar_set(updateStrategy={"type": "RollingUpdate", "partition": "150%"}),
+            ('spec.updateStrategy.partition: "150%" keeps all Pods at the old revision, as 100% does',),
+        ),
     ],
 )
 def test_what_does_nothing_is_told(obj: dict[str, Any], said: tuple[str, ...]) -> None:
