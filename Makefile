@@ -6,7 +6,6 @@ STAMP  := $(VENV)/.installed
 POLICIES ?= policies/samples
 PORT   ?= 9443
 SEEDS  ?= 1-300
-JOB_SEEDS ?= $(SEEDS)
 # About a minute of fuzzing; the seed names the cases.
 CASES  ?= 12000
 FUZZ_SEED ?= 1
@@ -103,9 +102,9 @@ simulate: venv ## Managers against faults on virtual time, by seed: make simulat
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about sidecarset
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about workloadspread
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about podunavailablebudget
-	$(BIN)/python -m tests.simulation --seeds $(JOB_SEEDS) --about broadcastjob
-	$(BIN)/python -m tests.simulation --seeds $(JOB_SEEDS) --about ephemeraljob
-	$(BIN)/python -m tests.simulation --seeds $(JOB_SEEDS) --about advancedcronjob
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about broadcastjob
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about ephemeraljob
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about advancedcronjob
 
 mutants: venv ## Break the code in small ways: a seed must find each
 	$(BIN)/python -m tests.simulation.mutants

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import tempfile
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar, cast
 
@@ -240,6 +241,7 @@ FLAGS = (
     "--enable-leader-election=true",
     "--leader-election-retry-period=4s",
     "--certificate-rotation-step=180s",
+    f"--protection-log-path={tempfile.gettempdir()}",  # or each refusal is a line on standard output
 )
 GATES = "--feature-gates=PodWebhook=true"
 
