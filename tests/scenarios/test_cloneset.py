@@ -195,7 +195,7 @@ def test_claims(world: World) -> None:
     assert {pod["metadata"]["name"] for pod in pods(world)} == {f"web-{id_}" for id_ in ids}
     gone = sorted(ids)[0]
     uid = world.get("pod", f"web-{gone}")["metadata"]["uid"]
-    world.kubectl("delete", "pod", f"web-{gone}", "-n", world.namespace)
+    world.kubectl("delete", "pod", f"web-{gone}", "-n", world.namespace, "--wait=false")
     eventually(
         lambda: any(pod["metadata"]["name"] == f"web-{gone}" and pod["metadata"]["uid"] != uid for pod in pods(world)),
         "the replacement has its name",

@@ -60,7 +60,7 @@ def is_generated(world: World) -> bool:
 def replaced(world: World, name: str) -> dict[str, Any]:
     """The Pod made for one that is deleted, once it is ready."""
     before = world.get("pod", name)
-    world.kubectl("delete", "pod", name, "-n", world.namespace)
+    world.kubectl("delete", "pod", name, "-n", world.namespace, "--wait=false")
 
     def look() -> dict[str, Any] | None:
         found = world.pod_is_ready(name)

@@ -78,7 +78,9 @@ def test_no_more_pods_are_deleted_than_may_be_missing(world: World, kind: str, b
     """U-91."""
     whom = BY_SELECTOR if by == "selector" else by_target(kind)
     world.apply(budget(f"{whom}, maxUnavailable: 40%"))
-    world.apply(workload(kind, 5))
+    # No Pod made for another is ready before the last of them is asked for.
+    probe = 'readinessProbe: {exec: {command: ["true"]}, initialDelaySeconds: 3}'
+    world.apply(workload(kind, 5).replace('image: "nginx:1.25"', f'image: "nginx:1.25", {probe}'))
     eventually(lambda: numbers(world, 2, 5, 3, 5), "the budget counts five Pods", 90)
     names = pods(world)
     for pod in world.list("pods", "-l", "app=shop"):

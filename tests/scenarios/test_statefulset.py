@@ -274,7 +274,7 @@ def test_pods_come_back_to_their_claims(world: World, folders: list[Path]) -> No
 
     before, old = claims(), pods(world)["web-1"]["metadata"]["uid"]
     assert set(before) == {f"data-web-{n}" for n in range(3)}
-    world.kubectl("delete", "pod", "web-1", "-n", world.namespace)
+    world.kubectl("delete", "pod", "web-1", "-n", world.namespace, "--wait=false")
     eventually(lambda: pods(world).get("web-1", {}).get("metadata", {}).get("uid", old) != old, "web-1 is another")
     ready(world, "web-0", "web-1", "web-2")
     assert claims() == before

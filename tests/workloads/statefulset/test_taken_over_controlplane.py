@@ -120,7 +120,7 @@ def test_taken_over_then_changed_and_scaled(tmp_path: Path) -> None:
                 "podUpdatePolicy": "InPlaceIfPossible",
             }
             change(replicas=4, updateStrategy={"type": "RollingUpdate", "rollingUpdate": strategy})
-            eventually(lambda: "st-5" not in pods(), "st-5 is gone", 90)
+            eventually(lambda: "st-5" not in pods(), "st-5 is gone", 180)
 
             def updated() -> bool:
                 found = pods()
@@ -132,6 +132,7 @@ def test_taken_over_then_changed_and_scaled(tmp_path: Path) -> None:
             # Its claim went with it; until the garbage collector has been there, no other st-5 may come (AS-71).
             claim = f"{PATHS['PersistentVolumeClaim']}/d-st-5"
             eventually(lambda: api.request("GET", claim)[0] == 404, "the claim of st-5 is collected", 180)
+            # Pods go when they are collected as those of a node that is not there, which takes a minute or more.
             # Reserved: with whenScaled Delete the claim is given to the Pod that goes.
             change(reserveOrdinals=[1, 4])
 
@@ -141,4 +142,4 @@ def test_taken_over_then_changed_and_scaled(tmp_path: Path) -> None:
                 return [one["kind"] for one in owners] == ["Pod"] or "deletionTimestamp" in claim["metadata"]
 
             eventually(given_away, "the claim goes with its Pod")
-            eventually(lambda: "st-4" not in pods() and "st-5" in pods(), "st-5 takes the place of st-4", 60)
+            eventually(lambda: "st-4" not in pods() and "st-5" in pods(), "st-5 takes the place of st-4", 180)
