@@ -30,6 +30,8 @@ _ADMISSION = "admissionregistration.k8s.io"
 NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("get", "", "namespaces"): _LOOKED_UP,
     ("get", "apps.kruise.io", "sidecarsets"): _LOOKED_UP,
+    ("get", "apps.kruise.io", "workloadspreads"): _LOOKED_UP,
+    ("get", "apps", "statefulsets"): _LOOKED_UP,
     ("get", "", "pods"): "after a conflict",
     ("get", "apps.kruise.io", "containerrecreaterequests"): "a request of that name is there already",
     ("delete", "apps.kruise.io", "containerrecreaterequests"): "a request was not answered, or its time is over",
@@ -65,6 +67,8 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     **{
         ("get", "apps.kruise.io", plural): _LOOKED_UP
         for plural in (
+            "advancedcronjobs",
+            "broadcastjobs",
             "ephemeraljobs",
             "imagelistpulljobs",
             "persistentpodstates",
