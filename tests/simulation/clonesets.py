@@ -50,14 +50,14 @@ def clone_set(
     max_unavailable: int,
     max_surge: int,
     image: str,
-    min_ready: int,
-    grace: int,
-    hook: str,
-    mark: bool,
-    claims: int,
-    reuse: bool,
-    limit: int,
-    exclude: bool,
+    min_ready: int = 0,
+    grace: int = 0,
+    hook: str = "",
+    mark: bool = False,
+    claims: int = 0,
+    reuse: bool = False,
+    limit: int = 0,
+    exclude: bool = False,
 ) -> Json:
     """The object a user applies. ``hook``: the kind of its hooks, ``mark``: they take Pods out of service; ``claims``:
     how many volumes each Pod has, ``reuse``: whether they are used again; ``limit``: Pods that may be unavailable when

@@ -195,12 +195,6 @@ def spec_by_seed(rng: Random) -> Json:
     }
 
 
-def clone_set(name: str, namespace: str, **spec: Any) -> Json:
-    """A CloneSet without hooks and volumes."""
-    plain = {"min_ready": 0, "grace": 0, "hook": "", "mark": False, "claims": 0, "reuse": False, "limit": 0}
-    return clonesets.clone_set(name, namespace, **plain, exclude=False, **spec)
-
-
 def budget_by_seed(rng: Random) -> Json:
     """How many Pods may be missing."""
     most = rng.choice((1, 1, 2, 3, "20%", "40%"))
@@ -237,7 +231,7 @@ BUDGETS = Subject(
     CLONE_SET.resource(),
     BudgetJudge,
     spec_by_seed,
-    clone_set,
+    clonesets.clone_set,
     {"roll": (5, _image), "scale": (1, _replicas)},
     gates=("PodUnavailableBudgetUpdateGate",),
     fails=False,

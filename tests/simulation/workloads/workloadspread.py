@@ -249,12 +249,6 @@ def spec_by_seed(rng: Random) -> Json:
     }
 
 
-def clone_set(name: str, namespace: str, **spec: Any) -> Json:
-    """A CloneSet without hooks and volumes."""
-    plain = {"min_ready": 0, "grace": 0, "hook": "", "mark": False, "claims": 0, "reuse": False, "limit": 0}
-    return clonesets.clone_set(name, namespace, **plain, exclude=False, **spec)
-
-
 def spread_by_seed(rng: Random) -> Json:
     """How many Pods the subsets take."""
     count = rng.randrange(2, 4)
@@ -298,7 +292,7 @@ WORKLOAD_SPREADS = Subject(
     CLONE_SET.resource(),
     SpreadJudge,
     spec_by_seed,
-    clone_set,
+    clonesets.clone_set,
     {"scale": (6, _replicas), "roll": (3, _image)},
     beside=Beside(WORKLOAD_SPREAD.resource(), spread_by_seed, workload_spread, {"places": (1, _most)}),
 )
