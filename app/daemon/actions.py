@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from app.daemon.cri import CriError, DeadlineExceeded, Runtime
 from app.daemon.objects import ContainerPort, ExecAction, Handler, HttpGetAction, TcpSocketAction
@@ -88,7 +88,7 @@ async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float)
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
         return Outcome(succeeded=False, message=f"dial tcp {host}:{port}: i/o timeout")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         return Outcome(succeeded=False, message=f"dial tcp {host}:{port}: {_reason(error)}")
     writer.close()
     return Outcome(succeeded=True)
@@ -121,14 +121,25 @@ async def _get(action: HttpGetAction, host: str, port: int) -> tuple[int, bytes]
         location = head.headers.get("location")
         if head.status not in _REDIRECTS or not location:
             return head.status, body
-        parts = urlsplit(location)
-        if parts.hostname and parts.hostname != host:
+        parts = _redirected(scheme, host, port, target, location)
+        if parts.hostname != host:
             return 200, body
-        scheme = parts.scheme if parts.scheme in ("http", "https") else scheme
-        if parts.netloc:
-            port = parts.port or (443 if scheme == "https" else 80)
+        scheme, port = parts.scheme, parts.port or (443 if parts.scheme == "https" else 80)
         target = quote(parts.path or "/", safe=_PATH_SAFE) + (f"?{parts.query}" if parts.query else "")
     raise HttpError(f"stopped after {MAX_REDIRECTS} redirects")
+
+
+def _redirected(scheme: str, host: str, port: int, target: str, location: str) -> SplitResult:
+    """Where a redirect leads. Raises ``HttpError``: whoever is probed may answer with anything."""
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        parts = urlsplit(urljoin(f"{scheme}://{shown}:{port}{target}", location))
+        _ = parts.port
+    except ValueError as error:
+        raise HttpError(f"redirected to no address: {error}") from None
+    if parts.scheme not in ("http", "https"):
+        raise HttpError(f"redirected to the protocol {parts.scheme!r}, which is not followed")
+    return parts
 
 
 async def _ask(action: HttpGetAction, scheme: str, host: str, port: int, target: str) -> tuple[Head, bytes]:

@@ -75,9 +75,14 @@ class Connection:
     async def open(
         cls, host: str, port: int, context: ssl.SSLContext | None, server_name: str | None = None
     ) -> Connection:
-        """Connect. Raises ``OSError`` (which ``ssl.SSLError`` is)."""
+        """Connect. Raises ``OSError`` (which ``ssl.SSLError`` is), also for what cannot be the name of a host."""
         name = (server_name or host) if context is not None else None
-        reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name, limit=MAX_HEAD)
+        try:
+            reader, writer = await asyncio.open_connection(
+                host, port, ssl=context, server_hostname=name, limit=MAX_HEAD
+            )
+        except ValueError:
+            raise OSError(f"{host[:80]!r} cannot be the name of a host") from None
         return cls(reader, writer)
 
     @property

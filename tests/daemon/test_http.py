@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from app.daemon.actions import probe_connection, probe_request
+from app.daemon.actions import HookError, Network, probe_connection, probe_request, run_hook
 from app.daemon.health import HealthServer
 from app.daemon.main import UsageError, address, features, gates
-from app.daemon.objects import HttpGetAction, HttpHeader, TcpSocketAction
+from app.daemon.objects import Handler, HttpGetAction, HttpHeader, TcpSocketAction
+from app.kube.clock import SystemClock
 from app.kube.config import ClusterConfig
 from app.kube.errors import ConfigError, TransportError
 from app.kube.plainhttp import PlainTransport
 from app.kube.wire import Request
+from app.sandbox.cri import SimulatedRuntime
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
@@ -146,6 +149,17 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
         ([answer(302, Location="/there"), answer(200, b"there")], True, "there"),
         ([answer(302, b"moved", Location="http://other.invalid/")], True, "moved"),
         ([answer(302, Location="/again")], False, "stopped after 10 redirects"),
+        ([answer(302, Location="http://["), answer(200)], False, "redirected to no address: Invalid IPv6 URL"),
+        (
+            [answer(302, Location="http://127.0.0.1:99999/"), answer(200)],
+            False,
+            "redirected to no address: Port out of range 0-65535",
+        ),
+        (
+            [answer(302, Location="file:///etc/passwd"), answer(200)],
+            False,
+            "redirected to the protocol 'file', which is not followed",
+        ),
         ([b""], False, "the connection was closed before an answer"),
         ([answer(200, b"x" * 50_000)], True, "x" * 1024),
     ],
@@ -159,6 +173,54 @@ async def test_requests_as_probes(answers: list[bytes], succeeded: bool, message
         assert (outcome.succeeded, outcome.message) == (succeeded, message)
         assert asked[0].startswith(b"GET /a%20b?c=d HTTP/1.1\r\nHost: web\r\nUser-Agent: kube-probe/")
         assert b"\r\nX: 1\r\n" in asked[0]
+
+
+@pytest.mark.behaviour("KD-64")
+@pytest.mark.parametrize(
+    ("location", "target"),
+    [
+        ("/there", b"/there"),
+        ("there?x=y", b"/a/there?x=y"),
+        ("../there", b"/there"),
+        ("?x=y", b"/a/b?x=y"),
+        ("//127.0.0.1:{port}/there", b"/there"),
+    ],
+)
+async def test_redirects_are_followed_from_where_they_were_told(location: str, target: bytes) -> None:
+    async with server(answer(200)) as (port, there, _):
+        redirect = answer(302, Location=location.format(port=port))
+        async with server(redirect, answer(200)) as (other, here, _connections):
+            outcome = await probe_request(HttpGetAction(path="/a/b", port=other), "127.0.0.1", 5)
+        assert outcome.succeeded
+        assert (here + there)[1].startswith(b"GET " + target + b" ")
+
+
+@pytest.mark.behaviour("KD-64")
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, "\x00", "é" * 80])
+async def test_what_is_no_host_fails_the_probe(host: str) -> None:
+    request = await probe_request(HttpGetAction(port=80, host=host), "127.0.0.1", 5)
+    connection = await probe_connection(TcpSocketAction(port=80, host=host), "127.0.0.1", 5)
+    assert not request.succeeded
+    assert not connection.succeeded
+    assert "cannot be the name of a host" in request.message
+    assert connection.message.startswith("dial tcp ")
+
+
+@pytest.mark.behaviour("KD-51")
+@pytest.mark.parametrize(
+    ("host", "answers", "why"),
+    [
+        ("a..b", [], "'a..b' cannot be the name of a host"),
+        ("", [answer(302, Location="http://[")], "redirected to no address: Invalid IPv6 URL"),
+        ("", [answer(500)], "the request was answered with status code 500"),
+    ],
+)
+async def test_a_hook_fails_in_a_way_that_holds_nobody_up(host: str, answers: list[bytes], why: str) -> None:
+    clock = SystemClock()
+    async with server(*answers) as (port, _, _connections):
+        hook = Handler(http_get=HttpGetAction(port=port, host=host))
+        with pytest.raises(HookError, match=re.escape(why)):
+            await run_hook(SimulatedRuntime(clock), "c1", hook, (), "127.0.0.1", clock, Network())
 
 
 @pytest.mark.behaviour("KD-64")

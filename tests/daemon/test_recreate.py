@@ -297,6 +297,7 @@ def test_a_container_that_cannot_be_stopped(policy: str, after: dict[str, str]) 
         ({"exec": {"command": ["false"]}}, 10, 10, "the command ended with exit code 1: "),
         ({"sleep": {"seconds": 3}}, 10, 7, ""),
         ({"tcpSocket": {"port": 1}}, 10, 10, "invalid handler: it is neither exec nor httpGet nor sleep"),
+        ({"httpGet": {"port": "http"}}, 10, 10, "the container has no port 'http'"),
         ({"exec": {"command": ["true"]}}, 0, 2, ""),
     ],
 )
