@@ -6,8 +6,10 @@ never asks more nodes than it may (IMG-90).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+
+import orjson
 
 from app.api.jsonvalue import json_copy
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
@@ -47,6 +49,14 @@ class NodeImages:
             found = self.get(one.metadata.name)
             if found is not None:
                 yield found
+
+    def of_live(self, live: Mapping[str, Any]) -> NodeImage:
+        """A live object (JSON) as the controllers read it."""
+        metadata = live["metadata"]
+        known = self.get(metadata["name"])
+        if known is not None and known.metadata.resource_version == metadata["resourceVersion"]:
+            return known
+        return decode_node_image(orjson.dumps(live))
 
     async def change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> bool:
         """Apply ``edit`` to the live object; a write only where that differs. Whether there was one.

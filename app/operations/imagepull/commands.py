@@ -14,6 +14,7 @@ from app.kube.selector_query import parse
 from app.kube.selectors import SelectorError
 from app.operations.imagepull.jobs import JOBS
 from app.operations.imagepull.objects import NODE_IMAGES
+from app.operations.imagepull.plan import jobs as plan
 from app.pods.hashes import random_suffix
 from app.slices.commands import table
 from app.slices.options import Enabled
@@ -107,6 +108,10 @@ async def _watch(call: Call, image: FamiliarImage, metadata: Json) -> int:
                 shown[node] = word
                 call.say(f"{node}: {word}")
         status = job.get("status") or {}
+        message = str(status.get("message") or "")
+        if plan.NO_ROOM in message and shown.get("") != message:
+            shown[""] = message
+            call.say(message)
         if status.get("completionTime"):
             failed = ", ".join(status.get("failedNodes") or ())
             told = f"; failed: {failed}" if failed else ""

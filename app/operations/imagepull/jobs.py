@@ -25,13 +25,15 @@ from app.kube.selectors import Selector, SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
 from app.operations.imagepull.cache import NodeImages
-from app.operations.imagepull.objects import BY_JOB, ImageEntry, ImageStatus, NodeImage
+from app.operations.imagepull.objects import BY_JOB, NodeImage
 from app.operations.imagepull.plan import jobs as plan
+from app.operations.imagepull.plan.changes import changed_images, has_other_tag, tag_changed
 from app.operations.imagepull.plan.jobs import is_active
 from app.operations.imagepull.plan.nodeimages import awaited, has_node_image, is_ready
 from app.operations.imagepull.plan.nodes import Named, NodeRule, by_pods, is_scheduled
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
 from app.operations.imagepull.secrets import PullSecret, PullSecrets
+from app.operations.imagepull.waiting import WaitingJobs
 from app.pods.update_order import UpdateOrder
 from app.slices import BY_NAMESPACE
 
@@ -45,6 +47,8 @@ BY_SECRET: Final = "pull secret"  # noqa: S105  # the name of an index
 MAX_CONCURRENT_WRITES: Final = 8
 #: Reports of nodes are counted together for so many seconds.
 COALESCE_SECONDS: Final = 0.2
+#: A job that found a node filled by others meanwhile looks again so soon.
+FILLED_SECONDS: Final = 1.0
 
 
 def image_of(job: ImagePullJob) -> FamiliarImage | None:
@@ -106,6 +110,7 @@ class ImagePullJobReconciler:
         self._secrets = PullSecrets(client, caches.secrets, secrets_namespace)
         #: By uid: the selector as compiled for a generation.
         self._rules: dict[str, tuple[int, NodeRule | None]] = {}
+        self._waiting = WaitingJobs(rng)
         #: By uid: the status as last written, until the cache shows it.
         self._statuses: dict[str, KnownStatus] = {}
 
@@ -117,11 +122,15 @@ class ImagePullJobReconciler:
             uid = change.object.metadata.uid
             self._rules.pop(uid, None)
             self._statuses.pop(uid, None)
+            self._waiting.remove(key_of(change.object))
         return (key_of(change.object),)
 
     def keys_for_node_image(self, change: Change[NodeImage]) -> Iterable[ObjectKey]:
-        """IMG-40: jobs that get or lose the node, and those whose image changed there."""
+        """IMG-40: jobs that get or lose the node, and those whose image changed there; IMG-111: jobs that wait for
+        room."""
         old, new = change.old, change.new
+        if new is None:
+            self._waiting.forget_node(change.object.metadata.name)
         if old is None or new is None or old.deleting != new.deleting:
             return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
         found: dict[ObjectKey, None] = {}
@@ -133,7 +142,7 @@ class ImagePullJobReconciler:
             for job in self._caches.jobs.by_index(BY_IMAGE, image):
                 if self._may(job, new) and _concerns(job, image, old, new):
                     found[key_of(job)] = None
-        return found
+        return found | dict.fromkeys(self._waiting.woken(old, new, lambda key: self._may_key(key, new)))
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
         """IMG-109: jobs that wait for the NodeImage of a node that became ready, or is gone."""
@@ -184,6 +193,10 @@ class ImagePullJobReconciler:
         rule = self._rule(job)
         return rule is not None and rule.may_match(node)
 
+    def _may_key(self, key: ObjectKey, node: Named) -> bool:
+        job = self._caches.jobs.by_key(key)
+        return job is not None and self._may(job, node)
+
     # ---- one reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
@@ -192,6 +205,7 @@ class ImagePullJobReconciler:
         if job is None:
             return None
         if not is_active(job):
+            self._waiting.remove(key)
             return await self._end(job)
         rule, image = self._rule(job), image_of(job)
         known = self._known(job)
@@ -205,14 +219,31 @@ class ImagePullJobReconciler:
         progress = replace(progress, awaited=self._awaited(rule, pods, known))
         if rule.pods is not None and len(progress.not_synced) > 1:
             progress = replace(progress, not_synced=self._in_order(job, rule.pods, pods, progress.not_synced))
-        step = plan.step(job, progress, self._clock.now(), known.status.get("startTime"))
+        started = known.status.get("startTime")
+        step = plan.step(job, progress, self._clock.now(), started, lambda node: self._has_room(node, job, image))
         request = Request(image, job, secrets)
         await self._leave_other_tags(job, image)
-        await self._ask(request, step.next_nodes)
+        filled = await self._ask(request, step.next_nodes)
         await self._report(job, known, step.status)
         if step.ended and not progress.desired:
             self._events.event(reference(JOBS, job), "Warning", "NoNodeSelected", plan.NO_NODES)
-        return Result(requeue_after=step.wait) if step.wait is not None else None
+        waits = [step.wait, self._room_wait(key, job, step.without_room), FILLED_SECONDS if filled else None]
+        found = [one for one in waits if one is not None]
+        return Result(requeue_after=min(found)) if found else None
+
+    def _has_room(self, node: str, job: ImagePullJob, image: FamiliarImage) -> bool:
+        """IMG-111, by the cache."""
+        node_image = self._node_images.get(node)
+        return node_image is None or self._waiting.has_room(node_image, job, image)
+
+    def _room_wait(self, key: ObjectKey, job: ImagePullJob, nodes: Sequence[str]) -> float | None:
+        """IMG-111: when a job is tried again for which these nodes have no room; the first time an event says so."""
+        if not nodes:
+            self._waiting.remove(key)
+            return None
+        if self._waiting.add(key):
+            self._events.event(reference(JOBS, job), "Warning", "NoRoomOnNode", plan.no_room_message(job, nodes))
+        return self._waiting.retry_seconds()
 
     def _awaited(self, rule: NodeRule, pods: Iterable[Pod], known: KnownStatus) -> dict[str, float]:
         """IMG-109."""
@@ -306,13 +337,25 @@ class ImagePullJobReconciler:
         nodes = [
             one.metadata.name
             for cached in self._caches.node_images.by_index(BY_JOB, uid)
-            if (one := self._node_images.get(cached.metadata.name)) is not None and _has_other_tag(one, image, uid)
+            if (one := self._node_images.get(cached.metadata.name)) is not None and has_other_tag(one, image, uid)
         ]
         await self._change(nodes, lambda node_image: drop_job(node_image, uid, image))
 
-    async def _ask(self, request: Request, nodes: Iterable[str]) -> None:
+    async def _ask(self, request: Request, nodes: Iterable[str]) -> bool:
+        """Whether a node has no room though the cache said so: somebody else took it."""
         now, spread = rfc3339(self._clock.now()), Spread(self._base_ttl, self._rng.random())
-        await self._change(nodes, lambda node_image: add_tag(node_image, request, spread, now))
+        filled = False
+
+        def edit(node_image: dict[str, Any]) -> None:
+            nonlocal filled
+            # IMG-111: other workers ask for other jobs of the namespace meanwhile.
+            if self._waiting.has_room(self._node_images.of_live(node_image), request.job, request.image):
+                add_tag(node_image, request, spread, now)
+            else:
+                filled = True
+
+        await self._change(nodes, edit)
+        return filled
 
     async def _change(self, nodes: Iterable[str], edit: Any) -> None:
         """Write NodeImages, a few at once; the first error is raised when all are through."""
@@ -353,40 +396,10 @@ class ImagePullJobReconciler:
             self._statuses[job.metadata.uid] = written
 
 
-def changed_images(old: NodeImage, new: NodeImage) -> set[str]:
-    """The repositories of which something changed, in the spec or in the status."""
-    found = _differing(old.spec.images, new.spec.images)
-    return found | _differing(old.status.image_statuses, new.status.image_statuses)
-
-
-def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
-    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
-
-
-_NO_ENTRY: Final = ImageEntry()
-_NO_STATUS: Final = ImageStatus()
-
-
 def _concerns(job: ImagePullJob, name: str, old: NodeImage, new: NodeImage) -> bool:
-    """IMG-40: whether the job's tag changed, or what the tags of a repository have in common."""
+    """IMG-40."""
     image = image_of(job)
-    if image is None:
-        return False
-    before, after = old.spec.images.get(name, _NO_ENTRY), new.spec.images.get(name, _NO_ENTRY)
-    if (before.pull_secrets, before.sandbox_config) != (after.pull_secrets, after.sandbox_config):
-        return True
-    if before.tag(image.tag) != after.tag(image.tag):
-        return True
-    was = old.status.image_statuses.get(name, _NO_STATUS).tag(image.tag)
-    return was != new.status.image_statuses.get(name, _NO_STATUS).tag(image.tag)
-
-
-def _has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool:
-    return any(
-        (name, tag.tag) != (image.name, image.tag) and any(owner.uid == uid for owner in tag.owner_references)
-        for name, entry in node_image.spec.images.items()
-        for tag in entry.tags
-    )
+    return image is not None and tag_changed(FamiliarImage(name, image.tag), old, new)
 
 
 def _ready(node: Node | None) -> bool:

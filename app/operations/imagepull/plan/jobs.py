@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -17,7 +17,10 @@ from app.operations.imagepull.objects import NodeImage
 COMPLETED: Final = "job has completed"
 NO_NODES: Final = "job has completed, no node was selected"
 DEADLINE_EXCEEDED: Final = "job exceeds activeDeadlineSeconds"
+NO_ROOM: Final = "no room for another image"
 _MAX_LISTED_NODES: Final = 5_000
+#: Nodes that a message names.
+_MAX_TOLD_NODES: Final = 3
 
 
 class NodeState(StrEnum):
@@ -103,13 +106,22 @@ class Step:
     status: Mapping[str, Any]
     #: Nodes whose NodeImage gets the tag now, or secrets it lacks.
     next_nodes: tuple[str, ...] = ()
+    #: Nodes that would have been next, but have no room for another image of the job's namespace (IMG-111).
+    without_room: tuple[str, ...] = ()
     #: Seconds until its deadline, or until a node is waited for no longer.
     wait: float | None = None
     ended: bool = False
 
 
-def step(job: ImagePullJob, progress: Progress, now: datetime, start_time: object = None) -> Step:
-    """IMG-50 … IMG-52. ``start_time``: as the status has it."""
+def step(
+    job: ImagePullJob,
+    progress: Progress,
+    now: datetime,
+    start_time: object = None,
+    has_room: Callable[[str], bool] = lambda _: True,
+) -> Step:
+    """IMG-50 … IMG-52. ``start_time``: as the status has it; ``has_room``: whether a node that was not asked yet can
+    be."""
     completion = job.spec.completion_policy
     never = completion.type == NEVER
     started = parsed_rfc3339(start_time)
@@ -132,11 +144,34 @@ def step(job: ImagePullJob, progress: Progress, now: datetime, start_time: objec
         # IMG-51, IMG-103.
         message = COMPLETED if progress.desired else NO_NODES
         return Step(status | {"completionTime": rfc3339(now), "message": message}, ended=True)
+    asked, without_room = _next(progress.not_synced, max(0, parallelism(job) - len(progress.active)), has_room)
     status["message"] = running_message(progress)
-    slots = max(0, parallelism(job) - len(progress.active))
-    next_nodes = tuple(dict.fromkeys((*progress.without_secrets, *progress.not_synced[:slots])))
+    if without_room:
+        status["message"] += f"; {no_room_message(job, without_room)}"
+    next_nodes = tuple(dict.fromkeys((*progress.without_secrets, *asked)))
     waits = [*progress.awaited.values(), *([left] if left is not None else [])]
-    return Step(status, next_nodes, max(1.0, min(waits)) if waits else None)
+    return Step(status, next_nodes, without_room, max(1.0, min(waits)) if waits else None)
+
+
+def _next(nodes: Sequence[str], slots: int, has_room: Callable[[str], bool]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """IMG-52, IMG-111: the first that are asked, and those that came before them but have no room."""
+    asked: list[str] = []
+    without_room: list[str] = []
+    for name in nodes:
+        if len(asked) == slots:
+            break
+        (asked if has_room(name) else without_room).append(name)
+    return tuple(asked), tuple(without_room)
+
+
+def no_room_message(job: ImagePullJob, nodes: Sequence[str]) -> str:
+    """IMG-111."""
+    shown = ", ".join(nodes[:_MAX_TOLD_NODES]) + (", …" if len(nodes) > _MAX_TOLD_NODES else "")
+    which = "NodeImage has" if len(nodes) == 1 else "NodeImages have"
+    return (
+        f"{len(nodes)} {which} {NO_ROOM} of namespace {job.metadata.namespace} ({shown}): waiting until"
+        " one leaves; delete ImagePullJobs that are done, or shorten their ttlSecondsAfterFinished"
+    )
 
 
 def running_message(progress: Progress) -> str:
