@@ -251,6 +251,8 @@ BROADCAST_JOB_CONTROLLER_UID: Final = "broadcastjob-controller-uid"
 """Label of a Pod: the uid of that job."""
 BROADCAST_JOB_SEEN_FAILURES: Final = "apps.kruise.io/broadcastjob-seen-failures"
 """Annotation of a BroadcastJob: for how many failed Pods its failure policy has paused it."""
+EPHEMERAL_JOB_BEGUN: Final = "apps.kruise.io/ephemeraljob-begun"
+"""Annotation of an EphemeralJob: the Pods it began with, by uid, and which of them succeeded (EJ-17)."""
 SCHEDULED_AT: Final = "apps.kruise.io/scheduled-at"
 """Annotation of what an AdvancedCronJob made: the time it was due."""
 # --- UnitedDeployment ---

@@ -18,12 +18,13 @@ from app.kube.clock import parsed_rfc3339
 from app.kube.errors import NotFound, WrongCommandError
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import PODS
-from app.kube.selectors import SelectorError, to_query
+from app.kube.selectors import SelectorError, compile_selector
 from app.pods.hashes import random_suffix
 from app.slices.commands import CommandError, Commands, Stored, table
 from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
-from app.workloads.ephemeraljob.plan.steps import MARK, State, next_step, state_of
+from app.workloads.ephemeraljob.plan.begun import recorded
+from app.workloads.ephemeraljob.plan.steps import MARK, State, is_meant, next_step, state_of
 from app.workloads.ephemeraljob.reconcile import OWNER
 
 Json = dict[str, Any]
@@ -164,17 +165,19 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     name = stored["metadata"]["name"]
     try:
         job = EphemeralJob.model_validate(stored)
-        query = to_query(job.spec.selector)
+        selector = compile_selector(job.spec.selector)
     except ValidationError as error:
         raise CommandError(f"EphemeralJob {name}: {unreadable(error)}") from None
     except SelectorError as error:
         raise CommandError(f"EphemeralJob {name}: spec.selector: {error}") from None
     metadata = job.metadata
-    pods: Sequence[Pod] = (await client.list(PODS, metadata.namespace, label_selector=query, decode=decode_pod)).items
+    record = recorded(job)
+    there: Sequence[Pod] = (await client.list(PODS, metadata.namespace, decode=decode_pod)).items
+    pods = [pod for pod in there if is_meant(pod, selector, metadata.uid, record)]
     now = client.clock.now()
     started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
     passed = (now - started).total_seconds() if started is not None else 0.0
-    step = next_step(job, pods, passed)
+    step = next_step(job, pods, passed, record)
     head = f"EphemeralJob {metadata.namespace}/{name}: {step.phase}, {step.match} of {len(pods)} Pods are meant"
     if job.status is not None and job.status.completion_time:
         return f"{head}\nit has ended; nothing is put into any Pod"

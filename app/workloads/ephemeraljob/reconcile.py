@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+from app.api import names
 from app.api.ephemeraljob import EPHEMERAL_JOB, EphemeralJob
 from app.kube.client import Client, PatchType
 from app.kube.clock import parsed_rfc3339, rfc3339
@@ -20,7 +22,17 @@ from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.kube.store import Change, Store, key_of
 from app.slices import BY_NAMESPACE
 from app.workloads.engine.jobs import End, JobReconciler, JobState, write_each
-from app.workloads.ephemeraljob.plan.steps import TTL_SECONDS, State, Step, broken, containers_of, marked_by, next_step
+from app.workloads.ephemeraljob.plan.begun import NONE, Record, merged, recorded, written
+from app.workloads.ephemeraljob.plan.steps import (
+    TTL_SECONDS,
+    State,
+    Step,
+    broken,
+    containers_of,
+    is_meant,
+    marked_by,
+    next_step,
+)
 
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = "apps.kruise.io/ephemeralcontainers-cleanup"
@@ -33,13 +45,23 @@ def by_namespace(job: EphemeralJob) -> list[str]:
     return [] if job.status is not None and job.status.completion_time else [job.metadata.namespace]
 
 
-class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
+@dataclass(slots=True)
+class _State(JobState):
+    """One job."""
+
+    #: The Pods it began with, as we wrote it (EJ-17).
+    record: Record = field(default_factory=dict)
+    #: The uids of those that the API server does not have any more.
+    gone: set[str] = field(default_factory=set)
+
+
+class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
     """Works on all EphemeralJobs. ``options`` are the engine's; what is expected is by Pod (EJ-13)."""
 
     def __init__(
         self, client: Client, jobs: Store[EphemeralJob], pods: Store[Pod], events: EventRecorder, **options: float
     ) -> None:
-        super().__init__(client, OWNER, jobs, events, JobState, **options)
+        super().__init__(client, OWNER, jobs, events, _State, **options)
         self._pods = pods
         #: By uid: the generation, and its selector as compiled; None where it says nothing that can be read. There may
         #: be thousands of jobs, and each change of a Pod asks them all.
@@ -90,12 +112,12 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
             return None
         return End(parsed_rfc3339(job.status.completion_time), _ttl(job))
 
-    async def let_go(self, job: EphemeralJob, state: JobState) -> None:
+    async def let_go(self, job: EphemeralJob, state: _State) -> None:
         """EJ-3: Kubernetes takes no ephemeral container out of a Pod."""
         if FINALIZER in job.metadata.finalizers:
             await self._finalize(job, state, lambda there: [one for one in there if one != FINALIZER])
 
-    async def prepare(self, job: EphemeralJob, state: JobState) -> bool:
+    async def prepare(self, job: EphemeralJob, state: _State) -> bool:
         """EJ-3."""
         if FINALIZER in job.metadata.finalizers:
             return False
@@ -103,12 +125,12 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
         return True
 
     async def _finalize(
-        self, job: EphemeralJob, state: JobState, wanted: Callable[[Sequence[str]], Sequence[str]]
+        self, job: EphemeralJob, state: _State, wanted: Callable[[Sequence[str]], Sequence[str]]
     ) -> None:
         with suppress(NotFound):
             await self.write_object(job, state, lambda known: {"metadata": {"finalizers": wanted(known.finalizers)}})
 
-    async def go_on(self, key: ObjectKey, job: EphemeralJob, state: JobState) -> Result | None:
+    async def go_on(self, key: ObjectKey, job: EphemeralJob, state: _State) -> Result | None:
         """One step of the plan (EJ-5)."""
         now = self.clock.now()
         started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
@@ -119,7 +141,12 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
             step = broken()
         else:
             uid, pods = job.metadata.uid, self._pods.by_index(BY_NAMESPACE, job.metadata.namespace)
-            step = next_step(job, [pod for pod in pods if _is_meant(pod, selector, uid)], passed)
+            state.record = merged(recorded(job), state.record) if job.spec.replicas is not None else NONE
+            unseen = await self._unseen(job, state, {pod.metadata.uid for pod in pods})
+            meant = [pod for pod in pods if is_meant(pod, selector, uid, state.record)]
+            step = next_step(job, meant, passed, state.record, unseen)
+            if not step.ended and step.record != state.record and not await self._record(job, state, step.record):
+                return None  # it was changed meanwhile, which brings us back
         await self._report(job, state, step, rfc3339(began))
         # EJ-8, EJ-9
         await write_each(step.inject, partial(self._put, key, job))
@@ -128,7 +155,29 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
         deadline = job.spec.active_deadline_seconds
         return self.again(key, left=deadline - passed if deadline is not None else None)
 
+    async def _unseen(self, job: EphemeralJob, state: _State, there: Collection[str]) -> set[str]:
+        """EJ-17: of the Pods it began with, those that the cache lacks and the API server has. Who is gone stays so."""
+        namespace, found = job.metadata.namespace, set[str]()
+        for uid, one in state.record.items():
+            if uid in there or uid in state.gone:
+                continue
+            try:
+                live = await self.client.get(PODS, one.pod, namespace, decode=decode_metadata)
+            except NotFound:
+                state.gone.add(uid)
+                continue
+            (found if live.metadata.uid == uid else state.gone).add(uid)
+        return found
+
     # ---- writing
+
+    async def _record(self, job: EphemeralJob, state: _State, record: Record) -> bool:
+        """EJ-17: before anything is put into a Pod that is not recorded."""
+        patch = {"metadata": {"annotations": {names.EPHEMERAL_JOB_BEGUN: written(record)}}}
+        if not await self.write_object(job, state, lambda _: patch):
+            return False
+        state.record = record
+        return True
 
     async def _put(self, key: ObjectKey, job: EphemeralJob, pod: Pod) -> KubeError | None:
         metadata = pod.metadata
@@ -156,7 +205,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
             return error
         return None
 
-    async def _report(self, job: EphemeralJob, state: JobState, step: Step, began: str) -> None:
+    async def _report(self, job: EphemeralJob, state: _State, step: Step, began: str) -> None:
         now = rfc3339(self.clock.now())
         counts = step.counts
         wanted: dict[str, Any] = {
@@ -181,11 +230,6 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, JobState]):
             return {key: value for key, value in new.items() if present.get(key) != value}
 
         await self.write_status(job, state, difference)
-
-
-def _is_meant(pod: Pod, selector: Selector, uid: str) -> bool:
-    """EJ-17: whoever has containers of the job stays, though it matches no more."""
-    return selector.matches(pod.metadata.labels) or uid in marked_by(pod)
 
 
 def _ttl(job: EphemeralJob) -> int:

@@ -46,6 +46,7 @@ SLICE: Final = Slice(
             permissions=(
                 PolicyRule(("delete", "get", "patch"), (names.APPS_GROUP,), (_KIND,)),
                 PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
+                PolicyRule(("get",), ("",), ("pods",)),
                 PolicyRule(("patch",), ("",), ("pods/ephemeralcontainers",)),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),

@@ -33,6 +33,8 @@ class EphemeralJobJudge:
         self._most: dict[str, int] = {}
         self._replicas: dict[str, float] = {}
         self._pods: dict[str, Json] = {}
+        #: By uid of a job: the uids of all Pods that ever got its container, those that are gone included (EJ-17).
+        self._touched: dict[str, set[str]] = {}
 
     def wrote(
         self,
@@ -69,8 +71,10 @@ class EphemeralJobJudge:
         busy = sum(is_busy(one) for one in mine)
         if busy > self._most[uid]:
             yield f"Pod {name} is one too many: {busy} are worked on, {self._most[uid]} may be"
-        if len(mine) > self._replicas[uid]:
-            yield f"Pod {name} is one too many: {len(mine)} have the container, {self._replicas[uid]} may"
+        touched = self._touched.setdefault(uid, set())
+        touched.add(pod["metadata"]["uid"])
+        if len(touched) > self._replicas[uid]:
+            yield f"Pod {name} is one too many: {len(touched)} got the container, {self._replicas[uid]} may"
         if (job.get("status") or {}).get("completionTime"):
             yield f"Pod {name} got a container of a job that had ended"
 

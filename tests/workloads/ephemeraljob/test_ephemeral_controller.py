@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import orjson
 import pytest
 
 from app.api.ephemeraljob import EPHEMERAL_JOB
@@ -255,5 +256,107 @@ def test_a_pod_that_ends_before_its_container_has_failed_and_holds_nobody_up(sai
         assert await injected(there) == ["p0", "p1"]
         await reports(there, "p1", DONE)
         await status(there, phase="Failed", failed=1, succeeded=1)
+
+    scenario(told)
+
+
+async def begins(there: World, replicas: int, **spec: Any) -> None:
+    """Three Pods, and a job for some of them that has begun with the first."""
+    await pods(there, 3)
+    await job(there, replicas=replicas, **spec)
+    await there.settled(3.0)
+    assert await injected(there) == ["p0"]
+    await reports(there, "p0", {"running": {}})
+    await there.settled(3.0)
+
+
+@pytest.mark.behaviour("EJ-17")
+@pytest.mark.parametrize(("end", "phase", "counts"), [(None, "Failed", (0, 1)), (DONE, "Succeeded", (1, 0))])
+def test_a_pod_that_vanishes_keeps_its_place(end: Json | None, phase: str, counts: tuple[int, int]) -> None:
+    """``replicas`` is how many Pods are touched at all, whatever becomes of them."""
+
+    async def told(there: World) -> None:
+        await begins(there, 2)
+        if end is not None:
+            await reports(there, "p0", end)
+            await there.settled(3.0)
+            assert await injected(there) == ["p0", "p1"]
+        await there.client.delete(PODS, "p0", NAMESPACE)
+        await there.settled(3.0)
+        assert await injected(there) == ["p1"]
+        await reports(there, "p1", DONE)
+        succeeded, failed = counts
+        await status(there, phase=phase, match=2, succeeded=succeeded + 1, failed=failed)
+        assert await injected(there) == ["p1"]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-17")
+def test_a_pod_that_vanishes_before_its_turn_is_replaced_by_another() -> None:
+    async def told(there: World) -> None:
+        await begins(there, 2)
+        await there.client.delete(PODS, "p1", NAMESPACE)
+        await reports(there, "p0", DONE)
+        await there.settled(3.0)
+        assert await injected(there) == ["p0", "p2"]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-17")
+def test_a_pod_that_vanishes_while_it_is_begun_with_is_not_begun_with_again_under_its_name() -> None:
+    """Its write gets no answer, and when it is there again it is another."""
+
+    async def told(there: World) -> None:
+        await pods(there, 1)
+        there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
+        await job(there, replicas=1)
+        await there.settled(3.0)
+        await there.client.delete(PODS, "p0", NAMESPACE)
+        await pods(there, 1)
+        there.manager.refuse = lambda _: False
+        await status(there, phase="Failed", match=1, failed=1)
+        assert await injected(there) == []
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-17")
+@pytest.mark.parametrize("text", ["{", "[]", '{"u": 1}', '{"u": {"pod": null}}', "null", "[" * 10_000, "x" * 200_000])
+def test_a_record_that_nobody_can_read_says_nothing(text: str) -> None:
+    async def told(there: World) -> None:
+        body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}}
+        annotations = {"apps.kruise.io/ephemeraljob-begun": text}
+        await pods(there, 1)
+        await there.create(JOBS, "ej", {**body, "replicas": 1}, annotations=annotations)
+        await there.settled(3.0)
+        assert await injected(there) == ["p0"]
+        await reports(there, "p0", DONE)
+        await status(there, phase="Succeeded", succeeded=1)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-17")
+def test_a_record_of_pods_that_never_were_ends_a_job_as_failed_and_asks_for_each_once() -> None:
+    """Somebody wrote it by hand; what is not there cannot be worked on."""
+
+    async def told(there: World) -> None:
+        await pods(there, 1)
+        record = orjson.dumps({f"u{number}": {"pod": f"gone-{number}"} for number in range(50)}).decode()
+        asked: list[str] = []
+
+        def note(request: Any) -> bool:
+            if request.method == "GET" and "/pods/gone-" in request.path:
+                asked.append(request.path)
+            return False
+
+        there.manager.refuse = note
+        body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}}
+        annotations = {"apps.kruise.io/ephemeraljob-begun": record}
+        await there.create(JOBS, "ej", {**body, "replicas": 2}, annotations=annotations)
+        await status(there, phase="Failed", failed=2)
+        assert len(asked) == len(set(asked)) == 50
 
     scenario(told)

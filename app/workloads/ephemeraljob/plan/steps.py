@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -11,7 +11,9 @@ from typing import Any, Final
 from app.api.ephemeraljob import EphemeralJob
 from app.api.ephemeraljob.types import ERROR, FAILED, PAUSED, RUNNING, SUCCEEDED, UNKNOWN, WAITING
 from app.kube.objects import Pod
+from app.kube.selectors import Selector
 from app.pods.predicates import FINISHED, is_active
+from app.workloads.ephemeraljob.plan.begun import NONE, Record, begun_with
 
 MARK: Final = "KRUISE_EJOB_ID"
 """EJ-7: env of each container that a job put into a Pod: the job's uid."""
@@ -32,7 +34,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What comes next, and what the status says then. ``conditions``: type, reason, message."""
+    """What comes next, and what the status says then. ``conditions``: type, reason, message; ``record``: the Pods that
+    were begun with, then."""
 
     phase: str
     match: int
@@ -40,6 +43,7 @@ class Step:
     inject: Sequence[Pod] = ()
     conditions: Sequence[tuple[str, str, str]] = ()
     ended: bool = False
+    record: Record = field(default_factory=dict)
 
 
 def marked_by(pod: Pod) -> frozenset[str]:
@@ -72,8 +76,14 @@ def state_of(pod: Pod, uid: str, names: frozenset[str]) -> State:
     return State.WAITING if any(one.waiting is not None for one in states) else State.UNCOUNTED
 
 
-def targets(pods: Sequence[Pod], uid: str, names: frozenset[str], replicas: int | None) -> list[Pod]:
-    """EJ-6, EJ-17: those that have containers of this job already come first, whatever became of them."""
+def is_meant(pod: Pod, selector: Selector, uid: str, record: Record) -> bool:
+    """EJ-17: whoever has containers of the job stays, and whoever is about to, though it matches no more."""
+    return selector.matches(pod.metadata.labels) or pod.metadata.uid in record or uid in marked_by(pod)
+
+
+def targets(pods: Sequence[Pod], uid: str, names: frozenset[str], record: Record) -> list[Pod]:
+    """EJ-6, EJ-17: those that have containers of this job already come first, whatever became of them; then those that
+    were about to get them."""
     marked = [pod for pod in pods if is_marked(pod, uid)]
     free = [
         pod
@@ -82,41 +92,65 @@ def targets(pods: Sequence[Pod], uid: str, names: frozenset[str], replicas: int 
         and not is_marked(pod, uid)
         and not any(one.name in names for one in pod.spec.ephemeral_containers)
     ]
-    found = [*sorted(marked, key=_age), *sorted(free, key=_age)]
-    return found if replicas is None else found[: max(0, replicas)]
+    return [*sorted(marked, key=_age), *sorted(free, key=lambda pod: (pod.metadata.uid not in record, *_age(pod)))]
 
 
 def _age(pod: Pod) -> tuple[datetime, str]:
     return pod.metadata.creation_timestamp or _BEGIN, pod.metadata.name
 
 
-def next_step(job: EphemeralJob, pods: Sequence[Pod], passed: float) -> Step:
-    """``pods``: those that match; ``passed``: seconds since the job began."""
+def next_step(
+    job: EphemeralJob,
+    pods: Sequence[Pod],
+    passed: float,
+    record: Record = NONE,
+    unseen: Collection[str] = (),
+) -> Step:
+    """``pods``: those that are meant (:func:`is_meant`); ``passed``: seconds since the job began; ``record``: the Pods
+    it began with; ``unseen``: the uids of those that the cache lacks, though they are there."""
     spec, uid = job.spec, job.metadata.uid
     names = frozenset(str(one.get("name")) for one in spec.template.ephemeral_containers)
     if not names:
         return broken()
-    chosen = targets(pods, uid, names, spec.replicas)
+    chosen, places = targets(pods, uid, names, record), list[State]()
+    if spec.replicas is not None:
+        places = _left(chosen, record, unseen)[: max(0, spec.replicas)]
+        chosen = chosen[: max(0, spec.replicas - len(places))]
     states = [state_of(pod, uid, names) for pod in chosen]
-    counts = {state: states.count(state) for state in State}
-    phase, condition = _phase(len(chosen), counts)
+    counts = {state: states.count(state) + places.count(state) for state in State}
+    match = len(chosen) + len(places)
+    phase, condition = _phase(match, counts)
     conditions = [condition] if condition else []
     place = f"EphemeralJob {job.metadata.namespace}/{job.name}"
     if phase in (SUCCEEDED, FAILED):
-        return Step(phase, len(chosen), counts, conditions=conditions, ended=True)
+        return Step(phase, match, counts, conditions=conditions, ended=True)
     if counts[State.FAILED]:
         conditions.append(("JobFailed", "CreateFailed", f"{place} failed to create ephemeral container"))
     deadline = spec.active_deadline_seconds
     if deadline is not None and passed >= deadline:
         late = ("JobFailed", "DeadlineExceeded", f"{place} was active longer than specified deadline")
-        return Step(FAILED, len(chosen), counts, conditions=[late], ended=True)
+        return Step(FAILED, match, counts, conditions=[late], ended=True)
+    done = [pod.metadata.uid for pod, state in zip(chosen, states, strict=True) if state is State.SUCCEEDED]
     if spec.paused:
-        return Step(PAUSED, len(chosen), counts, conditions=conditions)
+        return Step(PAUSED, match, counts, conditions=conditions, record=begun_with(record, (), done))
     # EJ-9, EJ-15
     busy = sum(counts[state] for state in (State.UNCOUNTED, State.WAITING, State.RUNNING))
     room = max(0, (1 if spec.parallelism is None else spec.parallelism) - busy)
     absent = [pod for pod, state in zip(chosen, states, strict=True) if state is State.ABSENT]
-    return Step(phase, len(chosen), counts, absent[:room], conditions)
+    inject = absent[:room]
+    begins = [(pod.metadata.uid, pod.metadata.name) for pod in inject] if spec.replicas is not None else []
+    return Step(phase, match, counts, inject, conditions, record=begun_with(record, begins, done))
+
+
+def _left(chosen: Collection[Pod], record: Record, unseen: Collection[str]) -> list[State]:
+    """The places of Pods that were begun with and are gone, or cannot be worked on any more: those that were seen to
+    succeed have, the others have failed."""
+    there = {pod.metadata.uid for pod in chosen}
+    return [
+        State.UNCOUNTED if uid in unseen else State.SUCCEEDED if one.succeeded else State.FAILED
+        for uid, one in record.items()
+        if uid not in there
+    ]
 
 
 def broken() -> Step:
