@@ -96,15 +96,7 @@ test-browser: venv ## The pages in a real browser
 	$(BIN)/pytest -q -m browser tests/browser
 
 simulate: venv ## Managers against faults on virtual time, by seed: make simulate SEEDS=1-2000 (goes on where it stopped)
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about statefulset
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about daemonset
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about sidecarset
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about workloadspread
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about podunavailablebudget
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about broadcastjob
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about ephemeraljob
-	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about advancedcronjob
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about all
 
 mutants: venv ## Break the code in small ways: a seed must find each
 	$(BIN)/python -m tests.simulation.mutants

@@ -13,17 +13,17 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from app.kube.virtualtime import Stalled
 from tests.simulation.faults import FAULTS
-from tests.simulation.focus import FOCUSES
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import LARGE, SMALL
 from tests.simulation.shrink import shrunk
-from tests.simulation.workloads import SUBJECTS
+from tests.simulation.workloads import DEFAULT, SUBJECTS
 from tests.simulation.world import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -51,16 +51,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began, virtual, cpu, ran, broken = time.perf_counter(), 0.0, 0.0, 0, 0
     seconds, actions = HOUR if options.hour else (options.seconds, options.actions)
     size = LARGE if options.hour else options.size
-    if unknown := [name for name in options.focus if name not in (*FOCUSES, "all")]:
-        print(f"--focus: there is no {unknown[0]}; there are {', '.join(FOCUSES)}", file=sys.stderr)
+    abouts = [*SUBJECTS] if options.about == "all" else [options.about]
+    there = SUBJECTS[abouts[0]].focuses if len(abouts) == 1 else {}
+    if unknown := [name for name in options.focus if name not in (*there, "all")]:
+        print(f"--focus: there is no {unknown[0]}; there are {', '.join(there)}", file=sys.stderr)
         return 2
-    focuses = [*FOCUSES] if "all" in options.focus else options.focus or [""]
-    both = [(focus, seed) for focus in focuses for seed in _seeds(options.seeds)]
-    runs = (Run(seed, seconds, actions, keep, without, size, focus, options.about) for focus, seed in both)
+    focuses = [*there] if "all" in options.focus else options.focus or [""]
+    chosen = [(about, focus, seed) for about in abouts for focus in focuses for seed in _seeds(options.seeds)]
+    runs = (Run(seed, seconds, actions, keep, without, size, focus, about) for about, focus, seed in chosen)
+    spent: Counter[str] = Counter()
     for outcome in _outcomes([run for run in runs if not done.has(run)], options.jobs, twice=options.twice):
         ran += 1
         virtual += outcome.virtual_seconds
         cpu += outcome.cpu_seconds
+        spent[outcome.run.about] += round(1000 * outcome.cpu_seconds)
         if options.show or options.hour:
             told = f"{outcome.writes} writes, {outcome.most_pods} Pods at most, {outcome.virtual_seconds:.0f} s, "
             told += f"{outcome.cpu_seconds:.1f} s of a processor"
@@ -73,6 +77,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if broken >= options.failures:
             break
     took = time.perf_counter() - began
+    if len(abouts) > 1:
+        for about in abouts:
+            print(f"{about:<24} {spent[about] / 1000:6.1f} s of a processor")
     print(
         f"{ran} seeds, {broken} broken, {virtual / 3600:.1f} virtual hours in {took:.1f} s "
         f"({took / max(1, ran):.2f} s each, {cpu / max(1, ran):.2f} s of a processor)"
@@ -153,14 +160,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seeds", default="1-100", help="like 1-2000 or 7,9 (default: 1-100)")
     parser.add_argument("--seconds", type=float, help="virtual seconds of script (default: by seed, 60 to 180)")
     parser.add_argument("--actions", type=int, help="actions in that time (default: by seed, 12 to 30)")
-    parser.add_argument("--size", type=int, default=SMALL, help=f"Pods of a CloneSet at most (default: {SMALL})")
+    parser.add_argument("--size", type=int, default=SMALL, help=f"Pods of a workload at most (default: {SMALL})")
     seconds, actions = HOUR
-    told = f"a long one: --seconds {seconds:g} --actions {actions} --size {LARGE}, with about 100 Pods of CloneSets"
+    told = f"a long one: --seconds {seconds:g} --actions {actions} --size {LARGE}, with about 100 Pods"
     parser.add_argument("--hour", action="store_true", help=told)
     parser.add_argument("--keep", help="only these actions of the script, by number")
     parser.add_argument("--without", default="", help="faults to leave out")
     parser.add_argument("--focus", action="append", default=[], help="no storm but this time after time; all: each")
-    parser.add_argument("--about", choices=[*SUBJECTS], default="", help="a workload other than CloneSet")
+    about = f"what it is about (default: {DEFAULT}); all: each"
+    parser.add_argument("--about", choices=[*SUBJECTS, "all"], default=DEFAULT, help=about)
     parser.add_argument("--failures", type=int, default=1, help="stop after so many broken seeds (default: 1)")
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="how many at once (default: a processor each)"

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from app.kube.resources import CONTROLLERREVISIONS, PODS, Resource
 from app.sandbox.apiserver import ApiServer
 from tests.simulation import invariants, passes
-from tests.simulation.claims import ClaimPromises, Volumes
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
-from tests.simulation.promises import Promises
 from tests.simulation.rest import Rest
 from tests.simulation.trust import Trust
 from tests.simulation.users import Users
+from tests.simulation.volumes import Volumes
 from tests.simulation.workloads import Judge
 
 Json = dict[str, Any]
@@ -25,47 +24,29 @@ class Checks:
     """Tells the history what breaks, and others what was written: who answers hooks, binds claims, waits for rest."""
 
     def __init__(
-        self,
-        api: ApiServer,
-        history: History,
-        rest: Rest,
-        users: Users,
-        promises: Promises,
-        claims: ClaimPromises,
-        hooks: Hooks,
-        volumes: Volumes,
+        self, api: ApiServer, history: History, rest: Rest, users: Users, judge: Judge, hooks: Hooks, volumes: Volumes
     ) -> None:
         self._api = api
         self._history = history
         self._clock = users.clock
         self._rest = rest
         self._users = users
-        self._promises = promises
-        self._claims = claims
+        self._judge = judge
         self._hooks = hooks
         self._volumes = volumes
-        #: Who judges what the run is about, if it is not CloneSets.
-        self.judge: Judge | None = None
         self._trust = Trust()
-        #: Whether nothing goes wrong, so that a write that changes nothing is one too many.
-        self.calm = False
         #: Writes by kind and name, without those that come in any case.
         self.writes: Counter[str] = Counter()
         self.most_pods = 0
 
-    def check_injection(self, request: Json, response: Json, known: list[Json]) -> None:
-        """A Pod that is let through has the containers of every set the judging replica knew."""
-        if request.get("operation") != "CREATE" or not response.get("allowed") or not request.get("object"):
-            return
-        for one in known:
-            if not invariants.matches(one, request["object"]):
-                continue
-            patch = base64.b64decode(response.get("patch") or "").decode()
-            for container in one["spec"].get("containers") or ():
-                if f'"name":"{container["name"]}"' not in patch.replace(" ", ""):
-                    at = self._clock.monotonic()
-                    pod_name = request["object"]["metadata"].get("name")
-                    self._history.breaks(at, f"Pod {pod_name} let through without {container['name']}")
+    @property
+    def calm(self) -> bool:
+        """Whether nothing goes wrong, so that a write that changes nothing is one too many."""
+        return self._judge.calm
+
+    @calm.setter
+    def calm(self, calm: bool) -> None:
+        self._judge.calm = calm
 
     def check_trust(self) -> None:
         """At every moment the bundles that API servers may hold trust whatever is served."""
@@ -94,49 +75,27 @@ class Checks:
         self._history.note(at, verb, resource, obj)
         for sentence in self._breaches(kind, before, after):
             self._history.breaks(at, sentence)
-        if self.judge is not None:
-            for sentence in self.judge.wrote(at, kind, before, after, passes.current()):
-                self._history.breaks(at, sentence)
+        for sentence in self._judge.wrote(at, kind, before, after, passes.current()):
+            self._history.breaks(at, sentence)
         if (leaders := self._rest.leaders()) > 1:
             self._history.breaks(at, f"{leaders} replicas lead")
         if kind.endswith("WebhookConfiguration"):
             self._trust.wrote(at, before, after)
             self.check_trust()
 
-    def _breaches(self, kind: str, before: Json | None, after: Json | None) -> list[str]:
-        at = self._clock.monotonic()
-        known = passes.current()
+    def _breaches(self, kind: str, before: Json | None, after: Json | None) -> Iterable[str]:
         if kind == "Pod":
             self._volumes.saw_pod(before, after)
             if before is None:
                 self.most_pods = max(self.most_pods, len(self._api.objects(PODS)))
-            found = [*self._promises.broken_by(at, before, after, known)]
-            found += self._claims.pod_written(before, after, known)
             if after is not None:
                 self._hooks.saw(before, after)
-            owner = invariants.owner_of(after or before or {"metadata": {}})
-            found += self._promises.short_of(at, owner, excused=not self.calm)
-            return found if after is None else [*found, *invariants.started_in_order(before, after)]
-        if kind == "PersistentVolumeClaim":
+                return invariants.started_in_order(before, after)
+        elif kind == "PersistentVolumeClaim":
             self._volumes.saw_claim(before, after)
-            return [*self._claims.claim_written(before, after, known)]
-        if kind == "CloneSet" and after is None and before is not None:
-            self._promises.gone(before)
-        if after is None:
-            return []
-        if kind == "CloneSet":
-            self._promises.asked(after)
-        if kind == "SidecarSet" and before is not None:
-            revisions = self._api.objects(CONTROLLERREVISIONS)
-            return [
-                *invariants.status_goes_forward(before, after),
-                *invariants.names_its_own(before, after, revisions),
-            ]
-        if kind == "ControllerRevision":
-            self._promises.recorded(after)
-        if kind == "ControllerRevision" and before is None:
-            return [*invariants.no_twin(after, list(self._rest.stored(CONTROLLERREVISIONS).values()))]
-        return []
+        elif kind == "ControllerRevision" and before is None and after is not None:
+            return invariants.no_twin(after, list(self._rest.stored(CONTROLLERREVISIONS).values()))
+        return ()
 
 
 def _holder(lease: Json) -> str:

@@ -15,15 +15,6 @@ from app.api import names
 
 Json = Mapping[str, Any]
 
-INJECTED_LIST = names.SIDECARSET_INJECTED_LIST
-
-
-def matches(one: Json, pod: Json) -> bool:
-    """Whether a set of the simulation (matchLabels only) selects a Pod."""
-    labels = pod["metadata"].get("labels") or {}
-    wanted = (one["spec"].get("selector") or {}).get("matchLabels") or {}
-    return all(labels.get(key) == value for key, value in wanted.items())
-
 
 def started_in_order(before: Json | None, after: Json) -> Iterator[str]:
     """PM-146: a container starts only when all of a higher priority are ready."""
@@ -61,25 +52,6 @@ def statuses(pod: Json) -> dict[str, Json]:
     return {status["name"]: status for status in (pod.get("status") or {}).get("containerStatuses") or ()}
 
 
-def status_goes_forward(before: Json, after: Json) -> Iterator[str]:
-    """A status never speaks of an older generation than before."""
-    old = (before.get("status") or {}).get("observedGeneration") or 0
-    new = (after.get("status") or {}).get("observedGeneration") or 0
-    if new < old:
-        yield f"SidecarSet {name(after)}: observedGeneration went from {old} back to {new}"
-    if new > after["metadata"].get("generation", 0):
-        yield f"SidecarSet {name(after)}: observedGeneration {new} is ahead of the generation"
-
-
-def names_its_own(before: Json, after: Json, revisions: Sequence[Json]) -> Iterator[str]:
-    """The revision that a SidecarSet's status names is one of this very set."""
-    named = (after.get("status") or {}).get("latestRevision")
-    if not named or named == (before.get("status") or {}).get("latestRevision"):
-        return
-    if not any(name(one) == named and owner_of(one) == after["metadata"]["uid"] for one in revisions):
-        yield f"SidecarSet {name(after)}: status.latestRevision is {named}, which is no revision of it"
-
-
 class Lag:
     """Notices what stays untrue although nothing concerns it any more."""
 
@@ -110,53 +82,6 @@ def no_twin(revision: Json, others: Sequence[Json]) -> Iterator[str]:
             continue
         if orjson.dumps(other.get("data"), option=orjson.OPT_SORT_KEYS) == data:
             yield f"ControllerRevision {name(revision)} records the same as {name(other)}"
-
-
-def counts_are_true(one: Json, pods: Sequence[Json]) -> Iterator[str]:
-    """At rest: what a SidecarSet's status says is so."""
-    status = one.get("status") or {}
-    mine = [pod for pod in pods if matches(one, pod) and holds(one, pod)]
-    ready = [pod for pod in mine if condition(pod, "Ready") == "True" and is_rolled_out(one, pod)]
-    expected = {"matchedPods": len(mine), "readyPods": len(ready), "observedGeneration": one["metadata"]["generation"]}
-    for field, value in expected.items():
-        if (status.get(field) or 0) != value:
-            yield f"SidecarSet {name(one)} at rest: status.{field} is {status.get(field)}, true is {value}"
-
-
-def is_rolled_out(one: Json, pod: Json) -> bool:
-    """Whether a set's containers in a Pod run what its spec says, and one twin of each pair idles."""
-    images, runs = {found["name"]: found["image"] for found in pod["spec"]["containers"]}, statuses(pod)
-    for container in one["spec"].get("containers") or ():
-        upgrade, own = container.get("upgradeStrategy") or {}, [container["name"]]
-        if upgrade.get("upgradeType") == "HotUpgrade":
-            own = [f"{container['name']}-1", f"{container['name']}-2"]
-            if upgrade["hotUpgradeEmptyImage"] not in [images.get(twin) for twin in own]:
-                return False
-        if any(not str((runs.get(twin) or {}).get("image")).endswith(images.get(twin, "")) for twin in own):
-            return False
-    return True
-
-
-def latest_is_named(one: Json, revisions: Sequence[Json]) -> Iterator[str]:
-    """At rest: a SidecarSet's status names its newest revision."""
-    mine = [revision for revision in revisions if owner_of(revision) == one["metadata"]["uid"]]
-    # Two have one number where the cache did not show the one when the other was made.
-    newest = max(mine, key=_age, default=None)
-    named = (one.get("status") or {}).get("latestRevision")
-    if newest is None or named != name(newest):
-        yield f"SidecarSet {name(one)} at rest: status.latestRevision is {named}, newest is {newest and name(newest)}"
-
-
-def _age(revision: Json) -> tuple[int, str, str]:
-    metadata = revision["metadata"]
-    return int(revision["revision"]), metadata.get("creationTimestamp", ""), metadata["name"]
-
-
-def holds(one: Json, pod: Json) -> bool:
-    """Whether a Pod was injected by a set and is neither finished nor going."""
-    listed = (pod["metadata"].get("annotations") or {}).get(INJECTED_LIST, "")
-    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-    return name(one) in listed.split(",") and not finished and not pod["metadata"].get("deletionTimestamp")
 
 
 def pods_are_ready(pods: Sequence[Json]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The lifecycle hooks of CloneSets here: two labels, or two finalizers, that hold a Pod."""
+"""The lifecycle hooks of workloads here: two labels, or two finalizers, that hold a Pod."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KIND = "example.com/hooks"
 
 
 def lifecycle(kind: str, *, mark_not_ready: bool) -> Json:
-    """The lifecycle of a CloneSet whose hooks are of that kind."""
+    """The lifecycle of a workload whose hooks are of that kind."""
 
     def hook(name: str) -> Json:
         found: Json = {"labelsHandler": {name: "true"}} if kind == LABELS else {"finalizersHandler": [name]}

@@ -11,13 +11,6 @@ from contextlib import contextmanager
 
 from app.manager import slices
 
-#: CloneSets and SidecarSets, and Pods whose containers start in order.
-CLONE_SETS = (
-    "app.workloads.newpods",
-    "app.sidecars.sidecarset",
-    "app.sidecars.launchpriority",
-    "app.workloads.cloneset",
-)
 #: By which it is known what a pass of a controller knew.
 OBSERVED = "tests.simulation.observed"
 

@@ -1,43 +1,21 @@
-"""Mishaps: with all at rest one thing goes wrong for some seconds, while users do this and that. Pure.
-
-In a storm of faults each covers the other's traces: what one made a controller forget, the next event reminds it of. A
-mishap stands alone, so whatever it made anybody forget stays forgotten, and is seen: soon after it all must be well.
-"""
+"""Mishaps: with all at rest something goes wrong for some seconds, while users do this and that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from random import Random
-from typing import Any
 
-from tests.simulation.faults import CALM, TIMEOUT_SECONDS, Weather
-from tests.simulation.script import APPS, PATIENCE, Action
+from tests.simulation.faults import TIMEOUT_SECONDS, Weather
+from tests.simulation.rest import Rest
+from tests.simulation.script import Action
 
-Json = dict[str, Any]
-
-#: What goes wrong, alone. Requests fail long enough for a first try, its repetition, and never for a Lease to end.
-_SPELLS = (
-    Weather(conflict=0.7),
-    Weather(overload=0.7),
-    Weather(error=0.7),
-    Weather(lost_request=0.5),
-    Weather(lost_answer=0.5),
-    *(Weather(slow=0.5),) * 3,
-    Weather(watch_stalls=1.0),
-    Weather(watch_ends=0.7),
-    Weather(watch_repeats=1.0),
-    CALM,
-)
 #: How much longer than with nothing going wrong whatever users did may take: a Lease ends, connections are tried anew.
 TROUBLE_SECONDS = 60.0
 
 
 #: After these a request may hang.
 CUT_OFF_ACTS = frozenset({"cut off at creation", "blind creation"})
-
-#: Users do all they do within so many seconds.
-BURST_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,146 +35,31 @@ class Mishap:
         lost = weather.lost_request or weather.lost_answer or weather.watch_ends
         return TIMEOUT_SECONDS if lost or any(act.what in CUT_OFF_ACTS for act in self.acts) else 0.0
 
-    @property
-    def patience(self) -> float:
-        """How soon after it all must be well, in seconds."""
-        return TROUBLE_SECONDS + self.hangs + max(PATIENCE.get(act.what, TROUBLE_SECONDS) for act in self.acts)
+    def patience(self, of: Callable[[str], float]) -> float:
+        """How soon after it all must be well, in seconds. ``of``: how soon what users do must be dealt with."""
+        return TROUBLE_SECONDS + self.hangs + max(of(act.what) for act in self.acts)
+
+
+def happens(weather: Weather, acts: Iterable[Action], *, admission_too: bool = False, last: float = 1.0) -> Mishap:
+    """One that lasts for so many seconds after the ``last`` of its acts."""
+    ordered = tuple(sorted(acts, key=lambda act: act.at))
+    return Mishap(weather, round(ordered[-1].at + last, 1), ordered, admission_too)
 
 
 @dataclass(frozen=True, slots=True)
-class There:
-    """The names of what there is: SidecarSets, Pods without an owner, CloneSets."""
+class Focus:
+    """What a run does time after time instead of having a storm: few objects and one thing, until the moment has come
+    in which it can go wrong. ``first``: what is set up; ``round``: what happens in the nth round, given what there is.
 
-    sets: Sequence[str]
-    pods: Sequence[str]
-    clones: Sequence[str]
-    #: CloneSets whose Pods are updated in place, whose claims are used again, and whose are not: with their replicas.
-    in_place: Sequence[str] = ()
-    keeping: Sequence[str] = ()
-    dropping: Mapping[str, int] = field(default_factory=dict)
-    #: CloneSets with Pods, and their replicas.
-    staffed: Mapping[str, int] = field(default_factory=dict)
+    ``calm``: nothing goes wrong, so all must be well as soon as users expect it, without a write too many.
+    """
 
-
-def mishap(rng: Random, there: There, number: int) -> Mishap:
-    """One, by seed. ``number`` tells the objects that it makes from those of others."""
-    weather = rng.choice(_SPELLS)
-    chosen = rng.sample(_THEMES, len(_THEMES))
-    acts = next(found for theme in chosen if (found := [*theme(rng, there, number)]))
-    acts.sort(key=lambda act: act.at)
-    return Mishap(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
+    first: Callable[[Random], Iterable[Action]]
+    round: Callable[[Random, Rest, int], Mishap | None]
+    rounds: int = 6
+    calm: bool = False
+    replicas: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Staffed:
-    """A CloneSet with Pods. ``revives``: those that wait for their preDelete hook may come back into service."""
-
-    name: str
-    replicas: int
-    revives: bool
-
-
-def aimed(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
-    """One of those in which a few things are done in the one order that matters; None: there is no CloneSet for it."""
-    themes = rng.sample(_AIMED, len(_AIMED))
-    return next((found for theme in themes if (found := theme(rng, clones)) is not None), None)
-
-
-def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
-    """A wish, then a status that is written before a cache shows the wish: a new list shows both as one change."""
-    if not clones:
-        return None
-    one = rng.choice(clones)
-    wish = _act(rng, "scale cloneset", name=one.name, replicas=one.replicas + rng.choice((-1, 1, 2)))
-    lost = _act(rng, "lose clone", BURST_SECONDS, name=one.name, number=rng.randrange(8), seconds=rng.randrange(2))
-    frozen = Action(0.0, "freeze watches", {"resource": "clonesets", "seconds": 8.0})
-    return Mishap(Weather(), 9.0, (frozen, wish, lost), admission_too=True)
-
-
-def marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Mishap | None:
-    """All Pods in service are to be replaced while others wait for their preDelete hook: those are not wanted again."""
-    hooked = [one for one in clones if one.revives and one.replicas > 1]
-    if not hooked:
-        return None
-    one = rng.choice(hooked)
-    fewer = Action(0.0, "scale cloneset", {"name": one.name, "replicas": rng.randrange(1, one.replicas)})
-    at = round(rng.choice((rng.uniform(0.05, 0.2), rng.uniform(0.2, BURST_SECONDS))), 2)
-    marked = Action(at, "mark clones", {"name": one.name, "number": 2, "serving": True})
-    return Mishap(Weather(), 4.0, (fewer, marked), admission_too=True)
-
-
-_AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Mishap | None]] = (_seen_together, marked_while_others_go)
-
-
-def _changed_sets(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """Somebody changes a set, and replaces it by another of its name before the manager is done with that."""
-    name = rng.choice(there.sets) if there.sets else "set-mishap"
-    images = (f"shipper:mishap-{number}-{version}" for version in range(3))
-    if there.sets and rng.random() < 0.5:
-        yield _act(rng, "update set", name=name, image=next(images))
-    else:
-        yield _act(rng, "replace set", name=name, app=rng.choice(APPS), image=next(images))
-    for image in images:
-        if rng.random() < 0.5:
-            yield _act(rng, "replace set", BURST_SECONDS, name=name, app=rng.choice(APPS), image=image)
-
-
-def _pods_at_once(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """Pods of one application come and go."""
-    app = rng.choice(APPS)
-    for position in range(rng.randrange(2, 5)):
-        yield _act(rng, "create pod", name=f"pod-mishap-{number}-{position}", app=app, ordered=rng.random() < 0.2)
-    for name in rng.sample(there.pods, min(2, len(there.pods))):
-        what: Json = {"app": app} if rng.random() < 0.5 else {}
-        yield _act(rng, "relabel pod" if what else "delete pod", name=name, **what)
-
-
-def _changed_clones(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """Somebody works on a CloneSet of which nothing is held back: when Pods are lost, too many new ones may be left."""
-    if not there.clones:
-        return
-    name = rng.choice(there.clones)
-    yield _act(rng, "roll cloneset", name=name, image=f"clone:mishap-{number}", partition=0)
-    yield _act(rng, "scale cloneset", name=name, replicas=rng.randrange(1, 6))
-    yield _act(rng, "lose clone", name=name, number=rng.randrange(8), seconds=rng.choice((0, 1)))
-
-
-def _second_thoughts(rng: Random, there: There, _number: int) -> Iterator[Action]:
-    """Somebody cannot decide how many Pods there should be: those that just came go, those on their way out stay."""
-    if not there.clones:
-        return
-    name, few, many = rng.choice(there.clones), rng.randrange(0, 3), rng.randrange(4, 7)
-    moments = sorted(round(rng.uniform(0.0, 2 * BURST_SECONDS), 2) for _ in range(4))
-    begins = rng.randrange(2)
-    for position, at in enumerate(moments):
-        if position == 2 and begins == 0:
-            yield Action(at, "mark clones", {"name": name, "number": rng.randrange(2)})
-        else:
-            replicas = few if position % 2 == begins else many
-            yield Action(at, "scale cloneset", {"name": name, "replicas": replicas})
-
-
-def _history_lost(rng: Random, _there: There, _number: int) -> Iterator[Action]:
-    """The managers are cut off, and find another world when they come back."""
-    yield _act(rng, "cut off", seconds=round(rng.uniform(2.0, 6.0), 1), lost=rng.randrange(6))
-
-
-def _another_leader(rng: Random, there: There, number: int) -> Iterator[Action]:
-    """The leader ends, with work to do."""
-    yield _act(rng, "stop leader", gently=rng.random() < 0.7)
-    yield from _pods_at_once(rng, there, number)
-
-
-_THEMES: Sequence[Callable[[Random, There, int], Iterator[Action]]] = (
-    _changed_sets,
-    _changed_sets,
-    _pods_at_once,
-    _changed_clones,
-    _second_thoughts,
-    _history_lost,
-    _another_leader,
-)
-
-
-def _act(rng: Random, what: str, after: float = 0.0, /, **arguments: Any) -> Action:
-    return Action(round(after + rng.uniform(0.0, BURST_SECONDS), 2), what, arguments)
+#: By what they are called.
+Focuses = Mapping[str, Focus]

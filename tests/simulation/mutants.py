@@ -2,8 +2,8 @@
 
 Each ``mutants/*.patch`` is applied to a copy of the code, and seeds run on the copy until one breaks: first the one
 that the patch names (``Seeds: 38``), then 1, 2, 3 and so on. A patch begins with a sentence that says what goes wrong.
-``Focus: cut off`` says what the runs do time after time (``focus.py``), for one that hardly any storm would find;
-``About: statefulset`` which workload they are about, if it is not CloneSet.
+``Focus: cut off`` says which focus of its subject the runs have, for one that hardly any storm would find;
+``About: statefulset`` what they are about, if it is not the default.
 A mutant that survives, a patch that does not apply and a simulation that fails by itself make the exit code 1.
 ``--note`` writes the seeds into the patches and the table into docs/simulation.md.
 """

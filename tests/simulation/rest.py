@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.certs.issue import CertificateError, expiry, from_secret_data
 from app.kube.clock import Clock
-from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, PODS, SECRETS, Resource
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, PODS, SECRETS, Resource
 from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
 from app.sandbox.apiserver import ApiServer
-from tests.simulation import clonesets, invariants
-from tests.simulation.claims import ClaimPromises
-from tests.simulation.promises import Spec
+from tests.simulation import invariants
 from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.script import NAMESPACE
-from tests.simulation.users import CLONE_SETS, CONFIGURATION_NAMES, CONFIGURATIONS, SIDECAR_SETS
-from tests.simulation.workloads import Judge
+from tests.simulation.users import CONFIGURATION_NAMES, CONFIGURATIONS
+
+if TYPE_CHECKING:
+    from tests.simulation.workloads.judge import Judge
 
 Json = dict[str, Any]
 
 #: What the Secret holds while the CA is being changed.
 _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
-#: The kinds of which objects may keep Pods, and the sets above them, from staying as they are.
-_LOOKED_AT = frozenset({"Pod", "SidecarSet", "CloneSet", "ControllerRevision"})
 
 
 class Rest:
@@ -36,26 +34,21 @@ class Rest:
         api: ApiServer,
         replicas: Sequence[SimulatedReplica],
         clock: Clock,
-        claims: ClaimPromises,
-        came_back: Collection[str],
-        judge: Judge | None = None,
+        judge: Judge,
     ) -> None:
         self._api = api
         self._replicas = replicas
         self._clock = clock
-        self._claims = claims
-        self._came_back = came_back
         self._judge = judge
-        #: What is to do by the objects alone, and by those of SidecarSets; None: something was written since.
-        self._objects: list[str] | None = None
-        self._sets: list[str] | None = None
+        #: What Pods have to do; None: some were written since.
+        self._pods: list[str] | None = None
         #: What the Secret says: its version, when its certificate ends, and what else is to do.
         self._secret: tuple[str, datetime | None, list[str]] = ("", None, [])
 
     def wrote(self, kind: str) -> None:
         """An object of that kind was written."""
-        if kind in _LOOKED_AT:
-            self._objects = self._sets = None
+        if kind == "Pod":
+            self._pods = None
 
     def to_settle(self) -> list[str]:
         """What is left to do."""
@@ -78,35 +71,11 @@ class Rest:
         return [*self._certificates_to_do(), *self._bundles_to_do(), *self.pods_to_do()]
 
     def pods_to_do(self) -> list[str]:
-        """What keeps Pods, and the sets above them, from staying as they are."""
-        if self._objects is None:
-            self._objects = self._objects_to_do()
-        sentences = list(self._objects)
-        if self._judge is not None:
-            return [*sentences, *self._judge.at_rest(self._clock.now())]
-        for one in self.stored(CLONE_SETS).values():
-            sentences += self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))  # knows more than the store
-        return sentences
-
-    def _objects_to_do(self) -> list[str]:
-        pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
-        sentences = [*invariants.pods_are_ready(pods), *self.sets_to_do()]
-        for one in self.stored(CLONE_SETS).values():
-            sentences += clonesets.at_rest(one, pods, self._came_back)
-        return sentences
-
-    def sets_to_do(self) -> list[str]:
-        """What the status of a SidecarSet has wrong."""
-        if self._sets is None:
-            self._sets = [*self._statuses_to_do()]
-        return self._sets
-
-    def _statuses_to_do(self) -> Iterator[str]:
-        pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
-        revisions = self._api.objects(CONTROLLERREVISIONS)
-        for one in self._api.objects(SIDECAR_SETS):
-            yield from invariants.counts_are_true(one, pods)
-            yield from invariants.latest_is_named(one, revisions)
+        """What keeps Pods, and the workloads above them, from staying as they are."""
+        if self._pods is None:
+            pods = [found for found in self.stored(PODS).values() if found["metadata"].get("namespace") == NAMESPACE]
+            self._pods = [*invariants.pods_are_ready(pods)]
+        return [*self._pods, *self._judge.at_rest(self._clock.now())]
 
     def _certificates_to_do(self) -> list[str]:
         """Why the Secret cannot stay as it is."""

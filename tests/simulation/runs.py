@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.simulation.focus import FOCUSES
 from tests.simulation.plan import Plan, plan
-from tests.simulation.script import SMALL, Action, script
-from tests.simulation.workloads import SUBJECTS
+from tests.simulation.script import SMALL, Action
+from tests.simulation.workloads import DEFAULT, SUBJECTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +21,12 @@ class Run:
     keep: frozenset[int] | None = None
     #: Faults left out.
     without: tuple[str, ...] = ()
-    #: Pods that a CloneSet is created with at most.
+    #: Pods that a workload is created with at most.
     size: int = SMALL
-    #: What it does time after time instead of having a storm (``tests/simulation/focus.py``).
+    #: What it does time after time instead of having a storm (the focuses of its subject).
     focus: str = ""
-    #: The workload it is about (``tests/simulation/workloads``); empty: CloneSets and SidecarSets.
-    about: str = ""
+    #: What it is about (``tests/simulation/workloads``).
+    about: str = DEFAULT
 
     @property
     def patience(self) -> float:
@@ -37,7 +36,7 @@ class Run:
     @property
     def replicas(self) -> int:
         """Of the manager."""
-        wanted = FOCUSES[self.focus].replicas if self.focus else None
+        wanted = SUBJECTS[self.about].focuses[self.focus].replicas if self.focus else None
         return wanted if wanted is not None else 3 if self.seed % 4 == 0 else 2
 
     @property
@@ -51,17 +50,14 @@ class Run:
         if self.focus:
             return ()
         plan = self.plan
-        if self.about:
-            made = SUBJECTS[self.about].script(self.seed, seconds=plan.seconds, actions=plan.actions)
-        else:
-            made = script(self.seed, seconds=plan.seconds, actions=plan.actions, size=self.size)
+        made = SUBJECTS[self.about].script(self.seed, seconds=plan.seconds, actions=plan.actions, size=self.size)
         return made if self.keep is None else tuple(a for i, a in enumerate(made) if i in self.keep)
 
     @property
     def command(self) -> str:
         """How to see it again."""
         parts = [f"python -m tests.simulation --seeds {self.seed}"]
-        if self.about:
+        if self.about != DEFAULT:
             parts.append(f"--about {self.about}")
         if self.focus:
             parts.append(f"--focus '{self.focus}'")

@@ -16,22 +16,26 @@ import pytest
 from app.kube.client import USER_AGENT
 from app.kube.transport import Request, Response
 from app.manager import slices
-from tests.simulation import invariants, mishaps, unseen
+from tests.simulation import invariants
 from tests.simulation.__main__ import checked
 from tests.simulation.faults import CALM, Weather, resource_of
-from tests.simulation.focus import FOCUSES
-from tests.simulation.listed import CLONE_SETS, listed
+from tests.simulation.listed import listed
+from tests.simulation.mishaps import TROUBLE_SECONDS
 from tests.simulation.mutants import PATCHES
 from tests.simulation.runs import Outcome, Run
-from tests.simulation.script import script
+from tests.simulation.script import SMALL
 from tests.simulation.shrink import shrunk
 from tests.simulation.streams import RandomByTask, Streams
-from tests.simulation.users import pod, sidecar_set
+from tests.simulation.users import pod
 from tests.simulation.versions import OwnVersions
-from tests.simulation.workloads import SUBJECTS
+from tests.simulation.workloads import DEFAULT, SUBJECTS
+from tests.simulation.workloads.cloneset import mishaps, unseen
+from tests.simulation.workloads.cloneset.there import There
+from tests.simulation.workloads.sidecars import counts_are_true, names_its_own, sidecar_set
 from tests.simulation.world import simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+FOCUSES = [(about, focus) for about, subject in SUBJECTS.items() for focus in subject.focuses]
 
 
 @pytest.mark.parametrize("seed", range(1, 5))
@@ -41,13 +45,13 @@ def test_a_seed_keeps_every_invariant(seed: int) -> None:
     assert outcome.writes > 50
 
 
-@pytest.mark.parametrize("focus", FOCUSES)
-def test_a_focus_breaks_nothing(focus: str) -> None:
-    outcome = checked(Run(1, focus=focus))
+@pytest.mark.parametrize(("about", "focus"), FOCUSES)
+def test_a_focus_breaks_nothing(about: str, focus: str) -> None:
+    outcome = checked(Run(1, focus=focus, about=about))
     assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
 
 
-@pytest.mark.parametrize("about", SUBJECTS)
+@pytest.mark.parametrize("about", [about for about in SUBJECTS if about != DEFAULT])
 def test_seeds_about_another_workload_keep_its_promises(about: str) -> None:
     outcomes = [checked(Run(seed, about=about)) for seed in (1, 2)]
     for outcome in outcomes:
@@ -57,7 +61,7 @@ def test_seeds_about_another_workload_keep_its_promises(about: str) -> None:
 
 def test_every_mutant_names_a_focus_that_there_is() -> None:
     named = {line for path in PATCHES.glob("*.patch") for line in re.findall(r"^Focus: (.+)$", path.read_text(), re.M)}
-    assert named == {*FOCUSES}
+    assert named == {focus for _, focus in FOCUSES}
 
 
 @pytest.mark.parametrize("path", sorted(PATCHES.glob("*.patch")), ids=lambda path: path.stem)
@@ -91,7 +95,7 @@ def test_named_tasks_draw_from_streams_of_their_own() -> None:
 
 def test_a_run_has_the_slices_that_it_is_about_and_no_others() -> None:
     before = [*slices.FOLDERS]
-    with listed(CLONE_SETS):
+    with listed(SUBJECTS[DEFAULT].folders):
         assert [one.kind for one in slices.kinds()] == ["CloneSet", "SidecarSet"]
     assert before == slices.FOLDERS
 
@@ -126,7 +130,7 @@ def test_a_seed_has_one_history() -> None:
 
 
 def test_scripts_differ_by_seed_and_repeat() -> None:
-    one, same, other = (script(seed, seconds=240.0, actions=40) for seed in (1, 1, 2))
+    one, same, other = (SUBJECTS[DEFAULT].script(seed, seconds=240.0, actions=40, size=SMALL) for seed in (1, 1, 2))
     assert one == same != other
     assert [action.at for action in one] == sorted(action.at for action in one)
 
@@ -174,8 +178,8 @@ def test_counts_that_are_not_true_are_noticed() -> None:
     one["status"] = {"matchedPods": 1, "readyPods": 0, "observedGeneration": 2}
     matched = pod("a", "web", ordered=False)
     matched["metadata"]["annotations"] = {"kruise.io/sidecarset-injected-list": "s"}
-    assert not list(invariants.counts_are_true(one, [matched]))
-    assert list(invariants.counts_are_true(one, [])) == [
+    assert not list(counts_are_true(one, [matched]))
+    assert list(counts_are_true(one, [])) == [
         "SidecarSet s at rest: status.matchedPods is 1, true is 0",
     ]
 
@@ -190,9 +194,9 @@ def test_a_status_that_names_the_revision_of_a_namesake_is_noticed() -> None:
         {"metadata": {"name": f"s-{owner}", "uid": f"of-{owner}", "ownerReferences": [{"uid": owner}]}}
         for owner in ("old", "new")
     ]
-    assert not list(invariants.names_its_own(with_revision(None), with_revision("s-new"), revisions))
-    assert not list(invariants.names_its_own(with_revision("s-old"), with_revision("s-old"), revisions))
-    assert list(invariants.names_its_own(with_revision(None), with_revision("s-old"), revisions)) == [
+    assert not list(names_its_own(with_revision(None), with_revision("s-new"), revisions))
+    assert not list(names_its_own(with_revision("s-old"), with_revision("s-old"), revisions))
+    assert list(names_its_own(with_revision(None), with_revision("s-old"), revisions)) == [
         "SidecarSet s: status.latestRevision is s-old, which is no revision of it",
     ]
 
@@ -232,17 +236,17 @@ def test_what_stays_untrue_is_told_once() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_a_mishap_is_the_same_for_a_seed_and_its_acts_come_in_order(seed: int) -> None:
-    there = mishaps.There(["set-1"], ["pod-1"], ["clone-1"])
+    there = There(["set-1"], ["pod-1"], ["clone-1"])
     one = mishaps.mishap(Random(seed), there, 0)
     assert one == mishaps.mishap(Random(seed), there, 0)
     moments = [act.at for act in one.acts]
     assert moments == sorted(moments)
-    assert moments[-1] < one.seconds < one.patience
-    assert mishaps.mishap(Random(seed), mishaps.There([], [], []), 0).acts
+    assert moments[-1] < one.seconds < one.patience(lambda _: TROUBLE_SECONDS)
+    assert mishaps.mishap(Random(seed), There([], [], []), 0).acts
 
 
 def test_a_mishap_that_hides_something_is_the_same_for_a_seed_and_ends_after_its_acts() -> None:
-    there = mishaps.There([], [], [], in_place=["clone-1"], keeping=["clone-2"], dropping={"clone-3": 2})
+    there = There([], [], [], in_place=["clone-1"], keeping=["clone-2"], dropping={"clone-3": 2})
     made = [unseen.mishap(Random(seed), there, 0) for seed in range(60)]
     assert made == [unseen.mishap(Random(seed), there, 0) for seed in range(60)]
     assert {act.arguments["name"] for one in made if one for act in one.acts if "name" in act.arguments} == {
@@ -254,7 +258,7 @@ def test_a_mishap_that_hides_something_is_the_same_for_a_seed_and_ends_after_its
         moments = [act.at for act in one.acts]
         assert moments == sorted(moments)
         assert all(act.at + act.arguments.get("seconds", 0.0) < one.seconds for act in one.acts)
-    assert not any(unseen.mishap(Random(seed), mishaps.There([], [], []), 0) for seed in range(10))
+    assert not any(unseen.mishap(Random(seed), There([], [], []), 0) for seed in range(10))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -266,5 +270,5 @@ def test_a_mishap_that_is_aimed_needs_a_cloneset_for_it(seed: int) -> None:
     assert moments[-1] < one.seconds
     held = mishaps.aimed(Random(seed), [mishaps.Staffed("clone-1", 3, revives=False)])
     assert held is not None
-    assert held.acts[-1].what == "lose clone"
+    assert held.acts[-1].what == "lose pod"
     assert mishaps.aimed(Random(seed), []) is None

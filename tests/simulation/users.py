@@ -5,17 +5,16 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from random import Random
 from typing import Any, cast
 
 from app.api import names
-from app.api.cloneset import CLONE_SET
-from app.api.sidecarset import SIDECAR_SET
 from app.certs.issue import LIFETIME, CertificateSet, issue
 from app.kube.client import Client, PatchType
-from app.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooManyRequests
+from app.kube.errors import ApiError, Conflict, NotFound, TooManyRequests
 from app.kube.resources import (
     MUTATINGWEBHOOKCONFIGURATIONS,
     PODS,
@@ -27,19 +26,17 @@ from app.kube.virtualtime import EPOCH
 from app.manager.settings import SECRET_NAME
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import UNREADY
-from tests.simulation import clonesets
 from tests.simulation.clocks import WallClock
 from tests.simulation.history import History
-from tests.simulation.promises import is_active
+from tests.simulation.pods import is_active
 from tests.simulation.replicas import SimulatedReplica
-from tests.simulation.script import CERTIFICATE_SABOTAGE, NAMESPACE, Action
-from tests.simulation.workloads.subject import Subject
+from tests.simulation.script import NAMESPACE, Action
 
 Json = dict[str, Any]
 
-CLONE_SETS = CLONE_SET.resource()
-SIDECAR_SETS = SIDECAR_SET.resource()
 SYSTEM = "kruise-system"
+#: The label by which the Pods of a workload are known; its value is the name of the workload.
+LABEL = "clone"
 CONFIGURATIONS = {"mutating": MUTATINGWEBHOOKCONFIGURATIONS, "validating": VALIDATINGWEBHOOKCONFIGURATIONS}
 CONFIGURATION_NAMES = {
     "mutating": "kruise-mutating-webhook-configuration",
@@ -49,8 +46,22 @@ CONFIGURATION_NAMES = {
 SUSPENSE_SECONDS = 4.0
 
 
+#: What makes handshakes fail until it is repaired, by nobody's fault but the saboteur's.
+CERTIFICATE_SABOTAGE = frozenset({"delete secret", "garble secret", "empty bundle", "delete configuration"})
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """Something users can do: with :class:`Users` and arguments. ``patience``: how soon it must be dealt with when
+    nothing goes wrong, in seconds."""
+
+    do: Callable[..., Coroutine[Any, Any, None]]
+    patience: float = 60.0
+
+
 class Users:
-    """Carries out the script. ``replicas``: whose processes may be killed."""
+    """Carries out the script. ``replicas``: whose processes may be killed; ``deeds``: what can be done beside what can
+    be done in every run."""
 
     def __init__(
         self,
@@ -59,6 +70,7 @@ class Users:
         history: History,
         replicas: list[SimulatedReplica],
         rng: Random,
+        deeds: Mapping[str, Deed],
     ) -> None:
         self.api = api
         self.admin = client
@@ -66,8 +78,7 @@ class Users:
         self.history = history
         self.replicas = replicas
         self._rng = rng
-        #: What the run is about, if it is not CloneSets.
-        self.subject: Subject | None = None
+        self._deeds = {**_DEEDS, **deeds}
         #: Whether somebody made handshakes fail.
         self.sabotaged = False
         #: Until when the managers cannot reach the API server.
@@ -75,11 +86,15 @@ class Users:
         #: Until when one kind of fault is frequent, and until when the managers' watches of a resource stand still.
         self.squalls: dict[str, float] = {}
         self.frozen: dict[str, float] = {}
-        #: The CloneSet with whose next Pod the managers lose the API server, and for how many seconds.
+        #: The workload with whose next Pod the managers lose the API server, and for how many seconds.
         self._cut_off_with: tuple[str, float] | None = None
         #: The CAs that were put into the Secret by hand, PEM.
         self.given_authority = b""
         api.on_write(self._wrote)
+
+    def patience(self, what: str) -> float:
+        """How soon it must be dealt with when nothing goes wrong, in seconds."""
+        return self._deeds[what].patience
 
     async def do(self, action: Action) -> None:
         """Carry it out as a user with patience: what was refused for the moment is tried again."""
@@ -87,7 +102,7 @@ class Users:
         self.sabotaged |= action.what in CERTIFICATE_SABOTAGE
         for _ in range(200):
             try:
-                await _DEEDS[action.what](self, **action.arguments)
+                await self._deeds[action.what].do(self, **action.arguments)
             except ApiError as refusal:
                 if refusal.code < 500 and not isinstance(refusal, Conflict | TooManyRequests):
                     self.history.say(f"           -- {action.what}: {refusal.message[:200]}")
@@ -95,26 +110,6 @@ class Users:
                 await self.clock.sleep(3.0)
             else:
                 return
-
-    async def _create_set(self, name: str, app: str, image: str) -> None:
-        await self.admin.create(SIDECAR_SETS, sidecar_set(name, app, image))
-
-    async def _update_set(self, name: str, image: str) -> None:
-        patch = [{"op": "replace", "path": "/spec/containers/0/image", "value": image}]
-        await self.admin.patch(SIDECAR_SETS, name, patch, kind=PatchType.JSON)
-
-    async def _delete_set(self, name: str) -> None:
-        await self.admin.delete(SIDECAR_SETS, name)
-
-    async def _replace_set(self, name: str, app: str, image: str) -> None:
-        """``kubectl replace --force``: another set of that name is there a moment later."""
-        with suppress(NotFound):
-            await self.admin.delete(SIDECAR_SETS, name)
-        await self.admin.create(SIDECAR_SETS, sidecar_set(name, app, image))
-
-    async def _garble_status(self, name: str, image: str) -> None:
-        del image
-        await self.admin.patch(SIDECAR_SETS, name, {"status": {"matchedPods": 99}}, subresource="status")
 
     async def _create_pod(self, name: str, app: str, ordered: bool) -> None:
         await self.admin.create(PODS, pod(name, app, ordered=ordered), NAMESPACE)
@@ -125,49 +120,24 @@ class Users:
     async def _relabel_pod(self, name: str, app: str) -> None:
         await self.admin.patch(PODS, name, {"metadata": {"labels": {"app": app}}}, NAMESPACE)
 
-    async def _create_cloneset(self, name: str, **spec: Any) -> None:
-        await self.admin.create(CLONE_SETS, clonesets.clone_set(name, NAMESPACE, **spec), NAMESPACE)
-
-    async def _scale_cloneset(self, name: str, replicas: int) -> None:
-        await self.admin.patch(CLONE_SETS, name, {"spec": {"replicas": replicas}}, NAMESPACE)
-
-    async def _roll_cloneset(
-        self, name: str, image: str, partition: int | None = None, marked: int | None = None
-    ) -> None:
-        """A user changes the image, and right before it asks for some Pods to be replaced (``marked``)."""
-        if marked is not None:
-            await self._mark_clones(name, marked)
-        patch: list[Json] = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]
-        if partition is not None:
-            path = "/spec/updateStrategy/rollingUpdate/partition"
-            patch.append({"op": "add", "path": path, "value": partition})
-        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE, kind=PatchType.JSON)
-
-    async def _partition_cloneset(self, name: str, partition: int) -> None:
-        patch = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": partition}}}}
-        await self.admin.patch(CLONE_SETS, name, patch, NAMESPACE)
-
-    async def _delete_cloneset(self, name: str) -> None:
-        await self.admin.delete(CLONE_SETS, name, NAMESPACE)
-
-    def _clones(self, name: str, *, serving: bool = False) -> list[str]:
-        """The names of the Pods of a CloneSet (``serving``: that are not about to go)."""
-        pods = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get("clone") == name]
+    def pods_of(self, name: str, *, serving: bool = False) -> list[str]:
+        """The names of the Pods of a workload (``serving``: that are not about to go)."""
+        pods = [pod for pod in self.api.objects(PODS) if (pod["metadata"].get("labels") or {}).get(LABEL) == name]
         return [pod["metadata"]["name"] for pod in pods if is_active(pod) or not serving]
 
-    def _clone(self, name: str, number: int) -> str | None:
+    def _pod_of(self, name: str, number: int) -> str | None:
         """The name of one of them, if there are any."""
-        clones = self._clones(name)
-        return clones[number % len(clones)] if clones else None
+        pods = self.pods_of(name)
+        return pods[number % len(pods)] if pods else None
 
-    async def _lose_clone(self, name: str, number: int, seconds: int) -> None:
-        """A user deletes a Pod of a CloneSet, with a grace period or at once."""
-        if chosen := self._clone(name, number):
+    async def _lose_pod(self, name: str, number: int, seconds: int) -> None:
+        """A user deletes a Pod of a workload, with a grace period or at once."""
+        if chosen := self._pod_of(name, number):
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=seconds)
 
-    async def _break_clone(self, name: str, number: int, seconds: float) -> None:
-        """A Pod of a CloneSet is not ready for a while."""
-        chosen = self._clone(name, number)
+    async def _break_pod(self, name: str, number: int, seconds: float) -> None:
+        """A Pod of a workload is not ready for a while."""
+        chosen = self._pod_of(name, number)
         if chosen is None:
             return
         with suppress(NotFound):
@@ -178,9 +148,9 @@ class Users:
     async def _annotate(self, pod_name: str, annotations: Json) -> None:
         await self.admin.patch(PODS, pod_name, {"metadata": {"annotations": annotations}}, NAMESPACE)
 
-    async def _evict_clone(self, name: str, number: int, seconds: float) -> None:
-        """A node throws a Pod of a CloneSet out: it has failed, and is there until somebody clears it away."""
-        chosen = self._clone(name, number)
+    async def _evict_pod(self, name: str, number: int, seconds: float) -> None:
+        """A node throws a Pod of a workload out: it has failed, and is there until somebody clears it away."""
+        chosen = self._pod_of(name, number)
         if chosen is None:
             return
         with suppress(NotFound):
@@ -189,38 +159,12 @@ class Users:
             await self.clock.sleep(seconds)
             await self.admin.delete(PODS, chosen, NAMESPACE, grace_period_seconds=0)
 
-    async def _drain_clone(self, name: str, number: int) -> None:
-        """Who drains a node asks for a Pod of a CloneSet to be evicted, and may be told to come again."""
-        if chosen := self._clone(name, number):
+    async def _drain_pod(self, name: str, number: int) -> None:
+        """Who drains a node asks for a Pod of a workload to be evicted, and may be told to come again."""
+        if chosen := self._pod_of(name, number):
             with suppress(TooManyRequests):
                 eviction = {"metadata": {"name": chosen}, "deleteOptions": {"gracePeriodSeconds": 1}}
                 await self.admin.create(PODS, eviction, NAMESPACE, name=chosen, subresource="eviction")
-
-    async def _create_workload(self, name: str, beside: Json | None = None, **spec: Any) -> None:
-        subject = self._about()
-        if subject.beside is not None and beside is not None:
-            with suppress(AlreadyExists):
-                made = subject.beside.manifest(name, NAMESPACE, **beside)
-                await self.admin.create(subject.beside.resource, made, _scope(subject.beside.resource))
-        await self.admin.create(subject.resource, subject.manifest(name, NAMESPACE, **spec), NAMESPACE)
-
-    async def _change_workload(self, name: str, path: str, value: Any) -> None:
-        patch = [{"op": "add", "path": path, "value": value}]
-        await self.admin.patch(self._about().resource, name, patch, NAMESPACE, kind=PatchType.JSON)
-
-    async def _change_beside(self, name: str, path: str, value: Any) -> None:
-        patch = [{"op": "add", "path": path, "value": value}]
-        resource = self._about().beside
-        if resource is not None:
-            await self.admin.patch(resource.resource, name, patch, _scope(resource.resource), kind=PatchType.JSON)
-
-    async def _delete_workload(self, name: str) -> None:
-        await self.admin.delete(self._about().resource, name, NAMESPACE)
-
-    def _about(self) -> Subject:
-        if self.subject is None:
-            raise AssertionError("this run is about no such workload")
-        return self.subject
 
     async def _squall(self, fault: str, seconds: float) -> None:
         self.squalls[fault] = self.clock.monotonic() + seconds
@@ -229,10 +173,10 @@ class Users:
         # Whoever sleeps through the one before is not woken by a shorter one.
         self.frozen[resource] = max(self.frozen.get(resource, 0.0), self.clock.monotonic() + seconds)
 
-    async def _mark_clones(self, name: str, number: int, *, serving: bool = False) -> None:
+    async def mark_pods(self, name: str, number: int, *, serving: bool = False) -> None:
         """A user asks the controller to replace some Pods (``serving``: of those that are not about to go)."""
-        clones = self._clones(name, serving=serving)
-        for chosen in clones if number == 2 else clones[number::2]:
+        pods = self.pods_of(name, serving=serving)
+        for chosen in pods if number == 2 else pods[number::2]:
             body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
             with suppress(NotFound):
                 await self.admin.patch(PODS, chosen, body, NAMESPACE)
@@ -284,7 +228,7 @@ class Users:
         if self._cut_off_with is None or verb != "create" or after is None:
             return
         name, seconds = self._cut_off_with
-        if (after["metadata"].get("labels") or {}).get("clone") == name:
+        if (after["metadata"].get("labels") or {}).get(LABEL) == name:
             self.cut_off_until, self._cut_off_with = self.clock.monotonic() + seconds, None
 
     async def _set_clock(self, seconds: float) -> None:
@@ -317,60 +261,31 @@ class Users:
         await self.admin.delete(CONFIGURATIONS[kind], CONFIGURATION_NAMES[kind])
 
 
-_DEEDS: Mapping[str, Callable[..., Coroutine[Any, Any, None]]] = {
-    "create set": Users._create_set,
-    "update set": Users._update_set,
-    "delete set": Users._delete_set,
-    "replace set": Users._replace_set,
-    "garble status": Users._garble_status,
-    "create pod": Users._create_pod,
-    "delete pod": Users._delete_pod,
-    "relabel pod": Users._relabel_pod,
-    "create cloneset": Users._create_cloneset,
-    "scale cloneset": Users._scale_cloneset,
-    "roll cloneset": Users._roll_cloneset,
-    "partition cloneset": Users._partition_cloneset,
-    "delete cloneset": Users._delete_cloneset,
-    "lose clone": Users._lose_clone,
-    "break clone": Users._break_clone,
-    "evict clone": Users._evict_clone,
-    "drain clone": Users._drain_clone,
-    "create workload": Users._create_workload,
-    "change workload": Users._change_workload,
-    "change beside": Users._change_beside,
-    "delete workload": Users._delete_workload,
-    "squall": Users._squall,
-    "freeze watches": Users._freeze_watches,
-    "mark clones": Users._mark_clones,
-    "kill": Users._kill,
-    "stop": Users._stop,
-    "stop leader": Users._stop_leader,
-    "cut off": Users._cut_off,
-    "cut off at creation": Users._cut_off_at_creation,
-    "blind creation": Users._blind_creation,
-    "forget history": Users._forget_history,
-    "set clock": Users._set_clock,
-    "end certificates": Users._end_certificates,
-    "delete secret": Users._delete_secret,
-    "garble secret": Users._garble_secret,
-    "empty bundle": Users._empty_bundle,
-    "delete configuration": Users._delete_configuration,
+_DEEDS: Mapping[str, Deed] = {
+    "create pod": Deed(Users._create_pod, 20.0),
+    "delete pod": Deed(Users._delete_pod, 20.0),
+    "relabel pod": Deed(Users._relabel_pod),
+    "lose pod": Deed(Users._lose_pod, 100.0),
+    "break pod": Deed(Users._break_pod),
+    "evict pod": Deed(Users._evict_pod),
+    "drain pod": Deed(Users._drain_pod),
+    "squall": Deed(Users._squall),
+    "freeze watches": Deed(Users._freeze_watches, 30.0),
+    "mark pods": Deed(Users.mark_pods, 600.0),
+    "kill": Deed(Users._kill),
+    "stop": Deed(Users._stop),
+    "stop leader": Deed(Users._stop_leader),
+    "cut off": Deed(Users._cut_off),
+    "cut off at creation": Deed(Users._cut_off_at_creation),
+    "blind creation": Deed(Users._blind_creation),
+    "forget history": Deed(Users._forget_history),
+    "set clock": Deed(Users._set_clock),
+    "end certificates": Deed(Users._end_certificates, 900.0),
+    "delete secret": Deed(Users._delete_secret),
+    "garble secret": Deed(Users._garble_secret),
+    "empty bundle": Deed(Users._empty_bundle),
+    "delete configuration": Deed(Users._delete_configuration, 10.0),
 }
-
-
-def sidecar_set(name: str, app: str, image: str) -> Json:
-    """A set that adds one container to Pods of an app."""
-    return {
-        "apiVersion": SIDECAR_SET.resource().api_version,
-        "kind": SIDECAR_SET.kind,
-        "metadata": {"name": name},
-        "spec": {
-            "selector": {"matchLabels": {"app": app}},
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
-            "containers": [{"name": name, "image": image}],
-            "updateStrategy": {"type": "NotUpdate"},
-        },
-    }
 
 
 def pod(name: str, app: str, *, ordered: bool) -> Json:
@@ -381,11 +296,6 @@ def pod(name: str, app: str, *, ordered: bool) -> Json:
         "metadata": {"name": name, "labels": {"app": app}, "annotations": annotations},
         "spec": {"containers": containers if ordered else containers[:1]},
     }
-
-
-def _scope(resource: Resource) -> str:
-    """The namespace of an object of a kind; empty where it has none."""
-    return NAMESPACE if resource.namespaced else ""
 
 
 @cache

@@ -1,7 +1,7 @@
-"""Workloads beside CloneSet in the simulation: what users do with them, and what must hold of them, one module each.
+"""What a run can be about: what users do with workloads of some kind, and what must hold of them.
 
-A workload that is added here is a :class:`~tests.simulation.workloads.subject.Subject` in a module of its own and a
-line in :data:`SUBJECTS`; nothing else in the simulation knows of it.
+A kind that is added here is a :class:`~tests.simulation.workloads.subject.Subject` in a module of its
+own and a line in :data:`SUBJECTS`; nothing else in the simulation knows of it.
 """
 
 from __future__ import annotations
@@ -10,16 +10,19 @@ from collections.abc import Mapping
 
 from tests.simulation.workloads.advancedcronjob import CRON_JOBS
 from tests.simulation.workloads.broadcastjob import BROADCAST_JOBS
+from tests.simulation.workloads.cloneset import CLONE_SETS
 from tests.simulation.workloads.daemonset import DAEMON_SETS
 from tests.simulation.workloads.ephemeraljob import EPHEMERAL_JOBS
+from tests.simulation.workloads.judge import Judge, Review
 from tests.simulation.workloads.podunavailablebudget import BUDGETS
 from tests.simulation.workloads.sidecarset import SIDECAR_SETS
 from tests.simulation.workloads.statefulset import STATEFUL_SETS
-from tests.simulation.workloads.subject import Judge, JudgeOfReviews, Subject
+from tests.simulation.workloads.subject import Subject, Workload
 from tests.simulation.workloads.workloadspread import WORKLOAD_SPREADS
 
 #: By the name that a run is told.
 SUBJECTS: Mapping[str, Subject] = {
+    "cloneset": CLONE_SETS,
     "statefulset": STATEFUL_SETS,
     "daemonset": DAEMON_SETS,
     "sidecarset": SIDECAR_SETS,
@@ -30,4 +33,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "advancedcronjob": CRON_JOBS,
 }
 
-__all__ = ["SUBJECTS", "Judge", "JudgeOfReviews", "Subject"]
+#: What a run is about that is told nothing.
+DEFAULT = next(iter(SUBJECTS))
+
+__all__ = ["DEFAULT", "SUBJECTS", "Judge", "Review", "Subject", "Workload"]

@@ -13,8 +13,10 @@ from app.api.broadcastjob import BROADCAST_JOB
 from app.api.cron import Every, Schedule, latest_until, parse
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
+from tests.simulation.users import LABEL
 from tests.simulation.workloads.broadcastjob import ended
-from tests.simulation.workloads.subject import Subject
+from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
 
@@ -31,7 +33,7 @@ SCHEDULES = ("* * * * *", "*/2 * * * *", "@every 20s", "@every 20s", "* * 1 1 *"
 ZONES = ("", "UTC", "Asia/Shanghai", "America/New_York")
 
 
-class AdvancedCronJobJudge:
+class AdvancedCronJobJudge(Judge):
     """No run twice, none that no schedule has, none skipped, and at most one at a time unless they may overlap."""
 
     def __init__(self) -> None:
@@ -148,7 +150,7 @@ def cron_job(
     job = {
         "completionPolicy": {"type": "Always", **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {})},
         "template": {
-            "metadata": {"labels": {"clone": name}},
+            "metadata": {"labels": {LABEL: name}},
             "spec": {
                 "restartPolicy": "Never",
                 "terminationGracePeriodSeconds": 1,
@@ -167,7 +169,7 @@ def cron_job(
             "concurrencyPolicy": policy,
             "successfulJobsHistoryLimit": kept,
             "failedJobsHistoryLimit": kept,
-            "template": {"broadcastJobTemplate": {"metadata": {"labels": {"clone": name}}, "spec": job}},
+            "template": {"broadcastJobTemplate": {"metadata": {"labels": {LABEL: name}}, "spec": job}},
         },
     }
 
@@ -193,7 +195,7 @@ def _clock_or_blind(rng: Random, name: str) -> tuple[str, Json]:
     return "set clock", {"seconds": rng.choice((-1800.0, -90.0, -30.0, 45.0, 90.0, 600.0, 7200.0))}
 
 
-CRON_JOBS = Subject(
+CRON_JOBS = Workload(
     FOLDERS,
     ADVANCED_CRON_JOB.resource(),
     AdvancedCronJobJudge,

@@ -11,9 +11,11 @@ from typing import Any
 from app.api.broadcastjob import BROADCAST_JOB
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
-from tests.simulation.promises import has_ended
+from tests.simulation.pods import has_ended
+from tests.simulation.users import LABEL
 from tests.simulation.workloads.daemonset import NODES, node_of
-from tests.simulation.workloads.subject import Subject
+from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
 
@@ -23,7 +25,7 @@ KIND = BROADCAST_JOB.kind
 _ALL = 2**31 - 1
 
 
-class BroadcastJobJudge:
+class BroadcastJobJudge(Judge):
     """Each node is served once, never more than parallelism at a time; a job ends when it should, and not before."""
 
     def __init__(self) -> None:
@@ -194,7 +196,7 @@ def broadcast_job(
             },
             "failurePolicy": {"type": failure},
             "template": {
-                "metadata": {"labels": {"clone": name}},
+                "metadata": {"labels": {LABEL: name}},
                 "spec": {
                     "restartPolicy": "Never",
                     "terminationGracePeriodSeconds": 1,
@@ -223,7 +225,7 @@ def _unanswered(rng: Random, name: str) -> tuple[str, Json]:
     return "blind creation", {"name": name, "seconds": round(rng.uniform(0.5, 3.0), 1)}
 
 
-BROADCAST_JOBS = Subject(
+BROADCAST_JOBS = Workload(
     FOLDERS,
     BROADCAST_JOB.resource(),
     BroadcastJobJudge,

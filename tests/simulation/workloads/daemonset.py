@@ -14,7 +14,7 @@ from app.api.daemonset import DAEMON_SET
 from tests.simulation import invariants
 from tests.simulation.lifecycle import LABELS, held_metadata, lifecycle
 from tests.simulation.passes import Pass
-from tests.simulation.promises import (
+from tests.simulation.pods import (
     has_ended,
     hash_of,
     held_back,
@@ -23,8 +23,10 @@ from tests.simulation.promises import (
     ready_too_early,
     strange_step,
 )
+from tests.simulation.users import LABEL
+from tests.simulation.workloads.judge import Judge
 from tests.simulation.workloads.ledger import Ledger
-from tests.simulation.workloads.subject import Subject
+from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
 
@@ -58,7 +60,7 @@ class Spec:
         )
 
 
-class DaemonSetJudge:
+class DaemonSetJudge(Judge):
     """Never two Pods on a node but for a surge, never more nodes without a Pod in service than maxUnavailable allows,
     never more new Pods than the partition leaves."""
 
@@ -201,11 +203,11 @@ def daemon_set(
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "minReadySeconds": min_ready,
-            "selector": {"matchLabels": {"clone": name}},
+            "selector": {"matchLabels": {LABEL: name}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             **({"lifecycle": lifecycle(hook, mark_not_ready=False)} if hook else {}),
             "template": {
-                "metadata": {**held, "labels": {"clone": name, **held.get("labels", {})}},
+                "metadata": {**held, "labels": {LABEL: name, **held.get("labels", {})}},
                 "spec": {
                     "terminationGracePeriodSeconds": 1,
                     "readinessGates": [{"conditionType": names.IN_PLACE_UPDATE_READY}],
@@ -228,7 +230,7 @@ def _min_ready(rng: Random) -> tuple[str, Any]:
     return "/spec/minReadySeconds", rng.choice((0, 2, 6))
 
 
-DAEMON_SETS = Subject(
+DAEMON_SETS = Workload(
     FOLDERS,
     DAEMON_SET.resource(),
     DaemonSetJudge,

@@ -12,7 +12,8 @@ from tests.simulation import invariants
 from tests.simulation.passes import Pass
 from tests.simulation.script import APPS, Action
 from tests.simulation.workloads.broadcastjob import is_active
-from tests.simulation.workloads.subject import Subject
+from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
 
@@ -24,7 +25,7 @@ _CONTAINER = "debug"
 _PODS = 6
 
 
-class EphemeralJobJudge:
+class EphemeralJobJudge(Judge):
     """Never more Pods at a time than parallelism, nor more of them at all than replicas; whoever can end has ended."""
 
     def __init__(self) -> None:
@@ -192,7 +193,7 @@ def _pods(rng: Random, _: str) -> tuple[str, Json]:
     return what, {"name": name, **more}
 
 
-EPHEMERAL_JOBS = Subject(
+EPHEMERAL_JOBS = Workload(
     FOLDERS,
     EPHEMERAL_JOB.resource(),
     EphemeralJobJudge,

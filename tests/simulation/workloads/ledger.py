@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
-from tests.simulation.promises import is_available
+from tests.simulation.pods import is_available
 
 Json = dict[str, Any]
 S = TypeVar("S")

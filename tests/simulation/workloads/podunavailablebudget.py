@@ -13,10 +13,14 @@ from typing import Any
 from app.api import names
 from app.api.cloneset import CLONE_SET
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
-from tests.simulation import clonesets, invariants
+from tests.simulation import invariants
 from tests.simulation.passes import Pass
-from tests.simulation.promises import has_ended, main_image
-from tests.simulation.workloads.subject import Beside, Subject
+from tests.simulation.pods import has_ended, main_image
+from tests.simulation.users import LABEL
+from tests.simulation.workloads.cloneset.judge import CloneSetJudge
+from tests.simulation.workloads.cloneset.manifests import clone_set
+from tests.simulation.workloads.judge import Judge, Judges
+from tests.simulation.workloads.subject import Beside, Workload
 
 Json = dict[str, Any]
 
@@ -40,7 +44,7 @@ class _Since:
     value: Any
 
 
-class BudgetJudge:
+class BudgetJudge(Judge):
     """No Pod that its budget protects is deleted or updated while others are missing that must not be; and what may be
     given is given again."""
 
@@ -76,7 +80,7 @@ class BudgetJudge:
         pod = after if after is not None else before
         if pod is None:
             return
-        name = (pod["metadata"].get("labels") or {}).get("clone", "")
+        name = (pod["metadata"].get("labels") or {}).get(LABEL, "")
         _keep(self._pods[name], pod["metadata"]["uid"], after)
         if before is None or not is_healthy(before) or (after is not None and is_healthy(after)):
             return
@@ -205,7 +209,7 @@ def budget(name: str, namespace: str, *, allows: Json, by: str) -> Json:
     """The object a user applies."""
     resource = CLONE_SET.resource()
     target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name}
-    who = {"targetRef": target} if by == "target" else {"selector": {"matchLabels": {"clone": name}}}
+    who = {"targetRef": target} if by == "target" else {"selector": {"matchLabels": {LABEL: name}}}
     return {
         "apiVersion": POD_UNAVAILABLE_BUDGET.resource().api_version,
         "kind": POD_UNAVAILABLE_BUDGET.kind,
@@ -226,12 +230,16 @@ def _most(rng: Random) -> tuple[str, Any]:
     return "/spec/maxUnavailable", rng.choice((1, 2, 3, "30%"))
 
 
-BUDGETS = Subject(
+def _judge() -> Judge:
+    return Judges(CloneSetJudge(), BudgetJudge())
+
+
+BUDGETS = Workload(
     FOLDERS,
     CLONE_SET.resource(),
-    BudgetJudge,
+    _judge,
     spec_by_seed,
-    clonesets.clone_set,
+    clone_set,
     {"roll": (5, _image), "scale": (1, _replicas)},
     gates=("PodUnavailableBudgetUpdateGate",),
     fails=False,

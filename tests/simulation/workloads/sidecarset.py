@@ -15,8 +15,12 @@ from app.api.cloneset import CLONE_SET
 from app.api.sidecarset import SIDECAR_SET
 from tests.simulation import invariants, passes
 from tests.simulation.passes import Pass
-from tests.simulation.promises import has_ended
-from tests.simulation.workloads.subject import Beside, Subject
+from tests.simulation.pods import has_ended
+from tests.simulation.users import LABEL
+from tests.simulation.workloads.cloneset.judge import CloneSetJudge
+from tests.simulation.workloads.judge import Judge, Judges
+from tests.simulation.workloads.sidecars import SidecarSetJudge
+from tests.simulation.workloads.subject import Beside, Workload
 
 Json = dict[str, Any]
 
@@ -60,7 +64,7 @@ class _Taken:
     term: object
 
 
-class RollOutJudge:
+class RollOutJudge(Judge):
     """Because of roll-outs never more Pods out of service than a set allows, its own roll-out's or another's; never one
     past the partition; nothing changed but images of a set's own containers; never both twins idle; no container of
     the application restarted."""
@@ -296,10 +300,10 @@ def clone_set(name: str, namespace: str, *, replicas: int) -> Json:
         "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "replicas": replicas,
-            "selector": {"matchLabels": {"clone": name}},
+            "selector": {"matchLabels": {LABEL: name}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             "template": {
-                "metadata": {"labels": {"clone": name, **APP}},
+                "metadata": {"labels": {LABEL: name, **APP}},
                 "spec": {
                     "terminationGracePeriodSeconds": 1,
                     "containers": [{"name": "main", "image": "main:1"}],
@@ -352,10 +356,14 @@ def _paused(rng: Random) -> tuple[str, Any]:
     return "/spec/updateStrategy/paused", rng.random() < 0.3
 
 
-SIDECAR_SETS = Subject(
+def _judge() -> Judge:
+    return Judges(SidecarSetJudge(), CloneSetJudge(), RollOutJudge())
+
+
+SIDECAR_SETS = Workload(
     FOLDERS,
     CLONE_SET.resource(),
-    RollOutJudge,
+    _judge,
     pods_by_seed,
     clone_set,
     {"scale": (2, _replicas)},

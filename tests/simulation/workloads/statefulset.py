@@ -14,7 +14,7 @@ from app.pods.ordinals import ordinal_of
 from tests.simulation import invariants
 from tests.simulation.lifecycle import FINALIZERS, LABELS, held_metadata, lifecycle
 from tests.simulation.passes import Pass
-from tests.simulation.promises import (
+from tests.simulation.pods import (
     hash_of,
     held_back,
     is_active,
@@ -24,8 +24,10 @@ from tests.simulation.promises import (
     state_of,
     strange_step,
 )
+from tests.simulation.users import LABEL
+from tests.simulation.workloads.judge import Judge
 from tests.simulation.workloads.ledger import Ledger
-from tests.simulation.workloads.subject import Subject
+from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
 
@@ -77,7 +79,7 @@ class Spec:
         return self.slots.index(ordinal) + 1 if ordinal in self.slots else 0
 
 
-class StatefulSetJudge:
+class StatefulSetJudge(Judge):
     """Never two Pods of one ordinal, never one where none is wanted or at a reserved ordinal, never more taken out of
     service than maxUnavailable allows, never one past the partition, no claim deleted that is to be kept."""
 
@@ -267,13 +269,13 @@ def stateful_set(
             "replicas": replicas,
             "serviceName": name,
             "podManagementPolicy": "Parallel" if parallel else "OrderedReady",
-            "selector": {"matchLabels": {"clone": name}},
+            "selector": {"matchLabels": {LABEL: name}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             **({"lifecycle": lifecycle(hook, mark_not_ready=mark)} if hook else {}),
             **({"volumeClaimTemplates": [claim]} if claims else {}),
             "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain" if keeps else "Delete"},
             "template": {
-                "metadata": {**held, "labels": {"clone": name, **held.get("labels", {})}},
+                "metadata": {**held, "labels": {LABEL: name, **held.get("labels", {})}},
                 "spec": {
                     "terminationGracePeriodSeconds": 1,
                     "readinessGates": [{"conditionType": names.IN_PLACE_UPDATE_READY}],
@@ -300,7 +302,7 @@ def _reserved(rng: Random) -> tuple[str, Any]:
     return "/spec/reserveOrdinals", sorted(rng.sample(range(8), rng.randrange(3)))
 
 
-STATEFUL_SETS = Subject(
+STATEFUL_SETS = Workload(
     FOLDERS,
     STATEFUL_SET.resource(),
     StatefulSetJudge,

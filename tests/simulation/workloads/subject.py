@@ -1,18 +1,24 @@
-"""What a run can be about: a workload, what is done with it, and who judges what its controller does."""
+"""What a run can be about: workloads, what is done with them, and who judges what their controller does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from app.kube.client import PatchType
+from app.kube.errors import AlreadyExists
 from app.kube.resources import Resource
 from tests.simulation.faults import CALM, Weather
-from tests.simulation.mishaps import Mishap
-from tests.simulation.passes import Pass
-from tests.simulation.script import SQUALLS, Action
+from tests.simulation.mishaps import Focuses, Mishap
+from tests.simulation.script import NAMESPACE, SQUALLS, Action
+from tests.simulation.users import Deed, Users
+from tests.simulation.workloads.judge import Judge
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
 
 Json = dict[str, Any]
 
@@ -30,24 +36,50 @@ _SPELLS = (
 )
 
 
-class Judge(Protocol):
-    """Remembers what users asked for and what became of it, and says what a write breaks."""
+class Subject(Protocol):
+    """What a run is about, and the only part of it that knows which kinds there are."""
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """What a write of any object breaks. ``known``: the pass whose doing it is."""
+    @property
+    def folders(self) -> Sequence[str]:
+        """The slices that its managers have."""
         ...
 
-    def at_rest(self, now: datetime) -> Iterable[str]:
-        """What keeps the workloads from being at rest."""
+    @property
+    def gates(self) -> Sequence[str]:
+        """The feature gates of its managers."""
         ...
 
+    @property
+    def judge(self) -> Callable[[], Judge]:
+        """Makes who judges one run."""
+        ...
 
-class JudgeOfReviews(Judge, Protocol):
-    """Judges answers to reviews, too."""
+    @property
+    def deeds(self) -> Mapping[str, Deed]:
+        """What users do, beside what they do in every run."""
+        ...
 
-    def reviewed(self, seconds: float, path: str, response: Json, failures: int) -> Iterable[str]:
-        """What an answer breaks. ``seconds``: how long it took; ``failures``: how many requests about what stands
-        beside the workload came to nothing meanwhile."""
+    @property
+    def focuses(self) -> Focuses:
+        """What a run may do time after time instead of having a storm."""
+        ...
+
+    @property
+    def books(self) -> str:
+        """The plural of the kind in which its admission keeps books; empty: none."""
+        ...
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is always something to do."""
+        ...
+
+    def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
+        """The actions of a storm, in order of time. ``size``: Pods of a workload at most, as it is created."""
+        ...
+
+    async def after_storm(self, world: World) -> None:
+        """What happens once all has come to rest."""
         ...
 
 
@@ -66,9 +98,9 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
-    """A workload. ``spec``: how a user sets one up; ``manifest``: the object of that name; ``changes``: what users
-    change of one that is there."""
+class Workload:
+    """A subject of few words. ``spec``: how a user sets one up; ``manifest``: the object of that name; ``changes``:
+    what users change of one that is there."""
 
     folders: Sequence[str]
     resource: Resource
@@ -90,6 +122,47 @@ class Subject:
     goes_on: bool = False
     #: Beside the workloads: of what the watches may stand still.
     watched: Sequence[str] = ("pods", "controllerrevisions")
+    focuses: Focuses = field(default_factory=dict)
+
+    @property
+    def deeds(self) -> Mapping[str, Deed]:
+        """What users do with it, and with what stands beside it."""
+        return {
+            "create workload": Deed(self._create, 600.0),
+            "change workload": Deed(self._change_own, 600.0),
+            "change beside": Deed(self._change_beside),
+            "delete workload": Deed(self._delete),
+        }
+
+    @property
+    def books(self) -> str:
+        """What stands beside it."""
+        return self.beside.resource.plural if self.beside is not None else ""
+
+    async def after_storm(self, world: World) -> None:
+        """One thing at a time goes wrong for some seconds."""
+        await world.sleep_until_unhindered()
+        for number in range(world.plan.mishaps + 1):
+            rng = Random(f"mishap {number} {world.seed}")
+            await world.befall(self.mishap(rng, sorted(world.rest.stored(self.resource)), number))
+        await world.wait_for_laggards()
+
+    async def _create(self, users: Users, name: str, beside: Json | None = None, **spec: Any) -> None:
+        if self.beside is not None and beside is not None:
+            with suppress(AlreadyExists):
+                made = self.beside.manifest(name, NAMESPACE, **beside)
+                await users.admin.create(self.beside.resource, made, _scope(self.beside.resource))
+        await users.admin.create(self.resource, self.manifest(name, NAMESPACE, **spec), NAMESPACE)
+
+    async def _change_own(self, users: Users, name: str, path: str, value: Any) -> None:
+        await _replace(users, self.resource, name, path, value)
+
+    async def _change_beside(self, users: Users, name: str, path: str, value: Any) -> None:
+        if self.beside is not None:
+            await _replace(users, self.beside.resource, name, path, value)
+
+    async def _delete(self, users: Users, name: str) -> None:
+        await users.admin.delete(self.resource, name, NAMESPACE)
 
     @property
     def _frozen(self) -> Sequence[str]:
@@ -97,8 +170,9 @@ class Subject:
         beside = (self.beside.resource.plural,) if self.beside is not None else ()
         return (*self.watched, self.resource.plural, *beside)
 
-    def script(self, seed: int, *, seconds: float, actions: int) -> tuple[Action, ...]:
+    def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
         """The actions of a storm, in order of time."""
+        del size  # of a spec by seed
         rng = Random(f"script {seed}")
         there: list[str] = []
         free: list[str] = []
@@ -140,11 +214,11 @@ class Subject:
         if self.others is not None and rng.random() < 0.7:
             return self.others(rng, name)
         number = rng.randrange(6)
-        marked = [("mark clones", {"name": name, "number": rng.randrange(3)})] if self.marks else []
-        lost = ("lose clone", {"name": name, "number": number, "seconds": rng.randrange(2)})
-        broken = ("break clone", {"name": name, "number": number, "seconds": round(rng.uniform(1.0, 40.0), 1)})
-        thrown = ("evict clone", {"name": name, "number": number, "seconds": round(rng.uniform(1.0, 20.0), 1)})
-        asked = ("drain clone", {"name": name, "number": number})
+        marked = [("mark pods", {"name": name, "number": rng.randrange(3)})] if self.marks else []
+        lost = ("lose pod", {"name": name, "number": number, "seconds": rng.randrange(2)})
+        broken = ("break pod", {"name": name, "number": number, "seconds": round(rng.uniform(1.0, 40.0), 1)})
+        thrown = ("evict pod", {"name": name, "number": number, "seconds": round(rng.uniform(1.0, 20.0), 1)})
+        asked = ("drain pod", {"name": name, "number": number})
         by_themselves = (broken, thrown) if self.fails else (asked, asked)
         return rng.choice((*marked, lost, *by_themselves))
 
@@ -183,3 +257,13 @@ class Subject:
             yield Action(round(rng.uniform(0.0, 4.0), 2), what, arguments)
         if rng.random() < 0.3:
             yield Action(round(rng.uniform(0.0, 4.0), 2), "stop leader", {"gently": rng.random() < 0.7})
+
+
+async def _replace(users: Users, resource: Resource, name: str, path: str, value: Any) -> None:
+    patch = [{"op": "add", "path": path, "value": value}]
+    await users.admin.patch(resource, name, patch, _scope(resource), kind=PatchType.JSON)
+
+
+def _scope(resource: Resource) -> str:
+    """The namespace of an object of a kind; empty where it has none."""
+    return NAMESPACE if resource.namespaced else ""

@@ -14,10 +14,14 @@ import orjson
 from app.api import names
 from app.api.cloneset import CLONE_SET
 from app.api.workloadspread import WORKLOAD_SPREAD
-from tests.simulation import clonesets, invariants
+from tests.simulation import invariants
 from tests.simulation.passes import Pass
-from tests.simulation.promises import has_ended
-from tests.simulation.workloads.subject import Beside, Subject
+from tests.simulation.pods import has_ended
+from tests.simulation.users import LABEL
+from tests.simulation.workloads.cloneset.judge import CloneSetJudge
+from tests.simulation.workloads.cloneset.manifests import clone_set
+from tests.simulation.workloads.judge import Judge, Judges, Review
+from tests.simulation.workloads.subject import Beside, Workload
 
 Json = dict[str, Any]
 
@@ -36,7 +40,7 @@ SUBSETS = ("first", "second", "last")
 _NOWHERE = ""
 
 
-class SpreadJudge:
+class SpreadJudge(Judge):
     """Never more Pods in a subset than it takes; counts and deletion costs are true at rest, no place is lost; and no
     Pod is refused as long as the bookkeeping may succeed yet."""
 
@@ -100,7 +104,7 @@ class SpreadJudge:
                 self._not_gone[name, subset] += 1
 
     def _pod(self, at: float, pod: Json, before: Json | None, after: Json | None) -> Iterator[str]:
-        name = (pod["metadata"].get("labels") or {}).get("clone", "")
+        name = (pod["metadata"].get("labels") or {}).get(LABEL, "")
         uid = pod["metadata"]["uid"]
         self._keep(self._pods[name], uid, after)
         if after is None:
@@ -117,13 +121,13 @@ class SpreadJudge:
 
     # ---- reviews
 
-    def reviewed(self, seconds: float, path: str, response: Json, failures: int) -> Iterable[str]:
+    def reviewed(self, review: Review) -> Iterable[str]:
         """What an answer breaks that took so long, in which bookkeeping failed so often."""
-        if response.get("allowed") or failures >= FAILURES or seconds >= TRYING_SECONDS:
+        if review.path != "/mutate-pod" or review.failures >= FAILURES or review.seconds >= TRYING_SECONDS:
             return
-        text = str((response.get("status") or {}).get("message"))
-        if path == "/mutate-pod" and "could not be asked for a place" in text:
-            yield f"a Pod was refused after {failures} failures in {seconds:.3f} s: {text}"
+        text = str((review.response.get("status") or {}).get("message"))
+        if not review.response.get("allowed") and "could not be asked for a place" in text:
+            yield f"a Pod was refused after {review.failures} failures in {review.seconds:.3f} s: {text}"
 
     # ---- at rest
 
@@ -287,12 +291,16 @@ def _most(rng: Random) -> tuple[str, Any]:
     return "/spec/subsets/0/maxReplicas", rng.randrange(5)
 
 
-WORKLOAD_SPREADS = Subject(
+def _judge() -> Judge:
+    return Judges(CloneSetJudge(), SpreadJudge())
+
+
+WORKLOAD_SPREADS = Workload(
     FOLDERS,
     CLONE_SET.resource(),
-    SpreadJudge,
+    _judge,
     spec_by_seed,
-    clonesets.clone_set,
+    clone_set,
     {"scale": (6, _replicas), "roll": (3, _image)},
     beside=Beside(WORKLOAD_SPREAD.resource(), spread_by_seed, workload_spread, {"places": (1, _most)}),
 )

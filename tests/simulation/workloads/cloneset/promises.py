@@ -9,32 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 import orjson
 
-from app.api import names
-from app.kube.virtualtime import EPOCH
 from tests.simulation import invariants
-from tests.simulation.lifecycle import DELETE_HOOK, UPDATE_HOOK, is_held
 from tests.simulation.passes import Pass
+from tests.simulation.pods import (
+    hash_of,
+    held_back,
+    is_active,
+    is_available,
+    is_marked,
+    main_image,
+    ready_too_early,
+    state_of,
+    strange_step,
+    updated_again,
+)
 
 Json = dict[str, Any]
 
-HASH_LABEL = names.CONTROLLER_REVISION_HASH
 #: Seconds that a CloneSet may have too few Pods without a reason, with nothing going wrong.
 SHORT_SECONDS = 15.0
 #: How long the caches of a controller may be behind at most.
 LOST_SECONDS = 600.0
 #: How many times as many Pods as it may have may be made for a CloneSet that is gone: nobody may know of its end.
 LATE = 3
-#: Lifecycle state → those that never follow it.
-_NEVER_NEXT = {
-    "PreparingDelete": ("Normal", "PreparingUpdate", "Updating", "Updated"),
-    "Updating": ("PreparingNormal", "PreparingUpdate"),
-    "Normal": ("PreparingNormal", "Updated"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,97 +301,6 @@ def _version(obj: Json) -> int:
     return int(obj["metadata"]["resourceVersion"])
 
 
-def is_active(pod: Json) -> bool:
-    """Neither going nor finished, nor about to be deleted."""
-    return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp") and state_of(pod) != "PreparingDelete"
-
-
-def has_ended(pod: Json) -> bool:
-    """Whether its containers have, for good."""
-    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
-
-
-def is_available(pod: Json, at: float, min_ready: float) -> bool:
-    """Active, in service as its lifecycle has it (CS-87), and Ready for long enough. ``at``: virtual seconds."""
-    if (
-        not is_active(pod)
-        or state_of(pod) != "Normal"
-        or invariants.condition(pod, names.IN_PLACE_UPDATE_READY) == "False"
-    ):
-        return False
-    for one in (pod.get("status") or {}).get("conditions") or ():
-        if one.get("type") == "Ready":
-            if one.get("status") != "True":
-                return False
-            since = (datetime.fromisoformat(one["lastTransitionTime"]) - EPOCH).total_seconds() if min_ready else 0.0
-            return since + min_ready <= at
-    return False
-
-
 def _standing(pod: Json, at: float) -> int:
     """0: not active, 1: active, 2: available."""
     return is_active(pod) + is_available(pod, at, 0.0)
-
-
-def is_marked(pod: Json) -> bool:
-    """Whether its replacement was asked for."""
-    return names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {})
-
-
-def held_back(before: Json, after: Json) -> Iterator[str]:
-    """No Pod is deleted or changed while its hook holds it."""
-    deleted = bool(after["metadata"].get("deletionTimestamp")) and not before["metadata"].get("deletionTimestamp")
-    if deleted and is_held(before, DELETE_HOOK):
-        yield "was deleted before its hook was released"
-    if main_image(before) != main_image(after) and is_held(before, UPDATE_HOOK):
-        yield "was updated before its hook was released"
-
-
-def updated_again(before: Json, after: Json) -> Iterator[str]:
-    """No update begins anew while one to the same revision is under way."""
-    old, new = _update(before), _update(after)
-    if old is None or new is None or old.get("updateTimestamp") == new.get("updateTimestamp"):
-        return
-    if old.get("revision") == new.get("revision") and hash_of(before) == hash_of(after):
-        yield f"is updated twice at once to {new.get('revision')}"
-
-
-def ready_too_early(before: Json, after: Json) -> Iterator[str]:
-    """A Pod that is updated in place is not in service before its container runs the new image."""
-    gates = [invariants.condition(pod, names.IN_PLACE_UPDATE_READY) for pod in (before, after)]
-    if gates[0] == "True" or gates[1] != "True" or _update(after) is None:
-        return
-    name = invariants.name(after)
-    if names.IN_PLACE_UPDATE_GRACE in (after["metadata"].get("annotations") or {}):
-        yield f"Pod {name} is in service again though its update waits for its grace period"
-    runs = invariants.statuses(after).get("main", {}).get("image")
-    if runs is not None and not str(runs).endswith(main_image(after)):
-        yield f"Pod {name} is in service again though it runs {runs}, not {main_image(after)}"
-
-
-def strange_step(before: Json, after: Json) -> Iterator[str]:
-    """CS-135: a Pod that waits for its deletion comes back by PreparingNormal alone, and none starts anew while it is
-    updated."""
-    old, new = state_of(before), state_of(after)
-    if old != new and new in _NEVER_NEXT.get(old, ()):
-        yield f"Pod {invariants.name(after)} went from {old} to {new}"
-
-
-def _update(pod: Json) -> Json | None:
-    text = (pod["metadata"].get("annotations") or {}).get(names.IN_PLACE_UPDATE_STATE)
-    return orjson.loads(text) if text else None
-
-
-def hash_of(pod: Json) -> str:
-    """The revision it bears."""
-    return str((pod["metadata"].get("labels") or {}).get(HASH_LABEL, ""))
-
-
-def main_image(pod: Json) -> str:
-    """The image its container shall run."""
-    return next(str(one["image"]) for one in pod["spec"]["containers"] if one["name"] == "main")
-
-
-def state_of(pod: Json) -> str:
-    """Its lifecycle state."""
-    return str((pod["metadata"].get("labels") or {}).get(names.LIFECYCLE_STATE, "Normal"))

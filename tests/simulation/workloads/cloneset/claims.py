@@ -1,4 +1,4 @@
-"""Volume claims of CloneSets: who binds them and keeps them while Pods use them, and what must hold of them.
+"""Volume claims of CloneSets: what must hold of them.
 
 No claim is lost: one goes by the controller's doing only together with its Pod, which the controller deleted, or when
 its Pod is no more and claims are not to be used again. What goes with its owner is the API server's doing.
@@ -6,85 +6,20 @@ its Pod is no more and claims are not to be used again. What goes with its owner
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from typing import Any
-from zlib import crc32
 
 from app.api import names
-from app.kube.client import Client
-from app.kube.errors import Conflict, Invalid, NotFound
-from app.kube.resources import PERSISTENTVOLUMECLAIMS
 from tests.simulation import invariants, passes
 from tests.simulation.passes import Pass
-from tests.simulation.promises import Promises, Spec, has_ended
+from tests.simulation.pods import has_ended
+from tests.simulation.volumes import claims_of
+from tests.simulation.workloads.cloneset.promises import Promises, Spec
 
 Json = dict[str, Any]
 
 #: What a claim is taken for that is no more.
 _GONE: Json = {"metadata": {"deletionTimestamp": "long ago"}}
-#: Seconds until kube-controller-manager does something about a claim, and for some of those that are to go.
-SECONDS = 0.05
-SLOW_SECONDS = 12.0
-
-
-class Volumes:
-    """What kube-controller-manager does about claims: they are bound, and those that are being deleted go once no Pod
-    uses them."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        #: Claims that are there, by name.
-        self._claims: dict[str, Json] = {}
-        #: Names of Pods that use them, by claim.
-        self._users: dict[str, set[str]] = {}
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    def saw_claim(self, before: Json | None, after: Json | None) -> None:
-        """A claim was written."""
-        if after is None:
-            if before is not None:
-                self._claims.pop(before["metadata"]["name"], None)
-            return
-        self._claims[after["metadata"]["name"]] = after
-        if before is None:
-            self._start(self._write(after["metadata"], {"status": {"phase": "Bound"}}, "status"))
-        self._look(after["metadata"]["name"])
-
-    def saw_pod(self, before: Json | None, after: Json | None) -> None:
-        """A Pod came or went."""
-        if before is not None and after is not None:
-            return
-        pod = after if after is not None else before
-        for name in claims_of(pod or {}):
-            users = self._users.setdefault(name, set())
-            if after is not None:
-                users.add(invariants.name(after))
-            else:
-                users.discard(invariants.name(pod or {}))
-                self._look(name)
-
-    def _look(self, name: str) -> None:
-        claim = self._claims.get(name)
-        if claim is None or self._users.get(name) or not claim["metadata"].get("deletionTimestamp"):
-            return
-        slow = crc32(name.encode()) % 2  # a controller that is busy; meanwhile others may want the name
-        change = {"metadata": {"finalizers": None}}
-        self._start(self._write(claim["metadata"], change, after=SLOW_SECONDS if slow else SECONDS))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-
-    async def _write(self, metadata: Json, change: Json, subresource: str = "", after: float = SECONDS) -> None:
-        passes.leave()
-        await self._client.clock.sleep(after)
-        body = {**change, "metadata": {**change.get("metadata", {}), "uid": metadata["uid"]}}
-        with suppress(NotFound, Conflict, Invalid):  # Invalid: another claim has the name by now
-            name, namespace = metadata["name"], metadata["namespace"]
-            await self._client.patch(PERSISTENTVOLUMECLAIMS, name, body, namespace, subresource=subresource)
 
 
 class ClaimPromises:
@@ -207,12 +142,6 @@ def _serves(pod: Any) -> bool:
 def _chosen(instance: str, known: Pass) -> bool:
     """Whether the pass may have scaled in a Pod that somebody else deleted at the same time."""
     return any(_instance_of(pod) == instance and pod.metadata.deletion_timestamp is None for pod in known.pods)
-
-
-def claims_of(pod: Json) -> list[str]:
-    """The names of the claims a Pod uses."""
-    volumes = (pod.get("spec") or {}).get("volumes") or ()
-    return [one["persistentVolumeClaim"]["claimName"] for one in volumes if "persistentVolumeClaim" in one]
 
 
 def _is_going(obj: Json) -> bool:

@@ -10,8 +10,9 @@ from random import Random
 
 from app.pods.knownrevisions import OWN_WRITE_TTL as KNOWN_SECONDS
 from tests.simulation.faults import Weather
-from tests.simulation.mishaps import Mishap, There
+from tests.simulation.mishaps import Mishap
 from tests.simulation.script import Action
+from tests.simulation.workloads.cloneset.there import There
 
 #: How often one of these takes the place of another mishap.
 SHARE = 0.5

@@ -1,21 +1,17 @@
-"""CloneSets in the simulation: what users ask for, and what must hold of them at rest."""
+"""CloneSets: what users ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
 from random import Random
 from typing import Any
 
-from app.api import names
 from app.api.cloneset import CLONE_SET
-from tests.simulation import invariants
 from tests.simulation.lifecycle import FINALIZERS, LABELS, held_metadata, lifecycle
-from tests.simulation.promises import Spec, main_image
+from tests.simulation.users import LABEL
 
 Json = dict[str, Any]
 
-#: Images that only the end of a run asks for: no Pod has one of an earlier roll-out.
-NEVER_BEFORE = ("clone:part",)
+CLONE_SETS = CLONE_SET.resource()
 POLICIES = ("ReCreate", "InPlaceIfPossible", "InPlaceOnly")
 #: What API servers put on claims, so that none goes before the Pods that use it.
 PROTECTION = "kubernetes.io/pvc-protection"
@@ -74,7 +70,7 @@ def clone_set(
         "spec": {
             "replicas": replicas,
             "minReadySeconds": min_ready,
-            "selector": {"matchLabels": {"clone": name}},
+            "selector": {"matchLabels": {LABEL: name}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
             "scaleStrategy": {
                 "enablePVCReuse": reuse,
@@ -84,7 +80,7 @@ def clone_set(
             **({"lifecycle": lifecycle(hook, mark_not_ready=mark)} if hook else {}),
             **({"volumeClaimTemplates": [_claim_template(mount["name"]) for mount in mounts]} if mounts else {}),
             "template": {
-                "metadata": {**held, "labels": {"clone": name, "app": "clones", **held.get("labels", {})}},
+                "metadata": {**held, "labels": {LABEL: name, "app": "clones", **held.get("labels", {})}},
                 "spec": {
                     "terminationGracePeriodSeconds": 1,
                     "containers": [container | ({"volumeMounts": mounts} if mounts else {})],
@@ -97,42 +93,3 @@ def clone_set(
 def _claim_template(name: str) -> Json:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return {"metadata": {"name": name, "finalizers": [PROTECTION]}, "spec": spec}
-
-
-def revives(obj: Json) -> bool:
-    """Whether Pods that wait for their preDelete hook may come back into service (CS-97)."""
-    hooks = obj["spec"].get("lifecycle") or {}
-    return bool(hooks) and not any((hook or {}).get("markPodNotReady") for hook in hooks.values())
-
-
-def at_rest(obj: Json, pods: Iterable[Json], came_back: Collection[str]) -> Iterator[str]:
-    """At rest: as many Pods as asked for, all ready, as many of them new as the partition leaves, and a true status.
-
-    ``came_back``: Pods (uid) that came back from their preDelete hook, which does not go by their revision (CS-97).
-    """
-    mine = [pod for pod in pods if invariants.owner_of(pod) == obj["metadata"]["uid"]]
-    spec, status, name = obj["spec"], obj.get("status") or {}, invariants.name(obj)
-    partition = Spec.of(obj).partition
-    paused = ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("paused", False)
-    wanted = dict.fromkeys(("replicas", "readyReplicas", "availableReplicas"), spec["replicas"])
-    wanted |= dict.fromkeys(("updatedReadyReplicas", "updatedAvailableReplicas"), status.get("updatedReplicas") or 0)
-    wanted["observedGeneration"] = obj["metadata"]["generation"]
-    for field, value in wanted.items():
-        if (status.get(field) or 0) != value:
-            yield f"CloneSet {name} at rest: status.{field} is {status.get(field)}, asked for is {value}"
-    marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in mine)
-    if marked:
-        yield f"CloneSet {name} at rest: {marked} Pods are still to be replaced"
-    if len(mine) != spec["replicas"]:
-        yield f"CloneSet {name} at rest: {len(mine)} Pods, asked for are {spec['replicas']}"
-    image = spec["template"]["spec"]["containers"][0]["image"]
-    updated = [pod for pod in mine if main_image(pod) == image]
-    new = len(updated)
-    least = max(0, spec["replicas"] - partition)
-    if new < least and not paused:
-        yield f"CloneSet {name} at rest: {new} Pods have {image}, at least {least} should"
-    # CS-145: once all Pods that are left are new, nothing is held back any more.
-    forgotten = status.get("currentRevision") == status.get("updateRevision")
-    held = sum(pod["metadata"]["uid"] not in came_back for pod in updated)
-    if held > least and image in NEVER_BEFORE and not forgotten:
-        yield f"CloneSet {name} at rest: {new} Pods have {image}, {least} should: {partition} are to be held back"

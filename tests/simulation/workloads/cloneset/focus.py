@@ -7,33 +7,20 @@ focus that finds them, so that nearly any seed does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 from typing import Any
 
-from tests.simulation import mishaps, unseen
-from tests.simulation.clonesets import spec_by_seed
 from tests.simulation.faults import CALM, Weather
 from tests.simulation.lifecycle import FINALIZERS, LABELS
-from tests.simulation.mishaps import Mishap, There
+from tests.simulation.mishaps import Focus, Focuses, Mishap, happens
 from tests.simulation.script import APPS, Action
+from tests.simulation.workloads.cloneset import mishaps, unseen
+from tests.simulation.workloads.cloneset.manifests import spec_by_seed
+from tests.simulation.workloads.cloneset.there import There
 
 Json = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Focus:
-    """``first``: what is set up; ``round``: what happens in the nth round, given what there is by then.
-
-    ``calm``: nothing goes wrong, so all must be well as soon as users expect it, without a write too many.
-    """
-
-    first: Callable[[Random], Iterable[Action]]
-    round: Callable[[Random, There, int], Mishap | None]
-    rounds: int = 6
-    calm: bool = False
-    replicas: int | None = None
 
 
 def _clone_sets(count: int = 1, **wanted: Any) -> Callable[[Random], Iterator[Action]]:
@@ -45,11 +32,6 @@ def _clone_sets(count: int = 1, **wanted: Any) -> Callable[[Random], Iterator[Ac
             yield Action(0.0, "create cloneset", {"name": f"clone-{number}", **spec_by_seed(rng), **chosen})
 
     return first
-
-
-def _mishap(weather: Weather, acts: Iterable[Action], *, admission_too: bool = False, last: float = 1.0) -> Mishap:
-    ordered = tuple(sorted(acts, key=lambda act: act.at))
-    return Mishap(weather, round(ordered[-1].at + last, 1), ordered, admission_too)
 
 
 def _act(at: float, what: str, /, **arguments: Any) -> Action:
@@ -66,7 +48,7 @@ def _refused(rng: Random, there: There, number: int) -> Mishap | None:
     if rng.random() < 0.5:
         acts.append(_act(rng.uniform(0.0, 1.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)))
     weather = rng.choice((Weather(conflict=1.0), Weather(error=1.0), Weather(conflict=0.7), Weather(error=0.7)))
-    return _mishap(weather, acts, last=clear)
+    return happens(weather, acts, last=clear)
 
 
 def _slow(rng: Random, there: There, number: int) -> Mishap | None:
@@ -74,7 +56,7 @@ def _slow(rng: Random, there: There, number: int) -> Mishap | None:
     name = rng.choice(there.clones)
     acts = [_act(rng.uniform(0.0, 6.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)) for _ in range(4)]
     acts.append(_act(rng.uniform(0.0, 6.0), "roll cloneset", name=name, image=f"clone:slow-{number}", partition=0))
-    return _mishap(Weather(slow=0.7), acts)
+    return happens(Weather(slow=0.7), acts)
 
 
 # ---- claims
@@ -88,12 +70,12 @@ def _claims_wanted_again(rng: Random, there: There, _number: int) -> Mishap | No
     if rng.random() < 0.3:
         return unseen.claims_going(rng, there, _number)
     lost = [
-        _act(rng.uniform(0.0, 2.0), "lose clone", name=name, number=rng.randrange(8), seconds=1)
+        _act(rng.uniform(0.0, 2.0), "lose pod", name=name, number=rng.randrange(8), seconds=1)
         for _ in range(rng.randrange(1, 4))
     ]
     if rng.random() < 0.5:
         lost.append(_act(rng.uniform(0.0, 2.0), "scale cloneset", name=name, replicas=rng.randrange(1, 7)))
-    return _mishap(rng.choice((Weather(), Weather(error=0.4))), lost)
+    return happens(rng.choice((Weather(), Weather(error=0.4))), lost)
 
 
 def _creation_given_up(rng: Random, there: There, _number: int) -> Mishap | None:
@@ -106,9 +88,9 @@ def _creation_given_up(rng: Random, there: There, _number: int) -> Mishap | None
         _act(0.0, "squall", fault="error", seconds=over),
         _act(0.1, "scale cloneset", name=name, replicas=replicas + 1),
         _act(over - rng.uniform(0.05, 0.5), "scale cloneset", name=name, replicas=replicas),
-        _act(over + rng.uniform(0.0, 0.3), "lose clone", name=name, number=rng.randrange(8), seconds=1),
+        _act(over + rng.uniform(0.0, 0.3), "lose pod", name=name, number=rng.randrange(8), seconds=1),
     )
-    return _mishap(Weather(slow=0.01), acts, last=6.0)
+    return happens(Weather(slow=0.01), acts, last=6.0)
 
 
 # ---- caches
@@ -125,7 +107,7 @@ def _cut_off(rng: Random, there: There, number: int) -> Mishap | None:
     if rng.random() < 0.5:
         name = rng.choice(there.clones)
         acts.append(_act(rng.uniform(0.0, 2.0), "scale cloneset", name=name, replicas=rng.randrange(1, 6)))
-    return _mishap(Weather(), acts, admission_too=True, last=7.0)
+    return happens(Weather(), acts, admission_too=True, last=7.0)
 
 
 def _set_gone(rng: Random, there: There, number: int) -> Mishap | None:
@@ -135,8 +117,8 @@ def _set_gone(rng: Random, there: There, number: int) -> Mishap | None:
             _act(0.0, "freeze watches", resource="clonesets", seconds=25.0),
             _act(rng.uniform(0.5, 1.5), "delete cloneset", name=name),
         )
-        return _mishap(Weather(), acts, admission_too=True, last=26.0)
-    return _mishap(Weather(), _clone_sets(replicas=(3, 4, 5), hook="")(rng), admission_too=True)
+        return happens(Weather(), acts, admission_too=True, last=26.0)
+    return happens(Weather(), _clone_sets(replicas=(3, 4, 5), hook="")(rng), admission_too=True)
 
 
 # ---- hooks
@@ -151,7 +133,7 @@ def _left_behind(rng: Random, there: There, number: int) -> Mishap | None:
     not see what they did."""
     name, replicas = rng.choice(sorted(there.staffed.items()) or [("", 0)])
     if replicas < 2:
-        return _mishap(Weather(), [_act(0.0, "scale cloneset", name=name, replicas=3)]) if name else None
+        return happens(Weather(), [_act(0.0, "scale cloneset", name=name, replicas=3)]) if name else None
     fewer = _act(0.1, "scale cloneset", name=name, replicas=rng.randrange(1, replicas))
     if rng.random() < 0.5:  # Pods are back from their hook, but for the last step, when they are to go once more
         acts = [
@@ -170,7 +152,7 @@ def _left_behind(rng: Random, there: There, number: int) -> Mishap | None:
             _act(2.2, "freeze watches", resource="pods", seconds=10.0),
             _act(rng.uniform(6.0, 9.0), "roll cloneset", name=name, image=f"clone:behind-{number}", partition=0),
         ]
-    return _mishap(Weather(only="pods"), acts, last=9.0)
+    return happens(Weather(only="pods"), acts, last=9.0)
 
 
 # ---- limits
@@ -179,16 +161,16 @@ def _left_behind(rng: Random, there: There, number: int) -> Mishap | None:
 def _rolled_while_others_go(rng: Random, there: There, number: int) -> Mishap | None:
     """A roll-out begins while Pods are out of service that it cannot change: they wait for their preDelete hook."""
     name = rng.choice(there.clones)
-    marked = _act(0.0, "mark clones", name=name, number=rng.randrange(2))
+    marked = _act(0.0, "mark pods", name=name, number=rng.randrange(2))
     roll = _act(rng.uniform(0.1, 1.5), "roll cloneset", name=name, image=f"clone:rolled-{number}", partition=0)
-    return _mishap(Weather(), [marked, roll], admission_too=True)
+    return happens(Weather(), [marked, roll], admission_too=True)
 
 
 def _marked_while_limited(rng: Random, there: There, _number: int) -> Mishap | None:
     """Pods are to be replaced where only so many may be unavailable when more are made."""
     name = rng.choice(there.clones)
-    marked = _act(0.0, "mark clones", name=name, number=rng.randrange(3))
-    return _mishap(Weather(), [marked], admission_too=True)
+    marked = _act(0.0, "mark pods", name=name, number=rng.randrange(3))
+    return happens(Weather(), [marked], admission_too=True)
 
 
 # ---- SidecarSets, the Lease, certificates
@@ -210,7 +192,7 @@ def _statuses_refused(rng: Random, there: There, number: int) -> Mishap | None:
     acts += [_act(rng.uniform(0.0, 1.0), "delete pod", name=name) for name in rng.sample(list(there.pods), 2)]
     if rng.random() < 0.5:
         acts.append(_act(rng.uniform(0.0, 1.0), "update set", name=rng.choice(there.sets), image=f"shipper:{number}"))
-    return _mishap(rng.choice((CALM, Weather(conflict=0.6))), acts)
+    return happens(rng.choice((CALM, Weather(conflict=0.6))), acts)
 
 
 def _set_replaced(rng: Random, there: There, number: int) -> Mishap | None:
@@ -218,7 +200,7 @@ def _set_replaced(rng: Random, there: There, number: int) -> Mishap | None:
     name = rng.choice(there.sets)
     acts = [_act(0.0, "replace set", name=name, app=rng.choice(APPS), image=f"shipper:{number}")]
     acts.append(_act(rng.uniform(0.2, 4.0), "replace set", name=name, app=rng.choice(APPS), image="shipper:other"))
-    return _mishap(Weather(slow=0.9, only="sidecarsets"), acts, last=5.0)
+    return happens(Weather(slow=0.9, only="sidecarsets"), acts, last=5.0)
 
 
 def _status_unseen(rng: Random, _there: There, number: int) -> Mishap | None:
@@ -228,59 +210,65 @@ def _status_unseen(rng: Random, _there: There, number: int) -> Mishap | None:
         for position in range(3)
     ]
     acts.append(_act(0.0, "freeze watches", resource="sidecarsets", seconds=5.0))
-    return _mishap(Weather(), acts)
+    return happens(Weather(), acts)
 
 
 def _leader_stops(_rng: Random, _there: There, _number: int) -> Mishap | None:
     """The leader gives its Lease back, and several want it."""
-    return _mishap(CALM, [_act(0.0, "stop leader", gently=True)])
+    return happens(CALM, [_act(0.0, "stop leader", gently=True)])
 
 
 def _certificates_end(rng: Random, _there: There, _number: int) -> Mishap | None:
     """There is another CA, and what shall tell of it is refused."""
     weather = rng.choice((Weather(conflict=0.7), Weather(error=0.7), Weather(lost_request=0.6)))
-    return _mishap(weather, [_act(0.0, "end certificates")], last=4.0)
+    return happens(weather, [_act(0.0, "end certificates")], last=4.0)
 
 
 def _configuration_deleted(rng: Random, _there: There, _number: int) -> Mishap | None:
     """Somebody deletes a webhook configuration."""
-    return _mishap(CALM, [_act(0.0, "delete configuration", kind=rng.choice(("mutating", "validating")))])
+    return happens(CALM, [_act(0.0, "delete configuration", kind=rng.choice(("mutating", "validating")))])
+
+
+def _focus(
+    first: Callable[[Random], Iterator[Action]], one: Callable[[Random, There, int], Mishap | None], **rest: Any
+) -> Focus:
+    return Focus(first, lambda rng, found, number: one(rng, There.of(found), number), **rest)
 
 
 _IN_PLACE = ("InPlaceIfPossible", "InPlaceOnly")
-FOCUSES: Mapping[str, Focus] = {
-    "requests refused": Focus(_clone_sets(2, policy=_IN_PLACE, grace=0, min_ready=0, max_surge=0), _refused),
-    "answers slow": Focus(_clone_sets(2), _slow),
-    "claims wanted again": Focus(
+FOCUSES: Focuses = {
+    "requests refused": _focus(_clone_sets(2, policy=_IN_PLACE, grace=0, min_ready=0, max_surge=0), _refused),
+    "answers slow": _focus(_clone_sets(2), _slow),
+    "claims wanted again": _focus(
         _clone_sets(claims=(1, 2), reuse=True, hook=("", FINALIZERS), replicas=(4, 5)), _claims_wanted_again
     ),
-    "creation given up": Focus(
+    "creation given up": _focus(
         _clone_sets(claims=1, reuse=True, hook=FINALIZERS, replicas=(2, 3), max_surge=0, limit=0), _creation_given_up
     ),
-    "creation unanswered": Focus(
+    "creation unanswered": _focus(
         _clone_sets(claims=(0, 1, 2), reuse=False, max_surge=0, limit=0), _creation_unanswered
     ),
-    "cut off": Focus(_clone_sets(2), _cut_off),
-    "set gone": Focus(_clone_sets(replicas=(3, 4, 5), hook=""), _set_gone, rounds=4),
-    "marked while others go": Focus(
+    "cut off": _focus(_clone_sets(2), _cut_off),
+    "set gone": _focus(_clone_sets(replicas=(3, 4, 5), hook=""), _set_gone, rounds=4),
+    "marked while others go": _focus(
         _clone_sets(2, replicas=(3, 4, 5), hook=LABELS, mark=False), _marked_while_others_go
     ),
-    "left behind": Focus(
+    "left behind": _focus(
         _clone_sets(2, replicas=(3, 4), max_unavailable=4, hook=LABELS, mark=False, policy=_IN_PLACE, claims=0),
         _left_behind,
         rounds=8,
     ),
-    "rolled while others go": Focus(
+    "rolled while others go": _focus(
         _clone_sets(replicas=(4, 5), max_unavailable=(1, 2), max_surge=0, min_ready=0, hook=LABELS),
         _rolled_while_others_go,
     ),
-    "marked while limited": Focus(
+    "marked while limited": _focus(
         _clone_sets(replicas=(3, 4), limit=1, hook=LABELS, max_surge=0, exclude=False), _marked_while_limited, rounds=3
     ),
-    "statuses refused": Focus(_sets_and_pods, _statuses_refused),
-    "set replaced": Focus(_sets_and_pods, _set_replaced, rounds=8),
-    "status unseen": Focus(_sets_and_pods, _status_unseen, calm=True),
-    "leader stops": Focus(_sets_and_pods, _leader_stops, rounds=10, replicas=3),
-    "certificates end": Focus(_sets_and_pods, _certificates_end, rounds=2),
-    "configuration deleted": Focus(_sets_and_pods, _configuration_deleted, rounds=4, calm=True),
+    "statuses refused": _focus(_sets_and_pods, _statuses_refused),
+    "set replaced": _focus(_sets_and_pods, _set_replaced, rounds=8),
+    "status unseen": _focus(_sets_and_pods, _status_unseen, calm=True),
+    "leader stops": _focus(_sets_and_pods, _leader_stops, rounds=10, replicas=3),
+    "certificates end": _focus(_sets_and_pods, _certificates_end, rounds=2),
+    "configuration deleted": _focus(_sets_and_pods, _configuration_deleted, rounds=4, calm=True),
 }

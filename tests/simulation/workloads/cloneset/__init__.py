@@ -1,0 +1,57 @@
+"""CloneSets, with SidecarSets and bare Pods beside them: the storm has most that can go wrong, three phases follow it,
+and focused runs look for what hardly any storm would find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tests.simulation.mishaps import Focuses
+from tests.simulation.script import Action
+from tests.simulation.users import Deed
+from tests.simulation.workloads.cloneset import deeds, focus, script, story
+from tests.simulation.workloads.cloneset.judge import CloneSetJudge
+from tests.simulation.workloads.judge import Judge, Judges
+from tests.simulation.workloads.sidecars import DEEDS as SIDECAR_DEEDS
+from tests.simulation.workloads.sidecars import SidecarSetJudge
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+def _judge() -> Judge:
+    return Judges(SidecarSetJudge(injection=True), CloneSetJudge())
+
+
+class CloneSets:
+    """The subject."""
+
+    #: CloneSets and SidecarSets, and Pods whose containers start in order.
+    folders: Sequence[str] = (
+        "app.workloads.newpods",
+        "app.sidecars.sidecarset",
+        "app.sidecars.launchpriority",
+        "app.workloads.cloneset",
+    )
+    gates: Sequence[str] = ()
+    books: str = ""
+    goes_on: bool = False
+    deeds: Mapping[str, Deed] = {**SIDECAR_DEEDS, **deeds.DEEDS}
+    focuses: Focuses = focus.FOCUSES
+
+    @property
+    def judge(self) -> Callable[[], Judge]:
+        """Who judges one run."""
+        return _judge
+
+    def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
+        """The actions of a storm."""
+        return script.script(seed, seconds=seconds, actions=actions, size=size)
+
+    async def after_storm(self, world: World) -> None:
+        """One or two of the phases, by seed."""
+        for phase in world.plan.phases:
+            await story.PHASES[phase](world)
+
+
+CLONE_SETS = CloneSets()

@@ -1,0 +1,52 @@
+"""What users do with CloneSets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from app.kube.client import PatchType
+from tests.simulation.script import NAMESPACE
+from tests.simulation.users import Deed, Users
+from tests.simulation.workloads.cloneset.manifests import CLONE_SETS, clone_set
+
+Json = dict[str, Any]
+
+
+async def _create_cloneset(users: Users, name: str, **spec: Any) -> None:
+    await users.admin.create(CLONE_SETS, clone_set(name, NAMESPACE, **spec), NAMESPACE)
+
+
+async def _scale_cloneset(users: Users, name: str, replicas: int) -> None:
+    await users.admin.patch(CLONE_SETS, name, {"spec": {"replicas": replicas}}, NAMESPACE)
+
+
+async def _roll_cloneset(
+    users: Users, name: str, image: str, partition: int | None = None, marked: int | None = None
+) -> None:
+    """A user changes the image, and right before it asks for some Pods to be replaced (``marked``)."""
+    if marked is not None:
+        await users.mark_pods(name, marked)
+    patch: list[Json] = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]
+    if partition is not None:
+        path = "/spec/updateStrategy/rollingUpdate/partition"
+        patch.append({"op": "add", "path": path, "value": partition})
+    await users.admin.patch(CLONE_SETS, name, patch, NAMESPACE, kind=PatchType.JSON)
+
+
+async def _partition_cloneset(users: Users, name: str, partition: int) -> None:
+    patch = {"spec": {"updateStrategy": {"rollingUpdate": {"partition": partition}}}}
+    await users.admin.patch(CLONE_SETS, name, patch, NAMESPACE)
+
+
+async def _delete_cloneset(users: Users, name: str) -> None:
+    await users.admin.delete(CLONE_SETS, name, NAMESPACE)
+
+
+DEEDS: Mapping[str, Deed] = {
+    "create cloneset": Deed(_create_cloneset),
+    "scale cloneset": Deed(_scale_cloneset, 600.0),
+    "roll cloneset": Deed(_roll_cloneset, 600.0),
+    "partition cloneset": Deed(_partition_cloneset),
+    "delete cloneset": Deed(_delete_cloneset),
+}

@@ -1,0 +1,104 @@
+"""What happens in a run about CloneSets once its storm is over: something goes wrong on and on, nothing does, or one
+mishap follows the other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation import plan
+from tests.simulation.faults import CALM, DRIZZLE, Weather
+from tests.simulation.workloads.cloneset import mishaps, unseen
+from tests.simulation.workloads.cloneset.manifests import CLONE_SETS
+from tests.simulation.workloads.cloneset.script import HASTE_SECONDS, blind_script, calm_script, drizzle_script
+from tests.simulation.workloads.cloneset.there import There, bare_pods
+from tests.simulation.workloads.sidecars import SIDECAR_SETS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+Json = dict[str, Any]
+
+#: For how long a leader tries to renew its Lease.
+RENEWAL_SECONDS = 10.0
+
+
+async def trouble(world: World) -> None:
+    """With one thing that goes wrong and hardly anything that happens besides, all comes to rest the same: requests
+    are refused now and then, or the managers are blind to one kind of object for a while."""
+    clones = sorted(name for name, found in world.rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
+    rng = Random(f"trouble {world.seed}")
+    if not clones:
+        return
+    blind = rng.random() < 0.5
+    if blind:
+        world.weather = Weather(lost_answer=rng.choice((0.0, 0.3, 0.3))).without(*world.without)
+        acts = [*blind_script(rng, clones)]
+    else:
+        world.weather = Weather(**{rng.choice(DRIZZLE): 0.25}).without(*world.without)
+        acts = [drizzle_script(rng, clones)]
+    for action in acts:
+        await world.clock.sleep(action.at)
+        await asyncio.create_task(world.users.do(action))
+    if blind:  # only so long are answers lost: nobody could lead for long else
+        await world.clock.sleep(max(0.0, 0.0, *world.users.frozen.values()) - world.clock.monotonic())
+        world.weather = CALM
+    await world.until_done(world.rest.to_settle)
+    world.weather = CALM
+    await world.clock.sleep(RENEWAL_SECONDS)  # whoever could not renew the Lease ends only now
+    await world.until_done(world.rest.to_settle)
+
+
+async def calm(world: World) -> None:
+    """With nothing going wrong whatever users do is dealt with at once, and without a write too many."""
+    await world.sleep_until_unhindered()
+    rng = Random(f"calm {world.seed}")
+    there = {resource.plural: sorted(world.rest.stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}
+    there["pods"] = bare_pods(world.rest)
+    # Where there is no Pod, the newest revision is the one that all have (CS-73).
+    staffed = sorted(name for name, found in world.rest.stored(CLONE_SETS).items() if found["spec"]["replicas"])
+    names = (there["sidecarsets"], there["pods"], there["clonesets"], staffed)
+    acts = [*calm_script(rng, *names, number=world.plan.calm_acts)]
+    for action, after in zip(acts, [*acts[1:], None], strict=True):
+        await world.clock.sleep(action.at)
+        # Pods marked in the same breath as a roll-out: the pass may know of the one and mark them once more.
+        world.checks.calm = "marked" not in action.arguments
+        await asyncio.create_task(world.users.do(action))
+        if after is not None and after.at < HASTE_SECONDS:
+            continue
+        await world.until_done(world.rest.to_settle, world.users.patience(action.what), every=0.5)
+        await world.clock.sleep(2.0)
+        world.checks.calm = False
+
+
+async def one_after_the_other(world: World) -> None:
+    """One thing at a time goes wrong for some seconds: soon after it all is well."""
+    await world.sleep_until_unhindered()
+    rng, other = Random(f"mishaps {world.seed}"), Random(f"unseen {world.seed}")
+    for number in range(world.plan.mishaps):
+        there = There.of(world.rest)
+        one = mishaps.mishap(rng, there, number)
+        await world.befall(unseen.mishap(other, there, number) or one)
+    clones = [
+        mishaps.Staffed(name, found["spec"]["replicas"], revives=_revives(found))
+        for name, found in sorted(world.rest.stored(CLONE_SETS).items())
+        if found["spec"]["replicas"]
+    ]
+    if aimed := mishaps.aimed(Random(f"aimed {world.seed}"), clones):
+        await world.befall(aimed)
+    await world.wait_for_laggards()
+
+
+def _revives(obj: Json) -> bool:
+    """Whether Pods that wait for their preDelete hook may come back into service (CS-97)."""
+    hooks = obj["spec"].get("lifecycle") or {}
+    return bool(hooks) and not any((hook or {}).get("markPodNotReady") for hook in hooks.values())
+
+
+PHASES: Mapping[str, Callable[[World], Awaitable[None]]] = {
+    plan.TROUBLE: trouble,
+    plan.CALM: calm,
+    plan.MISHAPS: one_after_the_other,
+}

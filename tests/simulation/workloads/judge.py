@@ -1,0 +1,101 @@
+"""Who judges what becomes of a workload: the writes that its controller does, answers to reviews, and what is there at
+rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+from typing import Any
+
+from app.manager.caches import Caches
+from tests.simulation.passes import Pass
+from tests.simulation.replicas import parsed
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Review:
+    """A review that was answered. ``seconds``: how long it took; ``failures``: how many requests about what stands
+    beside the workload came to nothing meanwhile; ``known``: what whoever answered knew, as the judge asked for it."""
+
+    path: str
+    body: bytes
+    answer: bytes
+    seconds: float
+    failures: int
+    known: Sequence[Any]
+
+    @cached_property
+    def request(self) -> Json:
+        """What was asked."""
+        return dict(parsed(self.body)["request"])
+
+    @cached_property
+    def response(self) -> Json:
+        """What was answered."""
+        return dict(parsed(self.answer)["response"])
+
+
+class Judge:
+    """Remembers what users asked for and what became of it, and says what it breaks, a sentence each."""
+
+    #: Whether nothing goes wrong at the moment: then nothing excuses whoever is late.
+    calm = False
+
+    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
+        """What a write of any object breaks. ``known``: the pass whose doing it is."""
+        del at, kind, before, after, known
+        return ()
+
+    def at_rest(self, now: datetime) -> Iterable[str]:
+        """What keeps the workloads from being at rest."""
+        del now
+        return ()
+
+    def overdue(self) -> Sequence[str]:
+        """What may be so for some seconds only while nothing goes wrong."""
+        return ()
+
+    def known_to(self, caches: Caches, path: str) -> Sequence[Any]:
+        """What has to be known of the caches of whoever answers a review, to judge its answer."""
+        del caches, path
+        return ()
+
+    def reviewed(self, review: Review) -> Iterable[str]:
+        """What an answer breaks."""
+        del review
+        return ()
+
+
+class Judges(Judge):
+    """Several at once: of kinds that come together."""
+
+    def __init__(self, *judges: Judge) -> None:
+        self._judges = judges
+
+    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+        """Ask all."""
+        for judge in self._judges:
+            judge.calm = self.calm
+            yield from judge.wrote(at, kind, before, after, known)
+
+    def at_rest(self, now: datetime) -> Iterator[str]:
+        """Ask all."""
+        for judge in self._judges:
+            yield from judge.at_rest(now)
+
+    def overdue(self) -> Sequence[str]:
+        """Ask all."""
+        return [sentence for judge in self._judges for sentence in judge.overdue()]
+
+    def known_to(self, caches: Caches, path: str) -> Sequence[Any]:
+        """Ask all."""
+        return [judge.known_to(caches, path) for judge in self._judges]
+
+    def reviewed(self, review: Review) -> Iterator[str]:
+        """Ask all."""
+        for judge, known in zip(self._judges, review.known or [()] * len(self._judges), strict=True):
+            yield from judge.reviewed(replace(review, known=known))

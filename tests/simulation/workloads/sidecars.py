@@ -1,0 +1,220 @@
+"""SidecarSets beside the workloads of a run: what users do with them, and what must hold of those that roll nothing
+out."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import Any
+
+from app.api import names
+from app.api.sidecarset import SIDECAR_SET
+from app.kube.client import PatchType
+from app.kube.errors import NotFound
+from app.manager.caches import Caches
+from app.sidecars.sidecarset import slice as sidecarset
+from tests.simulation import invariants
+from tests.simulation.passes import Pass
+from tests.simulation.script import NAMESPACE
+from tests.simulation.users import Deed, Users
+from tests.simulation.workloads.judge import Judge, Review
+
+Json = Mapping[str, Any]
+
+SIDECAR_SETS = SIDECAR_SET.resource()
+INJECTED_LIST = names.SIDECARSET_INJECTED_LIST
+
+
+class SidecarSetJudge(Judge):
+    """A status never speaks of an older generation than before, names a revision of its own, and is true at rest; a Pod
+    that is let through has the containers of every set that the judging replica knew."""
+
+    def __init__(self, *, injection: bool = False) -> None:
+        #: Whether answers to reviews of Pods are judged.
+        self._injection = injection
+        #: By kind and uid, as they are stored.
+        self._stored: dict[str, dict[str, Json]] = {"SidecarSet": {}, "Pod": {}, "ControllerRevision": {}}
+        #: What is untrue; None: something was written since.
+        self._untrue: list[str] | None = None
+
+    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
+        """What a write breaks."""
+        stored = self._stored.get(kind)
+        if stored is None:
+            return
+        self._untrue = None
+        if after is None:
+            stored.pop((before or {"metadata": {"uid": ""}})["metadata"]["uid"], None)
+            return
+        stored[after["metadata"]["uid"]] = after
+        if kind == "SidecarSet" and before is not None:
+            yield from status_goes_forward(before, after)
+            yield from names_its_own(before, after, [*self._stored["ControllerRevision"].values()])
+
+    def at_rest(self, now: datetime) -> Iterable[str]:
+        """What a status has wrong."""
+        return self.overdue()
+
+    def overdue(self) -> Sequence[str]:
+        """The same: with nothing going wrong it is not untrue for long."""
+        if self._untrue is None:
+            pods = [pod for pod in self._stored["Pod"].values() if pod["metadata"].get("namespace") == NAMESPACE]
+            revisions = [*self._stored["ControllerRevision"].values()]
+            self._untrue = []
+            for one in self._stored["SidecarSet"].values():
+                self._untrue += [*counts_are_true(one, pods), *latest_is_named(one, revisions)]
+        return self._untrue
+
+    def known_to(self, caches: Caches, path: str) -> Sequence[Json]:
+        """The sets in the cache of who answers."""
+        if not self._injection or path != "/mutate-pod":
+            return ()
+        return [one.to_dict() for one in caches.stores(sidecarset.SIDECAR_SETS).list()]
+
+    def reviewed(self, review: Review) -> Iterable[str]:
+        """A Pod that is let through has the containers of every set the judging replica knew."""
+        if not review.known:
+            return
+        request, response = review.request, review.response
+        if request.get("operation") != "CREATE" or not response.get("allowed") or not request.get("object"):
+            return
+        for one in review.known:
+            if not matches(one, request["object"]):
+                continue
+            patch = base64.b64decode(response.get("patch") or "").decode()
+            for container in one["spec"].get("containers") or ():
+                if f'"name":"{container["name"]}"' not in patch.replace(" ", ""):
+                    pod_name = request["object"]["metadata"].get("name")
+                    yield f"Pod {pod_name} let through without {container['name']}"
+
+
+# ---- what must hold
+
+
+def matches(one: Json, pod: Json) -> bool:
+    """Whether a set of the simulation (matchLabels only) selects a Pod."""
+    labels = pod["metadata"].get("labels") or {}
+    wanted = (one["spec"].get("selector") or {}).get("matchLabels") or {}
+    return all(labels.get(key) == value for key, value in wanted.items())
+
+
+def status_goes_forward(before: Json, after: Json) -> Iterator[str]:
+    """A status never speaks of an older generation than before."""
+    old = (before.get("status") or {}).get("observedGeneration") or 0
+    new = (after.get("status") or {}).get("observedGeneration") or 0
+    if new < old:
+        yield f"SidecarSet {invariants.name(after)}: observedGeneration went from {old} back to {new}"
+    if new > after["metadata"].get("generation", 0):
+        yield f"SidecarSet {invariants.name(after)}: observedGeneration {new} is ahead of the generation"
+
+
+def names_its_own(before: Json, after: Json, revisions: Sequence[Json]) -> Iterator[str]:
+    """The revision that a SidecarSet's status names is one of this very set."""
+    named = (after.get("status") or {}).get("latestRevision")
+    if not named or named == (before.get("status") or {}).get("latestRevision"):
+        return
+    if not any(
+        invariants.name(one) == named and invariants.owner_of(one) == after["metadata"]["uid"] for one in revisions
+    ):
+        yield f"SidecarSet {invariants.name(after)}: status.latestRevision is {named}, which is no revision of it"
+
+
+def counts_are_true(one: Json, pods: Sequence[Json]) -> Iterator[str]:
+    """At rest: what a SidecarSet's status says is so."""
+    status = one.get("status") or {}
+    mine = [pod for pod in pods if matches(one, pod) and holds(one, pod)]
+    ready = [pod for pod in mine if invariants.condition(pod, "Ready") == "True" and is_rolled_out(one, pod)]
+    expected = {"matchedPods": len(mine), "readyPods": len(ready), "observedGeneration": one["metadata"]["generation"]}
+    for field, value in expected.items():
+        if (status.get(field) or 0) != value:
+            yield f"SidecarSet {invariants.name(one)} at rest: status.{field} is {status.get(field)}, true is {value}"
+
+
+def is_rolled_out(one: Json, pod: Json) -> bool:
+    """Whether a set's containers in a Pod run what its spec says, and one twin of each pair idles."""
+    images, runs = {found["name"]: found["image"] for found in pod["spec"]["containers"]}, invariants.statuses(pod)
+    for container in one["spec"].get("containers") or ():
+        upgrade, own = container.get("upgradeStrategy") or {}, [container["name"]]
+        if upgrade.get("upgradeType") == "HotUpgrade":
+            own = [f"{container['name']}-1", f"{container['name']}-2"]
+            if upgrade["hotUpgradeEmptyImage"] not in [images.get(twin) for twin in own]:
+                return False
+        if any(not str((runs.get(twin) or {}).get("image")).endswith(images.get(twin, "")) for twin in own):
+            return False
+    return True
+
+
+def latest_is_named(one: Json, revisions: Sequence[Json]) -> Iterator[str]:
+    """At rest: a SidecarSet's status names its newest revision."""
+    mine = [revision for revision in revisions if invariants.owner_of(revision) == one["metadata"]["uid"]]
+    # Two have one number where the cache did not show the one when the other was made.
+    newest = max(mine, key=_age, default=None)
+    named, own = (one.get("status") or {}).get("latestRevision"), newest and invariants.name(newest)
+    if newest is None or named != own:
+        yield f"SidecarSet {invariants.name(one)} at rest: status.latestRevision is {named}, newest is {own}"
+
+
+def _age(revision: Json) -> tuple[int, str, str]:
+    metadata = revision["metadata"]
+    return int(revision["revision"]), metadata.get("creationTimestamp", ""), metadata["name"]
+
+
+def holds(one: Json, pod: Json) -> bool:
+    """Whether a Pod was injected by a set and is neither finished nor going."""
+    listed = (pod["metadata"].get("annotations") or {}).get(INJECTED_LIST, "")
+    finished = (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+    return invariants.name(one) in listed.split(",") and not finished and not pod["metadata"].get("deletionTimestamp")
+
+
+# ---- what users do
+
+
+def sidecar_set(name: str, app: str, image: str) -> dict[str, Any]:
+    """A set that adds one container to Pods of an app."""
+    return {
+        "apiVersion": SIDECAR_SET.resource().api_version,
+        "kind": SIDECAR_SET.kind,
+        "metadata": {"name": name},
+        "spec": {
+            "selector": {"matchLabels": {"app": app}},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+            "containers": [{"name": name, "image": image}],
+            "updateStrategy": {"type": "NotUpdate"},
+        },
+    }
+
+
+async def _create_set(users: Users, name: str, app: str, image: str) -> None:
+    await users.admin.create(SIDECAR_SETS, sidecar_set(name, app, image))
+
+
+async def _update_set(users: Users, name: str, image: str) -> None:
+    patch = [{"op": "replace", "path": "/spec/containers/0/image", "value": image}]
+    await users.admin.patch(SIDECAR_SETS, name, patch, kind=PatchType.JSON)
+
+
+async def _delete_set(users: Users, name: str) -> None:
+    await users.admin.delete(SIDECAR_SETS, name)
+
+
+async def _replace_set(users: Users, name: str, app: str, image: str) -> None:
+    """``kubectl replace --force``: another set of that name is there a moment later."""
+    with suppress(NotFound):
+        await users.admin.delete(SIDECAR_SETS, name)
+    await users.admin.create(SIDECAR_SETS, sidecar_set(name, app, image))
+
+
+async def _garble_status(users: Users, name: str, image: str) -> None:
+    del image
+    await users.admin.patch(SIDECAR_SETS, name, {"status": {"matchedPods": 99}}, subresource="status")
+
+
+DEEDS: Mapping[str, Deed] = {
+    "create set": Deed(_create_set, 10.0),
+    "update set": Deed(_update_set, 10.0),
+    "delete set": Deed(_delete_set),
+    "replace set": Deed(_replace_set),
+    "garble status": Deed(_garble_status),
+}
