@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from app.kube.client import Client, Decode
 from app.kube.errors import UNANSWERED, Conflict, NotFound
@@ -25,6 +25,7 @@ from app.kube.expectations import is_at_least
 from app.kube.objects import Object
 from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey, Resource
+from app.kube.rulings import Decision, Ruling
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
@@ -45,22 +46,6 @@ LONGEST_PAUSE: Final = 0.032
 MAX_TOGETHER: Final = 500
 #: Objects whose last written state is kept until the cache shows it.
 MAX_REMEMBERED: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Ruling(Generic[T, R]):
-    """What a decision says of one request."""
-
-    answer: R
-    #: The object with the status that the answer is about to take from; None: it takes nothing.
-    changed: T | None = None
-    #: Whether the answer may rest on a copy that others may have changed since. True for "not now", which the next
-    #: try sets right. An answer that lets something happen without a write is checked against the API server first.
-    provisional: bool = False
-
-
-#: Decides one request; None stands for an object that is gone.
-Decision: TypeAlias = Callable[[T | None], Ruling[T, R]]
 
 
 @dataclass(slots=True)

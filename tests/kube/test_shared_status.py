@@ -19,7 +19,8 @@ from app.kube.errors import Conflict, RequestInfo, TransportError
 from app.kube.objects import ObjectMeta, Struct, decoder
 from app.kube.patches import merge_difference, merge_patch
 from app.kube.resources import ObjectKey, Resource
-from app.kube.shared_status import DEADLINE, Ruling, SharedStatus
+from app.kube.rulings import Ruling
+from app.kube.shared_status import DEADLINE, SharedStatus
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, status_body, virtual

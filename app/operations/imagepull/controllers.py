@@ -21,13 +21,16 @@ from app.operations.imagepull.jobs import (
 )
 from app.operations.imagepull.lists import BY_LIST, ImageListPullJobReconciler, by_list
 from app.operations.imagepull.nodeimages import NodeImageReconciler
-from app.operations.imagepull.objects import WATCHED_NODE_IMAGES
+from app.operations.imagepull.objects import BY_JOB, NODE_IMAGES, NodeImage, decode_node_image, job_uids
 from app.operations.imagepull.secrets import WATCHED_SECRETS, copies_namespace
 from app.pods.update_order import UpdateOrder
-from app.slices import NODES, PODS_BY_NAMESPACE, ControllerContext, ControllerPart, Reconciling, Watched
+from app.slices import NODES, PODS_BY_NAMESPACE, ControllerContext, ControllerPart, Reconciling, Scope, Watched
 
 #: The flags that these controllers read.
 FLAGS: Final = ("nodeimage-creation-delay", "default-ttlseconds-for-always-nodeimage")
+WATCHED_NODE_IMAGES: Final[Watched[NodeImage]] = Watched(
+    "NodeImages", NODE_IMAGES, decode_node_image, Scope.CLUSTER, indexes={BY_JOB: job_uids}
+)
 JOBS: Final = Watched.kind(
     IMAGE_PULL_JOB,
     ImagePullJob,

@@ -13,7 +13,6 @@ import msgspec
 
 from app.api.imagepull import NODE_IMAGE
 from app.kube.objects import ObjectMeta, Struct, decoder
-from app.slices import Scope, Watched
 
 NODE_IMAGES: Final = NODE_IMAGE.resource()
 
@@ -157,8 +156,3 @@ def _share(value: T) -> T:
         _shared.clear()
     known: T = _shared.setdefault(value, value)
     return known
-
-
-WATCHED_NODE_IMAGES: Final[Watched[NodeImage]] = Watched(
-    "NodeImages", NODE_IMAGES, decode_node_image, Scope.CLUSTER, indexes={BY_JOB: job_uids}
-)

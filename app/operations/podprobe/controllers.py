@@ -20,7 +20,15 @@ from app.operations.podprobe.liveness.reconcile import (
 from app.operations.podprobe.liveness.reconcile import Caches as LivenessCaches
 from app.operations.podprobe.markers import Caches, PodProbeMarkerReconciler, by_namespace
 from app.operations.podprobe.nodes import NodePodProbeReconciler
-from app.operations.podprobe.objects import WATCHED_NODE_POD_PROBES
+from app.operations.podprobe.objects import (
+    BY_MARKER,
+    BY_POD,
+    NODE_POD_PROBES,
+    NodePodProbe,
+    decode_node_pod_probe,
+    markers_of,
+    pods_of,
+)
 from app.pods.budget import DisruptionBudget, LeastAvailable, NoBudget
 from app.slices import (
     BY_NAMESPACE,
@@ -30,9 +38,17 @@ from app.slices import (
     ControllerContext,
     ControllerPart,
     Reconciling,
+    Scope,
     Watched,
 )
 
+WATCHED_NODE_POD_PROBES: Final[Watched[NodePodProbe]] = Watched(
+    "NodePodProbes",
+    NODE_POD_PROBES,
+    decode_node_pod_probe,
+    Scope.CLUSTER,
+    indexes={BY_MARKER: markers_of, BY_POD: pods_of},
+)
 MARKERS: Final = Watched.kind(POD_PROBE_MARKER, PodProbeMarker, **{BY_NAMESPACE: by_namespace})
 LIVENESS_PODS: Final = PODS.indexed(**{BY_LIVENESS_NODE: liveness_nodes})
 RECREATE_REQUESTS: Final = Watched.kind(

@@ -9,7 +9,6 @@ import msgspec
 from app.api.podprobe import NODE_POD_PROBE
 from app.api.podprobe.types import SEPARATOR
 from app.kube.objects import ObjectMeta, Struct, decoder
-from app.slices import Scope, Watched
 
 NODE_POD_PROBES: Final = NODE_POD_PROBE.resource()
 
@@ -95,10 +94,3 @@ def pods_of(node_pod_probe: NodePodProbe) -> list[str]:
 BY_MARKER: Final = "marker"
 BY_POD: Final = "pod"
 decode_node_pod_probe: Final = decoder(NodePodProbe)
-WATCHED_NODE_POD_PROBES: Final[Watched[NodePodProbe]] = Watched(
-    "NodePodProbes",
-    NODE_POD_PROBES,
-    decode_node_pod_probe,
-    Scope.CLUSTER,
-    indexes={BY_MARKER: markers_of, BY_POD: pods_of},
-)

@@ -12,7 +12,8 @@ from app.kube.client import Client
 from app.kube.clock import Clock, rfc3339
 from app.kube.objects import OwnerReference
 from app.kube.resources import ObjectKey
-from app.kube.shared_status import Decision, Ruling, SharedStatus
+from app.kube.rulings import Decision, Ruling
+from app.kube.shared_status import SharedStatus
 from app.kube.store import Store
 from app.placement.workloadspread.index import NamespaceSpreads, PreparedSpread, SpreadIndex
 from app.placement.workloadspread.plan.choice import NewPod, Place, by_ordinal, choose, give_back

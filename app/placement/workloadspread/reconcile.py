@@ -18,7 +18,8 @@ from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
-from app.kube.shared_status import Ruling, SharedStatus
+from app.kube.rulings import Ruling
+from app.kube.shared_status import SharedStatus
 from app.kube.store import Change
 from app.placement.workloadspread.index import PreparedSpread, SpreadIndex
 from app.placement.workloadspread.plan.costs import Cost, costs, is_priced

@@ -19,8 +19,8 @@ from app.api.podunavailablebudget import (
 )
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
+from app.kube.rulings import Ruling
 from app.kube.selectors import Selector, SelectorError, compile_selector
-from app.kube.shared_status import Ruling
 from app.protection.podunavailablebudget.inflight import (
     DISRUPTED_FOR,
     MAX_ENTRIES,

@@ -16,7 +16,8 @@ from app.kube.clock import Clock
 from app.kube.errors import ApiError, Conflict, KubeError
 from app.kube.objects import Pod
 from app.kube.resources import ObjectKey
-from app.kube.shared_status import Decision, Ruling, SharedStatus
+from app.kube.rulings import Decision, Ruling
+from app.kube.shared_status import SharedStatus
 from app.kube.store import Store
 from app.protection.podunavailablebudget.judgement import (
     Judgement,

@@ -16,7 +16,7 @@ from app.kube.expectations import ResourceVersionExpectations
 from app.kube.intorpercent import IntOrPercentError
 from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
-from app.kube.shared_status import Ruling
+from app.kube.rulings import Ruling
 from app.kube.store import Change
 from app.protection.podunavailablebudget.claims import Claims
 from app.protection.podunavailablebudget.inflight import Seen, track

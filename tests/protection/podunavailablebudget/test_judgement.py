@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.podunavailablebudget import PodUnavailableBudget, ProtectedOperation
-from app.kube.shared_status import Ruling
+from app.kube.rulings import Ruling
 from app.protection.podunavailablebudget.judgement import Judgement, Outcome, judge, without_budget
 from app.protection.podunavailablebudget.matching import Claim, Workload, budget_for, by_age, claim_of
 from app.protection.podunavailablebudget.podstate import is_consistent, is_healthy, is_related, related_budget

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.api.workloadspread import SubsetStatus, WorkloadSpread
-from app.kube.shared_status import Ruling
+from app.kube.rulings import Ruling
 from app.placement.workloadspread.plan.places import (
     UNLIMITED,
     by_name,

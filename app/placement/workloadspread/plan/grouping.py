@@ -11,7 +11,7 @@ from app.api.podmerge import POD
 from app.api.workloadspread import WorkloadSpread
 from app.kube.objects import Node, Pod, Taint
 from app.kube.patches import PatchError, same
-from app.kube.shared_status import Ruling
+from app.kube.rulings import Ruling
 from app.kube.strategic import strategic_merge
 from app.placement.workloadspread.plan.injection import Json, PreparedSubset, required_terms
 from app.placement.workloadspread.plan.places import limit_of, version_statuses, with_version
