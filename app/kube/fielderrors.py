@@ -151,9 +151,9 @@ def not_supported(path: Path | str, value: object, supported: Iterable[str] = ()
     return FieldError(ErrorType.NOT_SUPPORTED, str(path), value, f"supported values: {known}" if known else "")
 
 
-def not_found(path: Path | str, value: object) -> FieldError:
+def not_found(path: Path | str, value: object, detail: str = "") -> FieldError:
     """A value names something that is not there."""
-    return FieldError(ErrorType.NOT_FOUND, str(path), value)
+    return FieldError(ErrorType.NOT_FOUND, str(path), value, detail)
 
 
 def duplicate(path: Path | str, value: object) -> FieldError:

@@ -19,7 +19,13 @@ from app.api.containerrecreate.conversion import parsed_snapshot, snapshot_text
 from app.api.conversion import convert
 from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.api.imagepull.defaults import job_with_defaults, list_job_with_defaults, node_image_with_defaults
-from app.api.imagepull.validation import job_errors, job_warnings, list_job_errors, node_image_errors
+from app.api.imagepull.validation import (
+    job_errors,
+    job_warnings,
+    list_job_errors,
+    node_image_errors,
+    node_image_warnings,
+)
 from app.api.kind import KindDefinition
 from app.api.podprobe import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.api.podprobe.defaults import with_defaults as marker_with_defaults
@@ -560,6 +566,26 @@ def test_a_marker_names_each_mistake_by_its_field(spec: dict[str, Any], fields: 
 def test_the_selector_of_a_marker_stays() -> None:
     former = {**marker(), "selector": {"matchLabels": {"a": "c"}}}
     assert [error.field for error in marker_errors(marker(), former)] == ["spec.selector"]
+
+
+@pytest.mark.behaviour("IMG-112")
+def test_what_cannot_be_pulled_by_hand_is_warned_of_when_it_comes() -> None:
+    policy = {"ttlSecondsAfterFinished": 600}
+
+    def spec(**images: list[str]) -> dict[str, Any]:
+        tags = {name: [{"tag": tag, "pullPolicy": policy} for tag in wanted] for name, wanted in images.items()}
+        return {"images": {name: {"tags": wanted} for name, wanted in tags.items()}}
+
+    before = spec(ubuntu=["24 04"])
+    now = spec(ubuntu=["24 04", "2 5", "22.04"], **{"UPPER/x": ["1"], "docker.io/library/nginx": ["1", "2"]})
+    now["images"]["reg:5000/app"] = spec(x=["sha256:" + "0" * 64])["images"]["x"]
+    assert node_image_warnings(now, before) == [
+        'spec.images[ubuntu].tags[1]: "ubuntu:2 5" is no reference of an image',
+        'spec.images[UPPER/x].tags[0]: "UPPER/x:1" is no reference of an image',
+        'spec.images[docker.io/library/nginx]: write "nginx" in place of it, or it is pulled also where a node has it',
+    ]
+    assert node_image_warnings(now, now) == []
+    assert len(node_image_warnings(spec(ubuntu=[f"{number} x" for number in range(300)]), None)) == 10
 
 
 @pytest.mark.behaviour("IMG-110")

@@ -51,7 +51,12 @@ def test_pull_shows_how_far_each_node_is(world: World) -> None:
     assert lines[0].startswith(f"ImagePullJob {world.namespace}/pull-busybox-1-36-")
     assert lines[-2:] == [f"{there[0]}: Succeeded", "1 of 1 nodes have it"]
     none = world.pykruise("pull", "busybox:1.36", "--nodes", "no=node", "--wait")
-    assert (none.returncode, none.stdout.splitlines()[-1]) == (1, "0 of 0 nodes have it")
+    assert (none.returncode, none.stdout.splitlines()[-1]) == (
+        1,
+        "0 of 0 nodes have it; none was selected, see: kubectl get nodeimages --show-labels",
+    )
+    without = world.pykruise("pull", "busybox:1.36", "--secret", "none")
+    assert (without.returncode, f"Secret {world.namespace}/none: not found" in without.stderr) == (1, True)
     wrong = world.pykruise("pull", "UPPER/x")
     assert (wrong.returncode, "is no reference of an image" in wrong.stderr) == (2, True)
     jobs = world.list("imagepulljobs")
@@ -74,6 +79,10 @@ def test_restart_shows_how_far_each_container_is(world: World) -> None:
     before = restarts(world)
     which = world.pykruise("restart", "pod/web")
     assert (which.returncode, "say which container with -c: main, side" in which.stderr) == (1, True)
+    none = world.pykruise("restart", "pod/nobody", "-c", "main")
+    assert (none.returncode, f"Pod {world.namespace}/nobody: not found" in none.stderr) == (1, True)
+    other = world.pykruise("restart", "pod/web", "-c", "sid")
+    assert (other.returncode, "has no container sid; name one with -c: main, side" in other.stderr) == (1, True)
     done = world.pykruise("restart", "pod/web", "-c", "main", "--wait")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == ["main: Succeeded", "1 of 1 containers restarted"]

@@ -69,7 +69,8 @@ def pod_errors(spec: Mapping[str, Any], pod: Mapping[str, Any]) -> list[FieldErr
     for index, container in enumerate(spec.get("containers") or ()):
         at, wanted = _SPEC.child("containers").index(index).child("name"), container.get("name") or ""
         if wanted not in known:
-            errors.append(not_found(at, wanted))
+            there = ", ".join(str(one.get("name")) for one in objects(pod_spec.get("containers")))
+            errors.append(not_found(at, wanted, f"Pod {name} has {there}"))
         elif wanted not in ids:
             errors.append(invalid(at, wanted, "the Pod's status says nothing about it; init containers do not restart"))
         elif not ids[wanted]:

@@ -12,7 +12,7 @@ from app.api.imagepull.defaults import TIMEOUT_SECONDS
 from app.api.imagepull.types import ALWAYS, COMPLETION_TYPES, IMAGE_PULL_POLICIES, NEVER
 from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required, too_many
 from app.kube.gotext import quote
-from app.kube.images import familiar_image
+from app.kube.images import FamiliarImage, familiar_image
 from app.kube.selectors import validate_selector
 
 MAX_IMAGES: Final = 255
@@ -21,6 +21,7 @@ MAX_NODE_IMAGES: Final = 256
 #: node, of which an API server takes 1.5 MB, and which the jobs of all namespaces share.
 MAX_SANDBOX_BYTES: Final = 32 * 1024
 MAX_PULL_SECRETS: Final = 64
+_MAX_WARNINGS: Final = 10
 _SPEC: Final = Path("spec")
 _INT64: Final = range(-(2**63), 2**63)
 
@@ -84,6 +85,28 @@ def node_image_errors(spec: Mapping[str, Any]) -> list[FieldError]:
             errors.append(required(path.key(name), "image name can not be empty"))
         errors += _tags_errors(name, image.get("tags") or [], path.key(name).child("tags"))
     return errors
+
+
+def node_image_warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> list[str]:
+    """IMG-112: what is new in a NodeImage and cannot be pulled, or is not recognized when it is there."""
+    before = (former or {}).get("images") or {}
+    warnings: list[str] = []
+    for name, image in (spec.get("images") or {}).items():
+        path = _SPEC.child("images").key(name)
+        known = {tag.get("tag") for tag in (before.get(name) or {}).get("tags") or ()}
+        for index, tag in enumerate(image.get("tags") or ()):
+            if tag.get("tag") in known or len(warnings) == _MAX_WARNINGS:
+                continue
+            reference = str(FamiliarImage(name, tag.get("tag") or ""))
+            found = familiar_image(reference)
+            if found is None:
+                warnings.append(f"{path.child('tags').index(index)}: {quote(reference)} is no reference of an image")
+            elif found.name != name:
+                warnings.append(
+                    f"{path}: write {quote(found.name)} in place of it, or it is pulled also where a node has it"
+                )
+                break
+    return warnings
 
 
 def _tags_errors(name: str, tags: list[Mapping[str, Any]], path: Path) -> list[FieldError]:

@@ -86,7 +86,8 @@ async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision
     try:
         pod = await lookups.pod(review.namespace, spec["podName"])
         if pod is None:
-            return Denied(str(not_found(_POD_NAME, spec["podName"])), code=400)
+            there = f"there is no such Pod in namespace {review.namespace}"
+            return Denied(str(not_found(_POD_NAME, spec["podName"], there)), code=400)
         if errors := pod_errors(spec, pod):
             return Denied(aggregate(errors), code=400)
         name = pod["spec"]["nodeName"]

@@ -1,4 +1,4 @@
-"""The webhooks of ImagePullJob, ImageListPullJob and NodeImage (IMG-2 … IMG-12)."""
+"""The webhooks of ImagePullJob, ImageListPullJob and NodeImage (IMG-2 … IMG-12, IMG-112)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any, Final
 from app.api import names
 from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.api.imagepull.defaults import job_with_defaults, list_job_with_defaults, node_image_with_defaults
-from app.api.imagepull.validation import job_errors, job_warnings, list_job_errors, node_image_errors
+from app.api.imagepull.validation import (
+    job_errors,
+    job_warnings,
+    list_job_errors,
+    node_image_errors,
+    node_image_warnings,
+)
 from app.api.kind import KindDefinition
 from app.api.requested import is_leaving, judged, version_to_default, version_to_judge
 from app.api.webhooks import mutating_webhook, validating_webhook
@@ -39,7 +45,7 @@ class _Kind:
     defaults: Callable[[Object, str], dict[str, Any]]
     #: What is wrong with a spec that has its defaults; the second: the spec that it replaces.
     errors: Callable[[Object, Object | None], list[FieldError]]
-    warnings: Callable[[Object], list[str]]
+    warnings: Callable[[Object, Object | None], list[str]]
 
 
 _JOBS: Final = _Kind(
@@ -49,7 +55,7 @@ _JOBS: Final = _Kind(
     (DAEMON_GATE, JOB_GATE),
     lambda obj, _: job_with_defaults(obj),
     job_errors,
-    job_warnings,
+    lambda spec, _: job_warnings(spec),
 )
 _LIST_JOBS: Final = _Kind(
     IMAGE_LIST_PULL_JOB,
@@ -58,7 +64,7 @@ _LIST_JOBS: Final = _Kind(
     (DAEMON_GATE, JOB_GATE),
     lambda obj, _: list_job_with_defaults(obj),
     lambda spec, _: list_job_errors(spec),
-    job_warnings,
+    lambda spec, _: job_warnings(spec),
 )
 _NODE_IMAGES: Final = _Kind(
     NODE_IMAGE,
@@ -67,7 +73,7 @@ _NODE_IMAGES: Final = _Kind(
     (DAEMON_GATE,),
     node_image_with_defaults,
     lambda spec, _: node_image_errors(spec),
-    lambda _: [],
+    node_image_warnings,
 )
 _KINDS: Final = (_JOBS, _LIST_JOBS, _NODE_IMAGES)
 WEBHOOKS: Final = tuple(webhook for kind in _KINDS for webhook in (kind.mutate, kind.validate))
@@ -116,7 +122,8 @@ def validate(kind: _Kind, clock: Clock, enabled: Enabled, review: Review) -> Dec
     for gate in kind.gates:
         if not enabled(gate):
             return Denied(f"feature-gate {gate} is not enabled", code=403)
-    errors = kind.errors(spec, former if isinstance(former, Mapping) else None)
+    before = former if isinstance(former, Mapping) else None
+    errors = kind.errors(spec, before)
     if errors:
         return Denied(aggregate(errors), code=400)
-    return Allowed(tuple(kind.warnings(spec)))
+    return Allowed(tuple(kind.warnings(spec, before)))

@@ -7,9 +7,10 @@ from random import SystemRandom
 from typing import Any, Final
 
 from app.kube.client import Client
-from app.kube.errors import CommandError, NotFound, WrongCommandError
+from app.kube.errors import CommandError, Forbidden, NotFound, WrongCommandError
 from app.kube.images import FamiliarImage, familiar_image
-from app.kube.objects import Node
+from app.kube.objects import Node, decode_metadata
+from app.kube.resources import SECRETS
 from app.kube.selector_query import parse
 from app.kube.selectors import SelectorError
 from app.operations.imagepull.jobs import JOBS
@@ -89,10 +90,22 @@ async def pull(call: Call) -> int:
     if image is None:
         raise WrongCommandError(f"pull {call.arguments[0]}: is no reference of an image; write it like nginx:1.27")
     body = new_job(image, call, random_suffix(SystemRandom()))
+    for secret in body["spec"].get("pullSecrets", ()):
+        await _check_secret(call, secret)
     made: Json = await call.client.create(JOBS, body, call.namespace, field_manager="pykruise")
     metadata = made["metadata"]
     call.say(f"ImagePullJob {call.namespace}/{metadata['name']}: {image}{' (dry run)' if call.dry_run else ''}")
     return await _watch(call, image, metadata) if call.flag("wait") and not call.dry_run else 0
+
+
+async def _check_secret(call: Call, name: str) -> None:
+    """A Secret that is not there: the pull would go on without it. Whoever may not read it need not know."""
+    try:
+        await call.client.get(SECRETS, name, call.namespace, decode=decode_metadata)
+    except NotFound:
+        raise CommandError(f"--secret: Secret {call.namespace}/{name}: not found; create it or name another") from None
+    except Forbidden:
+        return
 
 
 async def _watch(call: Call, image: FamiliarImage, metadata: Json) -> int:
@@ -115,6 +128,8 @@ async def _watch(call: Call, image: FamiliarImage, metadata: Json) -> int:
         if status.get("completionTime"):
             failed = ", ".join(status.get("failedNodes") or ())
             told = f"; failed: {failed}" if failed else ""
+            if not status.get("desired"):
+                told = "; none was selected, see: kubectl get nodeimages --show-labels"
             call.say(f"{status.get('succeeded', 0)} of {status.get('desired', 0)} nodes have it{told}")
             return 1 if status.get("failed") or not status.get("desired") else 0
         await call.client.clock.sleep(POLL_SECONDS)

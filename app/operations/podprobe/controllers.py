@@ -64,7 +64,9 @@ def podprobemarker_controller(context: ControllerContext) -> Reconciling:
         context.stores(NODES),
         context.stores(WATCHED_NODE_POD_PROBES),
     )
-    reconciler = PodProbeMarkerReconciler(context.client, caches, serverless=context.enabled(SERVERLESS_GATE))
+    reconciler = PodProbeMarkerReconciler(
+        context.client, caches, context.events, serverless=context.enabled(SERVERLESS_GATE)
+    )
     return Reconciling(
         reconciler,
         [
@@ -126,6 +128,7 @@ MARKER_CONTROLLER: Final = ControllerPart(
         PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_MARKERS}/status",)),
         PolicyRule(("get", "patch"), (names.APPS_GROUP,), (_NODE_PROBES,)),
         PolicyRule(("patch",), ("",), ("pods",)),
+        PolicyRule(("create", "patch"), ("",), ("events",)),
     ),
     gates=(GATE,),
     workers_flag="podprobemarker-workers",

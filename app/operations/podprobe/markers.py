@@ -12,6 +12,7 @@ from app.api import names
 from app.api.podprobe import POD_PROBE_MARKER, PodProbeMarker
 from app.kube.client import Client
 from app.kube.errors import Conflict, NotFound
+from app.kube.events import EventRecorder, reference
 from app.kube.objects import Node, Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
 from app.kube.selectors import Selector, SelectorError, compile_selector
@@ -21,6 +22,7 @@ from app.operations.podprobe.objects import BY_MARKER, NodePodProbe
 from app.operations.podprobe.plan.marks import marks_of_conditions
 from app.operations.podprobe.plan.probes import (
     MAX_NAMESPACE_BYTES,
+    impossible,
     is_probed,
     is_virtual,
     matching,
@@ -36,6 +38,8 @@ logger = logging.getLogger(__name__)
 MARKERS: Final = POD_PROBE_MARKER.resource()
 #: Changes of Pods are looked at together for so many seconds.
 COALESCE_SECONDS: Final = 0.2
+#: Of what is wrong with a marker so much is told at once.
+_MAX_TOLD: Final = 5
 Json = dict[str, Any]
 
 
@@ -57,12 +61,15 @@ class Caches:
 class PodProbeMarkerReconciler:
     """The shell."""
 
-    def __init__(self, client: Client, caches: Caches, *, serverless: bool) -> None:
+    def __init__(self, client: Client, caches: Caches, events: EventRecorder, *, serverless: bool) -> None:
         self._client = client
         self._caches = caches
+        self._events = events
         self._serverless = serverless
         #: By uid: the selector as compiled.
         self._selectors: dict[str, Selector | None] = {}
+        #: By uid: what is wrong with the marker, as it was told.
+        self._told: dict[str, set[str]] = {}
 
     # ---- what a change concerns
 
@@ -71,6 +78,7 @@ class PodProbeMarkerReconciler:
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
             self._selectors.pop(change.object.metadata.uid, None)
+            self._told.pop(change.object.metadata.uid, None)
         return (key_of(change.object),)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
@@ -147,7 +155,9 @@ class PodProbeMarkerReconciler:
         if names.NODE_POD_PROBE_CLEANUP not in metadata.finalizers:
             finalizers = [*metadata.finalizers, names.NODE_POD_PROBE_CLEANUP]
             version = await self._set_finalizers(marker, finalizers)
-        await self._write(marker, by_node, by_node)
+        wrong = impossible(marker, (pod for pods in by_node.values() for pod in pods))
+        wrong |= await self._write(marker, by_node, by_node)
+        self._tell(marker, wrong)
         if self._serverless:
             for pod in serverless:
                 await self._mark(marker, pod)
@@ -162,11 +172,13 @@ class PodProbeMarkerReconciler:
         nodes: Iterable[str],
         *,
         leaving: bool = False,
-    ) -> None:
-        """Exactly these Pods are probed for the marker, on these nodes and on those that the cache shows.
+    ) -> dict[str, str]:
+        """Exactly these Pods are probed for the marker, on these nodes and on those that the cache shows. Returns what
+        is said of nodes that have no room for them.
 
         When the marker leaves the cache is not believed: what it does not show yet would stay for ever.
         """
+        full: dict[str, str] = {}
         namespace, name = marker.metadata.namespace, marker.name
         present = self._caches.node_pod_probes.by_index(BY_MARKER, f"{namespace}/{name}")
         for node in sorted({*(one.metadata.name for one in present), *nodes}):
@@ -175,22 +187,32 @@ class PodProbeMarkerReconciler:
                 continue  # PPM-42: its creation comes
             probes = {pod.metadata.uid: pod_probe(marker, pod) for pod in wanted.get(node, ())}
             asked = {uid: (one["IP"], one["probes"]) for uid, one in probes.items() if one["probes"]}
-            if leaving or present_probes(cached, namespace, name) != asked:
-                await self._change(node, namespace, name, probes)
+            if not leaving and present_probes(cached, namespace, name) == asked:
+                continue
+            if without := await self._change(node, namespace, name, probes):
+                full[node] = (
+                    f"node {node}: no room for the probes of {len(without)} Pods, such as {without[0]}: those of one "
+                    f"namespace may take {MAX_NAMESPACE_BYTES} bytes there; use shorter or fewer ones"
+                )
+        return full
 
-    async def _change(self, node: str, namespace: str, marker: str, probes: Mapping[str, Json]) -> None:
+    async def _change(self, node: str, namespace: str, marker: str, probes: Mapping[str, Json]) -> list[str]:
+        """The names of the Pods for which there is no room."""
         without: list[str] = []
 
         def edit(spec: Json) -> None:
             without[:] = replace_probes(spec, namespace, marker, probes)
 
         await change_probes(self._client, node, edit)
-        if without:
-            logger.warning(
-                "PodProbeMarker %s/%s: %d Pods on node %s are not probed, for the probes of its namespace would take "
-                "more than %d bytes there: use shorter ones",
-                namespace, marker, len(without), node, MAX_NAMESPACE_BYTES,
-            )  # fmt: skip
+        return without
+
+    def _tell(self, marker: PodProbeMarker, wrong: Mapping[str, str]) -> None:
+        """PPM-46, PPM-47: each once, as long as it is so."""
+        told = self._told.pop(marker.metadata.uid, set())
+        for what in sorted(wrong.keys() - told)[:_MAX_TOLD]:
+            self._events.event(reference(MARKERS, marker), "Warning", "NotProbed", wrong[what])
+        if wrong:
+            self._told[marker.metadata.uid] = set(wrong)
 
     async def _mark(self, marker: PodProbeMarker, pod: Pod) -> None:
         """PPM-31."""

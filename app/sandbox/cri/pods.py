@@ -24,7 +24,7 @@ from app.daemon.cri import (
 from app.daemon.meta import plan as meta
 from app.daemon.objects import HttpGetAction, TcpSocketAction
 from app.kube.clock import Clock
-from app.kube.images import parse_image
+from app.kube.images import familiar_image
 from app.kube.store import Change
 from app.pods.runtimemeta import plain_hash
 from app.sandbox.kubelet.behaviour import unreachable
@@ -136,8 +136,8 @@ class PodRuntime:
         seconds: float,  # noqa: ARG002 - of the protocol
     ) -> None:
         """Pull an image; those of ``.invalid`` registries are nowhere."""
-        if parse_image(reference) is None:
-            raise CriError(f"invalid reference {reference!r}")
+        if familiar_image(reference) is None:
+            raise CriError(f"failed to parse image reference {reference!r}: invalid reference format")
         await self._all.clock.sleep(self._all.pull_seconds)
         name = full_name(reference)
         if why := unreachable(reference):

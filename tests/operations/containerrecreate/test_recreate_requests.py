@@ -314,8 +314,8 @@ def test_what_the_webhook_refuses() -> None:
             }
 
         for wrong, message in (
-            (body("none", "app"), 'spec.podName: Not found: "none"'),
-            (body("web-0", "nope"), 'spec.containers[0].name: Not found: "nope"'),
+            (body("none", "app"), f'spec.podName: Not found: "none": there is no such Pod in namespace {NAMESPACE}'),
+            (body("web-0", "nope"), 'spec.containers[0].name: Not found: "nope": Pod web-0 has app'),
             (body("web-0"), "spec.containers: Required value: name at least one container"),
             (body("web-0", "app", activeDeadlineSeconds=2), "spec.activeDeadlineSeconds: Invalid value: 2: "),
         ):

@@ -17,8 +17,9 @@ from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.controller import Controller
 from app.kube.errors import NotFound
+from app.kube.events import EventRecorder
 from app.kube.reflector import Reflector
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NODES, PODS
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
 from app.kube.store import Store
 from app.kube.virtualtime import VirtualClock, run
 from app.manager.gates import parse_gates
@@ -100,6 +101,13 @@ class World:
         found: dict[str, str] = (await self.client.get(PODS, name, "default"))["metadata"].get("labels") or {}
         return found
 
+    async def told(self) -> list[str]:
+        """What events say of markers."""
+        events = (await self.client.list(EVENTS)).items
+        return sorted(
+            f"{one['reason']}: {one['message']}" for one in events if one["involvedObject"]["kind"] == "PodProbeMarker"
+        )
+
     async def condition(self, type_: str, name: str = "p1") -> Json | None:
         pod = await self.client.get(PODS, name, "default")
         return next((one for one in pod["status"]["conditions"] if one["type"] == type_), None)
@@ -136,7 +144,9 @@ async def world(gates: str = "") -> AsyncIterator[World]:
             for one in part.watched:
                 reflector: Reflector[Any] = Reflector(ours, one.resource, stores(one), decode=one.decode, rng=rng)
                 await stack.enter_async_context(running(reflector.run()))
-            made = part.make(context(part, ours, stores, gates=gates))
+            events = EventRecorder(ours, part.name)
+            await stack.enter_async_context(running(events.run()))
+            made = part.make(context(part, ours, stores, gates=gates, events=events))
             controller = Controller(part.name, clock, made.watches, made.reconcile, workers=part.workers)
             await stack.enter_async_context(running(controller.run()))
         yield World(admin)
@@ -369,6 +379,57 @@ def test_one_namespace_cannot_fill_the_object_that_all_share() -> None:
     more = {**entry("d", "tenant", third), "probes": [{**entry("d", "tenant", third)["probes"][0], "name": "more#p"}]}
     assert replace_probes(found, "tenant", "more", {"d": more}) == ["pod-d"]
     assert replace_probes(found, "shop", "big", {"theirs": others}) == []
+
+
+@pytest.mark.behaviour("PPM-46")
+def test_pods_without_room_are_told_once() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("n1")
+        pods = [await there.pod(f"p{number}", "n1", app="x") for number in range(3)]
+        big = {"exec": {"command": ["x" * (MAX_NAMESPACE_BYTES // 3)]}, "periodSeconds": 5}
+        await there.marker("big", probe(probe=big, podConditionType="example.com/big"))
+        await there.probes("n1", {one["metadata"]["name"]: ["big#ok"] for one in pods[:2]})
+        await there.client.patch(PODS, "p0", {"metadata": {"labels": {"seen": "1"}}}, "default")
+        await there.settled()
+        assert await there.told() == [
+            "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: those of one namespace may take 196608 "
+            "bytes there; use shorter or fewer ones"
+        ]
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("PPM-14", "PPM-47")
+def test_what_pods_have_not_is_told_once_as_long_as_it_is_so() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("n1")
+        await there.pod("p1", "n1", app="x")
+        wanted = [
+            probe("typo", containerName="mian", podConditionType="example.com/a"),
+            probe("named", probe={"tcpSocket": {"port": "wed"}}, podConditionType="example.com/b"),
+            probe("right", probe={"tcpSocket": {"port": "web"}}, podConditionType="example.com/c"),
+        ]
+        await there.marker("m", *wanted)
+        await there.probes("n1", {"p1": ["m#typo", "m#right"]})
+        await there.settled()
+        first = [
+            "NotProbed: probe named: no such port in container main in Pod p1; it has: web",
+            "NotProbed: probe typo: no container mian in Pod p1; it has: main",
+        ]
+        assert await there.told() == first
+        await there.pod("p2", "n1", app="x")
+        await there.settled()
+        assert await there.told() == first
+        wanted[0]["containerName"] = "mean"
+        await there.client.patch(MARKERS, "m", {"spec": {"probes": wanted}}, "default")
+        await there.settled()
+        assert [one for one in await there.told() if one not in first] == [
+            # A change of the marker has all told anew, as it is now.
+            "NotProbed: probe named: no such port in container main in 2 Pods, such as p1; it has: web",
+            "NotProbed: probe typo: no container mean in 2 Pods, such as p1; it has: main",
+        ]
+
+    in_world(scenario)
 
 
 @pytest.mark.behaviour("PPM-44")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -15,6 +14,7 @@ from app.api.gojson import dumps_go, normalized
 from app.api.podprobe import PodContainerProbe
 from app.api.podprobe.validation import probe_errors
 from app.kube.fielderrors import Path
+from app.kube.memo import remembered
 from app.kube.objects import Pod
 
 _PROBE: Final = Path("livenessProbe")
@@ -40,7 +40,7 @@ def saved_probes(pod: Pod) -> tuple[PodContainerProbe, ...]:
     return _read(text) if text else ()
 
 
-@lru_cache(maxsize=1024)
+@remembered(1024, longest=8192)
 def _read(text: str) -> tuple[PodContainerProbe, ...]:
     try:
         entries = orjson.loads(text)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -12,11 +12,9 @@ from app.api import names
 from app.api.podprobe import PodContainerProbe, PodProbeMarker
 from app.api.podprobe.defaults import HTTP
 from app.api.podprobe.types import SEPARATOR
-from app.kube.objects import Node, Pod
+from app.kube.objects import ContainerPort, Node, Pod
 from app.kube.selectors import Selector
 from app.operations.podprobe.objects import NodePodProbe
-
-logger = logging.getLogger(__name__)
 
 #: What the probes of one namespace may take of a NodePodProbe, in bytes. Everybody's stand in one object per node, and
 #: an API server takes 1.5 MB of it: nobody shall fill it for all others. A hundred Pods with a probe each take a fifth.
@@ -54,11 +52,7 @@ def pod_probe(marker: PodProbeMarker, pod: Pod) -> Json:
     for probe in marker.spec.probes:
         rendered = rendered_probe(probe, pod)
         if rendered is None:
-            logger.info(
-                "PodProbeMarker %s/%s: Pod %s has no container %s with that port: probe %s is left out there",
-                marker.metadata.namespace, marker.name, pod.metadata.name, probe.container_name, probe.name,
-            )  # fmt: skip
-            continue
+            continue  # PPM-47 says so
         name = f"{marker.name}{SEPARATOR}{probe.name}"
         found.append({"name": name, "containerName": probe.container_name, "probe": rendered})
     metadata = pod.metadata
@@ -69,6 +63,40 @@ def pod_probe(marker: PodProbeMarker, pod: Pod) -> Json:
         "IP": pod.status.pod_ip,
         "probes": found,
     }
+
+
+@dataclass(slots=True)
+class _Lack:
+    """What some Pods have not: the first of them, what it has, and how many there are."""
+
+    pod: str
+    has: str
+    count: int = 0
+
+    def __str__(self) -> str:
+        which = f"Pod {self.pod}" if self.count == 1 else f"{self.count} Pods, such as {self.pod}"
+        return f"in {which}; it has: {self.has or 'none'}"
+
+
+def impossible(marker: PodProbeMarker, pods: Iterable[Pod]) -> dict[str, str]:
+    """PPM-47: which probes ask for a container or a port that some Pods have not, and in how many."""
+    found: dict[str, _Lack] = {}
+    for pod in pods:
+        there = {one.name: one for one in (*pod.spec.containers, *pod.spec.init_containers)}
+        for probe in marker.spec.probes:
+            container = there.get(probe.container_name)
+            if container is None:
+                lacks, has = f"no container {probe.container_name}", ", ".join(one.name for one in pod.spec.containers)
+            elif rendered_probe(probe, pod) is None:
+                lacks, has = f"no such port in container {container.name}", ", ".join(map(_name, container.ports))
+            else:
+                continue
+            found.setdefault(f"probe {probe.name}: {lacks}", _Lack(pod.metadata.name, has)).count += 1
+    return {what: f"{what} {lack}" for what, lack in found.items()}
+
+
+def _name(port: ContainerPort) -> str:
+    return port.name
 
 
 def rendered_probe(probe: PodContainerProbe, pod: Pod) -> Json | None:
