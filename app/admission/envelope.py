@@ -14,7 +14,6 @@ import re
 from binascii import b2a_base64
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -33,6 +32,7 @@ from app.kube.admission import (
 )
 from app.kube.depth import shallow_json
 from app.kube.gotext import shortened
+from app.kube.memo import remembered
 from app.kube.text import quoted
 
 V1: Final = "admission.k8s.io/v1"
@@ -182,8 +182,8 @@ def _review(uid: str, request: dict[str, Any]) -> Review:
 
 
 # A cluster has few kinds: the same frozen values serve every review.
-_kind = lru_cache(maxsize=1024)(GroupVersionKind)
-_resource = lru_cache(maxsize=1024)(GroupVersionResource)
+_kind = remembered(1024)(GroupVersionKind)
+_resource = remembered(1024)(GroupVersionResource)
 
 
 def _text(holder: dict[str, Any], field: str, prefix: str = "") -> str:

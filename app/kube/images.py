@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import lru_cache
+
+from app.kube.memo import remembered
 
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _HOST_LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
@@ -40,7 +41,7 @@ class ImageReference:
         return f"{self.repository}:{self.tag or 'latest'}"
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def parse_image(text: str) -> ImageReference | None:
     """The parts of an image reference, or None if it is none (as a bare ``sha256:…`` in a status)."""
     for transport in _TRANSPORTS:
@@ -74,7 +75,7 @@ class FamiliarImage:
         return f"{self.name}{'@' if ':' in self.tag else ':'}{self.tag}"
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def familiar_image(text: str) -> FamiliarImage | None:
     """The repository and the tag of an image reference, or None if it is none (IMG-20).
 

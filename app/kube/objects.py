@@ -226,8 +226,17 @@ def _is_read(entry: EnvVar) -> bool:
 _METADATA_MAPS: Final = ("metadata.labels[", "metadata.annotations[")
 
 
+#: Longer ones, as JSON, are nobody's habit, and would be kept when their Pods are long gone.
+_LONGEST_SHARED: Final = 4096
+_MOST_RESOURCES: Final = 16
+
+
+def _shared(values: T) -> T:
+    return _kept(values) if len(msgspec.json.encode(values)) <= _LONGEST_SHARED else values
+
+
 @lru_cache(maxsize=4096)
-def _shared(value: T) -> T:
+def _kept(value: T) -> T:
     return value
 
 
@@ -239,6 +248,8 @@ def _resources_of(limits: tuple[tuple[str, str], ...], requests: tuple[tuple[str
 def _shared_resources(resources: ResourceRequirements) -> ResourceRequirements:
     if not resources.limits and not resources.requests:
         return NO_RESOURCES
+    if len(resources.limits) + len(resources.requests) > _MOST_RESOURCES:
+        return resources
     return _resources_of(tuple(resources.limits.items()), tuple(resources.requests.items()))
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote
 
 from app.kube.errors import NotFound, RequestInfo, Status
 from app.kube.gotext import shortened
+from app.kube.memo import remembered
 
 
-@lru_cache(4096)
+@remembered(4096)
 def _segment(name: str) -> str:
     """A name as it stands in a path; empty for what cannot be one.
 

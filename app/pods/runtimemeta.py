@@ -7,14 +7,14 @@ PM-51, PM-136 … PM-138.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from app.api import names
 from app.api.gojson import dumps_go
+from app.kube.memo import remembered
 from app.kube.objects import Container, Pod, Struct
 from app.pods.hashes import deep_hash
 
@@ -58,7 +58,7 @@ def runtime_meta(pod: Pod) -> RuntimeMeta | None:
         return None
 
 
-@lru_cache(maxsize=4096)
+@remembered(4096)
 def plain_hash(name: str, image: str) -> int:
     """PM-137: the hash a kubelet of 1.31 or later keeps with a container."""
     return deep_hash(dumps_go({"image": image, "name": name}).encode())
@@ -75,16 +75,21 @@ def env_hash(container: Container, pod: Pod) -> int:
             continue
         value = (metadata.labels if found[1] == "labels" else metadata.annotations).get(found[2], "")
         values.append((entry.name, value))
-    return _env_hash(tuple(sorted(values)))
+    return _hash_of(sorted(values))
 
 
 def hash_of_env(values: Mapping[str, str]) -> int:
     """PM-138: the same hash of what a process was started with, by name of the variable."""
-    return _env_hash(tuple(sorted(values.items())))
+    return _hash_of(sorted(values.items()))
 
 
-@lru_cache(maxsize=4096)
-def _env_hash(values: tuple[tuple[str, str], ...]) -> int:
+def _hash_of(values: Sequence[tuple[str, str]]) -> int:
+    return _env_hash(*(text for entry in values for text in entry))
+
+
+@remembered(4096)
+def _env_hash(*texts: str) -> int:
+    values = zip(texts[::2], texts[1::2], strict=True)
     entries = [{"name": name} | ({"value": value} if value else {}) for name, value in values]
     return deep_hash(dumps_go(entries or None).encode())
 
