@@ -33,8 +33,10 @@ from app.protection.deletion.plan import (
     judge,
     judge_claims,
     judge_custom_resources,
+    judge_identity,
     judge_pods,
     label_warnings,
+    not_identified,
 )
 from app.protection.deletion.table import Cascading, ProtectedKind, is_ours
 
@@ -56,7 +58,14 @@ _DELETED_WITH_LABEL: Final = (
 )
 _LABEL_NAME: Final = "vdeletionprotectionlabel.kb.io"
 _LABEL_PATH: Final = "/validate-deletion-protection-label"
-_NAMESPACE_PERMISSIONS: Final = (PolicyRule(("list",), ("",), ("persistentvolumeclaims", "pods")),)
+#: What is looked up, and the object itself (DP-57).
+_PERMISSIONS: Final = {
+    Cascading.NAMESPACE: (
+        PolicyRule(("list",), ("",), ("persistentvolumeclaims", "pods")),
+        PolicyRule(("get",), ("",), ("namespaces",)),
+    ),
+    Cascading.CUSTOM_RESOURCES: (PolicyRule(("get",), ("apiextensions.k8s.io",), ("customresourcedefinitions",)),),
+}
 
 
 def webhooks(table: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
@@ -97,7 +106,7 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
         gate=GATE if kind.cascading is Cascading.NOTHING else "",
         # DP-7: a version nobody knows of a built-in kind passes.
         unknown_passes=not ours,
-        permissions=_NAMESPACE_PERMISSIONS if kind.cascading is Cascading.NAMESPACE else (),
+        permissions=_PERMISSIONS.get(kind.cascading, ()),
     )
 
 
@@ -154,6 +163,8 @@ class DeletionJudge:
 
     async def _look_up(self, question: NamespaceContents | CustomResources, review: Review) -> Decision:
         try:
+            if (denied := await self._stranger(question)) is not None:
+                return self._recorded(denied, review)
             if isinstance(question, NamespaceContents):
                 denied = await self._contents(question.namespace)
             else:
@@ -161,6 +172,16 @@ class DeletionJudge:
         except NotKnownError as unknown:
             return Allowed((f"not known without a cluster: {unknown}",))
         return self._recorded(denied or Allowed(), review)
+
+    async def _stranger(self, question: NamespaceContents | CustomResources) -> Denied | None:
+        """DP-57: the refusal where the review may be made up."""
+        if self._gates.known_callers:
+            return None
+        try:
+            live = await self._lookups.uid(*question.subject)
+        except (KubeError, TimeoutError) as error:
+            return not_identified(question, _text(error))
+        return judge_identity(question, live)
 
     async def _contents(self, namespace: str) -> Denied | None:
         try:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
 from app.kube.client import Client, Decode
+from app.kube.errors import NotFound
 from app.kube.objects import ObjectMeta, Struct, decoder
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, Resource
 from app.protection.deletion.plan import Count
@@ -29,6 +30,10 @@ class NotKnownError(Exception):
 class DeletionLookups(Protocol):
     """Counts of what must be gone first. They raise KubeError or TimeoutError where a list fails, NotKnownError where
     there is no cluster."""
+
+    async def uid(self, resource: Resource, name: str) -> str:
+        """The uid of a cluster-scoped object, '' if there is none of that name."""
+        ...
 
     async def active_pods(self, namespace: str) -> Count:
         """Pods of the namespace that are neither finished nor being deleted."""
@@ -66,6 +71,14 @@ class LiveLookups:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    async def uid(self, resource: Resource, name: str) -> str:
+        """DP-57."""
+        try:
+            found = await self._in_time(self._client.get(resource, name, decode=_decode_named))
+        except NotFound:
+            return ""
+        return found.metadata.uid
+
     async def active_pods(self, namespace: str) -> Count:
         """DP-22; the server leaves out finished Pods itself."""
         return await self._in_time(
@@ -80,9 +93,9 @@ class LiveLookups:
         """DP-27, DP-51: by metadata alone, for custom resources may be large."""
         return await self._in_time(self._count(resource, "", _decode_named, _is_live, metadata_only=True))
 
-    async def _in_time(self, counting: Awaitable[Count]) -> Count:
+    async def _in_time(self, asking: Awaitable[T]) -> T:
         try:
-            return await self._client.clock.wait_for(counting, LIST_SECONDS)
+            return await self._client.clock.wait_for(asking, LIST_SECONDS)
         except TimeoutError:
             raise TimeoutError(f"no answer from the API server within {LIST_SECONDS:g} s") from None
 
@@ -115,6 +128,10 @@ class LiveLookups:
 
 class WithoutCluster:
     """Standalone mode: what a cluster holds cannot be known, and whoever asks is told so."""
+
+    async def uid(self, resource: Resource, name: str) -> str:
+        """Not known."""
+        raise NotKnownError(f"whether there is a {resource.kind} {name}")
 
     async def active_pods(self, namespace: str) -> Count:
         """Not known."""

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from app.api import names
 from app.kube.admission import Allowed, Denied, Operation, Review
-from app.kube.resources import Resource
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, Resource
 from app.protection.deletion.table import Cascading, ProtectedKind
 
 T = TypeVar("T")
@@ -60,17 +60,31 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceContents:
-    """To be looked up: active Pods, and only if there are none, Bound volume claims of the Namespace."""
+    """To be looked up: active Pods, and only if there are none, Bound volume claims of the Namespace. ``uid``: the
+    Namespace's, as the review has it."""
 
     namespace: str
+    uid: str = ""
+
+    @property
+    def subject(self) -> tuple[Resource, str]:
+        """The object that is to be deleted: its kind and name."""
+        return NAMESPACES, self.namespace
 
 
 @dataclass(frozen=True, slots=True)
 class CustomResources:
-    """To be looked up: objects of the defined kind in all namespaces. ``shown`` is how messages name the kind."""
+    """To be looked up: objects of the defined kind in all namespaces. ``shown`` is how messages name the kind,
+    ``uid`` the definition's as the review has it."""
 
     resource: Resource
     shown: str
+    uid: str = ""
+
+    @property
+    def subject(self) -> tuple[Resource, str]:
+        """The object that is to be deleted: its kind and name. A definition's name says what it defines."""
+        return CUSTOMRESOURCEDEFINITIONS, f"{self.resource.plural}.{self.resource.group}"
 
 
 class _UndecodableError(ValueError):
@@ -112,11 +126,11 @@ def _judge(
             name = _field(metadata, "name", str, "", "metadata.")
             if not name:  # an empty name would mean all namespaces
                 raise _UndecodableError("metadata.name: is required")
-            return NamespaceContents(name)
+            return NamespaceContents(name, _field(metadata, "uid", str, "", "metadata."))
         case Cascading.CUSTOM_RESOURCES:
             if not gates.crd_cascading:  # DP-26
                 return _refused(f"feature-gate {CRD_GATE} is not enabled")
-            return _custom_resources(_field(old, "spec", dict, {}))
+            return _custom_resources(_field(old, "spec", dict, {}), _field(metadata, "uid", str, "", "metadata."))
         case Cascading.NOTHING:  # DP-29
             return Allowed()
 
@@ -133,7 +147,7 @@ def _judge_replicas(old: Mapping[str, Any], gates: Gates) -> Allowed | Denied:
     return Allowed()
 
 
-def _custom_resources(spec: Mapping[str, Any]) -> CustomResources:
+def _custom_resources(spec: Mapping[str, Any], uid: str) -> CustomResources:
     """DP-27, DP-52: through the storage version, by resource; the message names the kind as OpenKruise does."""
     group = _field(spec, "group", str, "", "spec.")
     defined = _field(spec, "names", dict, {}, "spec.")
@@ -145,7 +159,7 @@ def _custom_resources(spec: Mapping[str, Any]) -> CustomResources:
         raise _UndecodableError("spec: expected a group, names.plural and a version that is stored")
     shown = list_kind.removesuffix("List") if list_kind.endswith("List") else kind
     namespaced = spec.get("scope") != "Cluster"
-    return CustomResources(Resource(group, version, plural, kind, namespaced), f"{group}/{version}, Kind={shown}")
+    return CustomResources(Resource(group, version, plural, kind, namespaced), f"{group}/{version}, Kind={shown}", uid)
 
 
 def _storage_version(spec: Mapping[str, Any]) -> str:
@@ -158,6 +172,23 @@ def _storage_version(spec: Mapping[str, Any]) -> str:
 
 
 # ---- what was found
+
+
+def judge_identity(question: NamespaceContents | CustomResources, live: str) -> Denied | None:
+    """DP-57: the refusal of a review that is not about the object that is there. ``live``: its uid, '' for none.
+
+    The API server judges the object that it is about to delete, so it gets this only where that was deleted meanwhile;
+    whoever makes up a review does not know the uid of what he may not read."""
+    if live and live == question.uid:
+        return None
+    resource, name = question.subject
+    message = f'{resource.kind} "{name:.253}" is not the object of this review (any more): try again'
+    return Denied(message, code=409, reason="Conflict")
+
+
+def not_identified(question: NamespaceContents | CustomResources, error: str) -> Denied:
+    """DP-24, DP-28: an object that cannot be read is kept."""
+    return _refused(f"{_FORBIDDEN_BY} get {question.subject[0].plural} error: {error}")
 
 
 def judge_pods(found: Count) -> Denied | None:

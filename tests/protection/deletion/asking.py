@@ -72,8 +72,16 @@ class Cluster:
     pods: Count | Exception = Count(0)  # noqa: RUF009 - frozen
     claims: Count | Exception = Count(0)  # noqa: RUF009
     crs: Count | Exception = Count(0)  # noqa: RUF009
+    #: Of whatever is to be deleted.
+    live_uid: str | Exception = ""
     asked: list[Any] = field(default_factory=list)
     refusals: list[tuple[str, str, str, str]] = field(default_factory=list)
+
+    async def uid(self, resource: Resource, name: str) -> str:
+        self.asked.append(("uid", resource.plural, name))
+        if isinstance(self.live_uid, Exception):
+            raise self.live_uid
+        return self.live_uid
 
     async def active_pods(self, namespace: str) -> Count:
         return self._answer(("pods", namespace), self.pods)

@@ -7,7 +7,7 @@ import pytest
 
 from app.kube.client import Client
 from app.kube.errors import Forbidden
-from app.kube.resources import Resource
+from app.kube.resources import NAMESPACES, Resource
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from app.protection.deletion.lookups import LIST_SECONDS, LiveLookups
@@ -37,6 +37,18 @@ async def test_pods_that_are_going_do_not_count_and_finished_ones_are_not_even_s
     assert request.path == "/api/v1/namespaces/shop/pods"
     assert request.query == {"limit": "500", "fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}
     assert "PartialObjectMetadataList" in request.headers["Accept"]
+
+
+@virtual
+@pytest.mark.behaviour("DP-57")
+async def test_the_uid_of_an_object_is_read_live_and_empty_where_there_is_none() -> None:
+    lookups, transport = asked(
+        json_response(200, item("shop", {"uid": "u-1"})),
+        json_response(404, status_body(404, "NotFound", 'namespaces "gone" not found')),
+    )
+    assert await lookups.uid(NAMESPACES, "shop") == "u-1"
+    assert await lookups.uid(NAMESPACES, "gone") == ""
+    assert [request.path for request in transport.requests] == ["/api/v1/namespaces/shop", "/api/v1/namespaces/gone"]
 
 
 @virtual

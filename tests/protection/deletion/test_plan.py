@@ -206,6 +206,10 @@ def test_a_namespace_is_held_by_pods_first_then_by_bound_claims_and_by_nothing_e
     assert cluster.refusals == ([("Namespace", "", "shop", "jane")] if text else [])
 
 
+STRANGERS = Gates(known_callers=False)
+KNOWN = protected("Namespace", "Cascading", metadata={"uid": "u-1"})
+
+
 @pytest.mark.behaviour("DP-56")
 @pytest.mark.parametrize(
     ("cluster", "text"),
@@ -216,8 +220,47 @@ def test_a_namespace_is_held_by_pods_first_then_by_bound_claims_and_by_nothing_e
     ],
 )
 def test_strangers_are_told_no_numbers_of_what_a_namespace_holds(cluster: Cluster, text: str) -> None:
-    decision = cluster.decide(NAMESPACE, Gates(known_callers=False))
+    cluster.live_uid = "u-1"
+    decision = cluster.decide(deletion("Namespace", KNOWN), STRANGERS)
     assert refusal(decision) == f"{FORBIDDEN}Cascading and {text}"
+
+
+@pytest.mark.behaviour("DP-57")
+@pytest.mark.parametrize("pods", [Count(0), Count(2)], ids=["empty", "with Pods"])
+@pytest.mark.parametrize("live", ["", "u-2"], ids=["no such namespace", "another uid"])
+@pytest.mark.parametrize("uid", ["u-1", "", None], ids=["guessed", "empty", "absent"])
+def test_a_review_of_what_is_not_there_gets_one_answer_and_no_look(uid: str | None, live: str, pods: Count) -> None:
+    cluster = Cluster(pods=pods, live_uid=live)
+    old = protected("Namespace", "Cascading", metadata={} if uid is None else {"uid": uid})
+    decision = cluster.decide(deletion("Namespace", old), STRANGERS)
+    text = 'Namespace "shop" is not the object of this review (any more): try again'
+    assert decision == Denied(text, code=409, reason="Conflict")
+    assert cluster.asked == [("uid", "namespaces", "shop")]
+    assert cluster.refusals == []
+
+
+@pytest.mark.behaviour("DP-57")
+def test_the_uid_of_one_definition_tells_nothing_of_another() -> None:
+    """What is listed is what the definition of that name and uid defines."""
+    old = protected("CustomResourceDefinition", "Cascading", spec=WIDGETS, metadata={"name": "mine", "uid": "u-1"})
+    cluster = Cluster(crs=Count(3), live_uid="u-1")
+    held = cluster.decide(deletion("CustomResourceDefinition", old), Gates(crd_cascading=True, known_callers=False))
+    assert refusal(held) == f"{FORBIDDEN}Cascading and active CRs >0"
+    assert cluster.asked[0] == ("uid", "customresourcedefinitions", "widgets.example.com")
+
+
+@pytest.mark.behaviour("DP-24", "DP-57")
+def test_a_namespace_that_cannot_be_read_is_kept() -> None:
+    cluster = Cluster(live_uid=TimeoutError("no answer"))
+    decision = cluster.decide(deletion("Namespace", KNOWN), STRANGERS)
+    assert refusal(decision) == "forbidden by ResourcesProtectionDeletion for get namespaces error: no answer"
+
+
+@pytest.mark.behaviour("DP-57")
+def test_known_callers_are_not_asked_who_they_mean() -> None:
+    cluster = Cluster()
+    assert cluster.decide(deletion("Namespace", KNOWN)) == Allowed()
+    assert cluster.asked == [("pods", "shop"), ("claims", "shop")]
 
 
 BROKEN = TransportError(RequestInfo("GET", "/api/v1/pods"), "connection refused")
