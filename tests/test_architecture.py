@@ -72,3 +72,25 @@ def test_the_page_names_every_package() -> None:
 def test_every_slice_is_in_the_list_under_the_name_of_its_folder(folder: Path) -> None:
     assert name_of(folder / "__init__.py") in FOLDERS
     assert folder.name in {one.name for one in slices()}
+
+
+def calls(name: str, *allowed: str) -> list[str]:
+    """Where a function is called, beside the modules that may."""
+    return [
+        f"{name_of(path)}:{node.lineno}"
+        for path in MODULES
+        if name_of(path) not in allowed
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == name
+    ]
+
+
+def test_commands_print_through_the_one_function_that_escapes() -> None:
+    """CLI-22. What is printed with rich is escaped where it is; the help of flags is ours from end to end."""
+    assert calls("print", "app.cli.printing", "app.manager.run") == []
+    assert calls("sys.stdout.write") == calls("typer.echo") == []
+
+
+def test_every_program_logs_with_the_formatter_that_escapes() -> None:
+    """A log line quotes what others wrote: images, runtimes, objects."""
+    assert calls("logging.basicConfig") == []

@@ -10,6 +10,8 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from app.cli.printing import write
+
 #: A person waits at the keyboard.
 _SECONDS: Final = 2.0
 #: To kubectl: do not complete names of files.
@@ -30,7 +32,7 @@ def completion(
     """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    print(get_completion_script(prog_name="pykruise", complete_var="_PYKRUISE_COMPLETE", shell=shell))
+    write(get_completion_script(prog_name="pykruise", complete_var="_PYKRUISE_COMPLETE", shell=shell))
 
 
 def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
@@ -80,5 +82,5 @@ def for_kubectl() -> None:
     }
     program = [sys.executable, "-c", "import sys; sys.argv = ['pykruise']; from app.cli.main import main; main()"]
     found = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=False)  # noqa: S603 - ourselves
-    print(found.stdout.rstrip("\n"))
-    print(_NO_FILES)
+    write(found.stdout.rstrip("\n"))
+    write(_NO_FILES)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from app.cli.cluster import CommandError, Context, Kubeconfig, with_cluster
+from app.cli.printing import write
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -59,7 +60,7 @@ async def serve(client: Client, port: int) -> None:
             create_dashboard(board), lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
         )
         following = asyncio.create_task(board.run())
-        print(f"http://127.0.0.1:{listener.getsockname()[1]}/ shows the cluster; Ctrl-C ends it", flush=True)
+        write(f"http://127.0.0.1:{listener.getsockname()[1]}/ shows the cluster; Ctrl-C ends it")
         try:
             await uvicorn.Server(config).serve([listener])
         finally:

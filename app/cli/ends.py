@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from app.cli.printing import complain
+from app.cli.printing import complain, write
 
 #: As a shell says of a command that SIGINT ended.
 INTERRUPTED = 130
@@ -23,7 +23,7 @@ def run(command: Callable[[], Any]) -> int:
         sys.stdout.flush()
     except TyperException as error:
         if "NoArgsIsHelp" in type(error).__name__:
-            print(error.format_message())  # a command with nothing behind it asks what there is
+            write(error.format_message())  # a command with nothing behind it asks what there is
             return 0
         complain(_sentence(error))
         return 2

@@ -9,6 +9,7 @@ import typer
 
 from app.cli.cluster import with_cluster
 from app.cli.grammar import Context, DryRun, Kubeconfig, Namespace
+from app.cli.printing import write
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -25,7 +26,7 @@ def command_with_options(verb: LongVerb) -> Any:
 
         async def work(client: Client, where: str) -> int:
             connection = (given["kubeconfig"], given["context"])
-            return await verb.run(Call(client, where, given["arguments"], options, _say, connection, tried))
+            return await verb.run(Call(client, where, given["arguments"], options, write, connection, tried))
 
         tried = given["dry_run"]
         code = with_cluster(given["kubeconfig"], given["context"], given["namespace"], work, dry_run=tried)
@@ -44,10 +45,6 @@ def command_with_options(verb: LongVerb) -> Any:
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     single.command(name=verb.name, context_settings={"help_option_names": ["-h", "--help"]})(run)
     return typer.main.get_command(single)
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _name(option: Option) -> str:

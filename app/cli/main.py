@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -15,9 +14,9 @@ from typer.core import TyperCommand
 from app.cli import completion, dashboard, migrate, preview, protect, rollout, sandbox, takeover, uninstall
 from app.cli.cluster import failed, with_cluster
 from app.cli.grammar import Context, Kubeconfig, Output
-from app.cli.printing import written
+from app.cli.printing import write, written
 from app.cli.verbs import WithVerbs
-from app.manager import logging as manager_logging
+from app.kube import logs
 
 app = typer.Typer(
     name="pykruise",
@@ -33,7 +32,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"pykruise {installed_version()}")
+        write(f"pykruise {installed_version()}")
         raise typer.Exit
 
 
@@ -98,7 +97,7 @@ def serve(
     from app.manager.serving import StartError
     from app.protection.deletion.table import TableError
 
-    manager_logging.configure(logging_format, manager_logging.level_for(verbosity))
+    logs.configure(logging_format, logs.level_for(verbosity))
     try:
         code = run(ServeOptions(policies, host, port, workers, certs, parse_gates(feature_gates)))
     except (StartError, CertificateError, FeatureGateError, TableError) as error:
@@ -146,7 +145,7 @@ def review(
     console = Console(highlight=False)
     for verdict in verdicts:
         if output == "json":
-            sys.stdout.write(as_json(verdict).decode() + "\n")
+            write(as_json(verdict).decode())
         else:
             show(verdict, console)
     raise typer.Exit(1 if any(verdict.denied for verdict in verdicts) else 0)
@@ -156,7 +155,7 @@ def review(
 def show_version(output: Output = "text") -> None:
     """Print the version."""
     text = installed_version()
-    print(f"pykruise {text}" if output == "text" else written({"name": "pykruise", "version": text}, output))
+    write(f"pykruise {text}" if output == "text" else written({"name": "pykruise", "version": text}, output))
 
 
 def installed_version() -> str:

@@ -6,27 +6,29 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-from app.kube.text import one_line
+from app.kube.text import one_line, printable
 
 Format: TypeAlias = Literal["text", "json", "yaml"]
 
 
 def written(data: Mapping[str, Any] | Sequence[Any], output: Format, *, one_line: bool = False) -> str:
-    """Data as JSON or YAML, without the newline at its end."""
+    """Data as JSON or YAML, without the newline at its end; what a terminal would obey is escaped."""
     if output == "json":
         import orjson
 
-        return orjson.dumps(data, option=0 if one_line else orjson.OPT_INDENT_2).decode()
+        return printable(orjson.dumps(data, option=0 if one_line else orjson.OPT_INDENT_2).decode())
     import yaml
 
     text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    if printable(text) != text:
+        text = yaml.safe_dump(data, sort_keys=False)
     return f"---\n{text.rstrip()}" if one_line else text.rstrip()
 
 
 def write(text: str) -> None:
-    """Print it, whatever characters the terminal knows."""
+    """Print it, whatever characters the terminal knows, and nothing that it obeys: much of it is other people's."""
     encoding = sys.stdout.encoding or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding), flush=True)
+    print(printable(text).encode(encoding, "replace").decode(encoding), flush=True)
 
 
 def items(found: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:

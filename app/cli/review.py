@@ -30,6 +30,7 @@ from app.kube.admission import (
 )
 from app.kube.client import Client
 from app.kube.clock import SystemClock
+from app.kube.text import one_line, printable
 from app.manager import cited
 from app.manager.gates import FeatureGates
 from app.manager.manifests import Manifest, ManifestError, parse_manifests, read_manifests
@@ -199,12 +200,12 @@ def show(verdict: Verdict, console: Console) -> None:
     refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
     outcome = "denied" if refusal else "changed" if verdict.operations else "allowed"
     style = {"denied": "bold red", "changed": "bold green", "allowed": "bold"}[outcome]
-    console.print(Text.assemble((title, "bold"), ": ", (outcome, style)))
+    console.print(Text.assemble((one_line(title), "bold"), ": ", (outcome, style)))
     for webhook, decision in verdict.decisions:
-        console.print(Text(f"  {webhook}: {_said(decision)}"), soft_wrap=True)
+        console.print(Text(f"  {webhook}: {printable(_said(decision))}"), soft_wrap=True)
         warnings = decision.warnings if isinstance(decision, Allowed | Patched) else ()
         for warning in warnings:
-            console.print(Text(f"  warning: {warning}", style="yellow"), soft_wrap=True)
+            console.print(Text(f"  warning: {one_line(warning)}", style="yellow"), soft_wrap=True)
     if verdict.operations and refusal is None:
         _explain_rules(verdict, console)
         console.print()
@@ -222,7 +223,7 @@ def _explain_rules(verdict: Verdict, console: Console) -> None:
 
 
 def _rendered(line: Line) -> Text:
-    text = Text(f"{line.sign} {line.text}", style=_STYLES[line.sign])
+    text = Text(f"{line.sign} {printable(line.text)}", style=_STYLES[line.sign])
     if line.rule:
         text.append(f"   # {line.rule}", style="cyan")
     return text

@@ -17,7 +17,8 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.cluster import failed
-from app.manager import logging as manager_logging
+from app.cli.printing import write
+from app.kube import logs
 
 #: What production goes without: our own package of it, and the expression language.
 _NEEDED = ("app.sandbox", "cel")
@@ -96,9 +97,9 @@ def sandbox(
         if detach:
             server = detached.start(file, [f"--nodes={nodes}", f"--port={port}", *flags, *_samples_flag(with_samples)])
             greeting(print, server, options)
-            print(f"It runs in the background; it ends with: pykruise sandbox --stop --kubeconfig {kubeconfig}")
+            write(f"It runs in the background; it ends with: pykruise sandbox --stop --kubeconfig {kubeconfig}")
             return
-        manager_logging.configure("text", 30)
+        logs.configure("text", 30)
         import uvloop
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

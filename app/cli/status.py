@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from app.cli.printing import Format, items, write, written
+from app.kube.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +59,7 @@ async def show_status(
     if output != "text":
         return progress.done or not (ended or progress.failed)
     if progress.failed:
-        write(f"{called}: {progress.failed}")
+        write(f"{called}: {one_line(progress.failed)}")
         return False
     if progress.done:
         write(f'{commands.kind.singular} "{name}" successfully rolled out')
@@ -83,7 +84,7 @@ def _shown(output: Format, about: Mapping[str, Any], *, watch: bool) -> Iterator
 
 
 def _sentence(progress: Progress, reasons: str) -> str:
-    return f"{progress.text}; {reasons}" if reasons else progress.text
+    return one_line(f"{progress.text}; {reasons}" if reasons else progress.text)
 
 
 @contextmanager

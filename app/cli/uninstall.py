@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from app.cli.cluster import failed
-from app.manager import logging as manager_logging
+from app.kube import logs
 
 
 def register(app: typer.Typer) -> None:
@@ -35,7 +35,7 @@ def prepare_uninstall(
     from app.kube.errors import ConfigError, KubeError
     from app.manager.uninstall import UninstallRefusedError
 
-    manager_logging.configure("text", manager_logging.level_for(2))
+    logs.configure("text", logs.level_for(2))
     try:
         where = namespace or os.environ.get("POD_NAMESPACE") or names.MANAGER_NAMESPACE
         asyncio.run(_with_cluster(where, kubeconfig, context))

@@ -20,6 +20,7 @@ from app.daemon.health import HealthServer
 from app.daemon.images.plugins import PluginConfigError, Plugins
 from app.daemon.memory import give_back
 from app.daemon.metrics import Metrics
+from app.kube import logs
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.errors import KubeError
@@ -98,8 +99,7 @@ def address(text: str) -> tuple[str, int]:
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run until told to stop. Exit code 1: it could not start."""
     options = parser().parse_args(arguments)
-    level = logging.DEBUG if options.v >= 5 else logging.INFO
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logs.configure("text", logs.level_for(options.v))
     # It tells of its own event loop at every call.
     logging.getLogger("grpc").setLevel(logging.WARNING)
     try:

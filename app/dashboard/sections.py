@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from app.dashboard.model import Budget, Revision, SidecarSet, Spread, Subset, Workload
 from app.kube.resources import ObjectKey
+from app.kube.text import one_line
 from app.slices.commands import Commands
 
 T = TypeVar("T")
@@ -31,11 +32,13 @@ def workload(commands: Commands, stored: Mapping[str, Any], revisions: Sequence[
     try:
         progress = commands.progress(stored) if commands.progress is not None else None
     except Exception as error:  # noqa: BLE001 - whatever was written past admission must not end the page
-        return Workload(**named, state="unknown", message=f"cannot be read: {error}"[:_LONGEST], part=0.0)
+        return Workload(**named, state="unknown", message=one_line(f"cannot be read: {error}"[:_LONGEST]), part=0.0)
     if progress is None:
         return Workload(**named, state="unknown", message="", part=0.0)
     state = "failed" if progress.failed else "done" if progress.done else "under way"
-    return Workload(**named, state=state, message=(progress.failed or progress.text)[:_LONGEST], part=progress.part)
+    return Workload(
+        **named, state=state, message=one_line((progress.failed or progress.text)[:_LONGEST]), part=progress.part
+    )
 
 
 def target_revision(stored: Mapping[str, Any]) -> str:
@@ -108,7 +111,7 @@ def _mapping(obj: Mapping[str, Any], field: str) -> Mapping[str, Any]:
 
 def _text(obj: Mapping[str, Any], field: str) -> str:
     found = obj.get(field)
-    return found[:_LONGEST] if isinstance(found, str) else ""
+    return one_line(found[:_LONGEST]) if isinstance(found, str) else ""
 
 
 def _number(obj: Mapping[str, Any], field: str) -> int:

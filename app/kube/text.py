@@ -1,4 +1,4 @@
-"""Text that may come from anybody, made fit for a log line: short, on one line, nothing a terminal obeys."""
+"""Text that may come from anybody, made fit for a log or a terminal: short, on one line, nothing a terminal obeys."""
 
 from __future__ import annotations
 
@@ -25,6 +25,19 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def printable(text: str) -> str:
+    """The text with its lines and tabs, but nothing else that is not printed as it is: control characters, and those
+    that change in which direction others are read. What is escaped is written as in JSON, where it means the same."""
+    if all(line.isprintable() for line in text.replace("\t", "").split("\n")):
+        return text
+    return "".join(one if one.isprintable() or one in "\n\t" else _escaped(one) for one in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def _text(value: object) -> str:

@@ -15,10 +15,10 @@ from typing import Final
 
 from app.admission.policies import PolicyError
 from app.certs.issue import CertificateError
+from app.kube import logs
 from app.kube.config import load_config
 from app.kube.errors import ConfigError
 from app.kube.leases import LeadershipLost
-from app.manager import logging as manager_logging
 from app.manager.flags import FlagError, help_text, parse_flags
 from app.manager.process import Part, Process
 from app.manager.reconciler import Reconciler, declared_webhooks
@@ -47,13 +47,13 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         return 0
     try:
         flags = parse_flags(arguments)
-        manager_logging.configure(flags.text("logging-format"), manager_logging.level_for(flags.integer("v")))
+        logs.configure(flags.text("logging-format"), logs.level_for(flags.integer("v")))
         settings = read_settings(flags, environ)
         _warn_of_what_does_nothing(settings)
         listeners = bind_all(settings)
         _check(settings, environ)
     except _START_ERRORS as error:
-        manager_logging.fatal(str(error))
+        logs.fatal(str(error))
         return 1
     count = flags.integer("webhook-processes")
     if count == 0:
@@ -116,7 +116,7 @@ def _be(make: Callable[[], Process]) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(run())
     except _START_ERRORS as error:
-        manager_logging.fatal(str(error))
+        logs.fatal(str(error))
         return CANNOT_START
     except LeadershipLost as error:
         logger.error("ending: %s", error)  # noqa: TRY400

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import uvloop
 
+from app.kube import logs
 from app.kube.client import Client
 from app.kube.clock import Clock, SystemClock, rfc3339, rfc3339_micro
 from app.kube.config import load_config
@@ -225,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--agents", action="store_true", help="each node has its agent, as from pykruise daemon")
     parser.add_argument("--stop-seconds", type=float, default=0.0, help="how long it takes to stop")
     options = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logs.configure("text", logging.INFO)
     nodes = simulated_nodes(
         options.nodes, prefix=options.prefix, zones=[zone for zone in options.zones.split(",") if zone]
     )

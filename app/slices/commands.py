@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from app.kube.errors import CommandError as CommandError
 from app.kube.errors import WrongCommandError as WrongCommandError
+from app.kube.text import one_line, quoted
 
 if TYPE_CHECKING:
     from app.api.kind import KindDefinition
@@ -58,6 +59,8 @@ def counted(updated: int, expected: int, things: str, total: int) -> str:
     return f"{updated} of {expected} {things} updated"
 
 
+#: Bytes of a cell of a table.
+LONGEST_CELL: Final = 1000
 #: The table of a plan.
 PLAN_COLUMNS: Final = ("step", "pod", "action", "because")
 
@@ -78,10 +81,10 @@ class Report:
 
     def text(self) -> str:
         """For people."""
-        parts = [self.head] if self.head else []
+        parts = [one_line(self.head)] if self.head else []
         if self.rows:
             parts.append(table([tuple(name.upper() for name in self.columns), *self.rows]))
-        return "\n".join([*parts, *self.notes, *(f"to do: {one}" for one in self.todo)])
+        return "\n".join([*parts, *map(one_line, (*self.notes, *(f"to do: {one}" for one in self.todo)))])
 
     def data(self) -> dict[str, Any]:
         """For programs."""
@@ -216,8 +219,10 @@ class Commands:
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> str:
-    """Columns as kubectl prints them."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    """Columns as kubectl prints them; a cell is one line, whatever somebody wrote into his objects, and no longer than
+    one can read."""
+    shown = [tuple(quoted(cell, LONGEST_CELL) for cell in row) for row in rows]
+    widths = [max(len(row[column]) for row in shown) for column in range(len(rows[0]))]
     return "\n".join(
-        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        "   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown
     )

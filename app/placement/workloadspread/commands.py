@@ -13,6 +13,7 @@ from app.kube.client import Client
 from app.kube.errors import Forbidden, NotFound
 from app.kube.objects import OwnerReference
 from app.kube.selectors import SelectorError
+from app.kube.text import one_line
 from app.placement.workloadspread.admission_lookups import ClusterLookups
 from app.placement.workloadspread.controller import WATCHED
 from app.placement.workloadspread.index import prepare_spread
@@ -57,7 +58,7 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> s
     explained = explain(spread, pods, found.wanted, found.latest)
     tables = rows(explained)
     head = f"WorkloadSpread {spread.name}: {target.kind} {target.name} wants {found.wanted} Pods"
-    parts = [head, table(tables["subsets"]), explained.next]
+    parts = [one_line(head), table(tables["subsets"]), one_line(explained.next)]
     return "\n".join([*parts, "", table(tables["pods"])] if pods else parts)
 
 

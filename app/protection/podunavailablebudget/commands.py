@@ -11,6 +11,7 @@ from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableB
 from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.objects import Pod
+from app.kube.text import one_line
 from app.protection.podunavailablebudget.explain import OPERATIONS, Judging, counts, explain, told
 from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE
 from app.protection.podunavailablebudget.keeper import RESIZE_GATE, VERTICAL_SCALING
@@ -43,9 +44,13 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> st
         raise CommandError(f"PodUnavailableBudget {name}: {error}") from error
     found = explain(budget, members.pods, members.expected, client.clock.now(), _judging(enabled))
     if not found.pods:
-        return "\n".join([*found.sentences, "It has no Pods."])
+        return "\n".join([*map(one_line, found.sentences), "It has no Pods."])
     return "\n".join(
-        [*found.sentences, "", table([("POD", "AVAILABLE", *OPERATIONS.values(), "BECAUSE"), *found.pods])]
+        [
+            *map(one_line, found.sentences),
+            "",
+            table([("POD", "AVAILABLE", *OPERATIONS.values(), "BECAUSE"), *found.pods]),
+        ]
     )
 
 

@@ -14,6 +14,7 @@ from app.api.cron import ScheduleError
 from app.api.requested import unreadable
 from app.kube.client import Client
 from app.kube.clock import rfc3339
+from app.kube.text import one_line
 from app.slices.commands import CommandError, Commands, Stored, table
 from app.slices.options import Enabled
 from app.workloads.advancedcronjob.plan.due import MANY, schedule_of, what_is_due
@@ -38,7 +39,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     lines = [f"AdvancedCronJob {metadata.namespace}/{name}: {made} by {spec.schedule!r}"]
     last = moment(status.last_schedule_time if status is not None else None)
     due = what_is_due(schedule, last or moment(metadata.creation_timestamp) or now, now, spec.starting_deadline_seconds)
-    active = [one.name for one in (status.active if status is not None else None) or ()]
+    active = [one_line(one.name) for one in (status.active if status is not None else None) or ()]
     if spec.paused:
         lines.append("it is paused: nothing is started; when it goes on, the latest run that was missed is made up for")
     elif due.run is not None:
@@ -73,7 +74,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> st
     status: Mapping[str, Any] = stored.get("status") or {}
     lines = [f"last run: {status.get('lastScheduleTime') or 'none yet'}"]
     lines += [f"active: {one.get('kind')} {one.get('name')}" for one in status.get("active") or ()]
-    return "\n".join([await plan(client, stored, enabled), *lines])
+    return "\n".join([await plan(client, stored, enabled), *map(one_line, lines)])
 
 
 COMMANDS: Final = Commands(

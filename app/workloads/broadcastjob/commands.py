@@ -16,6 +16,7 @@ from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339
 from app.kube.objects import Node, Pod, decode_node, decode_pod
 from app.kube.resources import NODES, PODS
+from app.kube.text import one_line
 from app.pods.predicates import is_active
 from app.slices.commands import CommandError, Commands, Stored, table
 from app.slices.options import Enabled
@@ -117,7 +118,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     if is_finished(job):
         return f"{head}\nit has ended; nothing happens to any Pod"
     shown = _SHOWN.get(step.next) or (
-        f"it fails: {step.reason}: {step.message}" if step.next is Next.FAIL else "it goes on"
+        one_line(f"it fails: {step.reason}: {step.message}") if step.next is Next.FAIL else "it goes on"
     )
     return f"{head}; {shown}\n{table([('NODE', 'POD', 'ACTION', 'BECAUSE'), *rows_of(found)])}"
 
@@ -128,7 +129,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> st
     counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("desired", "active", "succeeded", "failed"))
     lines = [f"phase {status.get('phase') or 'none yet'}: {counts}"]
     lines += [f"{one['type']}: {one.get('message', '')}" for one in status.get("conditions") or ()]
-    return "\n".join([await plan(client, stored, enabled), *lines])
+    return "\n".join([await plan(client, stored, enabled), *map(one_line, lines)])
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:  # noqa: ARG001

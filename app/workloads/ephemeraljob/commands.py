@@ -19,6 +19,7 @@ from app.kube.errors import NotFound, WrongCommandError
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import PODS
 from app.kube.selectors import SelectorError, compile_selector
+from app.kube.text import one_line
 from app.pods.hashes import random_suffix
 from app.slices.commands import CommandError, Commands, Stored, table
 from app.slices.options import Enabled
@@ -196,7 +197,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
             )
         )
     notes = [f"{type_}: {message}" for type_, _, message in step.conditions if message]
-    return "\n".join([head, table([("POD", "CONTAINERS", "ACTION", "BECAUSE"), *rows]), *notes])
+    return "\n".join([head, table([("POD", "CONTAINERS", "ACTION", "BECAUSE"), *rows]), *map(one_line, notes)])
 
 
 def _why_not(pod: Pod, containers: frozenset[str]) -> str:
@@ -212,7 +213,8 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> st
     """How the job stands, and what comes next."""
     status: Mapping[str, Any] = stored.get("status") or {}
     counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("match", "running", "succeeded", "failed"))
-    return "\n".join([await plan(client, stored, enabled), f"status: {status.get('phase') or 'none yet'}: {counts}"])
+    phase = one_line(f"status: {status.get('phase') or 'none yet'}: {counts}")
+    return "\n".join([await plan(client, stored, enabled), phase])
 
 
 async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[str]:  # noqa: ARG001

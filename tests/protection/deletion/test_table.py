@@ -56,10 +56,12 @@ def test_the_paths_of_service_and_ingress_are_served_with_the_gate_only() -> Non
 
 
 @pytest.mark.behaviour("DP-42")
-def test_rights_are_those_to_list_pods_and_claims_and_no_wildcard() -> None:
+def test_rights_are_those_to_see_the_object_and_list_pods_and_claims_and_no_wildcard() -> None:
     rules = [rule for webhook in webhooks(TABLE) for rule in webhook.permissions]
     assert [(rule.verbs, rule.groups, rule.resources) for rule in rules] == [
-        (("list",), ("",), ("persistentvolumeclaims", "pods"))
+        (("list",), ("",), ("persistentvolumeclaims", "pods")),
+        (("get",), ("",), ("namespaces",)),
+        (("get",), ("apiextensions.k8s.io",), ("customresourcedefinitions",)),
     ]
 
 

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TextIO
 
-import orjson
+import msgspec
 
 from app.kube.text import one_line, quoted
 
@@ -150,7 +150,7 @@ class JsonFormatter(logging.Formatter):
         line.update((key, _argument(value)) for key, value in _extra(record))
         if record.exc_info:
             line["stack"] = _stack(record)
-        return orjson.dumps(line).decode()
+        return msgspec.json.encode(line).decode()
 
 
 def _extra(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import app
+from app.kube import logs
 from app.kube.text import quoted
-from app.manager import logging as manager_logging
 
 LEVELS = ("debug", "info", "warning", "error", "exception", "critical", "log")
 LOGGERS = ("logger", "log", "self._logger", "self._log", "logging")
@@ -26,7 +26,7 @@ def lines() -> Iterator[Callable[[str], io.StringIO]]:
 
     def start(style: str) -> io.StringIO:
         stream = io.StringIO()
-        manager_logging.configure(style, logging.DEBUG, stream)
+        logs.configure(style, logging.DEBUG, stream)
         return stream
 
     yield start
@@ -63,7 +63,7 @@ def test_an_exception_keeps_its_stack(lines: Callable[[str], io.StringIO], style
     except ValueError:
         logging.getLogger("app.x").exception("failed")
     assert "ValueError: oops" in stream.getvalue()
-    assert "test_logging.py" in stream.getvalue()
+    assert "test_logs.py" in stream.getvalue()
 
 
 def test_a_message_stays_on_one_line_whatever_it_quotes(lines: Callable[[str], io.StringIO]) -> None:
@@ -94,17 +94,17 @@ def test_a_closed_stream_does_no_harm(lines: Callable[[str], io.StringIO]) -> No
 def test_what_ends_the_process_is_one_line(
     lines: Callable[[str], io.StringIO], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    manager_logging.fatal("port in\nuse")
+    logs.fatal("port in\nuse")
     assert capsys.readouterr().err == "pykruise: port in\\nuse\n"
     stream = lines("json")
-    manager_logging.fatal("port in use")
+    logs.fatal("port in use")
     assert json.loads(stream.getvalue())["msg"] == "port in use"
 
 
 def test_from_verbosity_five_on_every_decision_is_shown() -> None:
-    assert manager_logging.level_for(0) == logging.INFO
-    assert manager_logging.level_for(4) == logging.INFO
-    assert manager_logging.level_for(5) == logging.DEBUG
+    assert logs.level_for(0) == logging.INFO
+    assert logs.level_for(4) == logging.INFO
+    assert logs.level_for(5) == logging.DEBUG
 
 
 HOSTILE = "\x1b[2J\n\r\x00\ud800\u202e" + "a" * 2_500_000
