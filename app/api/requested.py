@@ -47,6 +47,25 @@ def stored_object(kind: KindDefinition, specs: Mapping[str, GoType], review: Rev
         return None
 
 
+def former_spec(
+    kind: KindDefinition,
+    specs: Mapping[str, GoType],
+    review: Review,
+    with_defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> Mapping[str, Any] | None:
+    """The spec that an update changes, with the defaults of its own fields; None as :func:`stored_object` says.
+
+    ``with_defaults`` copies an object and completes it. A Pod template has no defaults of its own there, and a large
+    one is not held once more for it.
+    """
+    old = stored_object(kind, specs, review)
+    if old is None:
+        return None
+    template = {field: value for field, value in old["spec"].items() if field == "template"}
+    others = {field: value for field, value in old["spec"].items() if field != "template"}
+    return {**with_defaults({**old, "spec": others})["spec"], **template}
+
+
 def former_of(review: Review, read: Callable[[Mapping[str, Any]], M]) -> M | None:
     """What ``read`` makes of the object that an update changes; None if there is none, or it cannot be read: then it
     must not stand in the way of something better."""

@@ -13,7 +13,7 @@ from app.api.cloneset.defaults import default_templates, with_defaults
 from app.api.cloneset.gospec import SPECS
 from app.api.gojson import GoTypeError, normalized
 from app.api.jsonvalue import json_copy
-from app.api.requested import is_leaving, judged, stored_object, version_to_judge
+from app.api.requested import former_spec, is_leaving, judged, version_to_judge
 from app.api.webhooks import completed, mutating_webhook, validating_webhook
 from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
 from app.kube.fielderrors import FieldError, aggregate
@@ -119,8 +119,7 @@ def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[Fiel
 
 def _former_spec(review: Review) -> Mapping[str, Any] | None:
     """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
-    old = stored_object(CLONE_SET, SPECS, review)
-    return with_defaults(old)["spec"] if old is not None else None
+    return former_spec(CLONE_SET, SPECS, review, with_defaults)
 
 
 def _only_cleans_up(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:

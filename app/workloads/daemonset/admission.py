@@ -11,7 +11,7 @@ from app.api.daemonset import DAEMON_SET
 from app.api.daemonset.defaults import with_defaults
 from app.api.daemonset.gospec import SPECS
 from app.api.gojson import GoTypeError, normalized
-from app.api.requested import is_leaving, judged, stored_object, version_to_judge
+from app.api.requested import former_spec, is_leaving, judged, version_to_judge
 from app.api.webhooks import completed, mutating_webhook, validating_webhook
 from app.kube.admission import Allowed, Decision, Denied, Handler, Review
 from app.kube.fielderrors import FieldError, aggregate
@@ -64,8 +64,7 @@ async def validate(lookups: TemplateLookups, review: Review) -> Decision:
 
 def _former_spec(review: Review) -> Mapping[str, Any] | None:
     """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
-    old = stored_object(DAEMON_SET, SPECS, review)
-    return with_defaults(old)["spec"] if old is not None else None
+    return former_spec(DAEMON_SET, SPECS, review, with_defaults)
 
 
 async def _template_errors(

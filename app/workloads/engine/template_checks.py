@@ -57,11 +57,10 @@ class ClusterTemplates(StandaloneTemplates):
 
 
 def template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
-    """CS-16, AS-14: on update, only a changed template is defaulted. ``former``: the spec as it was."""
+    """On update, only a changed template is defaulted. ``former``: what ``former_spec`` says. CS-16, AS-14."""
     if former is None:
         return True
-    new, old = (normalized(POD_TEMPLATE, one.get("template") or {}, "spec.template") for one in (spec, former))
-    return not same(new, old)
+    return not same(normalized(POD_TEMPLATE, spec.get("template") or {}, "spec.template"), former.get("template"))
 
 
 async def judge_template(lookups: TemplateLookups, given: Mapping[str, Any], path: Path) -> Sequence[FieldError | str]:

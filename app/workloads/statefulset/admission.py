@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from app.api.gojson import GoTypeError, normalized
-from app.api.requested import is_leaving, judged, stored_object, version_to_judge
+from app.api.requested import former_spec, is_leaving, judged, version_to_judge
 from app.api.statefulset import STATEFUL_SET
 from app.api.statefulset.defaults import ClaimGates, default_templates, with_defaults
 from app.api.statefulset.gospec import SPECS
@@ -95,5 +95,4 @@ def _claims(spec: Mapping[str, Any]) -> Sequence[Any]:
 
 def _former_spec(lookups: StatefulSetLookups, review: Review) -> Mapping[str, Any] | None:
     """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
-    old = stored_object(STATEFUL_SET, SPECS, review)
-    return with_defaults(old, lookups.claims)["spec"] if old is not None else None
+    return former_spec(STATEFUL_SET, SPECS, review, lambda old: with_defaults(old, lookups.claims))
