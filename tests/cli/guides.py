@@ -78,10 +78,11 @@ def _steps(text: str) -> Iterator[Typed | tuple[str, str]]:
             lines = (line for line in content.splitlines() if line.startswith(("kubectl ", "for ")))
             yield from (Typed(line.partition("   #")[0].rstrip(), "") for line in lines)
         elif language == "console":
-            yield from _commands(content)
+            yield from commands_in(content)
 
 
-def _commands(content: str) -> Iterator[Typed]:
+def commands_in(content: str) -> Iterator[Typed]:
+    """The commands of a block that shows a terminal."""
     for part in re.split(r"^\$ ", content, flags=re.MULTILINE)[1:]:
         lines = part.splitlines()
         command = [lines.pop(0)]

@@ -8,11 +8,14 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from app.certs.issue import issue
 from tests.chaos.load import Outcome, pod_creations
+from tests.cli.pages import ROOT, line, shown
+from tests.cli.reader import Reader, ports_of_the_documents
 from tests.cluster import ourimage
 from tests.cluster.cluster import RUN_NAME, Cluster, left_over
 from tests.cluster.run import Run
@@ -76,6 +79,7 @@ def own_cluster(no_cluster: None, before: Path) -> Iterator[Cluster]:
     with Cluster() as cluster:
         untouched = cluster.run.before
         cluster.registry.add_layout(image, layout)
+        cluster.registry.add_layout("registry.example/team/kruise-manager:v0.1.0", layout)  # as pages call it
         cluster.registry.add_layout(f"{image.rpartition(':')[0]}:before", ourimage.build(before))
         yield cluster
     assert left_over(untouched) == []
@@ -85,6 +89,15 @@ def own_cluster(no_cluster: None, before: Path) -> Iterator[Cluster]:
 def release(own_cluster: Cluster) -> Release:
     """Nothing installed yet."""
     return Release(own_cluster.kubectl, own_cluster.kubeconfig)
+
+
+@pytest.fixture(scope="module")
+def reader(own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Reader:
+    """Somebody who types what the pages print."""
+    found = Reader(tmp_path_factory.mktemp("reader"))
+    found.administers(own_cluster.kubeconfig)
+    found.folder = ROOT
+    return found
 
 
 def pods(release: Release) -> dict[str, str]:
@@ -139,12 +152,11 @@ def test_the_image_holds_what_runs_and_runs_without_rights() -> None:
 
 
 @pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22", "MGR-24", "PW-28")
-def test_two_replicas_on_two_nodes_get_ready(release: Release) -> None:
-    release.install("--wait", "--timeout=120s")
-    selected = ("get", "pods", "-n", NAMESPACE, "--no-headers", "-l")
-    listed = release.kubectl(*selected, "control-plane=controller-manager").stdout.splitlines()
-    assert [line.split()[1:4] for line in listed] == [["1/1", "Running", "0"]] * 2
-    assert all(line.startswith("kruise-controller-manager-") for line in listed)
+def test_two_replicas_on_two_nodes_get_ready(release: Release, reader: Reader) -> None:
+    reader.does(line("docs/installing.md", "helm install"), seconds=180)
+    listed = reader.does(line("docs/installing.md", "kubectl get pods")).splitlines()
+    managers = [row.split() for row in listed if row.startswith("kruise-controller-manager-")]
+    assert [row[1:4] for row in managers] == [["1/1", "Running", "0"]] * 2
     assert len(set(pods(release).values())) == 2
     assert leader(release) in pods(release)
 
@@ -263,11 +275,34 @@ def test_the_manager_may_not(release: Release, verb: str, resource: str, namespa
 
 
 @pytest.mark.behaviour("MGR-85")
-def test_an_upgrade_with_the_same_values_changes_nothing(release: Release) -> None:
+def test_an_upgrade_with_the_same_values_changes_nothing(release: Release, reader: Reader) -> None:
     versions, names = release.versions(), pods(release)
-    release.upgrade("--wait", "--timeout=60s")
+    reader.does(line("docs/installing.md", "helm upgrade"))
     assert release.versions() == versions
     assert pods(release) == names
+
+
+def test_somebody_looks_inside_as_the_page_about_it_says(reader: Reader) -> None:
+    assert "webhooks registered" in reader.does(line("docs/operations.md", "kubectl logs"))
+    forward = line("docs/operations.md", "kubectl port-forward").removesuffix(" &")
+    with ports_of_the_documents(), reader.leaves_running(forward) as forwarding:
+        forwarding.says("Forwarding from 127.0.0.1:8000")
+        forwarding.says("Forwarding from 127.0.0.1:8080")
+        assert reader.does(line("docs/operations.md", "curl localhost:8000/readyz")).endswith("ok")
+        assert "reconciler" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/processes"))
+        assert "cloneset" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/queues"))
+        assert "sidecarsets" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/caches"))
+        assert "mpod.kb.io" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/decisions"))
+        assert "kruise_" in reader.does(line("docs/operations.md", "curl localhost:8080/metrics"))
+
+
+def test_the_dashboard_of_a_release_is_reached_through_the_api_server(reader: Reader) -> None:
+    reader.does(line("docs/guides/dashboard.md", "helm upgrade"), seconds=180)
+    page = shown("docs/guides/dashboard.md", "kubectl -n kruise-system port-forward")
+    with ports_of_the_documents(), reader.leaves_running(page.command) as forwarding:
+        assert forwarding.says("Forwarding from 127.0.0.1") == page.printed
+        with urlopen("http://127.0.0.1:8900/api/overview", timeout=20) as answer:
+            assert json.load(answer)["nodes"]["pods"] > 0
 
 
 def test_a_gate_nobody_knows_is_refused_before_anything_changes(release: Release) -> None:
@@ -315,8 +350,8 @@ def test_certificates_of_somebody_else_are_served(release: Release) -> None:
     assert "log-shipper" in containers_of_new_pod(release, "web-6")
 
 
-def test_an_uninstall_leaves_nothing_of_ours_and_pods_can_be_created(release: Release) -> None:
-    release.uninstall("--timeout=180s")
+def test_an_uninstall_leaves_nothing_of_ours_and_pods_can_be_created(release: Release, reader: Reader) -> None:
+    reader.does(line("docs/installing.md", "helm uninstall kruise --wait"), seconds=200)
     assert left_behind(release) == []
     assert containers_of_new_pod(release, "web-4") == ["web-4"]
 

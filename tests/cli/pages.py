@@ -1,0 +1,59 @@
+"""The commands that pages have their readers type, each of which a test types: from the page, so that there is no copy.
+
+``lines("docs/x.md")`` and ``line("docs/x.md", "how it begins")`` are read by test_pages too: a command that no test
+claims so fails there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.cli.guides import Typed, commands_in
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+BLOCK: Final = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
+_COMMENT: Final = re.compile(r"\s+#( .*)?$")
+
+
+def typed(page: str) -> list[Typed]:
+    """The commands of a page in their order, with what it prints behind each."""
+    found: list[Typed] = []
+    for block in BLOCK.finditer((ROOT / page).read_text("utf-8")):
+        if block[1] == "sh":
+            found += (Typed(command, "") for command in _in_script(block[2]))
+        elif block[1] == "console":
+            found += commands_in(block[2])
+    return found
+
+
+def lines(page: str) -> list[str]:
+    """All commands of a page."""
+    return [one.command for one in typed(page)]
+
+
+def line(page: str, beginning: str) -> str:
+    """The one command of a page that reads or begins so."""
+    return shown(page, beginning).command
+
+
+def shown(page: str, beginning: str) -> Typed:
+    """The same, with what the page prints behind it."""
+    there = typed(page)
+    found = [one for one in there if one.command == beginning]
+    found = found or [one for one in there if one.command.startswith(beginning)]
+    assert len(found) == 1, f"{page} has {len(found)} commands that begin with {beginning!r}"
+    return found[0]
+
+
+def _in_script(content: str) -> Iterator[str]:
+    parts: list[str] = []
+    for written in content.splitlines():
+        if not parts and (not written.strip() or written.startswith("#")):
+            continue
+        parts.append(_COMMENT.sub("", written))
+        if not parts[-1].endswith("\\"):
+            yield "\n".join(parts)
+            parts.clear()

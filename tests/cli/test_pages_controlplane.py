@@ -1,0 +1,190 @@
+"""Pages beside the guides, followed as they are printed: the README, a review, the sandbox, the dashboard, moving over.
+
+What needs containers that really run is typed in tests/deploy/test_release_cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import openkruise
+from tests.cli.pages import ROOT, line, shown
+from tests.cli.reader import Reader, clone, ports_of_the_documents, sandboxed
+from tests.cluster.controlplane import ControlPlane
+from tests.manager.test_moving_over_controlplane import create
+from tests.scenarios.world import eventually, running
+
+pytestmark = pytest.mark.controlplane
+NODES = ("app.sandbox.nodes", "--nodes", "3", "--bind", "--kubeconfig")
+
+
+@pytest.fixture
+def ports() -> Iterator[None]:
+    """Those that the pages name."""
+    with ports_of_the_documents():
+        yield
+
+
+@pytest.fixture
+def cloned(tmp_path: Path) -> Reader:
+    """Somebody in a clone that is set up."""
+    somebody = Reader(tmp_path)
+    somebody.folder = clone(tmp_path / "pykruise")
+    return somebody
+
+
+def test_the_readme_leads_to_a_workload_in_a_sandbox(cloned: Reader) -> None:
+    with cloned.leaves_running(line("README.md", "make sandbox")) as sandbox:
+        sandbox.says("Ready: admission answers. Ctrl-C ends it.")
+        exported = line("README.md", "export KUBECONFIG")
+        for one in (
+            shown("README.md", "kubectl create -f"),
+            shown("README.md", "pykruise rollout status"),
+            shown("README.md", "pykruise set image"),
+            shown("README.md", "pykruise explain"),
+        ):
+            said = cloned.does(f"{exported}; {one.command}")
+            assert said.strip()
+            # What a roll-out says on its way depends on the moment.
+            assert one.printed.splitlines()[-1:] in (said.splitlines()[-1:], [])
+        sandbox.ends()
+    # Nothing but what was asked for: no warning, and no trace of an end that was wanted.
+    assert not [said for said in sandbox.text.splitlines() if re.search(r"(?i)warn|error|traceback", said)]
+    assert not list(cloned.folder.glob("sandbox*"))
+
+
+def test_the_readme_leads_to_a_manager_beside_a_cluster(tmp_path: Path, cloned: Reader, ports: None) -> None:
+    home = tmp_path / "home"
+    (home / ".kube").mkdir(parents=True)
+    cloned.environment |= {"HOME": str(home)}
+    del cloned.environment["KUBECONFIG"]
+    with ControlPlane() as started, running([*NODES, str(started.kubeconfig)], tmp_path / "nodes.log"):
+        shutil.copy(started.kubeconfig, home / ".kube" / "config")
+        cloned.does(line("README.md", "kubectl create namespace"))
+        cloned.does(line("README.md", "kubectl apply --server-side"))
+        with cloned.leaves_running(line("README.md", ".venv/bin/pykruise manager")) as manager:
+            manager.says("webhooks registered")
+            eventually(lambda: answers("http://127.0.0.1:8000/readyz") == b"ok", "the manager is ready")
+            cloned.does(line("README.md", "kubectl apply -f"))
+            cloned.does(line("README.md", "kubectl run"))
+            table = shown("README.md", "kubectl get sidecarset")
+
+            def as_shown() -> bool:
+                said = cloned.does(table.command)
+                return ageless(said) == ageless(table.printed)
+
+            eventually(as_shown, "the table is the one of the page")
+            assert manager.ends() == 0
+        assert "Traceback" not in manager.text
+
+
+def test_a_review_is_asked_for_and_looked_at(cloned: Reader, ports: None) -> None:
+    with cloned.leaves_running(line("docs/a-review.md", "make serve")) as service:
+        service.says("serving https://")
+        eventually(lambda: "loaded " in service.text, "the policies are there")
+        answer = json.loads(cloned.does(line("docs/a-review.md", "curl").replace("curl ", "curl --silent ", 1)))
+        assert answer["response"]["allowed"] is True
+        assert answer["response"]["patch"]
+    said = cloned.does(line("docs/a-review.md", ".venv/bin/pykruise review"))
+    assert "log-shipper" in said
+    assert "SS-" in said
+
+
+def test_sandboxes_are_started_as_their_page_says(cloned: Reader, ports: None) -> None:
+    for command, ready in (
+        (line("docs/sandbox.md", "make sandbox"), "Ready:"),
+        (line("docs/sandbox.md", "pykruise sandbox --nodes 10"), "Ready:"),
+    ):
+        with cloned.leaves_running(command) as sandbox:
+            sandbox.says(ready)
+            sandbox.ends()
+        assert not list(cloned.folder.glob("*.kubeconfig"))
+    cloned.does(line("docs/sandbox.md", "pykruise sandbox --detach"))
+    cloned.does(line("docs/sandbox.md", "pykruise sandbox --wait"))
+    cloned.does(line("docs/sandbox.md", "pykruise sandbox --stop"))
+    assert not list(cloned.folder.glob("sandbox*"))
+
+
+def test_the_dashboard_is_started_looked_at_and_ended(tmp_path: Path, ports: None) -> None:
+    page = shown("docs/guides/dashboard.md", "pykruise dashboard")
+    with sandboxed(tmp_path, "--no-samples") as somebody:
+        with somebody.leaves_running(page.command) as dashboard:
+            assert dashboard.says("shows the cluster") == page.printed
+            address = page.printed.split()[0]
+            assert b"<title>pykruise</title>" in answers(address)
+            cloneset = ROOT / "docs" / "guides" / "examples" / "cloneset.yaml"
+            somebody.does(f"kubectl create -f {cloneset}")
+
+            def shown_at() -> set[str]:
+                nodes = json.loads(answers(f"{address}api/overview"))["nodes"]["items"]
+                return {one["name"] for one in nodes if one["pods"]["ready"]}
+
+            eventually(lambda: shown_at() == {"node1", "node2", "node3"}, "the page has the Pods")
+            assert dashboard.ends() == 130
+        assert dashboard.text.strip() == page.printed
+
+
+def test_a_cluster_moves_over_and_its_release_is_ended_by_hand(tmp_path: Path, cloned: Reader) -> None:
+    """There and back, then with Helm; at last what the page about installing says for bad days."""
+    with ControlPlane() as started, running([*NODES, str(started.kubeconfig)], tmp_path / "nodes.log"):
+        cloned.administers(started.kubeconfig)
+        kubectl = started.kubectl
+        kubectl("create", "namespace", "kruise-system")
+        kubectl("label", "namespace", "kruise-system", "control-plane=openkruise")
+        kubectl("wait", "--for=create", "-n", "kruise-system", "serviceaccount/default", "--timeout=30s")
+        installed = [one for one in openkruise.installed() if one["metadata"]["name"] != "default"]
+        create(started, *installed, openkruise.deployment())
+        record = ("create", "secret", "generic", "-n", "kruise-system", "sh.helm.release.v1.kruise.v1")
+        kubectl(*record)
+        kubectl("label", "secret", "-n", "kruise-system", record[-1], "owner=helm", "name=kruise")
+
+        def image() -> str:
+            path = "jsonpath={.spec.template.spec.containers[0].image}"
+            return kubectl("get", "deployment", "-n", "kruise-system", "kruise-controller-manager", "-o", path).stdout
+
+        theirs = image()
+        look = line("docs/moving-over.md", "pykruise takeover --image registry.example/team/kruise-manager:v0.1.0")
+        take = line(
+            "docs/moving-over.md", "pykruise takeover --image registry.example/team/kruise-manager:v0.1.0 --yes"
+        )
+        assert "Nothing was changed; --yes does it." in cloned.does(look)
+        assert image() == theirs
+        assert "Done. --back gives the cluster back." in cloned.does(take)
+        assert image() == look.rpartition(" ")[2]
+        assert "Done." in cloned.does(line("docs/moving-over.md", "pykruise takeover --back --yes"))
+        assert image() == theirs
+
+        cloned.does(take)
+        forget = line("docs/moving-over.md", "kubectl delete secret")
+        said = cloned.does(forget.replace("NAMESPACE", "kruise-system").replace("RELEASE", "kruise"))
+        assert record[-1] in said
+        assert "STATUS: deployed" in cloned.does(line("docs/moving-over.md", "helm upgrade --install"))
+        assert image().startswith("registry.example/team/kruise-manager:")
+
+        cloned.does(line("docs/installing.md", "kubectl scale"))
+        cloned.does(line("docs/installing.md", "kubectl delete mutatingwebhookconfiguration"))
+        cloned.does(line("docs/installing.md", "helm uninstall kruise --no-hooks"))
+        left = json.loads(kubectl("get", "crd", "-o", "json").stdout)["items"]
+        assert [one["metadata"]["name"] for one in left if "deletionTimestamp" not in one["metadata"]] == []
+
+
+def answers(address: str) -> bytes:
+    """What is answered at an address of this machine; nothing while nobody listens there."""
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            found: bytes = answer.read()
+            return found
+    except OSError:
+        return b""
+
+
+def ageless(table: str) -> list[list[str]]:
+    """The words of a table, without its last column."""
+    return [row.split()[:-1] for row in table.splitlines() if row.strip()]
