@@ -1,7 +1,8 @@
 """Configuration: how to reach a cluster, from a kubeconfig file or from inside a Pod.
 
-The ``kubernetes`` package reads the files and speaks to authentication plugins; what comes out is one
-:class:`ClusterConfig`: the server's address, a TLS context, and credentials that renew themselves.
+The ``kubernetes`` package reads the files and speaks to authentication plugins, but for what the standard library can
+do as well (``app.kube.plainconfig``). What comes out is one :class:`ClusterConfig`: the server's address, a TLS
+context, and credentials that renew themselves.
 """
 
 from __future__ import annotations
@@ -76,12 +77,14 @@ async def load_config(
 
 async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConfig:
     """The configuration of a context (default: the current one) in one or several kubeconfig files."""
-    # Imported here: 20 MiB and a third of a second that a server without a cluster does not need.
+    _check_readable(paths)
+    if os.pathsep not in paths and (found := _plain(paths, context)) is not None:
+        return found
+    # Imported here: 20 MiB and a third of a second that most do not need.
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException
     from kubernetes.aio.config.kube_config import KubeConfigMerger
 
-    _check_readable(paths)
     configuration = Configuration()
     try:
         merged = KubeConfigMerger(paths).config
@@ -98,6 +101,14 @@ async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConf
     except (TypeError, AttributeError, ValueError, KeyError) as error:
         # The package takes the shape of the file for granted.
         raise ConfigError(f"kubeconfig {paths} is not a kubeconfig ({error}); {WAYS_OUT}") from error
+
+
+def _plain(path: str, context: str | None) -> ClusterConfig | None:
+    """The configuration of one file, where it takes no more than the standard library."""
+    from app.kube.plainconfig import read_kubeconfig
+
+    found = read_kubeconfig(Path(path), context)
+    return None if found is None else replace(found, proxy=_proxy_from_environment(found.host))
 
 
 async def load_in_cluster(environ: Mapping[str, str]) -> ClusterConfig:

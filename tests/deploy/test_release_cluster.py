@@ -291,7 +291,7 @@ def test_somebody_looks_inside_as_the_page_about_it_says(reader: Reader) -> None
         assert reader.does(line("docs/operations.md", "curl localhost:8000/readyz")).endswith("ok")
         assert "reconciler" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/processes"))
         assert "cloneset" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/queues"))
-        assert "sidecarsets" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/caches"))
+        assert "SidecarSets" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/caches"))
         assert "mpod.kb.io" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/decisions"))
         assert "kruise_" in reader.does(line("docs/operations.md", "curl localhost:8080/metrics"))
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import ssl
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -107,17 +108,29 @@ async def test_an_exec_plugin_is_asked_again_before_its_token_expires_and_after_
 
 
 async def test_a_token_file_is_read_again_as_it_is_rotated(tmp_path, monkeypatch):
-    monkeypatch.setattr("app.kube.config.EXPIRY_SKEW", timedelta(0))
+    monkeypatch.setattr("app.kube.plainconfig.TOKEN_SECONDS", -1.0)
     token = tmp_path / "token"
+    config = await load_kubeconfig(kubeconfig(tmp_path, {"tokenFile": "token"}))
+    with pytest.raises(ConfigError, match=f"^the token in {token} cannot be read: "):
+        await config.authorization()
     token.write_text("first")
-    path = kubeconfig(tmp_path, {"tokenFile": str(token)})
-    config = await load_kubeconfig(path)
     assert await config.authorization() == "Bearer first"
     token.write_text("second")
     assert await config.authorization() == "Bearer second"
-    token.unlink()
-    with pytest.raises(ConfigError, match=rf"^kubeconfig {path}: the credentials cannot be renewed: .*{token}"):
-        await config.authorization()
+    token.unlink()  # for a moment, while it is being replaced
+    assert await config.authorization() == "Bearer second"
+
+
+@pytest.mark.parametrize("user", [{"token": "a"}, {}])
+async def test_what_takes_no_plugin_is_read_without_the_package(tmp_path, user):
+    path = kubeconfig(tmp_path, user)
+    script = (
+        "import asyncio, sys; from app.kube.config import load_config\n"
+        f"config = asyncio.run(load_config({path!r}, 'there'))\n"
+        "print(config.host, config.namespace, 'kubernetes' in sys.modules)"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout == "http://127.0.0.1:2 shop False\n"
 
 
 async def test_an_exec_plugin_may_give_certificates(tmp_path):
