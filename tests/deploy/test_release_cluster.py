@@ -290,14 +290,17 @@ def test_somebody_looks_inside_as_the_page_about_it_says(reader: Reader) -> None
         forwarding.says("Forwarding from 127.0.0.1:8080")
         assert reader.does(line("docs/operations.md", "curl localhost:8000/readyz")).endswith("ok")
         assert "reconciler" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/processes"))
-        assert "cloneset" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/queues"))
+        queues = reader.does(line("docs/operations.md", "curl localhost:8000/debug/queues"))
+        assert "cloneset" in queues or "does not hold the Lease" in queues
         assert "SidecarSets" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/caches"))
         assert "mpod.kb.io" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/decisions"))
         assert "kruise_" in reader.does(line("docs/operations.md", "curl localhost:8080/metrics"))
 
 
-def test_the_dashboard_of_a_release_is_reached_through_the_api_server(reader: Reader) -> None:
+def test_the_dashboard_of_a_release_is_reached_through_the_api_server(release: Release, reader: Reader) -> None:
+    old = pods(release)
     reader.does(line("docs/guides/dashboard.md", "helm upgrade"), seconds=180)
+    eventually(lambda: not pods(release).keys() & old.keys(), "the old replicas have ended")
     page = shown("docs/guides/dashboard.md", "kubectl -n kruise-system port-forward")
     with ports_of_the_documents(), reader.leaves_running(page.command) as forwarding:
         assert forwarding.says("Forwarding from 127.0.0.1") == page.printed
