@@ -30,7 +30,7 @@ async def adopted(
     dry_run: bool,
 ) -> bool:
     """Move a built-in workload over, a line for each step; whether it was done in time. Raises CommandError."""
-    from app.kube.errors import KubeError, NotFound
+    from app.kube.errors import KubeError, NotFound, sentence
     from app.slices.commands import CommandError
 
     source, resource = migration.source, commands.kind.resource()
@@ -57,7 +57,7 @@ async def adopted(
             await client.create(resource, made, namespace, field_manager="pykruise") if gone else {}
         )
     except (KubeError, OSError) as error:
-        raise CommandError(f"{ours}: not made ({error}); {_again(made)}") from None
+        raise CommandError(f"{ours}: not made ({sentence(error)}); {_again(made)}") from None
     except BaseException:
         write(_again(made))  # interrupted: the object is nowhere else
         raise

@@ -50,7 +50,7 @@ def with_cluster(
 
     ``dry_run``: nothing that the client writes is stored.
     """
-    from app.kube.errors import ConfigError, KubeError
+    from app.kube.errors import ConfigError, KubeError, sentence
 
     async def run() -> T:
         async with cluster(kubeconfig, context, dry_run=dry_run) as (client, default):
@@ -65,7 +65,7 @@ def with_cluster(
     except ConfigError as error:
         raise failed(str(error), 2) from None
     except (KubeError, OSError) as error:
-        raise failed(str(error)) from None
+        raise failed(sentence(error)) from None
 
 
 def failed(message: str, code: int = 1) -> typer.Exit:

@@ -32,7 +32,7 @@ def prepare_uninstall(
     import asyncio
 
     from app.api import names
-    from app.kube.errors import ConfigError, KubeError
+    from app.kube.errors import ConfigError, KubeError, sentence
     from app.manager.uninstall import UninstallRefusedError
 
     logs.configure("text", logs.level_for(2))
@@ -42,7 +42,7 @@ def prepare_uninstall(
     except ConfigError as error:
         raise failed(str(error), 2) from None
     except (UninstallRefusedError, KubeError) as error:
-        raise failed(str(error)) from None
+        raise failed(sentence(error)) from None
 
 
 async def _with_cluster(namespace: str, kubeconfig: str, context: str) -> None:

@@ -234,3 +234,14 @@ class WrongCommandError(CommandError):
     """The command line itself, or a file that it names, cannot be used."""
 
     exit_code = 2
+
+
+def sentence(error: BaseException) -> str:
+    """What went wrong, for a person: what the API server said as kubectl would print it, without the request."""
+    if not isinstance(error, ApiError):
+        return str(error)
+    if isinstance(error, NotFound) and not (error.status.details and error.status.details.name):
+        return f"the API server knows no {error.request.path.partition('?')[0]}: is the kind installed?"
+    if isinstance(error, Unauthorized):
+        return f"the API server does not accept the credentials of the kubeconfig ({error.message or 'Unauthorized'})"
+    return f"refused: {error.message}" if error.message else str(error)

@@ -13,6 +13,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from app.cli.main import app
+from app.kube.errors import RequestInfo, Status, sentence, status_error
 
 NOWHERE = ("--kubeconfig", "/there/is/none")
 #: Every command that talks to a cluster, with words it takes.
@@ -192,6 +193,21 @@ def test_commands_are_completed() -> None:
     command = [str(Path(sys.executable).with_name("pykruise"))]
     found = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["restart", "resume"]
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (Status(code=422, reason="Invalid", message='CloneSet "web" is invalid'), 'refused: CloneSet "web" is invalid'),
+        (Status(code=404, reason="NotFound"), "the API server knows no /apis/x: is the kind installed?"),
+        (Status(code=401, reason="Unauthorized", message="Unauthorized"), "does not accept the credentials"),
+    ],
+)
+@pytest.mark.behaviour("CLI-11")
+def test_what_an_api_server_refuses_is_said_without_the_request(status: Status, said: str) -> None:
+    error = status_error(RequestInfo("PUT", "/apis/x?dryRun=All"), status)
+    assert said in sentence(error)
+    assert "PUT" not in sentence(error)
 
 
 @pytest.mark.behaviour("CLI-11")
