@@ -1,17 +1,16 @@
 """``/validate-pod``: everybody who is asked before a Pod is deleted, evicted or changed (PW-20 … PW-25).
 
-The declarations stand here, for all guards share them. The API server calls only about Pods that carry the annotation
-of a guard, and never about what changes nothing that counts.
+Slices say which Pods they guard; the declarations that all share are made here. The API server calls only about Pods
+that carry the annotation of a guard, and never about what changes nothing that counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
 from app.admission.pod import MUTATE_POD
-from app.api import names
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -25,74 +24,89 @@ from app.kube.admission import (
     Webhook,
 )
 from app.kube.errors import ApiError, KubeError
-from app.pods.guards import PodGuard, PodRequest, PodRequestKind
+from app.pods.guards import Guarded, PodGuard, PodRequest, PodRequestKind
 
 Fetch: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
 
 PATH: Final = "/validate-pod"
-#: PUB-129: without it no update of a Pod makes a call.
-UPDATE_GATE: Final = "PodUnavailableBudgetUpdateGate"
-REMOVAL_GATES: Final = ("PodUnavailableBudgetDeleteGate", "WorkloadSpread")
-_ANNOTATIONS: Final = (names.RELATED_PUB, names.RELATED_PUB_OLD, names.MATCHED_WORKLOAD_SPREAD)
 
 
-def _annotated(pod: str, keys: Iterable[str]) -> str:
-    return f"(has({pod}.metadata.annotations) && {list(keys)}.exists(key, key in {pod}.metadata.annotations))"
+def _annotated(pod: str, guarded: Iterable[Guarded]) -> str:
+    keys = [key for one in guarded for key in one.annotations]
+    return f"(has({pod}.metadata.annotations) && {keys}.exists(key, key in {pod}.metadata.annotations))"
 
 
 #: PUB-70: the kubelet's last word about a Pod on its way out.
 _ALIVE: Final = MatchCondition("not-terminating", "!has(oldObject.metadata.deletionTimestamp)")
 _MAY_READ: Final = PolicyRule(("get",), ("",), ("pods",))
 
-DELETE_POD: Final = Webhook(
-    name="vpod.kb.io",
-    path=PATH,
-    mutating=False,
-    summary="Asks budgets and WorkloadSpreads before a Pod of theirs is deleted",
-    rules=(Rule((Operation.DELETE,), ("",), ("v1",), ("pods",)),),
-    gate="PodWebhook",
-    gates=REMOVAL_GATES,
-    side_effects="NoneOnDryRun",
-    namespace_selector=MUTATE_POD.namespace_selector,
-    match_conditions=(MatchCondition("guarded", _annotated("oldObject", _ANNOTATIONS)), _ALIVE),
-)
-EVICT_POD: Final = Webhook(
-    name="vpodeviction.kb.io",
-    path=PATH,
-    mutating=False,
-    summary="Asks budgets and WorkloadSpreads before a Pod of theirs is evicted",
-    rules=(Rule((Operation.CREATE,), ("",), ("v1",), ("pods/eviction",)),),
-    gate="PodWebhook",
-    gates=REMOVAL_GATES,
-    side_effects="NoneOnDryRun",
-    namespace_selector=MUTATE_POD.namespace_selector,
-    permissions=(_MAY_READ,),
-)
-UPDATE_POD: Final = Webhook(
-    name="vpodupdate.kb.io",
-    path=PATH,
-    mutating=False,
-    summary="Asks budgets before a Pod of theirs is changed, resized or marked unavailable",
-    rules=(Rule((Operation.UPDATE,), ("",), ("v1",), ("pods", "pods/resize")),),
-    gate="PodWebhook",
-    gates=(UPDATE_GATE,),
-    side_effects="NoneOnDryRun",
-    namespace_selector=MUTATE_POD.namespace_selector,
-    match_conditions=(
-        # PUB-126: the old one counts too, or whoever takes the annotation away is free.
-        MatchCondition(
-            "guarded", f"{_annotated('oldObject', _ANNOTATIONS[:2])} || {_annotated('object', _ANNOTATIONS[:2])}"
+
+def webhooks(guarded: Sequence[Guarded]) -> tuple[Webhook, ...]:
+    """The declarations for these Pods: who is never asked about changes has none for them (PUB-129)."""
+    changing = [one for one in guarded if one.change_gate]
+    return (*_removals(guarded), *((_changes(changing),) if changing else ()))
+
+
+def _removals(guarded: Sequence[Guarded]) -> Iterator[Webhook]:
+    if not guarded:
+        return
+    whose = _all(one.whose for one in guarded)
+    gates = tuple(one.removal_gate for one in guarded)
+    yield Webhook(
+        name="vpod.kb.io",
+        path=PATH,
+        mutating=False,
+        summary=f"Asks {whose} before a Pod of theirs is deleted",
+        rules=(Rule((Operation.DELETE,), ("",), ("v1",), ("pods",)),),
+        gate="PodWebhook",
+        gates=gates,
+        side_effects="NoneOnDryRun",
+        namespace_selector=MUTATE_POD.namespace_selector,
+        match_conditions=(MatchCondition("guarded", _annotated("oldObject", guarded)), _ALIVE),
+    )
+    yield Webhook(
+        name="vpodeviction.kb.io",
+        path=PATH,
+        mutating=False,
+        summary=f"Asks {whose} before a Pod of theirs is evicted",
+        rules=(Rule((Operation.CREATE,), ("",), ("v1",), ("pods/eviction",)),),
+        gate="PodWebhook",
+        gates=gates,
+        side_effects="NoneOnDryRun",
+        namespace_selector=MUTATE_POD.namespace_selector,
+        permissions=(_MAY_READ,),
+    )
+
+
+def _changes(guarded: Sequence[Guarded]) -> Webhook:
+    whose = _all(one.whose for one in guarded)
+    labels = " || ".join(
+        f"(has(object.metadata.labels) && object.metadata.labels.exists(key, key.startsWith('{one.label_prefix}')))"
+        for one in guarded
+        if one.label_prefix
+    )
+    return Webhook(
+        name="vpodupdate.kb.io",
+        path=PATH,
+        mutating=False,
+        summary=f"Asks {whose} before a Pod of theirs is changed, resized or marked unavailable",
+        rules=(Rule((Operation.UPDATE,), ("",), ("v1",), ("pods", "pods/resize")),),
+        gate="PodWebhook",
+        gates=tuple(one.change_gate for one in guarded),
+        side_effects="NoneOnDryRun",
+        namespace_selector=MUTATE_POD.namespace_selector,
+        match_conditions=(
+            # PUB-126: the old one counts too, or whoever takes the annotation away is free.
+            MatchCondition("guarded", f"{_annotated('oldObject', guarded)} || {_annotated('object', guarded)}"),
+            _ALIVE,
+            # PUB-62
+            MatchCondition("may-hurt", " || ".join(filter(None, ("object.spec != oldObject.spec", labels)))),
         ),
-        _ALIVE,
-        # PUB-62
-        MatchCondition(
-            "may-hurt",
-            "object.spec != oldObject.spec || (has(object.metadata.labels) && "
-            f"object.metadata.labels.exists(key, key.startsWith('{names.UNAVAILABLE_POD_PREFIX}')))",
-        ),
-    ),
-)
-WEBHOOKS: Final = (DELETE_POD, EVICT_POD, UPDATE_POD)
+    )
+
+
+def _all(names: Iterable[str]) -> str:
+    return " and ".join(names)
 
 
 class PodGuards:
@@ -140,10 +154,10 @@ class PodGuards:
         return PodRequest(review, kind, _name(review), review.namespace, dry, self._fetch)
 
 
-def handlers(guards: Iterable[PodGuard], fetch: Fetch) -> tuple[Handler, ...]:
-    """The handlers of all declarations, with these guards in any order."""
+def handlers(guarded: Sequence[Guarded], guards: Iterable[PodGuard], fetch: Fetch) -> tuple[Handler, ...]:
+    """The handlers of the declarations for these Pods, with these guards in any order."""
     decide = PodGuards(guards, fetch)
-    return tuple(Handler(webhook, decide) for webhook in WEBHOOKS)
+    return tuple(Handler(webhook, decide) for webhook in webhooks(guarded))
 
 
 def _is_dry(options: object) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import orjson
 
 from app.api.model import KubeObject
-from app.client.kinds import definition
+from app.client.definitions import definition
 from app.kube.client import Client, PatchType
 from app.kube.clock import SystemClock
 from app.kube.config import load_config

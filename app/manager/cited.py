@@ -45,7 +45,7 @@ def gathered(root: Path) -> dict[str, dict[str, str]]:
         folders = [root / module.replace(".", "/")]
         folders += [root.joinpath(*kind.hub.model.__module__.split(".")[:-1]) for kind in one.kinds]
         own = {webhook.path for part in one.admission for webhook in part.declared(None)}
-        guards = {webhook.path for webhook in podguard.WEBHOOKS}
+        guards = {podguard.PATH} if any(part.guarded for part in one.admission) else set()
         for paths, modules in ((own, _OWN), ({pod.MUTATE_POD.path}, _STEP), (guards, _GUARD)):
             ids = set(_cited(folders, modules)) if one.admission else set()
             for path in paths if ids else ():

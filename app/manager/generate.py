@@ -18,7 +18,7 @@ import yaml
 
 from app.admission import docs, rbac
 from app.api import crd, names
-from app.manager import chart, cited, commandindex, kindpages, reference
+from app.manager import chart, cited, clientmodels, commandindex, kindpages, reference
 from app.manager.examples import filled_in
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import default_rules, rules_of_gates, webhook_rules
@@ -56,6 +56,7 @@ def files() -> dict[str, str]:
     )
     made[f"policies/{PROTECTED_KINDS}"] = _protected_kinds()
     made[f"app/manager/{cited.FILE}"] = json.dumps(cited.gathered(ROOT), indent=1, ensure_ascii=False) + "\n"
+    made[clientmodels.FILE] = clientmodels.module(kinds())
     made[f"app/manager/{commandindex.FILE}"] = json.dumps(commandindex.gathered(), indent=1) + "\n"
     made["docs/reference/webhooks.md"] = docs.page(WEBHOOKS)
     made["docs/reference/flags.md"] = reference.flags_page()

@@ -6,7 +6,7 @@ The manager fills the context from caches and the API server, standalone mode fr
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from app.kube.errors import NotFound
 from app.kube.resources import PODS
 from app.kube.selectors import Selector, compile_selector
 from app.manager.slices import slices
-from app.pods.guards import PodGuard
+from app.pods.guards import Guarded, PodGuard
 from app.pods.steps import PodStep
 from app.slices import AdmissionContext, AdmissionPart
 from app.slices.slice import is_on
@@ -27,13 +27,18 @@ from app.slices.slice import is_on
 def declarations(policies: Path | None = None) -> tuple[Webhook, ...]:
     """What is registered with an operator's folder of policies, whatever the gates. Raises TableError."""
     found = (webhook for part in _parts() for webhook in part.declared(policies))
-    return merged_webhooks((_pod_webhook(), *podguard.WEBHOOKS, *found))
+    return merged_webhooks((_pod_webhook(), *podguard.webhooks(_guarded()), *found))
 
 
 def _pod_webhook() -> Webhook:
     """What changes new Pods, with the permissions of all steps."""
     needed = (rule for part in _parts() for rule in (*part.permissions, *(one.permission for one in part.watched)))
     return dataclasses.replace(pod.MUTATE_POD, permissions=tuple(dict.fromkeys(needed)))
+
+
+def _guarded() -> Sequence[Guarded]:
+    """The Pods that somebody guards."""
+    return [one for part in _parts() for one in part.guarded]
 
 
 def _parts() -> Iterable[AdmissionPart]:
@@ -64,7 +69,7 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
             Handler(dataclasses.replace(one.webhook, gates=part.gates), one.decide) if part.gates else one
             for one in made.handlers
         )
-    guarding = podguard.handlers(guards, _fetch(client))
+    guarding = podguard.handlers(_guarded(), guards, _fetch(client))
     return merged_handlers((pod.pod_handler(steps, _pod_webhook()), *guarding, *handlers))
 
 

@@ -21,6 +21,20 @@ class GuardOrder(IntEnum):
     WORKLOAD_SPREAD = 30
 
 
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Which Pods a guard is asked about. ``whose``: theirs, in plain words; ``annotations``: a Pod of theirs has one of
+    these."""
+
+    whose: str
+    annotations: tuple[str, ...]
+    #: The gate with which it is asked before a Pod goes, and the one with which it is asked before a Pod changes: its
+    #: spec, or labels that begin with these words (empty: never).
+    removal_gate: str
+    change_gate: str = ""
+    label_prefix: str = ""
+
+
 class PodRequestKind(StrEnum):
     """What is to be done to a Pod."""
 

@@ -13,7 +13,7 @@ from app.kube.admission import Handler, PolicyRule, Webhook
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.events import EventRecorder
-from app.pods.guards import PodGuard
+from app.pods.guards import Guarded, PodGuard
 from app.pods.steps import PodStep
 from app.slices.controllers import Counters, Counting, Flags
 from app.slices.options import Enabled
@@ -71,6 +71,8 @@ class AdmissionPart:
     event_source: str = ""
     #: If there are any, one of them must be on for the part to exist; without it nothing of it is watched.
     gates: tuple[str, ...] = ()
+    #: The Pods that its guards are asked about.
+    guarded: tuple[Guarded, ...] = ()
 
     def declared(self, policies: Path | None) -> tuple[Webhook, ...]:
         """The webhooks, given the operator's folder of policies."""

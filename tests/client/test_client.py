@@ -16,7 +16,7 @@ import pytest
 import pykruise
 from app.api.crd import manifest
 from app.api.examples import example
-from app.client.kinds import definition
+from app.client.definitions import definition
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS

@@ -24,6 +24,7 @@ from app.placement.workloadspread.placing import LocalStatuses, Placer, Statuses
 from app.placement.workloadspread.plan.record import versioned_kinds
 from app.placement.workloadspread.step import WorkloadSpreadStep
 from app.placement.workloadspread.targets import DirectTargets, LiveTargets
+from app.pods.guards import Guarded
 from app.slices import CONFIGURATION, AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
 from app.slices.commands import Commands
 
@@ -72,6 +73,8 @@ def commands() -> tuple[Commands, ...]:
     return (COMMANDS,)
 
 
+GUARDED: Final = Guarded("WorkloadSpreads", (names.MATCHED_WORKLOAD_SPREAD,), removal_gate=GATE)
+
 SLICE: Final = Slice(
     name="workloadspread",
     kinds=(WORKLOAD_SPREAD,),
@@ -98,6 +101,7 @@ SLICE: Final = Slice(
             watched=(SPREADS, CONFIGURATION),
             permissions=(*_MAY_COUNT, *_MAY_READ_TARGETS),
             gates=(GATE,),
+            guarded=(GUARDED,),
         ),
     ),
     gates=(GATE,),

@@ -11,6 +11,7 @@ from app.kube.admission import PolicyRule
 from app.kube.controller import Watch
 from app.kube.objects import Pod
 from app.pods.budget import Disruption, DisruptionBudget
+from app.pods.guards import Guarded
 from app.protection.log import ProtectionLog
 from app.protection.podunavailablebudget import admission
 from app.protection.podunavailablebudget.admission_lookups import ClusterLookups, StandaloneLookups
@@ -55,6 +56,13 @@ from app.slices.commands import Commands
 NAME: Final = "podunavailablebudget-controller"
 WORKERS: Final = 3
 _GATES: Final = (DELETE_GATE, UPDATE_GATE)
+GUARDED: Final = Guarded(
+    "budgets",
+    (names.RELATED_PUB, names.RELATED_PUB_OLD),
+    removal_gate=DELETE_GATE,
+    change_gate=UPDATE_GATE,
+    label_prefix=names.UNAVAILABLE_POD_PREFIX,
+)
 
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 #: PUB-80: status by optimistic writes, and reads after conflicts.
@@ -212,6 +220,7 @@ SLICE: Final = Slice(
             counters=(refusal_counters,),
             event_source=SOURCE,
             gates=_GATES,
+            guarded=(GUARDED,),
         ),
     ),
     provides=(

@@ -13,7 +13,7 @@ import pytest
 
 from app.admission.configurations import UrlEndpoint, mutating_configuration
 from app.admission.pod import MUTATE_POD
-from app.admission.podguard import DELETE_POD, EVICT_POD, PodGuards
+from app.admission.podguard import PodGuards, webhooks
 from app.api import names
 from app.api.workloadspread import WorkloadSpread
 from app.kube.admission import Allowed, Denied, GroupVersionKind, GroupVersionResource, Operation, Review
@@ -28,6 +28,7 @@ from app.placement.workloadspread.placing import LocalStatuses, Placer
 from app.placement.workloadspread.plan.record import record_of, version_of, versioned_kinds
 from app.placement.workloadspread.plan.replicas import ReplicasPathError, at_path, replicas_of
 from app.placement.workloadspread.plan.whitelist import Whitelist, parse_whitelist
+from app.placement.workloadspread.slice import GUARDED
 from app.placement.workloadspread.step import WorkloadSpreadStep
 from app.pods.draft import PodDraft, PodRefusedError
 from app.pods.steps import StepOrder
@@ -430,8 +431,9 @@ async def test_what_cannot_be_written_down_is_an_error() -> None:
 
 @pytest.mark.behaviour("WS-42")
 def test_the_api_server_asks_about_pods_with_the_annotation_only() -> None:
-    assert names.MATCHED_WORKLOAD_SPREAD in DELETE_POD.match_conditions[0].expression
-    assert {DELETE_POD.name, EVICT_POD.name} == {"vpod.kb.io", "vpodeviction.kb.io"}
+    deletion, eviction = webhooks((GUARDED,))
+    assert names.MATCHED_WORKLOAD_SPREAD in deletion.match_conditions[0].expression
+    assert (deletion.name, eviction.name) == ("vpod.kb.io", "vpodeviction.kb.io")
 
 
 @pytest.mark.behaviour("WS-33")
