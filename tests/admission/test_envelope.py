@@ -376,3 +376,25 @@ def test_a_body_of_more_values_than_any_object_has_is_refused_under_its_uid(item
 @pytest.mark.parametrize("text", [b",[{" * 600_000, b'\\",' * 600_000, b"\\\\" * 900_000])
 def test_punctuation_in_texts_is_no_value(text: bytes) -> None:
     assert not too_many_values(b'["' + text + b'",1,2]')
+
+
+TEXTS = st.text(alphabet='ab\\",[{\n', max_size=12)
+VALUES = st.recursive(
+    st.none() | st.integers(0, 9) | TEXTS,
+    lambda held: st.lists(held, max_size=6) | st.dictionaries(TEXTS, held, max_size=6),
+    max_leaves=30,
+)
+
+
+def punctuation(value: object) -> int:
+    if not isinstance(value, list | dict):
+        return 0
+    return 1 + max(0, len(value) - 1) + sum(map(punctuation, value.values() if isinstance(value, dict) else value))
+
+
+@given(value=VALUES, rest=st.sampled_from([b"", b'\\"', b'"', b",[{\\", b'\\\\"']))
+def test_values_are_counted_whatever_texts_hold(value: object, rest: bytes) -> None:
+    body = b'["' + b"x" * 300_000 + b'",' + orjson.dumps(value) + b"]"
+    count = 2 + punctuation(value)
+    assert too_many_values(body + rest, count - 1)
+    assert not too_many_values(body, count)
