@@ -58,6 +58,18 @@ class NodeImages:
             return known
         return decode_node_image(orjson.dumps(live))
 
+    async def relabel(self, known: NodeImage, labels: Mapping[str, str]) -> bool:
+        """Give it these labels and nothing else. False: it is not as it is known. Raises KubeError."""
+        metadata = known.metadata
+        same = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = {"metadata": {**same, "labels": merge_difference(metadata.labels, labels)}}
+        try:
+            written = await self._client.patch(NODE_IMAGES, metadata.name, body, decode=decode_node_image)
+        except (NotFound, Conflict):
+            return False
+        self._written[metadata.name] = written
+        return True
+
     async def change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> bool:
         """Apply ``edit`` to the live object; a write only where that differs. Whether there was one.
 

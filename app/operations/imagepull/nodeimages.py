@@ -104,8 +104,10 @@ class NodeImageReconciler:
         now = self._clock.now()
         wanted = _json(node_image)
         wait = clean(wanted, facts, now)
-        if wanted["metadata"]["labels"] != node_image.metadata.labels or wanted["spec"] != _json(node_image)["spec"]:
-            await self._node_images.change(key.name, lambda live: _discard(clean(live, facts, now)))
+        same_spec = wanted["spec"] == _json(node_image)["spec"]
+        if not same_spec or wanted["metadata"]["labels"] != node_image.metadata.labels:
+            if not (same_spec and await self._node_images.relabel(node_image, facts.labels)):
+                await self._node_images.change(key.name, lambda live: _discard(clean(live, facts, now)))
             return None  # the change comes back
         failures, later = plan.unanswered(node_image, now)
         if failures:

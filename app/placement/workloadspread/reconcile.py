@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, Literal, TypeVar
 
 from app.api import names
@@ -16,7 +17,7 @@ from app.kube.controller import Result
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations
-from app.kube.objects import Pod, decode_metadata
+from app.kube.objects import ObjectMeta, Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
 from app.kube.rulings import Ruling
 from app.kube.shared_status import SharedStatus
@@ -26,7 +27,7 @@ from app.placement.workloadspread.plan.costs import Cost, costs, is_priced
 from app.placement.workloadspread.plan.grouping import NO_SUBSET, Adoption, Candidate, adopt, recorded_subset
 from app.placement.workloadspread.plan.record import record_of, version_of
 from app.placement.workloadspread.plan.replicas import ReplicasPathError
-from app.placement.workloadspread.plan.status import Outcome, compute, entry_keys
+from app.placement.workloadspread.plan.status import Outcome, compute, entry_keys, keys_of
 from app.placement.workloadspread.plan.whitelist import Whitelist
 from app.placement.workloadspread.workloads import REVISION, Caches, Target, UnknownKindError, Workloads
 from app.pods.predicates import is_active
@@ -283,18 +284,42 @@ class WorkloadSpreadReconciler:
         self._written.expect(written.metadata)
 
     async def _write(self, key: ObjectKey, versions: Versions, target: Target) -> Outcome:
-        """WS-60 … WS-63: from the freshest copy."""
+        """WS-60 … WS-63: from the freshest copy. Raises KubeError."""
         now = self._client.clock.now()
+        absent = await self._absent(key, versions, target, now)
 
         def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, Outcome]:
             if fresh is None or fresh.deleting:
                 return Ruling(Outcome(), provisional=True)
-            outcome = compute(fresh, versions, target.wanted, now)
+            outcome = compute(fresh, versions, target.wanted, now, absent)
             same = fresh.status is not None and fresh.status.to_dict() == outcome.status.to_dict()
             changed = None if same else fresh.model_copy(update={"status": outcome.status})
             return Ruling(outcome, changed, provisional=True)
 
         return await self._statuses.decide(key, decision)
+
+    async def _absent(self, key: ObjectKey, versions: Versions, target: Target, now: datetime) -> set[str]:
+        """WS-61: of the Pods that did not come in time, those that are not just late in the cache: it may be behind for
+        longer than that, and their places would be given to others. Raises KubeError."""
+        spread = self._statuses.freshest(key)
+        if spread is None or spread.deleting:
+            return set()
+        late = {one.pod for one in compute(spread, versions, target.wanted, now).missed if one.coming}
+        if not late:
+            return late
+        token = ""
+        while True:
+            page = await self._client.list_page(
+                PODS, key.namespace, metadata_only=True, continue_token=token, decode=decode_metadata
+            )
+            late -= {one for pod in page.items if not self._is_cached(pod.metadata) for one in keys_of(pod.metadata)}
+            token = page.continue_token
+            if not token:
+                return late
+
+    def _is_cached(self, pod: ObjectMeta) -> bool:
+        known = self._caches.pods.get(pod.name, pod.namespace)
+        return known is not None and known.metadata.uid == pod.uid
 
     async def _move_on(self, spread: WorkloadSpread, outcome: Outcome) -> list[KubeError]:
         """WS-67: what failed. A Pod that has changed meanwhile may have found a node."""

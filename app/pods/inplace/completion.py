@@ -17,8 +17,11 @@ from app.pods.runtimemeta import is_env_current, is_image_current, runtime_meta
 
 def is_update_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:
     """PM-54: no grace, nothing to come, and the containers have changed. Raises ``StateError``."""
-    if is_in_grace(pod):
-        return False
+    return not is_in_grace(pod) and is_begun_complete(pod, vertical_scaling=vertical_scaling)
+
+
+def is_begun_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:
+    """The same of what was begun: an update that still waits for its grace period aside. Raises ``StateError``."""
     state = update_state(pod)
     return state is None or (not state.has_next and not why_incomplete(pod, state, vertical_scaling=vertical_scaling))
 

@@ -12,7 +12,8 @@ import msgspec
 from app.api import names
 from app.kube.objects import ContainerStatus, ObjectMeta, Pod, Struct
 from app.pods.images import has_digest, same_image
-from app.pods.inplace.completion import is_update_complete
+from app.pods.inplace.completion import is_begun_complete
+from app.pods.inplace.spec import GraceError, update_in_grace
 from app.pods.inplace.state import StateError
 from app.pods.predicates import is_active, is_running_and_ready, ready_since
 
@@ -106,7 +107,12 @@ def is_consistent(pod: Pod, *, vertical_scaling: bool = False) -> bool:
     if _sidecar_is_old(pod, statuses):
         return False
     try:
-        return is_update_complete(pod, vertical_scaling=vertical_scaling)
+        if update_in_grace(pod) is not None:
+            return False
+    except GraceError:
+        pass
+    try:
+        return is_begun_complete(pod, vertical_scaling=vertical_scaling)
     except StateError:
         return True
 

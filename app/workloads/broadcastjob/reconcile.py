@@ -36,7 +36,8 @@ from app.workloads.broadcastjob.plan.steps import (
     restarts,
     seen_failures,
 )
-from app.workloads.engine.jobs import MAX_CONCURRENT_WRITES, End, JobReconciler, JobState, write_each
+from app.workloads.engine.jobs import End, JobReconciler, JobState, write_each
+from app.workloads.engine.outcome import MAX_CONCURRENT_WRITES
 
 
 @dataclass(frozen=True, slots=True)

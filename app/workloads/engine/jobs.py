@@ -24,9 +24,8 @@ from app.kube.objects import ObjectMeta, decode_metadata
 from app.kube.resources import ObjectKey, Resource
 from app.kube.statuses import KnownStatus, Status, newest_status, write_status
 from app.kube.store import Change, Store, key_of
+from app.workloads.engine.outcome import MAX_CONCURRENT_WRITES
 
-#: Pods that are written at once, at the most.
-MAX_CONCURRENT_WRITES: Final = 32
 #: Seconds after its time to live in which a job is looked at again that has just ended.
 AFTER_THE_END: Final = 1.0
 
@@ -211,11 +210,25 @@ def with_status(job: J, status: Status) -> J:
 
 
 async def write_each(given: Sequence[T], write: Callable[[T], Awaitable[KubeError | None]], *, first: int = 1) -> None:
-    """So many at once, then twice as many, until one is refused. Raises what it was refused with."""
+    """So many at once, then twice as many, until one is refused; as soon as that would be too many at once, the next
+    with each one that is done. Raises what the first was refused with."""
     start, size = 0, first
-    while start < len(given):
+    while start < len(given) and size < MAX_CONCURRENT_WRITES:
         batch = given[start : start + size]
         refused = [error for error in await asyncio.gather(*map(write, batch)) if error is not None]
         if refused:
             raise refused[0]
-        start, size = start + size, min(size * 2, MAX_CONCURRENT_WRITES)
+        start, size = start + size, size * 2
+    waiting, refused = iter(given[start:]), []
+
+    async def one_by_one() -> None:
+        for one in waiting:
+            error = await write(one)
+            if error is not None:
+                refused.append(error)
+            if refused:
+                return
+
+    await asyncio.gather(*(one_by_one() for _ in range(min(MAX_CONCURRENT_WRITES, len(given) - start))))
+    if refused:
+        raise refused[0]

@@ -73,6 +73,26 @@ def test_labels_follow_the_node_and_a_virtual_node_has_none() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("IMG-32", "IMG-107")
+def test_labels_are_no_new_spec() -> None:
+    """Else every label of a node cost two reviews, and its agent a look at nothing."""
+
+    async def scenario(there: World) -> None:
+        await there.nodes("n1", zone="a")
+        before: Any = await there.get(NODE_IMAGES, "n1")
+        await there.client.patch(NODES, "n1", {"metadata": {"labels": {"zone": "b"}}})
+
+        async def follows() -> bool:
+            found: Any = await there.get(NODE_IMAGES, "n1")
+            return bool(found["metadata"].get("labels") == {"zone": "b"})
+
+        await there.until(follows)
+        after: Any = await there.get(NODE_IMAGES, "n1")
+        assert (after["metadata"]["generation"], after["spec"]) == (before["metadata"]["generation"], before["spec"])
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("IMG-32", "IMG-36")
 def test_a_tag_of_a_hand_written_list_goes_some_time_after_its_pull() -> None:
     async def scenario(there: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
@@ -16,6 +17,7 @@ from app.kube.reflector import Reflector
 from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, SECRETS, Resource
 from app.kube.transport import Request, Response, Transport
 from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Stream
 from app.operations.resourcedistribution.slice import SLICE
 from app.sandbox.apiserver import ApiServer
 from tests.kube.fakes import json_response, running, status_body
@@ -32,6 +34,8 @@ class Refusing:
         self._transport = transport
         self.forward: Callable[[Request], Awaitable[Response]] = transport.request
         self.refuse: Callable[[Request], bool] = lambda _: False
+        #: Watches that tell nothing for now; what happens meanwhile they tell later.
+        self.holds_back: Callable[[Request], bool] = lambda _: False
         self.status = 500
         self.text = "the disk is full"
         self.requests: list[Request] = []
@@ -43,8 +47,16 @@ class Refusing:
             return json_response(self.status, status_body(self.status, reason, self.text))
         return await self.forward(request)
 
-    def stream(self, request: Request) -> Any:
-        return self._transport.stream(request)
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        async with self._transport.stream(request) as stream:
+            yield Stream(stream.status, stream.headers, self._late(request, stream.chunks))
+
+    async def _late(self, request: Request, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for chunk in chunks:
+            while self.holds_back(request):
+                await asyncio.sleep(0.1)
+            yield chunk
 
     async def close(self) -> None:
         await self._transport.close()

@@ -94,6 +94,53 @@ def test_who_does_not_come_or_go_is_told_and_frees_the_place() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("WS-61")
+@pytest.mark.parametrize("key", ["late", "2b0d9d4e-0000-4000-8000-000000000000"], ids=["by name", "by uid"])
+def test_a_place_is_kept_for_a_pod_that_only_the_cache_does_not_show(key: str) -> None:
+    """However long its watch stands still; else one more would come into the subset than it takes."""
+
+    async def scenario(there: World) -> None:
+        await there.workload(2)
+        await there.spread(A, B)
+        await there.pod("a1", "a")
+        await there.until(there.status, {"a": (1, 1), "b": (0, -1)})
+        there.manager.holds_back = lambda request: request.path.endswith("/pods")
+        await there.set_status(replicas=1, missingReplicas=0, creatingPods={key: rfc3339(there.client.clock.now())})
+        await there.pod("late", "a", uid="" if key == "late" else key)
+
+        async def left() -> tuple[int, int]:
+            status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
+            (one,) = [each for each in status["versionedSubsetStatuses"]["versionIgnored"] if each["name"] == "a"]
+            return len(one.get("creatingPods", {})), one["missingReplicas"]
+
+        for _ in range(30):
+            await there.client.clock.sleep(4)
+            assert await left() == (1, 0)
+        lists = [one for one in there.manager.requests if one.path.endswith("/pods") and "watch" not in one.query]
+        assert len(lists) <= 20, "it is asked for now and then, not all the time"
+        there.manager.holds_back = lambda _: False
+        await there.until(left, (0, 0))
+        assert "CreatePodFailed" not in await there.reasons()
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("WS-61")
+def test_a_pod_that_is_there_and_belongs_to_somebody_else_keeps_no_place() -> None:
+    async def scenario(there: World) -> None:
+        await there.workload(2)
+        await there.spread(A, B)
+        await there.pod("mine", owned=False)
+        await there.until(there.status, {"a": (0, 2), "b": (0, -1)})
+        await there.set_status(replicas=0, missingReplicas=1, creatingPods={"mine": rfc3339(there.client.clock.now())})
+        await there.client.clock.sleep(45)
+        status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
+        assert status["subsetStatuses"][0]["missingReplicas"] == 2
+        assert "CreatePodFailed" in await there.reasons()
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("WS-51", "WS-53")
 def test_a_pod_of_another_is_put_into_a_subset() -> None:
     async def scenario(there: World) -> None:

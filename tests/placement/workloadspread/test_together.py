@@ -16,23 +16,26 @@ from app.kube.shared_status import SharedStatus
 from app.kube.store import Store
 from app.placement.workloadspread.index import SpreadIndex
 from app.placement.workloadspread.placing import Placer, shared_statuses
+from app.placement.workloadspread.plan.record import SubsetRecord, record_of
 from app.placement.workloadspread.plan.whitelist import Whitelist
 from tests.admission.recorded import DATA
 from tests.placement.workloadspread.spreads import Json
 from tests.placement.workloadspread.test_step import Targets
 from tests.placement.workloadspread.world import CLONE_SETS, SPREADS, World, in_world
+from tests.simulation.clocks import WallClock
 
 KEY = ObjectKey("ns", "ws")
 OWNER = OwnerReference("apps.kruise.io/v1beta1", "CloneSet", "shop", "u", True)
 
 
-async def replica(there: World, seed: int) -> tuple[Placer, SharedStatus[WorkloadSpread]]:
-    """A process whose cache never hears of a change."""
+async def replica(there: World, seed: int, ahead: float = 0.0) -> tuple[Placer, SharedStatus[WorkloadSpread]]:
+    """A process whose cache never hears of a change. ``ahead``: the seconds by which its clock is."""
     store: Store[WorkloadSpread] = Store()
     store.replace([await there.client.get(SPREADS, "ws", "ns", decode=WorkloadSpread.model_validate_json)])
     statuses = shared_statuses(there.client, store, Random(seed))
     targets = Targets()
-    clock = there.client.clock
+    clock = WallClock()
+    clock.ahead = ahead
     return (
         Placer(SpreadIndex(store), statuses, targets, targets, Whitelist, clock, Random(seed), frozenset()),
         statuses,
@@ -60,6 +63,115 @@ def test_places_taken_through_two_replicas_with_stale_caches_add_up() -> None:
         assert writes <= 10, "those who come together cost one write"
 
     in_world(scenario)
+
+
+@pytest.mark.behaviour("WS-61", "WS-62", "WS-28", "WS-43")
+@pytest.mark.parametrize("apart", [5.0, 14.0, 25.0])
+def test_clocks_that_differ_by_seconds_give_no_place_twice_and_keep_none(apart: float) -> None:
+    """Those of two replicas, and that of the controller between them."""
+
+    async def scenario(there: World) -> None:
+        await there.workload(12)
+        await there.spread({"name": "a", "maxReplicas": 4}, {"name": "b"})
+        await there.until(there.status, {"a": (0, 4), "b": (0, -1)})
+        replicas = [(await replica(there, seed, ahead))[0] for seed, ahead in enumerate((-apart, apart))]
+        rng, clock, numbers = Random(1), there.client.clock, iter(range(1000))
+
+        async def come() -> None:
+            number = next(numbers)
+            placer = replicas[number % 2]
+            spread = placer.index.get(KEY)
+            assert spread is not None
+            record = await placer.take(spread, OWNER, f"p{number}", {})
+            assert record is not None
+            await clock.sleep(rng.random() * 3)
+            await there.pod(f"p{number}", record.subset)
+
+        async def go(name: str, subset: str) -> None:
+            placer = rng.choice(replicas)
+            spread = placer.index.get(KEY)
+            assert spread is not None
+            await placer.give_back(spread, SubsetRecord("ws", subset), OWNER, name, {})
+            await clock.sleep(rng.random() * 3)
+            await there.client.delete(PODS, name, "ns", grace_period_seconds=0)
+
+        async def members(subset: str) -> list[str]:
+            found = (await there.client.list(PODS, "ns")).items
+            mine = [(one["metadata"]["name"], record_of(one["metadata"]["annotations"])) for one in found]
+            return [name for name, record in mine if record is not None and record.subset == subset]
+
+        for _ in range(4):
+            await asyncio.gather(*(come() for _ in range(3)))
+            assert len(await members("a")) <= 4
+            await clock.sleep(rng.random() * 10)
+        assert len(await members("a")) == 4
+        for _ in range(3):
+            await asyncio.gather(*(go(name, "a") for name in (await members("a"))[:2]), come(), come())
+            assert len(await members("a")) <= 4
+            await clock.sleep(rng.random() * 10)
+        await clock.sleep(60)
+        left = len(await members("a"))
+        assert (await there.status())["a"] == (left, 4 - left)
+        await asyncio.gather(*(come() for _ in range(4)))
+        assert len(await members("a")) == 4
+        await there.until(lambda: _of_a(there), (4, 0))
+        # A deletion is waited for 15 s: beyond that the warning is untrue, and the place is free once the Pod is gone.
+        untrue = {"CreatePodFailed"} if apart > 12 else {"CreatePodFailed", "DeletePodFailed"}
+        assert not untrue & await there.reasons()
+
+    in_world(scenario)
+
+
+async def _of_a(there: World) -> tuple[int, int]:
+    return (await there.status())["a"]
+
+
+GARBAGE = "\x00{[\u2028" * 50
+HOSTILE_ENTRIES = [
+    pytest.param({"creatingPods": {f"x{number}": "1970-01-01T00:00:00Z" for number in range(2000)}}, id="long ago"),
+    pytest.param({"creatingPods": {f"x{number}": "9999-12-31T23:59:59Z" for number in range(2000)}}, id="to come"),
+    pytest.param(
+        {"creatingPods": {GARBAGE: "0001-01-01T00:00:00Z"}, "deletingPods": {"": "2030-01-01T00:00:00+14:00"}},
+        id="no names",
+    ),
+    pytest.param({"missingReplicas": -7, "replicas": 2_000_000_000}, id="no numbers"),
+]
+
+
+@pytest.mark.behaviour("WS-33", "WS-60", "WS-61", "WS-62")
+@pytest.mark.parametrize("held", HOSTILE_ENTRIES)
+def test_garbage_in_a_status_and_in_annotations_takes_no_place(held: Json) -> None:
+    """Somebody may write both. Admission and the controller go on, and soon the status says what is so."""
+
+    async def scenario(there: World) -> None:
+        await there.workload(6)
+        await there.spread({"name": "a", "maxReplicas": 2}, {"name": "b"})
+        await there.until(there.status, {"a": (0, 2), "b": (0, -1)})
+        for number, text in enumerate((GARBAGE, "{", "null", '{"name": "ws", "subset": ["a"]}', "[" * 5000)):
+            await there.pod(f"odd{number}", node="nowhere")
+            await there.client.patch(PODS, f"odd{number}", {"metadata": {"annotations": {RECORD: text}}}, "ns")
+        placer, _ = await replica(there, 1)
+        status = {"name": "a", "replicas": 0, "missingReplicas": 2, **held}
+        versions = {"versionIgnored": [status, {"name": "of nobody", "replicas": 1, "missingReplicas": 1}], GARBAGE: []}
+        body = {"status": {"versionedSubsetStatuses": versions}}
+        await there.client.patch(SPREADS, "ws", body, "ns", subresource="status")
+        spread = placer.index.get(KEY)
+        assert spread is not None
+        assert await placer.take(spread, OWNER, "q0", {}) is not None
+        await there.client.clock.sleep(40)
+        found = []
+        for number in (1, 2, 3):
+            record = await placer.take(spread, OWNER, f"q{number}", {})
+            assert record is not None
+            found.append(record.subset)
+            await there.pod(f"q{number}", record.subset)
+        assert found == ["a", "a", "b"]
+        await there.until(there.status, {"a": (2, 0), "b": (1, -1)})
+
+    in_world(scenario)
+
+
+RECORD = "apps.kruise.io/matched-workloadspread"
 
 
 @pytest.mark.behaviour("WS-33", "WS-50", "WS-60")

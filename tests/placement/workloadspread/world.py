@@ -68,8 +68,10 @@ class World:
         }
         await self.client.create(SPREADS, body, "ns")
 
-    async def pod(self, name: str, subset: str = "", *, node: str = "node-1", owned: bool = True) -> None:
-        record = SubsetRecord("ws", subset).annotation() if subset else {}
+    async def pod(
+        self, name: str, subset: str = "", *, node: str = "node-1", owned: bool = True, uid: str = ""
+    ) -> None:
+        record = SubsetRecord("ws", subset, uid).annotation() if subset else {}
         body: Json = {
             "apiVersion": "v1",
             "kind": "Pod",

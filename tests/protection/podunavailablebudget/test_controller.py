@@ -368,3 +368,68 @@ async def test_a_grant_is_seen_done_by_a_pod_that_was_on_its_way_out_when_the_en
 
         await cluster.until(left, "the entry leaves")
         assert cluster.clock.monotonic() - started < 1
+
+
+GARBAGE = "\x00{[\u2028" * 50
+LONG_AGO, TO_COME = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"
+HOSTILE_STATUSES = [
+    pytest.param({"disruptedPods": {f"x{number}": TO_COME for number in range(3000)}}, id="to come"),
+    pytest.param({"unavailablePods": {f"x{number}": LONG_AGO for number in range(3000)}}, id="long ago"),
+    pytest.param({"disruptedPods": {GARBAGE: TO_COME, "": LONG_AGO, "web-0": "2030-01-01T00:00:00+14:00"}}, id="names"),
+    pytest.param({"unavailableAllowed": -(2**31), "currentAvailable": -5, "desiredAvailable": -1}, id="negative"),
+    pytest.param({"unavailableAllowed": 2**31 - 1, "observedGeneration": 10**15}, id="too many"),
+]
+
+
+@pytest.mark.behaviour("PUB-54", "PUB-58", "PUB-67")
+@pytest.mark.parametrize("held", HOSTILE_STATUSES)
+@virtual
+async def test_garbage_in_a_status_is_gone_soon_and_grants_nothing_after_that(held: Json) -> None:
+    """Whoever may write a status may write anything."""
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        pods = await cluster.pods(3)
+        whole = await cluster.numbers(1, 3, 2, 3)
+        await cluster.user.patch(BUDGETS, "shop", {"status": {**whole, **held}}, NAMESPACE, subresource="status")
+        await cluster.clock.sleep(1)
+        assert await cluster.numbers(1, 3, 2, 3)
+        related = [await cluster.get(pod["metadata"]["name"]) for pod in pods]
+        found = [is_allowed(await cluster.replicas[0].delete(pod)) for pod in related]
+        assert found.count(True) == 1
+
+
+@pytest.mark.behaviour("PUB-3", "PUB-30", "PUB-41", "PUB-64", "PUB-120", "PUB-122")
+@pytest.mark.parametrize(
+    "text", [GARBAGE, "[" * 20_000, "null", "{]", "\ud83d\ude00", "x" * 30_000, " ", "../shop", "-1", "1e9"]
+)
+@virtual
+async def test_garbage_in_annotations_frees_no_pod_and_stops_nobody(text: str) -> None:
+    """In all those that are read of budgets and of Pods."""
+    async with small_cluster() as cluster:
+        written = ("kruise.io/pub-protect-operations", "pub.kruise.io/protect-total-replicas")
+        await cluster.budget(annotations=dict.fromkeys(written, text))
+        read = (
+            "pub.kruise.io/no-protect",
+            "apps.kruise.io/inplace-update-state",
+            "apps.kruise.io/inplace-update-grace",
+            "kruise.io/sidecarset-hash",
+            "kruise.io/sidecarset-inplace-update-state",
+        )
+        owner = await cluster.replicaset(replicas=3)
+        for number in range(3):
+            await cluster.pod(f"web-{number}", owner, annotations=dict.fromkeys(read, text))
+        if text != "-1":  # which is a number
+            await cluster.numbers(1, 3, 2, 3)
+        for number in range(3):
+            related = {"metadata": {"annotations": {"pub.kruise.io/related-pub": text}}}
+            await cluster.user.patch(PODS, f"web-{number}", related, NAMESPACE)
+
+        async def is_under_it() -> bool:
+            found = [await cluster.get(f"web-{number}") for number in range(3)]
+            return all(one["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop" for one in found)
+
+        await cluster.until(is_under_it, "all Pods are under the budget again")
+        pods = [await cluster.get(f"web-{number}") for number in range(3)]
+        await cluster.clock.sleep(1)
+        found = [is_allowed(await cluster.replicas[0].delete(pod)) for pod in pods]
+        assert found.count(True) == (await cluster.status())["totalReplicas"] - 2

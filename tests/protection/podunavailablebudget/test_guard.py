@@ -271,11 +271,12 @@ async def test_with_a_gate_off_nothing_is_judged() -> None:
 
 
 @pytest.mark.behaviour("PUB-80", "PUB-85")
-@pytest.mark.parametrize("adverse", [False, True], ids=["calm", "adverse"])
+@pytest.mark.parametrize("how", ["calm", "adverse", "clocks"])
 @pytest.mark.parametrize("seed", range(12))
-def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(seed: int, adverse: bool) -> None:
+def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(seed: int, how: str) -> None:
     """Deleted Pods stay for a moment, and are replaced. Adverse: requests and answers get lost, watches lag, replicas
-    are cut off, and leaders do not stay."""
+    are cut off, and leaders do not stay. Clocks: theirs differ by seconds."""
+    adverse = how == "adverse"
 
     @virtual
     async def test() -> None:
@@ -283,7 +284,8 @@ def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(s
         count, allowed = 12, rng.randint(0, 4)
         # As admission lets Pods in: under their budget.
         related = {"pub.kruise.io/related-pub": "shop"}
-        async with small_cluster(rng.randint(1, 4), adverse=rng if adverse else None) as cluster:
+        drawn = {"adverse": rng} if adverse else {"clocks": rng} if how == "clocks" else {}
+        async with small_cluster(rng.randint(1, 4), **drawn) as cluster:
             await cluster.budget(maxUnavailable=allowed)
             owner = await cluster.replicaset(replicas=count)
             for number in range(count):

@@ -136,6 +136,13 @@ def test_an_annotation_that_cannot_be_read_says_nothing(key: str, text: str) -> 
     assert is_consistent(pod(annotations={key: text}))
 
 
+@pytest.mark.behaviour("PUB-41")
+@pytest.mark.parametrize("text", ["", "x", "[]", "{", "null", '{"containerImages":1}', "[" * 100_000])
+def test_a_grace_period_that_cannot_be_read_is_none(text: str) -> None:
+    """Else whoever may annotate a Pod takes it out of its budget."""
+    assert is_consistent(pod(annotations={"apps.kruise.io/inplace-update-grace": text}))
+
+
 # ---- its budget
 
 

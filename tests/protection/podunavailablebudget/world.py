@@ -38,11 +38,14 @@ from app.protection.podunavailablebudget.owners import LiveOwners
 from app.sandbox.apiserver import ApiServer
 from tests.kube.fakes import running, until
 from tests.protection.podunavailablebudget.adversity import Adverse
+from tests.simulation.clocks import WallClock
 from tests.slicing import controller_of
 from tests.workloads.cloneset.world import Counting, NoReflectorMetrics
 
 BUDGETS = POD_UNAVAILABLE_BUDGET.resource()
 NAMESPACE = "default"
+#: By how much clocks differ at most where they do; what is granted is waited for twice as long.
+SECONDS_APART = 10.0
 Json = dict[str, Any]
 
 
@@ -252,18 +255,26 @@ async def small_cluster(
     kinds: tuple[Json, ...] = (),
     prepare: Callable[[SmallCluster], Awaitable[None]] | None = None,
     adverse: Random | None = None,
+    clocks: Random | None = None,
     **gates: bool,
 ) -> AsyncIterator[SmallCluster]:
     """The cluster, running, to be used on virtual time.
 
     ``kinds``: further CustomResourceDefinitions; ``prepare``: what is done before anybody of ours runs; ``adverse``:
-    drawn from, for a network that loses and lags, and for leaders that do not stay.
+    drawn from, for a network that loses and lags, and for leaders that do not stay; ``clocks``: for by how many seconds
+    those of the replicas differ from that of the controller.
     """
     clock, rng = VirtualClock(), Random(7)
     api = ApiServer(clock=clock, rng=rng)
     sent = Counting(api.transport())
     made = [
-        Replica(api, clock, adverse.getrandbits(32) if adverse else seed, adverse=adverse is not None, **gates)
+        Replica(
+            api,
+            _wrong(clocks) if clocks else clock,
+            adverse.getrandbits(32) if adverse else seed,
+            adverse=adverse is not None,
+            **gates,
+        )
         for seed in range(replicas)
     ]
     cluster = SmallCluster(api, clock, made, sent)
@@ -283,6 +294,12 @@ async def small_cluster(
             yield cluster
     finally:
         api.close()
+
+
+def _wrong(rng: Random) -> WallClock:
+    clock = WallClock()
+    clock.ahead = rng.uniform(-SECONDS_APART, SECONDS_APART)
+    return clock
 
 
 def is_allowed(decision: Decision) -> bool:

@@ -162,7 +162,7 @@ def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
         return True
 
     _filter_tags(node_image, stays)
-    for entry in _images(node_image).values():
+    for entry in _images_there(node_image).values():
         secrets = entry.get("pullSecrets")
         if secrets:
             left = [one for one in secrets if one.get("mode") == BATCH or not _is_gone(one, facts.gone_secrets)]
@@ -192,6 +192,12 @@ def _seconds_left(node_image: Json, image: str, tag: Json, now: datetime) -> flo
     return ttl - (now - ended).total_seconds() if ended is not None else None
 
 
+def _images_there(node_image: Json) -> Json:
+    """The images that it has, to be changed; where it has none nothing is added, for that would be a new spec."""
+    images = (node_image.get("spec") or {}).get("images")
+    return images if isinstance(images, dict) else {}
+
+
 def _images(node_image: Json) -> Json:
     spec = node_image.get("spec")
     if not isinstance(spec, dict):
@@ -203,7 +209,7 @@ def _images(node_image: Json) -> Json:
 
 
 def _filter_tags(node_image: Json, stays: Callable[[str, Json], bool]) -> None:
-    images = _images(node_image)
+    images = _images_there(node_image)
     for name in list(images):
         entry = images[name]
         entry["tags"] = [tag for tag in entry.get("tags") or () if stays(name, tag)]

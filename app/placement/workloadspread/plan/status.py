@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias
@@ -18,7 +18,7 @@ from app.api.workloadspread import (
     WorkloadSpreadStatus,
 )
 from app.kube.clock import rfc3339
-from app.kube.objects import Pod
+from app.kube.objects import ObjectMeta, Pod
 from app.placement.workloadspread.plan.places import by_name, limit_of, missing_of, parse_time, remaining, schedulable
 from app.placement.workloadspread.plan.record import record_of
 from app.pods.predicates import is_active
@@ -28,6 +28,8 @@ CREATED_WITHIN: Final = 30.0
 DELETED_WITHIN: Final = 15.0
 #: Seconds for which a subset that Pods were moved from takes no new ones (WS-66).
 SHUT_FOR: Final = 300.0
+#: Seconds after which a Pod is looked for again that was created, and that the cache does not show.
+UNSEEN_AGAIN: Final = 5.0
 
 #: Pods by subset.
 Groups: TypeAlias = Mapping[str, Sequence[Pod]]
@@ -68,8 +70,17 @@ def critical_seconds(spread: WorkloadSpread) -> int:
     return max(0, strategy.adaptive.reschedule_critical_seconds or 0)
 
 
-def compute(spread: WorkloadSpread, versions: Mapping[str, Groups], wanted: int, now: datetime) -> Outcome:
-    """The status of the WorkloadSpread as it is now, given its Pods by version and subset."""
+def compute(
+    spread: WorkloadSpread,
+    versions: Mapping[str, Groups],
+    wanted: int,
+    now: datetime,
+    absent: Collection[str] | None = None,
+) -> Outcome:
+    """The status of the WorkloadSpread as it is now, given its Pods by version and subset.
+
+    ``absent``: the keys of Pods to come that the API server does not have; None: no Pod that is late is there.
+    """
     outcome = Outcome()
     former = spread.status or WorkloadSpreadStatus()
     overall: dict[str, list[Pod]] = {}
@@ -77,7 +88,8 @@ def compute(spread: WorkloadSpread, versions: Mapping[str, Groups], wanted: int,
         for name, pods in groups.items():
             overall.setdefault(name, []).extend(pods)
     known = by_name(former.subset_statuses)
-    statuses = _Statuses(spread, wanted, now, outcome, entry_keys(pod for pods in overall.values() for pod in pods))
+    seen = entry_keys(pod for pods in overall.values() for pod in pods)
+    statuses = _Statuses(spread, wanted, now, outcome, seen, absent)
     subset_statuses = statuses.of(overall, known, known, is_overall=True)
     versioned: dict[str, list[SubsetStatus]] = {}
     former_versions = former.versioned_subset_statuses or {}
@@ -101,7 +113,13 @@ class _Statuses:
     """Makes the statuses of one computation."""
 
     def __init__(
-        self, spread: WorkloadSpread, wanted: int, now: datetime, outcome: Outcome, seen: Collection[str]
+        self,
+        spread: WorkloadSpread,
+        wanted: int,
+        now: datetime,
+        outcome: Outcome,
+        seen: Collection[str],
+        absent: Collection[str] | None,
     ) -> None:
         self._spread = spread
         self._wanted = wanted
@@ -109,6 +127,7 @@ class _Statuses:
         self._outcome = outcome
         self._critical = critical_seconds(spread)
         self._seen = seen
+        self._absent = absent
 
     def of(
         self,
@@ -159,8 +178,12 @@ class _Statuses:
                 if left > 0:
                     creating[key] = since
                     self._outcome.look_again(left)
-                else:
+                elif self._absent is None or key in self._absent:
                     self._outcome.missed.append(Missed(key, coming=True))
+                else:
+                    # It is the cache that is late, or the clock of whoever let it in.
+                    creating[key] = since
+                    self._outcome.look_again(UNSEEN_AGAIN)
         if before.deleting_pods:
             active = {pod.metadata.name for pod in pods if is_active(pod)}
             for key, since in before.deleting_pods.items():
@@ -258,11 +281,13 @@ def is_unschedulable(pod: Pod) -> bool:
 
 def entry_keys(pods: Iterable[Pod]) -> set[str]:
     """By what entries of these Pods may be filed."""
-    found = set()
-    for pod in pods:
-        if pod.metadata.deletion_timestamp is None:  # else another of its name may be on its way
-            found.add(pod.metadata.name)
-        record = record_of(pod.metadata.annotations)
-        if record is not None and record.uid:
-            found.add(record.uid)
-    return found
+    return {key for pod in pods for key in keys_of(pod.metadata)}
+
+
+def keys_of(metadata: ObjectMeta) -> Iterator[str]:
+    """By what an entry of this Pod may be filed."""
+    if metadata.deletion_timestamp is None:  # else another of its name may be on its way
+        yield metadata.name
+    record = record_of(metadata.annotations)
+    if record is not None and record.uid:
+        yield record.uid
