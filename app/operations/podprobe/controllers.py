@@ -18,7 +18,7 @@ from app.operations.podprobe.liveness.reconcile import (
     requested_pods,
 )
 from app.operations.podprobe.liveness.reconcile import Caches as LivenessCaches
-from app.operations.podprobe.markers import Caches, PodProbeMarkerReconciler, by_namespace
+from app.operations.podprobe.markers import BY_SELECTOR, Caches, PodProbeMarkerReconciler, by_namespace, by_selector
 from app.operations.podprobe.nodes import NodePodProbeReconciler
 from app.operations.podprobe.objects import (
     BY_MARKER,
@@ -49,7 +49,9 @@ WATCHED_NODE_POD_PROBES: Final[Watched[NodePodProbe]] = Watched(
     Scope.CLUSTER,
     indexes={BY_MARKER: markers_of, BY_POD: pods_of},
 )
-MARKERS: Final = Watched.kind(POD_PROBE_MARKER, PodProbeMarker, **{BY_NAMESPACE: by_namespace})
+MARKERS: Final = Watched.kind(
+    POD_PROBE_MARKER, PodProbeMarker, **{BY_NAMESPACE: by_namespace, BY_SELECTOR: by_selector}
+)
 LIVENESS_PODS: Final = PODS.indexed(**{BY_LIVENESS_NODE: liveness_nodes})
 RECREATE_REQUESTS: Final = Watched.kind(
     CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest, **{BY_REQUESTED_POD: requested_pods}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from app.kube.errors import Conflict, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Node, Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
+from app.kube.selector_index import label_keys, selector_keys
 from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
@@ -43,9 +44,21 @@ _MAX_TOLD: Final = 5
 Json = dict[str, Any]
 
 
+#: Index of the markers by what their selector asks for.
+BY_SELECTOR: Final = "by-selector"
+
+
 def by_namespace(marker: PodProbeMarker) -> list[str]:
     """Index of the markers by their namespace."""
     return [marker.metadata.namespace]
+
+
+def by_selector(marker: PodProbeMarker) -> Sequence[str]:
+    """Where a Pod finds the markers that may be for it; one that cannot be read is for none."""
+    try:
+        return selector_keys(marker.metadata.namespace, compile_selector(marker.spec.selector))
+    except SelectorError:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +99,15 @@ class PodProbeMarkerReconciler:
         old, new = change.old, change.new
         if old is not None and new is not None and self._same(old, new):
             return ()
-        found = []
-        for marker in self._caches.markers.by_index(BY_NAMESPACE, change.object.metadata.namespace):
-            selector = self._selector(marker)
-            if selector is not None and any(
-                selector.matches(pod.metadata.labels) for pod in (old, new) if pod is not None
-            ):
-                found.append(key_of(marker))
-        return found
+        found: dict[ObjectKey, None] = {}
+        for pod in (old, new):
+            labels = pod.metadata.labels if pod is not None else {}
+            for key in label_keys(change.object.metadata.namespace, labels) if pod is not None else ():
+                for marker in self._caches.markers.by_index(BY_SELECTOR, key):
+                    selector = self._selector(marker)
+                    if selector is not None and selector.matches(labels):
+                        found[key_of(marker)] = None
+        return list(found)
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
         """A node comes or goes, or becomes virtual: whoever may have Pods there."""

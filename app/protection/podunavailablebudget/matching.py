@@ -1,4 +1,4 @@
-"""Which budget a Pod belongs to: the oldest of those that are for it (PUB-31, PUB-128, PW-16). Pure."""
+"""Which budgets are for a Pod: by target, or by labels; it belongs to the oldest (PUB-31, PUB-128, PW-16). Pure."""
 
 from __future__ import annotations
 
@@ -61,8 +61,3 @@ def matches(claim: Claim, labels: Mapping[str, str], owners: Sequence[Workload])
     if claim.target is not None:
         return claim.target in owners
     return claim.selector is not None and claim.selector.matches(labels)
-
-
-def budget_for(claims: Sequence[Claim], labels: Mapping[str, str], owners: Sequence[Workload]) -> str:
-    """The name of the budget a Pod belongs to; '' for none. ``claims``: the oldest first."""
-    return next((claim.name for claim in claims if matches(claim, labels, owners)), "")

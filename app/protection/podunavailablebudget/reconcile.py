@@ -21,7 +21,6 @@ from app.kube.store import Change
 from app.protection.podunavailablebudget.claims import Claims
 from app.protection.podunavailablebudget.inflight import Seen, track
 from app.protection.podunavailablebudget.keeper import Statuses
-from app.protection.podunavailablebudget.matching import budget_for, matches
 from app.protection.podunavailablebudget.podstate import PodFacts, facts_of, is_related, related_budget
 from app.protection.podunavailablebudget.recompute import Observed, Recomputed, recompute
 from app.protection.podunavailablebudget.workloads import Caches, Members, UnknownKindError, Wanted, Workloads
@@ -71,30 +70,30 @@ class BudgetReconciler:
         metadata = change.object.metadata
         keys = [ObjectKey(metadata.namespace, metadata.name)]
         if change.new is None:
-            keys += [ObjectKey(metadata.namespace, claim.name) for claim in self._claims.of(metadata.namespace)]
+            keys += [ObjectKey(metadata.namespace, name) for name in self._claims.names(metadata.namespace)]
         return keys
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """The budgets that count the Pod, if something changed that counts; that it is annotated with, or that match
         it (PUB-122)."""
         pod = change.object
-        claims = self._claims.of(pod.metadata.namespace)
+        namespace = pod.metadata.namespace
         if change.new is None:
             self._facts.pop(pod.metadata.uid, None)
             self._annotated.forget(pod.metadata.uid)
         else:
             self._annotated.observe(change.new.metadata)
-        if not claims or (change.old is not None and change.new is not None and self._alike(change.old, change.new)):
+        known = self._claims.names(namespace)
+        if not known or (change.old is not None and change.new is not None and self._alike(change.old, change.new)):
             return ()
-        namespace, found = pod.metadata.namespace, set()
+        found = set()
         for one in (change.old, change.new):
             if one is None:
                 continue
-            above = self._workloads.above(one) if any(claim.target is not None for claim in claims) else ()
-            found |= {claim.name for claim in claims if matches(claim, one.metadata.labels, above)}
+            above = self._workloads.above(one) if self._claims.name_targets(namespace) else ()
+            found |= {claim.name for claim in self._claims.matching(namespace, one.metadata.labels, above)}
             found.add(related_budget(one.metadata.annotations))
-        known = {claim.name for claim in claims}
-        return [ObjectKey(namespace, name) for name in sorted(found & known)]
+        return [ObjectKey(namespace, name) for name in sorted(found) if name in known]
 
     def delay(self, _change: Change[Any], _key: ObjectKey) -> float:
         """Changes of many Pods come together."""
@@ -117,15 +116,14 @@ class BudgetReconciler:
 
         def keys(change: Change[Any]) -> Iterable[ObjectKey]:
             namespace = change.object.metadata.namespace
-            claims = self._claims.of(namespace)
-            if not claims:
+            if not self._claims.names(namespace):
                 return ()
             workload, labels, replicas = wanted(change.object)
             if change.old is not None and change.new is not None:
                 gone = [_is_going(one) for one in (change.old, change.new)]
                 if wanted(change.old)[2] == replicas and gone[0] == gone[1]:
                     return ()
-            return [ObjectKey(namespace, one.name) for one in claims if matches(one, labels, (workload,))]
+            return [ObjectKey(namespace, one.name) for one in self._claims.matching(namespace, labels, (workload,))]
 
         return keys
 
@@ -226,15 +224,14 @@ class BudgetReconciler:
     async def _annotate(self, budget: PodUnavailableBudget, pods: Iterable[Pod]) -> KubeError | None:
         """PUB-32, PUB-122: Pods without a budget, or whose budget is gone, come under this one. The first failure."""
         namespace, name = budget.metadata.namespace, budget.metadata.name
-        claims = self._claims.of(namespace)
-        known = {claim.name for claim in claims}
-        by_target = any(claim.target is not None for claim in claims)
+        known, by_target = self._claims.names(namespace), self._claims.name_targets(namespace)
         wanted = [
             pod
             for pod in pods
             if related_budget(pod.metadata.annotations) not in known
             and self._annotated.unsatisfied(pod.metadata) is None
-            and budget_for(claims, pod.metadata.labels, self._workloads.above(pod) if by_target else ()) in ("", name)
+            and self._claims.budget_for(namespace, pod.metadata.labels, self._workloads.above(pod) if by_target else ())
+            in ("", name)
         ]
         limit = asyncio.Semaphore(MAX_CONCURRENT)
 
@@ -261,7 +258,7 @@ class BudgetReconciler:
         if not members.pods:
             self._tell_once(key, budget, "NoPods", "No matching pods found", warning=False)
             return
-        known = {claim.name for claim in self._claims.of(key.namespace)}
+        known = self._claims.names(key.namespace)
         theirs: dict[str, int] = {}
         for pod in members.pods:
             name = related_budget(pod.metadata.annotations)

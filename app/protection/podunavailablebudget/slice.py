@@ -28,7 +28,6 @@ from app.protection.podunavailablebudget.keeper import (
     Statuses,
     shared_statuses,
 )
-from app.protection.podunavailablebudget.matching import budget_for
 from app.protection.podunavailablebudget.owners import DirectOwners, LiveOwners, Owners
 from app.protection.podunavailablebudget.reconcile import BudgetReconciler
 from app.protection.podunavailablebudget.refusals import SOURCE, RefusalRecord, Refused, refusal_counters
@@ -135,10 +134,11 @@ def _another(claims: Claims, owners: Owners) -> FindAnother:
     """PUB-122."""
 
     async def find(pod: Pod) -> str:
-        known = claims.of(pod.metadata.namespace)
-        controller = pod.metadata.controller
-        above = await owners.above(controller, pod.metadata.namespace) if known and controller is not None else ()
-        return budget_for(known, pod.metadata.labels, above)
+        namespace, controller = pod.metadata.namespace, pod.metadata.controller
+        if not claims.names(namespace):
+            return ""
+        above = await owners.above(controller, namespace) if controller is not None else ()
+        return claims.budget_for(namespace, pod.metadata.labels, above)
 
     return find
 

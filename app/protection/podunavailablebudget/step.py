@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from app.kube.admission import Review
@@ -11,7 +10,6 @@ from app.pods.draft import PodDraft
 from app.pods.owners import controller_of
 from app.pods.steps import StepOrder, StepOutcome
 from app.protection.podunavailablebudget.claims import Claims
-from app.protection.podunavailablebudget.matching import Claim, budget_for
 from app.protection.podunavailablebudget.owners import Owners
 from app.protection.podunavailablebudget.podstate import is_related
 
@@ -27,19 +25,18 @@ class BudgetStep:
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:  # noqa: ARG002  # the protocol's
         """PUB-31: the oldest budget of the namespace that is for the Pod. Nothing is asked where no target is named."""
-        claims = self._claims.of(draft.namespace)
-        if not claims:
+        if not self._claims.names(draft.namespace):
             return None
-        if any(claim.target is not None for claim in claims):
+        if self._claims.name_targets(draft.namespace):
             controller = controller_of(draft.owner_references)
             if controller is not None:
-                return self._ask(draft, claims, controller)
-        _annotate(draft, budget_for(claims, draft.labels, ()))
+                return self._ask(draft, controller)
+        _annotate(draft, self._claims.budget_for(draft.namespace, draft.labels, ()))
         return None
 
-    async def _ask(self, draft: PodDraft, claims: Sequence[Claim], controller: OwnerReference) -> None:
+    async def _ask(self, draft: PodDraft, controller: OwnerReference) -> None:
         owners = await self._owners.above(controller, draft.namespace)
-        _annotate(draft, budget_for(claims, draft.labels, owners))
+        _annotate(draft, self._claims.budget_for(draft.namespace, draft.labels, owners))
 
 
 def _annotate(draft: PodDraft, budget: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 
 from app.api.podunavailablebudget import PodUnavailableBudget, ProtectedOperation
 from app.kube.rulings import Ruling
+from app.kube.store import Store, key_of
+from app.protection.podunavailablebudget.claims import Claims
 from app.protection.podunavailablebudget.judgement import Judgement, Outcome, judge, without_budget
-from app.protection.podunavailablebudget.matching import Claim, Workload, budget_for, by_age, claim_of
+from app.protection.podunavailablebudget.matching import Workload
 from app.protection.podunavailablebudget.podstate import is_consistent, is_healthy, is_related, related_budget
 from app.protection.podunavailablebudget.resize import update_operation
 from tests.protection.podunavailablebudget.samples import NOW, Json, ago, budget, pod, raw_pod
@@ -374,10 +377,20 @@ def test_whatever_a_review_holds_an_update_is_something(old: Json, new: Json) ->
 # ---- which budget
 
 
-def claim(name: str, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> Claim:
+def named(name: str, created: str = "2026-01-01T00:00:00Z", **spec: Any) -> PodUnavailableBudget:
     given_ = budget(**{"selector": None, **spec})
-    metadata = given_.metadata.model_copy(update={"name": name, "creation_timestamp": created})
-    return claim_of(given_.model_copy(update={"metadata": metadata}))
+    metadata = given_.metadata.model_copy(update={"name": name, "creation_timestamp": created, "uid": name})
+    return given_.model_copy(update={"metadata": metadata})
+
+
+def budget_for(budgets: Iterable[PodUnavailableBudget], labels: Mapping[str, str], owners: Sequence[Workload]) -> str:
+    """The one that a Pod belongs to, where these are the budgets of its namespace."""
+    store: Store[PodUnavailableBudget] = Store()
+    claims = Claims(store)
+    for one in budgets:
+        store.put(one)
+        namespace = one.metadata.namespace
+    return claims.budget_for(namespace, labels, owners)
 
 
 SHOP = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop"}
@@ -386,23 +399,40 @@ CHAIN = (Workload("apps", "ReplicaSet", "shop-1"), Workload("apps", "Deployment"
 
 @pytest.mark.behaviour("PUB-31")
 def test_a_target_is_met_by_any_workload_above_the_pod_whatever_its_version() -> None:
-    claims = [claim("a", targetRef={**SHOP, "apiVersion": "apps/v1beta1"})]
-    assert budget_for(claims, {}, CHAIN) == "a"
-    assert budget_for(claims, {}, CHAIN[:1]) == ""
-    assert budget_for([claim("a", targetRef={**SHOP, "apiVersion": "example.com/v1"})], {}, CHAIN) == ""
+    budgets = [named("a", targetRef={**SHOP, "apiVersion": "apps/v1beta1"})]
+    assert budget_for(budgets, {}, CHAIN) == "a"
+    assert budget_for(budgets, {}, CHAIN[:1]) == ""
+    assert budget_for([named("a", targetRef={**SHOP, "apiVersion": "example.com/v1"})], {}, CHAIN) == ""
 
 
 @pytest.mark.behaviour("PUB-31")
 @pytest.mark.parametrize("selector", [None, {}, {"matchLabels": {"a": "!"}}])
 def test_a_selector_that_says_nothing_meets_nobody(selector: Json | None) -> None:
-    assert budget_for([claim("a", selector=selector)], {"app": "web"}, CHAIN) == ""
+    assert budget_for([named("a", selector=selector)], {"app": "web"}, CHAIN) == ""
 
 
 @pytest.mark.behaviour("PUB-128", "PUB-21")
 def test_of_several_budgets_the_oldest_counts_and_then_the_first_by_name() -> None:
     by_label = {"selector": {"matchLabels": {"app": "web"}}}
-    young = claim("a", "2026-01-02T00:00:00Z", **by_label)
-    old = [claim("c", targetRef=SHOP), claim("b", **by_label)]
-    assert budget_for(by_age([young, *old]), {"app": "web"}, CHAIN) == "b"
-    assert budget_for(by_age([young, *old]), {"app": "other"}, CHAIN) == "c"
-    assert budget_for(by_age([young]), {"app": "web"}, ()) == "a"
+    young = named("a", "2026-01-02T00:00:00Z", **by_label)
+    old = [named("c", targetRef=SHOP), named("b", **by_label)]
+    assert budget_for([young, *old], {"app": "web"}, CHAIN) == "b"
+    assert budget_for([young, *old], {"app": "other"}, CHAIN) == "c"
+    assert budget_for([young], {"app": "web"}, ()) == "a"
+
+
+@pytest.mark.behaviour("PUB-31")
+def test_a_budget_that_changes_or_goes_is_no_pods_any_more() -> None:
+    store: Store[PodUnavailableBudget] = Store()
+    claims = Claims(store)
+    first, other = named("a", selector={"matchLabels": {"app": "web"}}), named("a", targetRef=SHOP)
+    other = other.model_copy(update={"metadata": other.metadata.model_copy(update={"resource_version": "later"})})
+    namespace = first.metadata.namespace
+    store.put(first)
+    assert (claims.budget_for(namespace, {"app": "web"}, ()), claims.name_targets(namespace)) == ("a", False)
+    store.put(other)
+    assert (claims.budget_for(namespace, {"app": "web"}, ()), claims.name_targets(namespace)) == ("", True)
+    assert claims.budget_for(namespace, {}, CHAIN) == "a"
+    store.remove(key_of(other))
+    assert (claims.budget_for(namespace, {}, CHAIN), claims.name_targets(namespace), bool(claims)) == ("", False, False)
+    assert claims._places == {}

@@ -1,0 +1,55 @@
+"""What has a selector is found by labels, without asking every selector."""
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.kube.selector_index import MAX_VALUES, label_keys, selector_keys
+from app.kube.selectors import compile_selector
+
+KEYS, VALUES = ("a", "b", "x.y/a"), ("", "1", "2")
+expressions = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "key": st.sampled_from(KEYS),
+            "operator": st.sampled_from(("In", "NotIn")),
+            "values": st.lists(st.sampled_from(VALUES), min_size=1, max_size=3),
+        }
+    ),
+    st.fixed_dictionaries({"key": st.sampled_from(KEYS), "operator": st.sampled_from(("Exists", "DoesNotExist"))}),
+)
+selectors = st.fixed_dictionaries(
+    {
+        "matchLabels": st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES), max_size=2),
+        "matchExpressions": st.lists(expressions, max_size=2),
+    }
+)
+
+
+@given(selectors, st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES)))
+def test_whatever_matches_is_found(selector: Mapping[str, object], labels: Mapping[str, str]) -> None:
+    compiled = compile_selector(selector)
+    if compiled.matches(labels):
+        assert set(selector_keys("shop", compiled)) & set(label_keys("shop", labels))
+        assert not set(selector_keys("shop", compiled)) & set(label_keys("other", labels))
+
+
+def test_a_selector_of_many_values_stands_in_one_place() -> None:
+    many = {"key": "app", "operator": "In", "values": [f"v{index}" for index in range(MAX_VALUES + 1)]}
+    assert selector_keys("shop", compile_selector({"matchExpressions": [many]})) == ("shop/app",)
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": {"app": "web"}},
+        {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "shop"]}]},
+        {"matchExpressions": [{"key": "gone", "operator": "Exists"}]},
+    ],
+    ids=["equality", "values", "presence"],
+)
+def test_labels_that_a_selector_excludes_do_not_find_it(selector: Mapping[str, object]) -> None:
+    keys = set(selector_keys("shop", compile_selector(selector)))
+    assert not keys & set(label_keys("shop", {"app": "other"}))
