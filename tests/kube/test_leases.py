@@ -194,6 +194,21 @@ async def test_the_deadline_counts_from_when_a_renewal_was_sent_not_from_its_ans
 
 
 @virtual
+async def test_the_deadline_of_a_lease_that_was_created_counts_from_when_that_was_sent():
+    server = MemoryServer()
+    server.delay = 2.0
+    one = Candidate(server, "host_1")
+    leading = asyncio.create_task(one.run())
+    await until(lambda: any(request.method == "POST" for request in server.requests))
+    began = one.clock.monotonic()
+    await until(lambda: one.leads)
+    server.delay = 1_000.0
+    with pytest.raises(LeadershipLost):
+        await leading
+    assert one.until[0] == pytest.approx(began + 10, abs=0.01)
+
+
+@virtual
 async def test_a_short_outage_is_survived():
     server = MemoryServer()
     one = Candidate(server, "host_1")

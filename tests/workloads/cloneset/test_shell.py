@@ -405,6 +405,32 @@ async def test_an_update_that_somebody_was_quicker_than_is_not_told_to_have_begu
     assert len(await shell.events("SuccessfulUpdatePodInPlace")) == told
 
 
+@pytest.mark.behaviour("CS-122")
+@virtual
+async def test_a_pod_that_was_just_moved_on_is_not_updated_in_the_same_pass() -> None:
+    """It is not what it was when it was chosen."""
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"lifecycle": {}}
+    owner["spec"]["updateStrategy"]["rollingUpdate"] |= {
+        "podUpdatePolicy": "InPlaceIfPossible",
+        "maxUnavailable": "100%",
+    }
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    moving = copy.deepcopy(found["Pod"][0])
+    moving["metadata"]["resourceVersion"] = "700001"
+    moving["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "Updating"
+    shell.show(owner, moving)
+    await shell.reconcile("hooked", "moving")
+    patched = [
+        body for method, path, body in shell.server.requests if method == "PATCH" and moving["metadata"]["name"] in path
+    ]
+    assert [body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] for body in patched] == ["Updated"]
+    others = [path for method, path, _ in shell.server.requests if method == "PATCH" and "/pods/" in path]
+    assert len(others) > 1
+
+
 @pytest.mark.behaviour("PM-10", "CS-73")
 @pytest.mark.parametrize("recorded_still", [True, False])
 @virtual

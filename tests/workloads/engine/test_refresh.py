@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from app.api import names
-from app.kube.objects import ObjectMeta, Pod, PodSpec
+from app.kube.objects import Container, ContainerStatus, ObjectMeta, Pod, PodSpec, PodStatus
 from app.workloads.cloneset.plan.settings import Settings
 from app.workloads.engine.refresh import PodRefresh, refresh_pod
 
@@ -36,3 +38,46 @@ def test_a_step_of_the_lifecycle_insists_on_the_version_that_was_seen() -> None:
 @pytest.mark.parametrize(("annotations", "completes"), [({}, False), ({names.IN_PLACE_UPDATE_STATE: "{}"}, True)])
 def test_only_an_update_in_place_is_completed(annotations: dict[str, str], completes: bool) -> None:
     assert refreshed("Updated", **annotations).completes is completes
+
+
+#: An update that waits for its container to run something else than it ran before.
+UNDER_WAY = json.dumps({"revision": "r", "lastContainerStatuses": {"main": {"imageID": "old"}}})
+
+
+def test_what_goes_back_before_its_update_came_completes_nothing() -> None:
+    """A Pod that need not be updated any more, and whose containers have not changed since it was asked for."""
+    metadata = ObjectMeta(
+        name="web-0",
+        namespace="default",
+        uid="u1",
+        resource_version="7",
+        labels={names.LIFECYCLE_STATE: "PreparingUpdate", names.POD_TEMPLATE_HASH: "x"},
+        annotations={names.IN_PLACE_UPDATE_STATE: UNDER_WAY},
+    )
+    containers = [Container(name="main", image="new")]
+    statuses = [ContainerStatus(name="main", image_id="old")]
+    pod = Pod(
+        metadata=metadata,
+        spec=PodSpec(node_name="n1", containers=containers),
+        status=PodStatus(container_statuses=statuses),
+    )
+    found = refresh_pod(pod, Settings(), NOW, returns=True)
+    assert found.writes
+    assert found.completes is False
+
+
+def test_a_label_alone_completes_nothing() -> None:
+    """It is written long after the update, when the gate is turned on."""
+    metadata = ObjectMeta(
+        name="web-0",
+        namespace="default",
+        uid="u1",
+        resource_version="7",
+        labels={names.LIFECYCLE_STATE: "Normal", names.CONTROLLER_REVISION_HASH: "web-abc"},
+        annotations={names.IN_PLACE_UPDATE_STATE: "{}"},
+    )
+    settings = Settings(gates=replace(Settings().gates, template_hash=True))
+    found = refresh_pod(Pod(metadata=metadata, spec=PodSpec(node_name="n1")), settings, NOW, returns=False)
+    assert found.patch is not None
+    assert names.POD_TEMPLATE_HASH in found.patch["metadata"]["labels"]
+    assert found.completes is False
