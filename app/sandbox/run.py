@@ -182,15 +182,15 @@ def _logs(cluster: SimulatedCluster) -> Any:
 
 
 async def prepare(client: Client) -> None:
-    """The CRDs, and the manager's namespace."""
+    """The CRDs, the manager's namespace, and that of the pull secrets."""
     from app.api import crd  # half of all imports, and not needed to answer
     from app.manager.slices import kinds
 
     for manifest in crd.manifests(kinds()).values():
         name = manifest["metadata"]["name"]
         await client.patch(CUSTOMRESOURCEDEFINITIONS, name, manifest, kind=PatchType.APPLY, field_manager="sandbox")
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.MANAGER_NAMESPACE}}
-    await client.create(NAMESPACES, namespace)
+    for name in (names.MANAGER_NAMESPACE, names.DAEMON_CONFIG_NAMESPACE):
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
 
 @asynccontextmanager
