@@ -117,6 +117,21 @@ async def test_a_runtime_that_was_restarted_is_found_again(tmp_path: Path) -> No
     await server.stop()
 
 
+@pytest.mark.behaviour("KD-16")
+async def test_a_runtime_that_starts_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """containerd listens before it knows its containers: that is no answer about any of them."""
+    async with served(tmp_path) as (simulated, path):
+        runtime = await GrpcRuntime.connect(path)
+
+        async def starting(*_: object) -> None:
+            raise CriError("server is not initialized yet")
+
+        monkeypatch.setattr(simulated, "stop", starting)
+        with pytest.raises(RuntimeUnavailable, match="is starting"):
+            await runtime.stop("c1", 2)
+        await runtime.close()
+
+
 async def until(condition: object) -> None:
     async with asyncio.timeout(20):
         while not condition():  # type: ignore[operator]

@@ -427,6 +427,37 @@ async def test_a_runtime_that_is_away_is_waited_for() -> None:
         await until_state(one, phase="Recreating", app="Recreating")
 
 
+@pytest.mark.behaviour("CRR-63")
+@pytest.mark.parametrize("forced", [False, True])
+def test_what_was_said_of_containers_at_the_end_stays(forced: bool) -> None:
+    """The request ends while the agent stops a container: what it finds out afterwards comes too late."""
+
+    @virtual
+    async def test() -> None:
+        async with node_with_agent() as (one, _):
+            pod = await one.pod({"name": "app"})
+            one.newest(pod["metadata"]["uid"], "app").stop_seconds = 10.0
+            await one.request(pod, "app", forceRecreate=forced)
+
+            async def stopping() -> bool:
+                return bool(one.runtime.stops)
+
+            await one.until(stopping)
+            # Whatever else is written meanwhile.
+            snapshot = {
+                "containerStatusSnapshot": [{"name": "app", "containerID": "x", "ready": True, "restartCount": 0}]
+            }
+            await one.client.patch(RECREATE_REQUESTS, "again", {"status": snapshot}, NAMESPACE, subresource="status")
+            states = [{"name": "app", "phase": "Failed", "message": "the Pod has ended"}]
+            ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z", "containerRecreateStates": states}
+            await one.client.patch(RECREATE_REQUESTS, "again", {"status": ended}, NAMESPACE, subresource="status")
+            await one.clock.sleep(60)
+            assert (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"] == states
+            assert len(one.runtime.stops) == 1
+
+    test()
+
+
 @virtual
 async def test_a_request_that_is_deleted_is_forgotten() -> None:
     async with node_with_agent() as (one, _):

@@ -41,6 +41,8 @@ _SLACK_SECONDS: Final = 5.0
 #: KD-64: nobody reads more of a command's output.
 _MAX_OUTPUT: Final = 64 * 1024
 _MAX_MESSAGE: Final = 2048
+#: What containerd answers when it listens already and does not know its containers yet.
+_STARTING: Final = "server is not initialized yet"
 
 
 class GrpcRuntime:
@@ -188,6 +190,8 @@ def _error(method: str, error: grpc.aio.AioRpcError) -> CriError:
             return DeadlineExceeded(said or f"{method}: no answer in time")
         case grpc.StatusCode.UNAVAILABLE:
             return RuntimeUnavailable(f"{method}: the container runtime cannot be reached: {said}")
+        case grpc.StatusCode.UNKNOWN if _STARTING in said:
+            return RuntimeUnavailable(f"{method}: the container runtime is starting: {said}")
         case grpc.StatusCode.NOT_FOUND:
             return NoSuchContainer(said or f"{method}: not found")
         case grpc.StatusCode.UNIMPLEMENTED:

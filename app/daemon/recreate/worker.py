@@ -7,13 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from app.daemon.cri import ContainerState, CriError, Runtime, RuntimeUnavailable
-from app.daemon.objects import RECREATE_REQUESTS, RecreateContainer, RecreateRequest, RecreateState
+from app.daemon.objects import (
+    RECREATE_REQUESTS,
+    RecreateContainer,
+    RecreateRequest,
+    RecreateState,
+    decode_recreate_request,
+)
 from app.daemon.recreate import plan
 from app.daemon.recreate.plan import Found
 from app.daemon.stopping import Stopper, container_reference
+from app.kube.backoff import CONFLICT_ATTEMPTS
 from app.kube.client import Client
 from app.kube.controller import Controller, ControllerMetrics, Result, Watch
-from app.kube.errors import KubeError, NotFound
+from app.kube.errors import Conflict, KubeError, NotFound
 from app.kube.expectations import is_at_least
 from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.queue import QueueMetrics, RateLimits
@@ -87,12 +94,12 @@ class Recreator:
     async def _reconcile(self, key: ObjectKey) -> Result | None:
         choice = plan.choose(self._requests.by_index(BY_POD, str(key)), self._is_current)
         for waiting in choice.waiting:
-            await self._write(waiting, {"phase": plan.PENDING}, exact=True)
+            await self._write(waiting, {"phase": plan.PENDING})
         request = choice.request
         if request is None:
             return None
         if request.status.phase != plan.RECREATING:
-            await self._write(request, {"phase": plan.RECREATING}, exact=True)
+            await self._write(request, {"phase": plan.RECREATING})
             return None
         left = plan.grace_left(request, self._clock.now())
         if left is None:
@@ -116,14 +123,14 @@ class Recreator:
         current = plan.states(request, runtime.name, found, self._clock.now())
         if current != stored:
             # CRR-36: what is done next follows from what everybody can see.
-            await self._write(request, plan.states_patch(current))
+            await self._write_states(request, current)
             return None
         walk = plan.walk(request, current, found)
         current = walk.states
         if walk.kill is not None:
             current = await self._kill(request, walk.kill, current, found[walk.kill.name], runtime, pod)
         if current != stored:
-            await self._write(request, plan.states_patch(current))
+            await self._write_states(request, current)
         elif walk.ended:
             await self._complete(request, "")
         elif request.spec.strategy.min_started_seconds > 0:
@@ -162,8 +169,8 @@ class Recreator:
         if request.spec.strategy.force_recreate and details.state is not ContainerState.EXITED:
             # Its id alone would not tell an agent that is ended in the middle of it that it has been stopped.
             announced = plan.announced(current, container.name, f"{runtime.name}://{details.id}")
-            if announced != current:
-                await self._write(request, plan.states_patch(announced))
+            if announced != current and not await self._write_states(request, announced):
+                return current
         regarding = container_reference(metadata.namespace, request.spec.pod_name, request.pod_uid, container.name)
         message = f"Stopping container {container.name} by ContainerRecreateRequest {metadata.name}"
         try:
@@ -204,18 +211,42 @@ class Recreator:
         return self._clock.monotonic() - since > _UNSEEN_SECONDS
 
     async def _complete(self, request: RecreateRequest, message: str) -> None:
-        await self._write(request, plan.completed_patch(self._clock.now(), message), exact=True)
+        await self._write(request, plan.completed_patch(self._clock.now(), message))
 
-    async def _write(self, request: RecreateRequest, status: Mapping[str, Any], *, exact: bool = False) -> None:
-        """CRR-63: only what is meant, and only to this very request. ``exact``: only if nobody has written to it
-        meanwhile, so that what the manager says about its end stays."""
+    async def _write_states(self, request: RecreateRequest, states: Sequence[RecreateState]) -> bool:
+        """CRR-63: how far the containers are, unless the request has ended meanwhile: what the manager said of them
+        then stays. Whether it goes on."""
         metadata = request.metadata
-        precondition = {"uid": metadata.uid} | ({"resourceVersion": metadata.resource_version} if exact else {})
+        for attempt in range(CONFLICT_ATTEMPTS):
+            try:
+                await self._write(request, plan.states_patch(states))
+            except Conflict:
+                if attempt == CONFLICT_ATTEMPTS - 1:
+                    raise
+            else:
+                return True
+            try:
+                live = await self._client.get(
+                    RECREATE_REQUESTS, metadata.name, metadata.namespace, decode=decode_recreate_request
+                )
+            except NotFound:
+                return False
+            if live.metadata.uid != metadata.uid or plan.is_over(live):
+                return False
+            request = live
+        return False
+
+    async def _write(self, request: RecreateRequest, status: Mapping[str, Any]) -> None:
+        """CRR-63: only what is meant, only to this very request, and only if nobody has written to it meanwhile."""
+        metadata = request.metadata
         try:
             written = await self._client.patch(
                 RECREATE_REQUESTS,
                 metadata.name,
-                {"metadata": precondition, "status": status},
+                {
+                    "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
+                    "status": status,
+                },
                 metadata.namespace,
                 subresource="status",
                 decode=decode_metadata,
