@@ -24,13 +24,18 @@ TYPED = (
     "sidecar-termination",
     "enhanced-liveness",
     "uniteddeployment",
+    "node-agent",
 )
 #: What is not, and why.
 ELSEWHERE = {
     "dashboard": "it is looked at in a browser, and the command ends only when told: tests/browser, tests/dashboard",
-    "node-agent": "it is about nodes with a container runtime of their own: scenarios with real containers",
     "python": "it is programs, not commands: tests/client runs them",
 }
+#: What is typed on a node with real containers (test_node_cluster).
+ON_A_NODE = ("curl ", "NODE_NAME=")
+#: How a sandbox is started, and found, by hand.
+_SANDBOX = ("make sandbox", "pykruise sandbox", "export KUBECONFIG=")
+_TYPED_HERE = ("kubectl ", "for ")
 _BLOCK = re.compile(r"```(\w*)\n(.*?)```", re.DOTALL)
 _FILE = re.compile(r"`([\w.-]+\.ya?ml)`")
 _FLAGS = re.compile(r"--feature-gates[ =][\w=,]+|--no-samples")
@@ -66,6 +71,22 @@ def read(path: Path) -> Guide:
     return Guide(flags, tuple(_steps(text)))
 
 
+def on_a_node(path: Path) -> list[str]:
+    """The lines of a guide that are typed on a node with real containers."""
+    return [line.partition("   #")[0].rstrip() for line in _lines(path) if line.startswith(ON_A_NODE)]
+
+
+def untyped(path: Path) -> list[str]:
+    """The lines of a guide's shells that nobody types."""
+    return [line for line in _lines(path) if line and not line.startswith((*_TYPED_HERE, *ON_A_NODE, *_SANDBOX))]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    for block in _BLOCK.finditer(path.read_text("utf-8")):
+        if block[1] == "sh":
+            yield from block[2].splitlines()
+
+
 def _steps(text: str) -> Iterator[Typed | tuple[str, str]]:
     end = 0
     for block in _BLOCK.finditer(text):
@@ -75,7 +96,7 @@ def _steps(text: str) -> Iterator[Typed | tuple[str, str]]:
         if language == "yaml" and names:
             yield names[-1], content
         elif language == "sh":
-            lines = (line for line in content.splitlines() if line.startswith(("kubectl ", "for ")))
+            lines = (line for line in content.splitlines() if line.startswith(_TYPED_HERE))
             yield from (Typed(line.partition("   #")[0].rstrip(), "") for line in lines)
         elif language == "console":
             yield from commands_in(content)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.guides import ELSEWHERE, TYPED, Typed, read
+from tests.cli.guides import ELSEWHERE, TYPED, Typed, on_a_node, read, untyped
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides"
 GUIDE = """\
@@ -44,6 +44,11 @@ def test_files_commands_and_gates_are_found(tmp_path: Path) -> None:
         Typed("kubectl delete a", "a deleted\nError from server: no"),
     )
     assert [step.fails for step in guide.steps if isinstance(step, Typed)] == [False, False, False, True]
+
+
+def test_every_line_of_a_shell_is_typed_somewhere() -> None:
+    assert {page.stem: lines for page in GUIDES.glob("*.md") if (lines := untyped(page))} == {}
+    assert {page.stem for page in GUIDES.glob("*.md") if on_a_node(page)} == {"node-agent"}, "tests/daemon types them"
 
 
 def test_each_guide_is_typed_or_says_why_not() -> None:

@@ -120,11 +120,16 @@ class AgentProcess:
         self._outer: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
-    def start(self) -> None:
-        environment = os.environ | {"NODE_NAME": self._node.name, "PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1"}
+    def start(self, line: str = "", folder: Path = ROOT) -> None:
+        """``line``: another command, as somebody types it in a folder on the node."""
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = os.environ | {"PYTHONPATH": str(ROOT), "MALLOC_ARENA_MAX": "1", "PATH": path}
+        command = ["bash", "-c", f"cd {folder} && exec env {line}"] if line else self._command
+        if not line:
+            environment["NODE_NAME"] = self._node.name
         with self._log.open("ab") as log:
             self._outer = subprocess.Popen(
-                self._node.enter_command(*self._command), env=environment, cwd=ROOT, stdout=log, stderr=log
+                self._node.enter_command(*command), env=environment, cwd=folder, stdout=log, stderr=log
             )
         outer = ProcessId.of(self._outer.pid)
         assert outer is not None

@@ -6,11 +6,13 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pytest
 import yaml
 
 from app.api import names
+from tests.cli.guides import on_a_node
 from tests.cluster.cluster import Cluster
 from tests.cluster.nodes import Node
 from tests.daemon.front import GARBAGE, HANGING, PASSWORD, PRIVATE, SLOW, USER, AgentProcess, Front, front, until
@@ -100,6 +103,19 @@ class World:
 
     def until_ready(self, name: str) -> None:
         self.cluster.kubectl("wait", "-n", NAMESPACE, "--for=condition=Ready", f"pod/{name}", "--timeout=60s")
+
+    def enter(self, pod: str, container: str, line: str) -> bool:
+        """Type a line in a container; whether that worked."""
+        command = ("exec", "-n", NAMESPACE, pod, "-c", container, "--", "sh", "-c", line)
+        return self.cluster.kubectl(*command, check=False).returncode == 0
+
+    def end(self, who: str) -> None:
+        """End the agent, or containerd, as kill -9, and have it started again."""
+        if who == "agent":
+            self.agent.kill()
+            self.agent.start()
+        else:
+            self.node.restart_containerd()
 
     def container(self, pod: str, name: str) -> dict[str, Any]:
         """Its status."""
@@ -344,6 +360,76 @@ def test_an_agent_killed_within_a_hook_restarts_the_container_once(world: World)
     world.complete("hooked", "app", name="restart-hooked")
     time.sleep(3)
     assert world.container("hooked", "app")["restartCount"] == 1
+
+
+#: Does not heed that it shall end, and shows that it was told.
+STUBBORN = ["sh", "-c", "trap 'touch /tmp/told' TERM; while true; do sleep 0.1; done"]
+HOOK = {"preStop": {"exec": {"command": ["sh", "-c", "touch /tmp/told; sleep 2"]}}}
+
+
+@pytest.mark.behaviour("KD-16", "KD-17", "KD-50", "KD-51", "CRR-37", "CRR-42")
+@pytest.mark.parametrize(
+    ("who", "hook"),
+    [
+        pytest.param("agent", None, id="the agent, while it waits for the container"),
+        pytest.param("containerd", None, id="containerd, while the container ends"),
+        pytest.param("containerd", HOOK, id="containerd, within the hook"),
+    ],
+)
+def test_whoever_is_ended_within_a_restart_the_container_restarts_once(
+    world: World, who: str, hook: dict[str, Any] | None
+) -> None:
+    name = f"stubborn-{who}{'-hook' if hook else ''}"
+    app = {"name": "app", "image": "busybox:1.36", "command": STUBBORN, **({"lifecycle": hook} if hook else {})}
+    pod = world.pod(name, app, {"name": "side", "image": "busybox:1.36", "command": ["sleep", "100000"]})
+    side = world.container(name, "side")["containerID"]
+    world.recreate(pod, "app", name=name, terminationGracePeriodSeconds=6)
+    until(lambda: world.enter(name, "app", "test -e /tmp/told"), "the container is being ended")
+    world.end(who)
+    world.complete(name, "app", name=name)
+    assert [state["phase"] for state in world.request_status(name)["containerRecreateStates"]] == ["Succeeded"]
+    world.until_ready(name)
+    assert world.container(name, "app")["restartCount"] == 1
+    assert (world.container(name, "side")["containerID"], world.container(name, "side")["restartCount"]) == (side, 0)
+
+
+@pytest.mark.behaviour("KD-16", "KD-17", "KD-63")
+@pytest.mark.parametrize("who", ["agent", "containerd"])
+def test_whoever_is_ended_within_a_probe_it_is_made_again_and_nothing_is_made_up(world: World, who: str) -> None:
+    name = f"asked-{who}"
+    pod = world.pod(name, {"name": "main", "image": "busybox:1.36", "command": ["sleep", "100000"]})
+    slow = "echo >> /tmp/begun; while [ ! -e /tmp/answer ]; do sleep 0.1; done; cat /tmp/answer"
+    probe = {"exec": {"command": ["sh", "-c", slow]}, "periodSeconds": 1, "timeoutSeconds": 120}
+    identity = {"name": name, "namespace": NAMESPACE, "uid": pod["metadata"]["uid"], "IP": pod["status"]["podIP"]}
+    world.probe({**identity, "probes": [{"name": "ppm#slow", "containerName": "main", "probe": probe}]})
+    until(lambda: world.enter(name, "main", "test $(wc -l < /tmp/begun) = 1"), "the probe has begun")
+    world.end(who)
+    until(lambda: world.enter(name, "main", "test $(wc -l < /tmp/begun) = 2"), "the probe has begun again")
+    assert world.probed() == {"ppm#slow": "Unknown:"}
+    until(lambda: world.enter(name, "main", "echo idle > /tmp/answer"), "it is answered")
+    until(lambda: world.probed() == {"ppm#slow": "Succeeded:idle"}, f"the answer is told: {world.probed()}")
+    world.probe()
+
+
+@pytest.mark.behaviour("KD-2", "KD-4", "KD-10")
+def test_what_the_guide_has_typed_on_a_node(world: World, kubeconfig: Path, tmp_path: Path) -> None:
+    lines = on_a_node(ROOT / "docs" / "guides" / "node-agent.md")
+    (start,) = (line for line in lines if line.startswith("NODE_NAME="))
+    tmp_path.joinpath("agent.kubeconfig").symlink_to(kubeconfig)
+    world.agent.kill()
+    try:
+        world.agent.start(start, tmp_path)
+        for line in lines:
+            if line != start:
+                typed = world.node.enter_command("bash", "-c", line.replace("NODE", "127.0.0.1"))
+                answer = partial(subprocess.run, typed, capture_output=True, text=True, check=False, timeout=30)
+                wanted = "ok" if line.endswith("healthz") else "workqueue_depth"
+                until(lambda answer=answer, wanted=wanted: wanted in answer().stdout, f"{line} answers: {answer()}")
+        told = world.log.read_text().rpartition("the agent of node ")[2]
+        assert told.startswith(f"{world.node.name} runs")
+        world.agent.kill()
+    finally:
+        world.agent.start()
 
 
 @pytest.mark.behaviour("KD-60", "KD-63", "KD-64", "KD-90")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from app.api import names
 from tests.cluster.cluster import RUN_NAME, Cluster, left_over
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import RECORDING
@@ -28,6 +30,7 @@ GATES: Final = "--feature-gates=" + ",".join(
         "SidecarSetPatchPodMetadataDefaultsAllowed=false",
         "ResourceDistributionGate=true",
         "ImagePullJobGate=true",
+        "PreDownloadImageForInPlaceUpdate=true",
         "PodUnavailableBudgetUpdateGate=true",
         "SidecarTerminator=true",
         "EnhancedLivenessProbe=true",
@@ -57,7 +60,7 @@ def _simulated_nodes() -> Iterator[dict[str, Any]]:
     with ControlPlane(audit_policy=RECORDING, controller_manager_args=_AUTOSCALING) as started:
         folder = _logs(started)
         nodes = ["app.sandbox.nodes", "--kubeconfig", str(started.kubeconfig), "--nodes", "3", "--bind", "--agents"]
-        with running(nodes, folder / "nodes.log"), manager(started, folder, GATES) as addresses:
+        with running(nodes, folder / "nodes.log"), _manager(started, folder) as addresses:
             yield {"run": str(started.directory), **addresses}
         _keep_record(started, SIMULATED_NODES)
 
@@ -67,17 +70,26 @@ def _real_containers() -> Iterator[dict[str, Any]]:
     """Those of `make cluster` if it is up (and stays up), else private ones."""
     found = Cluster.running()
     if found is not None and found.nodes and found.run.owner is None:
-        with manager(found.control_plane, _logs(found.control_plane), GATES) as addresses, _agents(found):
+        with _manager(found.control_plane, _logs(found.control_plane)) as addresses, _agents(found):
             yield {"run": RUN_NAME, **addresses}
         _keep_record(found.control_plane, REAL_CONTAINERS)
         return
     with Cluster() as started:
         before = started.run.before
-        with manager(started.control_plane, _logs(started.control_plane), GATES) as addresses, _agents(started):
+        with _manager(started.control_plane, _logs(started.control_plane)) as addresses, _agents(started):
             yield {"run": RUN_NAME, **addresses}
         _keep_record(started.control_plane, REAL_CONTAINERS)
     if left := left_over(before):
         raise RuntimeError(f"the cluster left behind: {'; '.join(left)}")
+
+
+@contextmanager
+def _manager(started: ControlPlane, folder: Path) -> Iterator[dict[str, str]]:
+    """The manager, and the namespace whose Secrets agents may read, which the chart makes."""
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names.DAEMON_CONFIG_NAMESPACE}}
+    started.kubectl("apply", "-f", "-", stdin=json.dumps(namespace))
+    with manager(started, folder, GATES) as addresses:
+        yield addresses
 
 
 @contextmanager

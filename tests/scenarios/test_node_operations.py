@@ -93,8 +93,9 @@ def test_one_container_is_restarted_and_the_other_stays(world: World, version: s
     assert "a request cannot be changed" in changed.stderr
 
 
-@pytest.mark.behaviour("PPM-13", "PPM-24", "PPM-25")
-def test_a_probe_marks_its_pods(world: World) -> None:
+@pytest.mark.behaviour("PPM-13", "PPM-24", "PPM-25", "KD-60")
+def test_marks_and_the_condition_of_pods_follow_a_probe(world: World) -> None:
+    """U-86."""
     world.apply(POD)
     world.apply("""
 apiVersion: apps.kruise.io/v1alpha1
@@ -106,14 +107,35 @@ spec:
   - name: ok
     containerName: side
     probe: {exec: {command: ["true"]}, periodSeconds: 1}
-    markerPolicy: [{state: Succeeded, labels: {idle: "true"}}]
+    markerPolicy:
+    - {state: Succeeded, labels: {idle: "true"}, annotations: {why: "nobody plays"}}
+    - {state: Failed, labels: {idle: "false"}}
     podConditionType: game.example/idle
+  - name: one-sided
+    containerName: side
+    probe: {exec: {command: ["true"]}, periodSeconds: 1}
+    markerPolicy: [{state: Succeeded, labels: {spare: "yes"}}]
 """)
-    labelled = lambda: world.get("pod", "web")["metadata"]["labels"].get("idle") == "true"  # noqa: E731
-    eventually(labelled, "the Pod is marked", 120)
-    conditions = {one["type"]: one["status"] for one in world.get("pod", "web")["status"]["conditions"]}
-    assert conditions["game.example/idle"] == "True"
+
+    def seen() -> dict[str, str | None]:
+        pod = world.get("pod", "web")
+        labels, annotations = pod["metadata"]["labels"], pod["metadata"].get("annotations", {})
+        conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", ())}
+        return {
+            "idle": labels.get("idle"),
+            "spare": labels.get("spare"),
+            "why": annotations.get("why"),
+            "condition": conditions.get("game.example/idle"),
+        }
+
+    idle = {"idle": "true", "spare": "yes", "why": "nobody plays", "condition": "True"}
+    eventually(lambda: seen() == idle, "the Pod is marked", 120)
     assert world.get("podprobemarker", "idle")["status"]["matchedPods"] == 1
+    fails = {"op": "replace", "value": ["false"]}
+    body = [{**fails, "path": f"/spec/probes/{number}/probe/exec/command"} for number in (0, 1)]
+    world.kubectl("patch", "podprobemarker", "idle", "-n", world.namespace, "--type=json", "-p", json.dumps(body))
+    busy = {"idle": "false", "spare": None, "why": None, "condition": "False"}
+    eventually(lambda: seen() == busy, "the marks follow", 60)
 
 
 @pytest.mark.behaviour("IMG-6", "IMG-12", "IMG-32", "KD-31", "KD-32")

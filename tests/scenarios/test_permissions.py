@@ -14,7 +14,7 @@ from app.manager.permissions import all_rules
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.scenarios import levels
-from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE
+from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE, eventually
 
 MANAGER = f"--as={SERVICE_ACCOUNT}"
 _LOOKED_UP = "what a cache does not have yet is asked for"
@@ -112,7 +112,9 @@ def default_roles(control_plane: ControlPlane) -> ControlPlane:
     # kubectl asks about the group of a kind only where the kind is known; of an unknown one nobody may do anything.
     definition = ROOT / "deploy" / "crds" / "apps.kruise.io_sidecarsets.yaml"
     control_plane.kubectl("apply", "--server-side", "-f", str(definition))
-    control_plane.kubectl("wait", "--for=condition=Established", "crd/sidecarsets.apps.kruise.io", "--timeout=30s")
+    established = ["wait", "--for=condition=Established", "crd/sidecarsets.apps.kruise.io", "--timeout=30s"]
+    # Right after creation a CRD has no conditions, which kubectl wait takes for an error.
+    eventually(lambda: control_plane.kubectl(*established, check=False).returncode == 0, "the CRD is established", 30)
     return control_plane
 
 

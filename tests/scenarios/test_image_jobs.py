@@ -1,0 +1,175 @@
+"""Images that are pulled ahead: which nodes, how often, with which credentials, and before an update in place (U-26,
+U-84)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from app.api import names
+from tests.scenarios.test_cloneset import patch, status_is
+from tests.scenarios.test_node_operations import POD, node_images
+from tests.scenarios.world import World, eventually
+
+AGENTS = "kruise-daemon-config"
+JOB = """
+apiVersion: apps.kruise.io/{version}
+kind: {kind}
+metadata: {{name: {name}}}
+spec: {spec}
+"""
+CLONE_SET = """
+apiVersion: apps.kruise.io/v1alpha1
+kind: CloneSet
+metadata: {name: web, annotations: {apps.kruise.io/image-predownload-parallelism: "2"}}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  updateStrategy: {type: InPlaceIfPossible, maxUnavailable: 1, partition: 3}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: "nginx:1.25"}]
+"""
+
+
+def nodes(world: World) -> list[str]:
+    """The names of the nodes, each with its NodeImage."""
+    found = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
+    eventually(lambda: node_images(world).keys() >= set(found), "each node has a NodeImage", 90)
+    return found
+
+
+def apply(world: World, name: str, *, kind: str = "ImagePullJob", version: str = "v1beta1", **spec: Any) -> None:
+    body = {"completionPolicy": {}, **spec}
+    world.apply(JOB.format(kind=kind, version=version, name=name, spec=json.dumps(body)))
+
+
+def status(world: World, name: str, kind: str = "imagepulljob") -> dict[str, Any]:
+    found: dict[str, Any] = world.get(kind, name).get("status", {})
+    return found
+
+
+def completed(world: World, name: str, kind: str = "imagepulljob") -> dict[str, Any]:
+    done = lambda: (found := status(world, name, kind)).get("completionTime") and found  # noqa: E731
+    return eventually(done, f"{name} has ended", 120)
+
+
+@pytest.mark.behaviour("IMG-43", "IMG-51", "IMG-55")
+def test_a_job_by_labels_that_never_ends(world: World) -> None:
+    """U-84."""
+    node = nodes(world)[0]
+    selector = {"matchLabels": {"kubernetes.io/hostname": node}}
+    apply(world, "daily", image="busybox:1.36", selector=selector, completionPolicy={"type": "Never"})
+    eventually(lambda: status(world, "daily").get("succeeded") == 1, "the node has the image", 120)
+    found = status(world, "daily")
+    assert (found["desired"], found["message"]) == (1, "job is running, progress 100.0%")
+    assert "completionTime" not in found
+
+
+@pytest.mark.behaviour("IMG-7", "IMG-41", "IMG-43")
+def test_a_job_for_the_nodes_of_some_pods(world: World) -> None:
+    """U-84."""
+    nodes(world)
+    world.apply(POD)
+    eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
+    node = world.get("pod", "web")["spec"]["nodeName"]
+    apply(world, "beside", image="busybox:1.35", podSelector={"matchLabels": {"app": "web"}})
+    found = completed(world, "beside")
+    assert (found["desired"], found["succeeded"], found["failed"]) == (1, 1, 0)
+    asked = [
+        name
+        for name, one in node_images(world).items()
+        for tag in one["spec"].get("images", {}).get("busybox", {}).get("tags", ())
+        if {"namespace": world.namespace, "name": "beside"}.items() <= tag.get("ownerReferences", [{}])[-1].items()
+    ]
+    assert asked == [node]
+    both = {"selector": {"names": [node]}, "podSelector": {"matchLabels": {"app": "web"}}}
+    body = {"image": "busybox:1.36", "completionPolicy": {}, **both}
+    refused = world.apply(
+        JOB.format(kind="ImagePullJob", version="v1beta1", name="both", spec=json.dumps(body)), check=False
+    )
+    assert "spec.podSelector: Forbidden: can not set both selector and podSelector" in refused.stderr
+
+
+@pytest.mark.behaviour("IMG-52")
+def test_a_paused_job_waits_until_it_may_pull(world: World) -> None:
+    """U-84."""
+    there = nodes(world)
+    apply(world, "paused", image="busybox:1.36", parallelism=0)
+    eventually(lambda: status(world, "paused").get("desired") == len(there), "the job is looked at")
+    assert (status(world, "paused")["active"], status(world, "paused")["succeeded"]) == (0, 0)
+    world.kubectl(
+        "patch", "imagepulljob", "paused", "-n", world.namespace, "--type=merge", "-p", '{"spec":{"parallelism":2}}'
+    )
+    assert completed(world, "paused")["succeeded"] == len(there)
+
+
+@pytest.mark.behaviour("IMG-60", "IMG-61", "IMG-64", "IMG-65")
+def test_pull_secrets_reach_the_agents_and_leave_them(world: World) -> None:
+    """U-84."""
+    there = nodes(world)
+    auth = base64.b64encode(b"jane:secret").decode()
+    config = base64.b64encode(json.dumps({"auths": {"registry.example": {"auth": auth}}}).encode()).decode()
+    world.apply(f"""
+apiVersion: v1
+kind: Secret
+metadata: {{name: regcred}}
+type: kubernetes.io/dockerconfigjson
+data: {{.dockerconfigjson: {config}}}
+""")
+
+    def copies() -> list[dict[str, Any]]:
+        source = f"{world.namespace}/regcred"
+        return [
+            one
+            for one in world.list("secret", namespace=AGENTS)
+            if one["metadata"].get("annotations", {}).get(names.COPIED_FROM) == source
+        ]
+
+    apply(world, "private", image="busybox:1.36", pullSecrets=["regcred"], parallelism=0)
+    (copy,) = eventually(copies, "the Secret is copied")
+    assert copy["data"] == {".dockerconfigjson": config}
+    assert copy["metadata"]["annotations"][names.COPIED_FOR] == f"{world.namespace}/private"
+    world.kubectl(
+        "patch", "imagepulljob", "private", "-n", world.namespace, "--type=merge", "-p", '{"spec":{"parallelism":9}}'
+    )
+    assert completed(world, "private")["succeeded"] == len(there)
+    eventually(lambda: not copies(), "the copy is gone")
+
+
+@pytest.mark.behaviour("IMG-72", "IMG-75")
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
+def test_a_list_of_images(world: World, version: str) -> None:
+    node = nodes(world)[-1]
+    images, selector = ["busybox:1.35", "busybox:1.36"], {"names": [node]}
+    apply(world, "several", kind="ImageListPullJob", version=version, images=images, selector=selector)
+    found = completed(world, "several", "imagelistpulljob")
+    assert (found["desired"], found["completed"], found["succeeded"]) == (2, 2, 2)
+    jobs = {one["spec"]["image"]: one["status"]["succeeded"] for one in world.list("imagepulljob")}
+    assert jobs == dict.fromkeys(images, 1)
+    assert world.columns("imagelistpulljob", "several")[:4] == ["several", "2", "2", "2"]
+
+
+@pytest.mark.behaviour("PM-160", "PM-162", "PM-167", "IMG-80")
+def test_an_image_is_pulled_on_the_nodes_of_old_pods_before_they_are_updated(world: World) -> None:
+    """U-26."""
+    nodes(world)
+    world.apply(CLONE_SET)
+    eventually(lambda: status_is(world, readyReplicas=4), "four Pods are ready", 120)
+    ids = {one["metadata"]["uid"] for one in world.list("pod", "-l", "app=web")}
+    patch(world, '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "nginx:1.26"}]')
+    (job,) = eventually(lambda: world.list("imagepulljob"), "an ImagePullJob is made")
+    owner = job["metadata"]["ownerReferences"][0]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("CloneSet", "web", True)
+    assert (job["spec"]["image"], job["spec"]["parallelism"]) == ("nginx:1.26", 2)
+    found = completed(world, job["metadata"]["name"])
+    assert (found["failed"], found["succeeded"] > 0) == (0, True)
+    patch(world, '[{"op": "replace", "path": "/spec/updateStrategy/rollingUpdate/partition", "value": 0}]')
+    eventually(lambda: status_is(world, updatedReadyReplicas=4, readyReplicas=4), "all Pods are updated", 120)
+    assert {one["metadata"]["uid"] for one in world.list("pod", "-l", "app=web")} == ids
+    eventually(lambda: not world.list("imagepulljob"), "the job is cleared away with the roll-out", 60)
