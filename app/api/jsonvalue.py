@@ -1,4 +1,4 @@
-"""Copies of JSON values: much cheaper than copy.deepcopy, which must expect anything."""
+"""JSON values: copies, much cheaper than copy.deepcopy, which must expect anything; parts, and how deep they are."""
 
 from __future__ import annotations
 
@@ -29,6 +29,21 @@ def _copy(value: Any) -> Any:
     if isinstance(value, list):
         return [_copy(item) for item in value]
     return value
+
+
+def fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Set what is missing or null."""
+    for key, value in values.items():
+        if target.get(key) is None:
+            target[key] = value
+
+
+def part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
+    """The object at ``key``, made if missing; None where something else stands there."""
+    if parent.get(key) is None:
+        parent[key] = {}
+    found = parent[key]
+    return found if isinstance(found, dict) else None
 
 
 def nested_deeper(value: Any, levels: int = MAX_DEPTH) -> str:

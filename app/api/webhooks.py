@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from app.api import names
@@ -27,24 +27,31 @@ from app.kube.patches import diff, same
 SPEC_CHANGED: Final = MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec")
 
 
-def mutating_webhook(kind: KindDefinition, summary: str) -> Webhook:
-    """The webhook that fills in the defaults of a kind that both API versions serve."""
-    return _webhook(kind, "mutate", summary)
+def mutating_webhook(
+    kind: KindDefinition, summary: str, *permissions: PolicyRule, when: Sequence[MatchCondition] = (SPEC_CHANGED,)
+) -> Webhook:
+    """The webhook that fills in the defaults of a kind that both API versions serve. ``permissions``: what it may ask
+    of the API server; ``when``: conditions without which it is not called."""
+    return _webhook(kind, "mutate", summary, permissions, when)
 
 
-def validating_webhook(kind: KindDefinition, summary: str, *permissions: PolicyRule) -> Webhook:
-    """The webhook that refuses what cannot work; ``permissions``: what it may ask of the API server."""
-    return _webhook(kind, "validate", summary, *permissions)
+def validating_webhook(
+    kind: KindDefinition, summary: str, *permissions: PolicyRule, when: Sequence[MatchCondition] = (SPEC_CHANGED,)
+) -> Webhook:
+    """The webhook that refuses what cannot work; the arguments as for :func:`mutating_webhook`."""
+    return _webhook(kind, "validate", summary, permissions, when)
 
 
-def _webhook(kind: KindDefinition, verb: str, summary: str, *permissions: PolicyRule) -> Webhook:
+def _webhook(
+    kind: KindDefinition, verb: str, summary: str, permissions: tuple[PolicyRule, ...], when: Sequence[MatchCondition]
+) -> Webhook:
     versions = (names.V1ALPHA1, names.V1BETA1)
     return Webhook(
         name=f"{verb[0]}{kind.singular}.kb.io",
         path=f"/{verb}-{kind.group.replace('.', '-')}-{kind.singular}",
         mutating=verb == "mutate",
         rules=(Rule((Operation.CREATE, Operation.UPDATE), (kind.group,), versions, (kind.plural,)),),
-        match_conditions=(SPEC_CHANGED,),
+        match_conditions=tuple(when),
         summary=summary,
         permissions=permissions,
     )

@@ -9,7 +9,7 @@ from app.api import names
 from app.api.cloneset.conversion import ROLLING_FIELDS
 from app.api.cloneset.types import IN_PLACE_POLICIES, ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.api.core_defaults import default_claim_template, default_pod_template, objects
-from app.api.jsonvalue import json_copy
+from app.api.jsonvalue import fill, json_copy, part
 
 REPLICAS: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
@@ -24,11 +24,11 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     Doing it twice changes nothing. What has another type than the schema says is left alone, for validation to name.
     """
     defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = _part(defaulted, "spec")
+    spec = part(defaulted, "spec")
     if spec is None:
         return defaulted
-    _fill(spec, {"replicas": REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
-    strategy = _part(spec, "updateStrategy")
+    fill(spec, {"replicas": REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
+    strategy = part(spec, "updateStrategy")
     if strategy is not None:
         if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}"):
             _default_flat_strategy(strategy, spec["replicas"])
@@ -44,9 +44,9 @@ def _default_flat_strategy(strategy: dict[str, Any], replicas: Any) -> None:
     if strategy["type"] != ON_DELETE:
         _default_rolling(strategy, strategy["type"])
     elif any(strategy.get(field) is not None for field in ROLLING_FIELDS):
-        _fill(strategy, {"partition": PARTITION})
+        fill(strategy, {"partition": PARTITION})
         if replicas and strategy.get("maxSurge") is None:
-            _fill(strategy, {"maxUnavailable": MAX_UNAVAILABLE})
+            fill(strategy, {"maxUnavailable": MAX_UNAVAILABLE})
 
 
 def _default_strategy(strategy: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ def _default_strategy(strategy: dict[str, Any]) -> None:
         strategy["type"] = ROLLING_UPDATE
     if strategy["type"] != ROLLING_UPDATE:
         return
-    rolling = _part(strategy, "rollingUpdate")
+    rolling = part(strategy, "rollingUpdate")
     if rolling is not None:
         if not rolling.get("podUpdatePolicy"):
             rolling["podUpdatePolicy"] = RECREATE
@@ -63,29 +63,15 @@ def _default_strategy(strategy: dict[str, Any]) -> None:
 
 
 def _default_rolling(rolling: dict[str, Any], policy: Any) -> None:
-    _fill(rolling, {"partition": PARTITION, "maxUnavailable": MAX_UNAVAILABLE, "maxSurge": MAX_SURGE})
+    fill(rolling, {"partition": PARTITION, "maxUnavailable": MAX_UNAVAILABLE, "maxSurge": MAX_SURGE})
     if policy in IN_PLACE_POLICIES:
-        _fill(rolling, {"inPlaceUpdateStrategy": {}})
+        fill(rolling, {"inPlaceUpdateStrategy": {}})
 
 
 def default_templates(spec: dict[str, Any], *, host_ports: bool = False) -> None:
     """CS-16, CS-17: the defaults of the Pod template and the claim templates, filled into ``spec``."""
-    template = _part(spec, "template")
+    template = part(spec, "template")
     if template is not None:
         default_pod_template(template, host_ports=host_ports)
     for claim in objects(spec.get("volumeClaimTemplates")):
         default_claim_template(claim)
-
-
-def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        if target.get(key) is None:
-            target[key] = value
-
-
-def _part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """The object at ``key``, made if missing; None where something else stands there."""
-    if parent.get(key) is None:
-        parent[key] = {}
-    part = parent[key]
-    return part if isinstance(part, dict) else None

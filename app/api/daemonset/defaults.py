@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.daemonset.types import ROLLING_UPDATE, STANDARD, SURGING
-from app.api.jsonvalue import json_copy
+from app.api.jsonvalue import fill, json_copy, part
 
 BURST_REPLICAS: Final = 250
 REVISION_HISTORY_LIMIT: Final = 10
@@ -20,23 +20,23 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     Doing it twice changes nothing. What has another type than the schema says is left alone, for validation to name.
     """
     defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = _part(defaulted, "spec")
+    spec = part(defaulted, "spec")
     if spec is None:
         return defaulted
-    _fill(spec, {"burstReplicas": BURST_REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
-    strategy = _part(spec, "updateStrategy")
+    fill(spec, {"burstReplicas": BURST_REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
+    strategy = part(spec, "updateStrategy")
     if strategy is None:
         return defaulted
     if not strategy.get("type"):
         strategy["type"] = ROLLING_UPDATE
     rolls = strategy["type"] == ROLLING_UPDATE
-    rolling = _part(strategy, "rollingUpdate") if rolls else strategy.get("rollingUpdate")
+    rolling = part(strategy, "rollingUpdate") if rolls else strategy.get("rollingUpdate")
     if not isinstance(rolling, dict):
         return defaulted  # DS-6
     if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}") and rolling.get("rollingUpdateType") == SURGING:
         # DS-5
         if rolls:
-            _fill(rolling, {"maxSurge": 1, "maxUnavailable": 0})
+            fill(rolling, {"maxSurge": 1, "maxUnavailable": 0})
         rolling["rollingUpdateType"] = STANDARD
     if rolls:
         _default_rolling(rolling)
@@ -48,17 +48,3 @@ def _default_rolling(rolling: dict[str, Any]) -> None:
         rolling["rollingUpdateType"] = STANDARD
     if rolling.get("maxUnavailable") is None and rolling.get("maxSurge") is None:
         rolling.update(maxUnavailable=1, maxSurge=0)
-
-
-def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        if target.get(key) is None:
-            target[key] = value
-
-
-def _part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """The object at ``key``, made if missing; None where something else stands there."""
-    if parent.get(key) is None:
-        parent[key] = {}
-    part = parent[key]
-    return part if isinstance(part, dict) else None

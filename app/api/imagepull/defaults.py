@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.api.core_defaults import objects
 from app.api.imagepull.types import ALWAYS, PULL_IF_NOT_PRESENT
-from app.api.jsonvalue import json_copy
+from app.api.jsonvalue import json_copy, part
 
 TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
@@ -29,7 +29,7 @@ def list_job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     spec = defaulted.get("spec")
     if not isinstance(spec, dict):
         return defaulted
-    completion = _part(spec, "completionPolicy")
+    completion = part(spec, "completionPolicy")
     if completion is not None and completion.get("type") in (None, ""):
         completion["type"] = ALWAYS
     _default_pull_policy(spec)
@@ -63,16 +63,8 @@ def _sort_tags(image: dict[str, Any]) -> None:
 
 
 def _default_pull_policy(parent: dict[str, Any]) -> None:
-    policy = _part(parent, "pullPolicy")
+    policy = part(parent, "pullPolicy")
     if policy is not None:
         for field, value in (("timeoutSeconds", TIMEOUT_SECONDS), ("backoffLimit", BACKOFF_LIMIT)):
             if policy.get(field) is None:
                 policy[field] = value
-
-
-def _part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """The object at ``key``, made if missing; None where something else stands there."""
-    if parent.get(key) is None:
-        parent[key] = {}
-    part = parent[key]
-    return part if isinstance(part, dict) else None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api.core_defaults import default_container, default_field_ref, default_volume, objects
-from app.api.jsonvalue import json_copy
+from app.api.jsonvalue import json_copy, part
 from app.api.sidecarset.types import (
     AFTER_APP_CONTAINER,
     ALWAYS,
@@ -28,7 +28,7 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     What has another type than the schema says is left alone, for validation to name.
     """
     defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = _part(defaulted, "spec")
+    spec = part(defaulted, "spec")
     if spec is None:
         return defaulted
     for container in objects(spec.get("initContainers")):
@@ -42,14 +42,14 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default_strategies(spec: dict[str, Any]) -> None:
-    update = _part(spec, "updateStrategy")
+    update = part(spec, "updateStrategy")
     if update is not None:
         _default(update, "type", ROLLING_UPDATE)
         if update.get("maxUnavailable") is None:
             update["maxUnavailable"] = MAX_UNAVAILABLE
         if update.get("partition") is None:
             update["partition"] = 0
-    injection = _part(spec, "injectionStrategy")
+    injection = part(spec, "injectionStrategy")
     revision = injection.get("revision") if injection is not None else None
     if isinstance(revision, dict):
         _default(revision, "policy", ALWAYS)
@@ -60,10 +60,10 @@ def _default_strategies(spec: dict[str, Any]) -> None:
 
 
 def _default_sidecar(container: dict[str, Any], position: str) -> None:
-    _part(container, "resources")
+    part(container, "resources")
     default_container(container)
     _default(container, "podInjectPolicy", position)
-    upgrade, sharing = _part(container, "upgradeStrategy"), _part(container, "shareVolumePolicy")
+    upgrade, sharing = part(container, "upgradeStrategy"), part(container, "shareVolumePolicy")
     if upgrade is not None:
         _default(upgrade, "upgradeType", COLD_UPGRADE)
     if sharing is not None:
@@ -82,11 +82,3 @@ def _default_sidecar(container: dict[str, Any], position: str) -> None:
 def _default(target: dict[str, Any], key: str, value: str) -> None:
     if target.get(key) in (None, ""):
         target[key] = value
-
-
-def _part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """The object at ``key``, made if missing; None where something else stands there."""
-    if parent.get(key) is None:
-        parent[key] = {}
-    part = parent[key]
-    return part if isinstance(part, dict) else None

@@ -11,6 +11,7 @@ from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
 from app.api.containerrecreate.defaults import with_defaults, with_pod
 from app.api.containerrecreate.validation import pod_errors, spec_errors, update_errors
 from app.api.requested import judged, version_to_default
+from app.api.webhooks import mutating_webhook
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -20,8 +21,6 @@ from app.kube.admission import (
     Patched,
     PolicyRule,
     Review,
-    Rule,
-    Webhook,
 )
 from app.kube.client import Client
 from app.kube.errors import KubeError, NotFound, message_of
@@ -32,20 +31,11 @@ from app.slices.options import Enabled
 
 DAEMON_GATE: Final = "KruiseDaemon"
 
-MUTATE: Final = Webhook(
-    name="mcontainerrecreaterequest.kb.io",
-    path="/mutate-apps-kruise-io-containerrecreaterequest",
-    mutating=True,
-    rules=(
-        Rule(
-            (Operation.CREATE, Operation.UPDATE),
-            (names.APPS_GROUP,),
-            (names.V1ALPHA1, names.V1BETA1),
-            (CONTAINER_RECREATE_REQUEST.plural,),
-        ),
-    ),
-    summary="Fills in from the Pod what the node agent needs; refuses requests that cannot work, and changes",
-    permissions=(PolicyRule(("get",), ("",), ("nodes", "pods")),),
+MUTATE: Final = mutating_webhook(
+    CONTAINER_RECREATE_REQUEST,
+    "Fills in from the Pod what the node agent needs; refuses requests that cannot work, and changes",
+    PolicyRule(("get",), ("",), ("nodes", "pods")),
+    when=(),
 )
 WEBHOOKS: Final = (MUTATE,)
 

@@ -8,12 +8,12 @@ from typing import Any, Final, Protocol
 
 from pydantic import ValidationError
 
-from app.api import names
 from app.api.conversion import ConversionError, as_hub
 from app.api.requested import former_of, unreadable, version_to_judge
 from app.api.resourcedistribution import RESOURCE_DISTRIBUTION, ResourceDistribution
 from app.api.resourcedistribution.validation import RESOURCE, set_errors, warnings
-from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Review, Rule, Webhook
+from app.api.webhooks import validating_webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, Review
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
 from app.kube.fielderrors import FieldError, aggregate, internal, invalid
@@ -24,19 +24,10 @@ from app.operations.resourcedistribution.plan.copies import without_identity
 
 GATE: Final = "ResourceDistributionGate"
 
-VALIDATE: Final = Webhook(
-    name="vresourcedistribution.kb.io",
-    path="/validate-apps-kruise-io-resourcedistribution",
-    mutating=False,
-    rules=(
-        Rule(
-            (Operation.CREATE, Operation.UPDATE),
-            (RESOURCE_DISTRIBUTION.group,),
-            (names.V1ALPHA1, names.V1BETA1),
-            (RESOURCE_DISTRIBUTION.plural,),
-        ),
-    ),
-    summary="Refuses ResourceDistributions with a resource that no namespace would take, or with ambiguous targets",
+VALIDATE: Final = validating_webhook(
+    RESOURCE_DISTRIBUTION,
+    "Refuses ResourceDistributions with a resource that no namespace would take, or with ambiguous targets",
+    when=(),
 )
 WEBHOOKS: Final = (VALIDATE,)
 

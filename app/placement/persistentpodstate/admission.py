@@ -13,7 +13,8 @@ from app.api.conversion import ConversionError, as_hub
 from app.api.persistentpodstate import PERSISTENT_POD_STATE, PersistentPodState
 from app.api.persistentpodstate.validation import KNOWN_TARGETS, TARGET, group_of, state_errors, warnings
 from app.api.requested import former_of, is_leaving, unreadable, version_to_judge
-from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review, Rule, Webhook
+from app.api.webhooks import validating_webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
 from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.fielderrors import aggregate, internal
@@ -23,23 +24,12 @@ from app.kube.store import Store
 from app.placement.persistentpodstate.plan.whitelist import parse_kinds
 from app.pods.customworkloads import GroupKind, WhitelistError
 
-VALIDATE: Final = Webhook(
-    name="vpersistentpodstate.kb.io",
-    path="/validate-apps-kruise-io-persistentpodstate",
-    mutating=False,
-    rules=(
-        Rule(
-            (Operation.CREATE, Operation.UPDATE),
-            (PERSISTENT_POD_STATE.group,),
-            (names.V1ALPHA1, names.V1BETA1),
-            (PERSISTENT_POD_STATE.plural,),
-        ),
-    ),
-    summary="Refuses PersistentPodStates of workloads whose Pods have no lasting names, and second ones of a workload",
-    permissions=(
-        PolicyRule(("list",), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
-        PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
-    ),
+VALIDATE: Final = validating_webhook(
+    PERSISTENT_POD_STATE,
+    "Refuses PersistentPodStates of workloads whose Pods have no lasting names, and second ones of a workload",
+    PolicyRule(("list",), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
+    PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
+    when=(),
 )
 WEBHOOKS: Final = (VALIDATE,)
 

@@ -13,9 +13,10 @@ from app.api import names
 from app.api.conversion import ConversionError, as_hub
 from app.api.podmerge import POD
 from app.api.requested import former_of, is_leaving, unreadable, version_to_judge
+from app.api.webhooks import validating_webhook
 from app.api.workloadspread import WORKLOAD_SPREAD, TargetReference, WorkloadSpread
 from app.api.workloadspread.validation import patch_error, set_errors, warnings
-from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review, Rule, Webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
 from app.kube.fielderrors import FieldError, aggregate
 from app.kube.patches import PatchError, same
 from app.kube.strategic import strategic_merge
@@ -26,27 +27,16 @@ GATE: Final = "WorkloadSpread"
 #: Patches that are tried on the workload's template at most; each is a request.
 MAX_PATCHES_TRIED: Final = 50
 
-VALIDATE: Final = Webhook(
-    name="vworkloadspread.kb.io",
-    path="/validate-apps-kruise-io-workloadspread",
-    mutating=False,
-    rules=(
-        Rule(
-            (Operation.CREATE, Operation.UPDATE),
-            (WORKLOAD_SPREAD.group,),
-            (names.V1ALPHA1, names.V1BETA1),
-            (WORKLOAD_SPREAD.plural,),
-        ),
-    ),
-    summary="Refuses WorkloadSpreads with subsets that make no sense together, or that no Pod can be put into",
-    permissions=(
-        PERMISSION,
-        PolicyRule(("list",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
-        PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
-        PolicyRule(("get",), ("batch",), ("jobs",)),
-        PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
-        PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
-    ),
+VALIDATE: Final = validating_webhook(
+    WORKLOAD_SPREAD,
+    "Refuses WorkloadSpreads with subsets that make no sense together, or that no Pod can be put into",
+    PERMISSION,
+    PolicyRule(("list",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
+    PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
+    PolicyRule(("get",), ("batch",), ("jobs",)),
+    PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
+    PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
+    when=(),
 )
 WEBHOOKS: Final = (VALIDATE,)
 

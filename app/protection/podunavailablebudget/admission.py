@@ -10,6 +10,7 @@ from app.api import names
 from app.api.conversion import ConversionError, as_hub
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
 from app.api.requested import version_to_judge
+from app.api.webhooks import validating_webhook
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -19,8 +20,6 @@ from app.kube.admission import (
     Operation,
     PolicyRule,
     Review,
-    Rule,
-    Webhook,
 )
 from app.kube.fielderrors import aggregate
 from app.protection.podunavailablebudget.overlap import Reach
@@ -33,31 +32,19 @@ TURNED_OFF: Final = (
     "PodUnavailableBudgetUpdateGate"
 )
 
-VALIDATE: Final = Webhook(
-    name="vpodunavailablebudget.kb.io",
-    path="/validate-policy-kruise-io-podunavailablebudget",
-    mutating=False,
-    rules=(
-        Rule(
-            (Operation.CREATE, Operation.UPDATE),
-            (names.POLICY_GROUP,),
-            (names.V1ALPHA1, names.V1BETA1),
-            (POD_UNAVAILABLE_BUDGET.plural,),
-        ),
-    ),
+VALIDATE: Final = validating_webhook(
+    POD_UNAVAILABLE_BUDGET,
+    "Refuses PodUnavailableBudgets that cannot work, alone or beside others",
+    PolicyRule(("get", "list", "watch"), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
+    PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
+    PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
     # D-11: what changes neither spec nor annotations (a finalizer, a label) is nothing to judge.
-    match_conditions=(
+    when=(
         MatchCondition(
             "settings-changed",
             "request.operation != 'UPDATE' || object.?spec != oldObject.?spec || "
             "object.metadata.?annotations != oldObject.metadata.?annotations",
         ),
-    ),
-    summary="Refuses PodUnavailableBudgets that cannot work, alone or beside others",
-    permissions=(
-        PolicyRule(("get", "list", "watch"), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
-        PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
-        PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
     ),
 )
 WEBHOOKS: Final = (VALIDATE,)

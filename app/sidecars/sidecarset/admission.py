@@ -21,17 +21,15 @@ from app.api.requested import is_leaving, judged, stored_object, unreadable, ver
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.api.sidecarset.defaults import with_defaults
 from app.api.sidecarset.gospec import SIDECAR_CONTAINER, SPECS
+from app.api.webhooks import mutating_webhook, validating_webhook
 from app.kube.admission import (
     Allowed,
     Decision,
     Denied,
     Handler,
-    Operation,
     Patched,
     PolicyRule,
     Review,
-    Rule,
-    Webhook,
 )
 from app.kube.fielderrors import FieldError, aggregate
 from app.kube.objects import ControllerRevision
@@ -46,31 +44,19 @@ from app.sidecars.sidecarset.selection import RecentSets
 from app.sidecars.sidecarset.stricter import stricter_errors, warnings
 from app.sidecars.sidecarset.validation import SPEC, Facts, asks_for_revision, set_errors
 
-_RULE: Final = Rule(
-    (Operation.CREATE, Operation.UPDATE),
-    (names.APPS_GROUP,),
-    (names.V1ALPHA1, names.V1BETA1),
-    (SIDECAR_SET.plural,),
+MUTATE: Final = mutating_webhook(
+    SIDECAR_SET,
+    "Fills in the defaults of a SidecarSet and computes its hashes",
+    when=(),
 )
-MUTATE: Final = Webhook(
-    name="msidecarset.kb.io",
-    path="/mutate-apps-kruise-io-sidecarset",
-    mutating=True,
-    rules=(_RULE,),
-    summary="Fills in the defaults of a SidecarSet and computes its hashes",
-)
-VALIDATE: Final = Webhook(
-    name="vsidecarset.kb.io",
-    path="/validate-apps-kruise-io-sidecarset",
-    mutating=False,
-    rules=(_RULE,),
-    summary="Refuses SidecarSets that cannot work, alone or beside others",
-    permissions=(
-        PolicyRule(("get", "list", "watch"), (names.APPS_GROUP,), (SIDECAR_SET.plural,)),
-        PolicyRule(("get", "list"), ("apps",), ("controllerrevisions",), own_namespace=True),
-        PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
-        MAY_CHECK_TEMPLATES,
-    ),
+VALIDATE: Final = validating_webhook(
+    SIDECAR_SET,
+    "Refuses SidecarSets that cannot work, alone or beside others",
+    PolicyRule(("get", "list", "watch"), (names.APPS_GROUP,), (SIDECAR_SET.plural,)),
+    PolicyRule(("get", "list"), ("apps",), ("controllerrevisions",), own_namespace=True),
+    PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
+    MAY_CHECK_TEMPLATES,
+    when=(),
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from app.api import names
 from app.api.conversion import ConversionError, as_hub
 from app.api.gojson import GoTypeError
 from app.api.jsonvalue import json_copy
@@ -25,7 +24,8 @@ from app.api.uniteddeployment.validation import (
     update_errors,
     warnings,
 )
-from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review, Rule, Webhook
+from app.api.webhooks import mutating_webhook, validating_webhook
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review
 from app.kube.fielderrors import FieldError, aggregate, required
 from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
@@ -33,26 +33,16 @@ from app.workloads.engine.template_checks import TemplateLookups, judge_template
 
 SHORT_HASH_GATE: Final = "CloneSetShortHash"
 
-_RULE: Final = Rule(
-    (Operation.CREATE, Operation.UPDATE),
-    (UNITED_DEPLOYMENT.group,),
-    (names.V1ALPHA1, names.V1BETA1),
-    (UNITED_DEPLOYMENT.plural,),
+MUTATE: Final = mutating_webhook(
+    UNITED_DEPLOYMENT,
+    "Fills in the defaults of a UnitedDeployment",
+    when=(),
 )
-MUTATE: Final = Webhook(
-    name="muniteddeployment.kb.io",
-    path="/mutate-apps-kruise-io-uniteddeployment",
-    mutating=True,
-    rules=(_RULE,),
-    summary="Fills in the defaults of a UnitedDeployment",
-)
-VALIDATE: Final = Webhook(
-    name="vuniteddeployment.kb.io",
-    path="/validate-apps-kruise-io-uniteddeployment",
-    mutating=False,
-    rules=(_RULE,),
-    summary="Refuses UnitedDeployments whose subsets or template cannot work",
-    permissions=(MAY_CHECK_TEMPLATES,),
+VALIDATE: Final = validating_webhook(
+    UNITED_DEPLOYMENT,
+    "Refuses UnitedDeployments whose subsets or template cannot work",
+    MAY_CHECK_TEMPLATES,
+    when=(),
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 
