@@ -295,11 +295,6 @@ async def of_node(client: Client, name: str, features: FeatureGates) -> Report:
     return Report(f"Node {name}", notes=lines)
 
 
-async def node_explanation(client: Client, name: str, features: FeatureGates) -> str:
-    """What a node has and lacks, as text."""
-    return (await of_node(client, name, features)).text()
-
-
 async def whole_explanation(
     client: Client, commands: Commands, namespace: str, name: str, features: FeatureGates
 ) -> str:

@@ -1,13 +1,13 @@
 """Expectations: what our own writes will make the cache show, so that nobody decides on a cache that lags behind.
 
 A controller that has just created a Pod must not count its Pods again before the cache has that one, or it would create
-one too many. Three kinds (PM-95 to PM-98), in memory only: after a restart the first list is complete anyway.
+one too many. Two kinds (PM-95 to PM-98), in memory only: after a restart the first list is complete anyway.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
@@ -94,50 +94,6 @@ class ScaleExpectations(Generic[K]):
     def forget(self, key: K) -> None:
         """The workload is gone, or its expectations are given up."""
         self._names.pop(key, None)
-        self._since.clear(key)
-
-
-@dataclass(slots=True)
-class _Update:
-    revision: str
-    names: set[str] = field(default_factory=set)
-
-
-class UpdateExpectations(Generic[K]):
-    """PM-96: per workload the Pods that are being updated to one revision."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._updates: dict[K, _Update] = {}
-        self._since: _UnsatisfiedSince[K] = _UnsatisfiedSince(clock)
-
-    def expect(self, key: K, revision: str, name: str) -> None:
-        """The Pod is about to be updated to the revision; what was expected of another revision is forgotten."""
-        update = self._updates.get(key)
-        if update is None or update.revision != revision:
-            update = self._updates[key] = _Update(revision)
-            self._since.clear(key)
-        update.names.add(name)
-
-    def observe(self, key: K, revision: str, name: str) -> None:
-        """The Pod shows the revision."""
-        update = self._updates.get(key)
-        if update is None or update.revision != revision:
-            return
-        update.names.discard(name)
-        if not update.names:
-            self.forget(key)
-
-    def unsatisfied(self, key: K, revision: str) -> Unsatisfied | None:
-        """The Pods that do not show this revision yet; a question about another revision is satisfied."""
-        update = self._updates.get(key)
-        if update is None or update.revision != revision:
-            self._since.clear(key)
-            return None
-        return Unsatisfied(self._since.waited(key), f"{revision}: {', '.join(sorted(update.names))}")
-
-    def forget(self, key: K) -> None:
-        """The workload is gone, or its expectations are given up."""
-        self._updates.pop(key, None)
         self._since.clear(key)
 
 

@@ -195,11 +195,6 @@ class Registration:
         self.registered = asyncio.Event()
         self.current: CertificateSet | None = None
 
-    @property
-    def missing_definitions(self) -> frozenset[str]:
-        """The CRDs of ours that the API server does not have."""
-        return self._missing
-
     def allow_registration(self) -> None:
         """The caches are filled: reviews can be judged, so the API server may send them."""
         self._may_register = True

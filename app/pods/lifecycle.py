@@ -7,7 +7,7 @@ writes it. Rules PM-55, PM-67 … PM-77.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -216,16 +216,3 @@ def may_cancel_deletion(lifecycle: Lifecycle | None) -> bool:
     """PM-67: whether a Pod may come back from PreparingDelete; not if a hook has taken Pods out of service."""
     hooks = lifecycle or NO_LIFECYCLE
     return not any(hook is not None and hook.mark_not_ready for hook in (hooks.pre_delete, hooks.in_place_update))
-
-
-def first_state(
-    lifecycle: Lifecycle | None, labels: Mapping[str, str], finalizers: Collection[str] = ()
-) -> LifecycleState:
-    """PM-68 as StatefulSets have it: Normal, unless the new Pod does not satisfy the preNormal hook by itself."""
-    hook = lifecycle.pre_normal if lifecycle is not None else None
-    if hook is None:
-        return LifecycleState.NORMAL
-    satisfied = all(name in finalizers for name in hook.finalizers) and all(
-        labels.get(key) == value for key, value in hook.labels.items()
-    )
-    return LifecycleState.NORMAL if satisfied else LifecycleState.PREPARING_NORMAL

@@ -1,13 +1,12 @@
 """Whose a Pod, a claim or a revision is, and what becoming or ceasing to be its owner takes (§ 4.7). Pure.
 
 Owners are told by uid. Patches are strategic merge patches: they change one owner reference and leave the others.
-Rules PM-105 … PM-112.
+Rules PM-107, PM-109, PM-112.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any, Final
 
 from app.kube.objects import ObjectMeta, OwnerReference
@@ -38,33 +37,6 @@ def controller_of(references: Sequence[Mapping[str, Any]]) -> OwnerReference | N
                     str(fields["apiVersion"]), str(fields["kind"]), str(fields["name"]), str(fields["uid"]), True
                 )
     return None
-
-
-class Ownership(StrEnum):
-    """What an object is to a workload."""
-
-    #: Ours; nothing to write.
-    CLAIMED = "claimed"
-    #: Ours, but it no longer matches: our reference is to be removed.
-    RELEASE = "release"
-    #: Nobody's, and it matches: to be adopted, once the owner was read again (PM-109).
-    ADOPT = "adopt"
-    #: None of our business.
-    IGNORED = "ignored"
-
-
-def ownership(metadata: ObjectMeta, owner_uid: str, *, matches: bool, owner_deleting: bool) -> Ownership:
-    """PM-105 … PM-110. ``matches``: what the workload's selector says of the object's labels."""
-    controller = metadata.controller
-    if controller is not None and controller.uid != owner_uid:
-        return Ownership.IGNORED
-    if controller is not None:
-        if matches:
-            return Ownership.CLAIMED
-        return Ownership.IGNORED if owner_deleting else Ownership.RELEASE
-    if matches and not owner_deleting and metadata.deletion_timestamp is None:
-        return Ownership.ADOPT
-    return Ownership.IGNORED
 
 
 def controller_reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def test_an_example_is_accepted_without_a_warning(kind: KindDefinition) -> None:
     namespaced = {**obj, "metadata": {**obj["metadata"], **({"namespace": "shop"} if kind.namespaced else {})}}
     found = written(kind, list(handlers.values()), namespaced)
     if kind.kind == "ContainerRecreateRequest":
-        assert found.message == 'spec.podName: Not found: "web-0"'  # there are no Pods without a cluster
+        # There are no Pods without a cluster.
+        assert found.message == 'spec.podName: Not found: "web-0": there is no such Pod in namespace shop'
     else:
         assert (found.message, found.warnings) == ("", ())
 

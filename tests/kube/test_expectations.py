@@ -5,7 +5,6 @@ from app.kube.expectations import (
     ResourceVersionExpectations,
     ScaleAction,
     ScaleExpectations,
-    UpdateExpectations,
     is_at_least,
 )
 from app.kube.objects import ObjectMeta
@@ -67,24 +66,6 @@ async def test_waiting_is_counted_from_the_first_look_that_found_it():
     again = scale.unsatisfied("w")
     assert again is not None
     assert again.waited == 0
-
-
-@pytest.mark.behaviour("PM-96")
-@virtual
-async def test_updates_are_expected_for_one_revision_at_a_time():
-    updates: UpdateExpectations[str] = UpdateExpectations(VirtualClock())
-    updates.expect("w", "r1", "p1")
-    updates.expect("w", "r1", "p2")
-    waiting = updates.unsatisfied("w", "r1")
-    assert waiting is not None
-    assert waiting.outstanding == "r1: p1, p2"
-    assert updates.unsatisfied("w", "r2") is None
-    updates.observe("w", "r0", "p1")
-    updates.expect("w", "r2", "p1")
-    assert updates.unsatisfied("w", "r1") is None
-    updates.observe("w", "r2", "p1")
-    assert updates.unsatisfied("w", "r2") is None
-    updates.observe("gone", "r2", "p1")
 
 
 @virtual

@@ -12,7 +12,6 @@ from app.pods.lifecycle import (
     Lifecycle,
     LifecycleState,
     UpdateAction,
-    first_state,
     is_all_hooked,
     is_hooked,
     may_cancel_deletion,
@@ -199,11 +198,3 @@ def test_hooks_that_mark_pods_not_ready(state: Any, lifecycle: Any, before: str,
 )
 def test_when_a_deletion_may_be_called_off(lifecycle: Any, may: bool) -> None:
     assert may_cancel_deletion(lifecycle) is may
-
-
-@pytest.mark.behaviour("PM-68")
-def test_the_first_state_of_a_stateful_pod() -> None:
-    waiting = Lifecycle(Hook({"hold": "true"}, ("f",)))
-    assert first_state(None, {}) == S.NORMAL
-    assert first_state(waiting, {}) == S.PREPARING_NORMAL
-    assert first_state(waiting, {"hold": "true"}, ["f"]) == S.NORMAL

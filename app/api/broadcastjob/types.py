@@ -22,9 +22,6 @@ PAUSED: Final = "paused"
 COMPLETED: Final = "completed"
 FAILED: Final = "failed"
 
-COMPLETE_CONDITION: Final = "Complete"
-FAILED_CONDITION: Final = "Failed"
-
 
 class CompletionPolicy(ApiModel):
     """When the job has ended."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from app.api import names
 from app.daemon.cri import Image
-from app.daemon.objects import ImageTagStatus, NodeImage, NodeImageStatus, SecretReference, TagPullPolicy
+from app.daemon.objects import ImageTagStatus, NodeImage, SecretReference, TagPullPolicy
 from app.kube.images import FamiliarImage, familiar_image
 from app.kube.objects import ObjectReference, Secret
 
@@ -185,11 +185,6 @@ def _json(status: ImageTagStatus) -> dict[str, Any]:
         if value:
             found[key] = value
     return found
-
-
-def is_unfinished(status: NodeImageStatus, progress: Iterable[ImageTagStatus]) -> bool:
-    """KD-30: whether there is something to look at again soon."""
-    return any(not one.completion_time for one in progress) or (status.waiting or 0) + (status.pulling or 0) > 0
 
 
 def find(images: Sequence[Image], key: Key) -> Image | None:

@@ -26,13 +26,6 @@ _SYSTEM: Final = frozenset(
 )
 
 
-class UndeclaredField(ValueError):
-    """A field that the schema does not know, or a value that does not fit; the text says which."""
-
-
-# ---- how values are looked at
-
-
 def is_keyed_list(field: Field | None, value: Any) -> bool:
     """Whether a list's items are known by keys."""
     return isinstance(value, list) and field is not None and field.list_type == "map" and bool(field.list_map_keys)

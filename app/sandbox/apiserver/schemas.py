@@ -10,7 +10,7 @@ look the same afterwards. Everything is read and built on first use, so that imp
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cache
 from importlib import resources
@@ -235,11 +235,6 @@ def kind_field(api_version: str, kind: str) -> Field | None:
     """The schema of a built-in kind (``apps/v1``, ``Deployment``; lists and subresources too); None for others."""
     name = _builtin_names().get((api_version, kind))
     return builtin_types().named(name) if name is not None else None
-
-
-def builtin_kinds() -> Iterable[tuple[str, str]]:
-    """Every built-in apiVersion and kind."""
-    return _builtin_names().keys()
 
 
 @cache

@@ -9,7 +9,7 @@ Whatever asks, in process or over HTTPS, goes through :meth:`ApiServer.serve`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 from typing import Any, Final, TypeAlias
 
@@ -338,8 +338,3 @@ def _response(code: int, call: Call, accepted: Accepted, body: bytes) -> Respons
 
 def _as_yaml(document: Any) -> bytes:
     return yaml.safe_dump(document, sort_keys=True, allow_unicode=True).encode()
-
-
-def header_map(headers: Mapping[str, str]) -> dict[str, str]:
-    """Headers with lower-case names."""
-    return {name.lower(): value for name, value in headers.items()}

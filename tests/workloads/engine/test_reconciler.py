@@ -102,7 +102,7 @@ async def test_after_scaling_the_current_revision_is_still_needed(
     assert needed == [2 if scaled else 1]
 
 
-@pytest.mark.behaviour("CS-57")
+@pytest.mark.behaviour("CS-57", "PM-96")
 @pytest.mark.parametrize(
     ("live", "given_up"),
     [({"resourceVersion": "1"}, True), ({"resourceVersion": "999999"}, False), ({"uid": "another"}, False)],
@@ -128,6 +128,10 @@ async def test_a_version_is_given_up_only_if_the_api_server_has_none_that_is_new
 # ---- adopting
 
 
+#: Somebody else's controller.
+OTHERS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "other", "controller": True}
+
+
 class Adopting(CloneSetReconciler):
     """A workload that adopts Pods, but for those that are named otherwise."""
 
@@ -137,7 +141,7 @@ class Adopting(CloneSetReconciler):
         return pod.metadata.name.startswith(resolved.owner.name)
 
 
-@pytest.mark.behaviour("PM-109")
+@pytest.mark.behaviour("PM-105", "PM-109", "PM-110")
 @pytest.mark.parametrize(
     ("live", "change", "adopted"),
     [
@@ -145,10 +149,19 @@ class Adopting(CloneSetReconciler):
         ({}, {"name": "other-x"}, False),
         ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, False),
         ({}, {"labels": {"app": "other"}}, False),
+        ({}, {"ownerReferences": [OTHERS]}, False),
         ({"uid": "another"}, {}, False),
         ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}, False),
     ],
-    ids=["an orphan", "of another name", "going", "not matching", "owner is another", "owner is going"],
+    ids=[
+        "an orphan",
+        "of another name",
+        "going",
+        "not matching",
+        "of another controller",
+        "owner is another",
+        "owner is going",
+    ],
 )
 @virtual
 async def test_pods_of_nobody_are_adopted_once_the_owner_was_read_again(
@@ -186,6 +199,39 @@ async def test_a_pod_of_nobody_concerns_those_who_may_adopt_it(labels: dict[str,
     orphan = pod_of(found["Pod"][0], ownerReferences=[], **({"labels": labels} if labels else {}))
     assert list(reconciler.mappers.keys_for_pod(Change(None, orphan))) == ([] if labels else [KEY])
     assert list(shell.reconciler.mappers.keys_for_pod(Change(None, orphan))) == []
+
+
+@pytest.mark.behaviour("PM-105", "PM-106", "PM-107", "PM-108")
+@pytest.mark.parametrize(
+    ("going", "change", "released"),
+    [
+        (False, {}, False),
+        (False, {"labels": {"app": "other"}}, True),
+        (True, {"labels": {"app": "other"}}, False),
+        (False, {"labels": {"app": "other"}, "ownerReferences": [OTHERS]}, False),
+    ],
+    ids=["matching", "not matching", "owner is going", "of another controller"],
+)
+@virtual
+async def test_only_own_pods_that_do_not_match_are_released_and_none_while_the_owner_goes(
+    going: bool, change: dict[str, Any], released: bool
+) -> None:
+    shell, found = filled()
+    (owner,) = found["CloneSet"]
+    if going:
+        owner["metadata"] |= {"resourceVersion": "9999999", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        shell.show(owner)
+    pod = copy.deepcopy(found["Pod"][0])
+    pod["metadata"] |= {"resourceVersion": "9999999", **change}
+    shell.show(pod)
+    await shell.reconcile("hooked", "moving")
+    patches = [
+        body["metadata"]
+        for method, path, body in shell.server.requests
+        if method == "PATCH" and path.endswith(f"/pods/{pod['metadata']['name']}")
+    ]
+    references = [metadata["ownerReferences"] for metadata in patches if "ownerReferences" in metadata]
+    assert references == ([[{"$patch": "delete", "uid": owner["metadata"]["uid"]}]] if released else [])
 
 
 class Watching:

@@ -75,7 +75,7 @@ async def settled(shell: Shell) -> str:
     return str(made["metadata"]["name"])
 
 
-@pytest.mark.behaviour("AS-65", "AS-66", "AS-68", "AS-95")
+@pytest.mark.behaviour("AS-65", "AS-66", "AS-68", "AS-95", "PM-68")
 @virtual
 async def test_a_pod_is_created_after_its_claims() -> None:
     hooks = {"preNormal": {"labelsHandler": {"checked": "yes"}}}

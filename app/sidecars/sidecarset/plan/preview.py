@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.kube.objects import Pod
-from app.kube.resources import ObjectKey
 from app.kube.store import key_of
 from app.sidecars.sidecarset.plan.facts import PodFacts, Wait, pod_facts
 from app.sidecars.sidecarset.plan.neighbours import max_unavailable_of
@@ -106,11 +105,6 @@ def standing(view: SetView, one: Judged, tally: PodTally, obstacle: Obstacle) ->
         field = obstacle(one.pod)
         return "not upgradable", f"{field} differs; create it anew" if field else facts.wait.value
     return "outdated", waits_for(view, facts, tally)
-
-
-def matched_keys(tally: PodTally) -> set[ObjectKey]:
-    """The Pods that count."""
-    return {key_of(one.pod) for one in tally.all() if one.facts.matched}
 
 
 def progress_counts(status: Mapping[str, Any], strategy_partition: int | str | None) -> tuple[int, int, int]:
