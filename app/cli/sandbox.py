@@ -6,6 +6,7 @@ import asyncio
 import shlex
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -22,13 +23,15 @@ from app.kube import logs
 
 #: What production goes without: our own package of it, and the expression language.
 _NEEDED = ("app.sandbox", "cel")
-_SAMPLES = Path(__file__).resolve().parent.parent.parent / "policies" / "samples"
+_ROOT = Path(__file__).resolve().parent.parent.parent
+_SAMPLES = _ROOT / "policies" / "samples"
+_EXAMPLE = _ROOT / "docs" / "guides" / "examples" / "cloneset.yaml"
 _GREETING = """\
 A sandbox runs at {server}: an API server in memory, {nodes} simulated nodes, and pykruise's manager.
 It is for trying out and for tests: nothing is kept, there is no authentication or authorization,
 no container really runs.
 
-  export KUBECONFIG={kubeconfig}
+  export KUBECONFIG={kubeconfig}{path}
 """
 #: What is worth typing, and whether it needs the samples.
 _LINES = (
@@ -46,7 +49,7 @@ _LINES = (
     ),
     (
         "a CloneSet with three Pods",
-        "kubectl create -f docs/guides/examples/cloneset.yaml && pykruise rollout status cloneset web",
+        "kubectl create -f {example} && pykruise rollout status cloneset web",
         False,
     ),
 )
@@ -177,13 +180,16 @@ async def _manager(running: Any, options: Any, stop: asyncio.Event, console: Any
 
 def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
     """Where it runs, and what to type; as curl where there is no kubectl."""
-    path = shlex.quote(str(options.kubeconfig))
-    write(_GREETING.format(server=server, nodes=options.nodes, kubeconfig=path))
+    kubeconfig = shlex.quote(str(options.kubeconfig))
+    programs = shlex.quote(str(Path(sys.executable).parent))
+    # In a clone nobody has put the command into a PATH.
+    path = "" if shutil.which("pykruise") else f" PATH={programs}:$PATH"
+    write(_GREETING.format(server=server, nodes=options.nodes, kubeconfig=kubeconfig, path=path))
     with_samples = bool(options.samples)
     if shutil.which("kubectl"):
         for what, command, needs_samples in _LINES:
-            if with_samples or not needs_samples:
-                write(f"  {command}   # {what}")
+            if (with_samples or not needs_samples) and ("{example}" not in command or _EXAMPLE.exists()):
+                write(f"  {command.format(example=_example())}   # {what}")
         write("")
         return
     authority = shlex.quote(str(options.authority))
@@ -203,6 +209,12 @@ def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
     for what, command in lines:
         write(f"  {command}   # {what}")
     write("")
+
+
+def _example() -> str:
+    """Where the CloneSet of the guides is, from here."""
+    here = Path.cwd()
+    return shlex.quote(str(_EXAMPLE.relative_to(here) if _EXAMPLE.is_relative_to(here) else _EXAMPLE))
 
 
 async def _table(running: Any, stop: asyncio.Event, console: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import ssl
 import subprocess
@@ -112,6 +113,10 @@ def test_scripts_run_one_in_the_background(tmp_path: Path) -> None:
     # It says nothing of what only samples bring, and is ready when its kubeconfig is there.
     assert "shop" not in started.stdout
     assert "sidecar" not in started.stdout
+    if shutil.which("kubectl"):
+        # What it invites to can be typed from where one is, and by who has not put the command into a PATH.
+        assert "kubectl create -f docs/guides/examples/cloneset.yaml" in started.stdout
+    assert (" PATH=" in started.stdout) is (shutil.which("pykruise") is None)
     kubectl = MiniKubectl(tmp_path / "kube")
     pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}}
     pod["spec"] = {"containers": [{"name": "main", "image": "nginx:1.25"}]}
