@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+import yaml
 
 from app.api import structural
 from app.api.examples import example, example_text
@@ -19,9 +23,22 @@ KINDS = [kind for declared in slices() for kind in declared.kinds]
 ALL_ON = ",".join(f"{name}=true" for name in GATES)
 
 
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "guides" / "examples"
+
+
+def of_guides(kind: KindDefinition) -> dict[str, Any]:
+    """The example that guides and the kind's page have."""
+    found = yaml.safe_load_all((GUIDES / f"{kind.singular}.yaml").read_text("utf-8"))
+    ours: dict[str, Any] = next(one for one in found if one["apiVersion"].startswith(kind.group))
+    return ours
+
+
+@pytest.mark.parametrize("read", [example, of_guides])
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_an_example_is_accepted_without_a_warning(kind: KindDefinition) -> None:
-    obj = example(kind)
+def test_an_example_is_accepted_without_a_warning(
+    kind: KindDefinition, read: Callable[[KindDefinition], dict[str, Any]]
+) -> None:
+    obj = read(kind)
     assert (obj["kind"], obj["metadata"].get("namespace")) == (kind.kind, None)
     version = kind.version(obj["apiVersion"])
     assert version is not None
