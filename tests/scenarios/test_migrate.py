@@ -10,7 +10,9 @@ import yaml
 from tests.scenarios.conftest import LEVELS
 from tests.scenarios.world import World, eventually
 
-pytestmark = pytest.mark.parametrize("world", LEVELS, indirect=True)
+on_all_levels = pytest.mark.parametrize("world", LEVELS, indirect=True)
+#: On the sandbox the native controller is ours, and records revisions of its own form.
+on_a_real_controller = pytest.mark.parametrize("world", LEVELS[1:2], indirect=True)
 
 #: Roll-outs wait for a person in both: whether a template is recorded alike is another question.
 NATIVE: dict[str, tuple[dict[str, Any], str]] = {
@@ -30,6 +32,7 @@ def uids(world: World) -> dict[str, str]:
     return {one["metadata"]["name"]: one["metadata"]["uid"] for one in world.list("pods", "-l", "app=moving")}
 
 
+@on_all_levels
 @pytest.mark.behaviour("CLI-21")
 @pytest.mark.parametrize("kind", list(NATIVE))
 def test_a_native_workload_moves_with_its_pods(world: World, kind: str) -> None:
@@ -70,3 +73,62 @@ def test_a_native_workload_moves_with_its_pods(world: World, kind: str) -> None:
     again = world.pykruise("migrate", f"{kind}/web", "--from", f"{kind}/web")
     assert (again.returncode, "not found" in again.stderr) == (1, True)
     world.kubectl("delete", f"{kind}s.apps.kruise.io", "web", "-n", world.namespace)
+
+
+def native(kind: str, image: str = "nginx:1.25", **spec: Any) -> str:
+    template = {
+        "metadata": {"labels": {"app": "moving"}},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": image}]},
+    }
+    whole = {**spec, "selector": {"matchLabels": {"app": "moving"}}, "template": template}
+    return yaml.safe_dump({"apiVersion": "apps/v1", "kind": kind, "metadata": {"name": "web"}, "spec": whole})
+
+
+def images(world: World) -> dict[str, str]:
+    found = world.list("pods", "-l", "app=moving")
+    return {one["metadata"]["name"]: one["spec"]["containers"][0]["image"] for one in found}
+
+
+@on_a_real_controller
+@pytest.mark.behaviour("CLI-21")
+def test_a_statefulset_moves_in_the_middle_of_a_roll_out_and_goes_on_from_there(world: World) -> None:
+    def held(partition: int) -> dict[str, Any]:
+        return {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}
+
+    common = {"serviceName": "web", "replicas": 3, "podManagementPolicy": "Parallel"}
+
+    def stands(kind: str, updated: int) -> bool:
+        # The native controller counts nothing as updated once all are; ours says it as it is.
+        status = world.get(kind, "web").get("status", {})
+        return (status.get("readyReplicas"), status.get("updatedReplicas")) == (3, updated)
+
+    world.apply(native("StatefulSet", **common, updateStrategy=held(0)))
+    eventually(lambda: stands("statefulsets.apps", 3), "the native one is ready")
+    world.apply(native("StatefulSet", "nginx:1.26", **common, updateStrategy=held(2)))
+    eventually(lambda: stands("statefulsets.apps", 1) and images(world)["web-2"] == "nginx:1.26", "one is updated")
+    before, running = uids(world), images(world)
+    assert running == {"web-0": "nginx:1.25", "web-1": "nginx:1.25", "web-2": "nginx:1.26"}
+    done = world.pykruise("migrate", "statefulset/web", "--from", "statefulset/web", "--timeout", "2m")
+    assert done.returncode == 0, done.stdout + done.stderr
+    ours = "statefulsets.apps.kruise.io"
+    eventually(lambda: stands(ours, 1), "ours counts as many")
+    assert (uids(world), images(world)) == (before, running)
+    merge = '{"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}}'
+    world.kubectl("patch", ours, "web", "-n", world.namespace, "--type=merge", "-p", merge)
+    eventually(lambda: stands(ours, 3) and set(images(world).values()) == {"nginx:1.26"}, "it goes on", 120)
+    assert uids(world)["web-2"] == before["web-2"]
+    world.kubectl("delete", ours, "web", "-n", world.namespace)
+
+
+@on_all_levels
+@pytest.mark.behaviour("CLI-21")
+def test_a_deployment_moves_to_a_cloneset_part_by_part(world: World) -> None:
+    world.apply(native("Deployment", replicas=3))
+    eventually(lambda: world.get("deployments.apps", "web").get("status", {}).get("readyReplicas") == 3, "it is ready")
+    for moved, replicas in ((1, "1"), (3, "2")):
+        said = world.pykruise("migrate", "clone/web", "--from", "deploy/web", "--replicas", replicas, "--timeout", "2m")
+        assert said.returncode == 0, said.stdout + said.stderr
+        assert f"{replicas} of {replicas} replicas moved" in said.stdout
+        assert world.get("clonesets.apps.kruise.io", "web")["status"]["availableReplicas"] == moved
+        assert world.get("deployments.apps", "web")["spec"]["replicas"] == 3 - moved
+    world.kubectl("delete", "clonesets.apps.kruise.io", "web", "-n", world.namespace)
