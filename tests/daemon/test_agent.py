@@ -11,7 +11,7 @@ import pytest
 
 from app.daemon.actions import Network, Outcome
 from app.daemon.agent import Agent, Features
-from app.daemon.objects import NODE_POD_PROBES, RECREATE_REQUESTS, TcpSocketAction
+from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS, TcpSocketAction
 from app.kube.client import Client
 from app.kube.resources import PODS
 from app.kube.wire import Request
@@ -103,6 +103,29 @@ async def test_a_pod_is_probed_at_the_address_it_has_now() -> None:
         await one.client.patch(PODS, "web-0", {"status": {"podIP": "127.0.0.7"}}, NAMESPACE, subresource="status")
         await one.clock.sleep(20)
     assert set(asked) == {"127.0.0.1", "127.0.0.7"}
+
+
+@pytest.mark.behaviour("KD-2")
+@virtual
+async def test_a_name_that_is_no_nodes_is_told_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    async with node() as one:
+        agent = Agent("nobody", one.client, [one.runtime], Random(1))
+        async with running(agent.run()):
+            await one.clock.sleep(3600)
+            told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+            assert told == [
+                "there is no NodeImage nobody: if the manager runs, NODE_NAME is not the name of a Ready node"
+            ]
+            assert agent.failing() == ""
+            body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": "nobody"}}
+            images = {"nginx": {"tags": [tag("1")]}}
+            await one.client.create(NODE_IMAGES, {**body, "spec": {"images": images}})
+
+            async def pulled() -> bool:
+                status = (await one.client.get(NODE_IMAGES, "nobody")).get("status", {})
+                return bool(status.get("succeeded") == 1)
+
+            await one.until(pulled)
 
 
 @virtual

@@ -427,6 +427,23 @@ async def test_a_runtime_that_is_away_is_waited_for() -> None:
         await until_state(one, phase="Recreating", app="Recreating")
 
 
+@pytest.mark.behaviour("CRR-35", "CRR-38")
+@virtual
+async def test_a_container_counts_when_it_has_run_for_as_long_as_it_should() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", minStartedSeconds=10)
+        await until_state(one, phase="Recreating", app="Recreating")
+        began = one.clock.monotonic()
+        await one.snapshot(pod["metadata"]["uid"], "app")
+        await one.clock.sleep(9)
+        await until_state(one, phase="Recreating", app="Recreating")
+        await until_state(one, phase="Completed", app="Succeeded")
+        # The node looks again every ten seconds.
+        assert 10 <= one.clock.monotonic() - began <= 21
+
+
 @pytest.mark.behaviour("CRR-63")
 @pytest.mark.parametrize("forced", [False, True])
 def test_what_was_said_of_containers_at_the_end_stays(forced: bool) -> None:
