@@ -18,10 +18,8 @@ from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE, eventually
 
 MANAGER = f"--as={SERVICE_ACCOUNT}"
 _LOOKED_UP = "what a cache does not have yet is asked for"
-_PULLED_AHEAD = "gate PreDownloadImageForInPlaceUpdate is on"
 _FINALIZED = "checked by the API server when something names its owner"
 _CLEANED_UP = "its time is over, or its owner or node is gone"
-_LISTS = "an ImageListPullJob exists"
 _TARGET = "a budget or a spread has such a target"
 _SUBSET = "a subset of that kind is taken out of the topology"
 _ADMISSION = "admissionregistration.k8s.io"
@@ -34,7 +32,6 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("get", "apps", "statefulsets"): _LOOKED_UP,
     ("get", "", "pods"): "after a conflict",
     ("get", "apps.kruise.io", "containerrecreaterequests"): "a request of that name is there already",
-    ("delete", "apps.kruise.io", "containerrecreaterequests"): "a request was not answered, or its time is over",
     ("delete", "", "configmaps"): "a Pod finds the barrier of an earlier one of its name",
     ("delete", "apps", "controllerrevisions"): "a set has more than its limit",
     ("get", "apps", "controllerrevisions"): "the name of a revision is taken already",
@@ -45,9 +42,6 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("update", "", "pods/finalizers"): "checked by the API server when a claim goes with its Pod",
     ("update", "apps.kruise.io", "clonesets/finalizers"): "checked by the API server when a Pod names its owner",
     ("patch", "", "events"): "the same happens again",
-    ("create", "apps.kruise.io", "imagepulljobs"): _PULLED_AHEAD,
-    ("delete", "apps.kruise.io", "imagepulljobs"): _PULLED_AHEAD,
-    ("list", "apps.kruise.io", "imagepulljobs"): _PULLED_AHEAD,
     ("update", "", "secrets"): "certificates are renewed or repaired",
     ("update", _ADMISSION, "mutatingwebhookconfigurations"): "somebody changed them",
     ("update", _ADMISSION, "validatingwebhookconfigurations"): "somebody changed them",
@@ -91,15 +85,12 @@ NOT_ASKED: dict[tuple[str, str, str], str] = {
     ("delete", "apps.kruise.io", "nodeimages"): _CLEANED_UP,
     ("delete", "apps.kruise.io", "nodepodprobes"): _CLEANED_UP,
     ("delete", "batch", "jobs"): _CLEANED_UP,
-    ("delete", "", "secrets"): _CLEANED_UP,
     ("patch", "", "secrets"): "a distributed or copied Secret differs from its source",
     ("delete", "apps", "statefulsets"): _SUBSET,
     ("delete", "apps.kruise.io", "clonesets"): _SUBSET,
     ("delete", "apps.kruise.io", "statefulsets"): _SUBSET,
     ("list", "storage.k8s.io", "storageclasses"): "a claim template asks for more than before",
     ("patch", "apps.kruise.io", "broadcastjobs"): "a failure pauses it",
-    ("patch", "apps.kruise.io", "imagelistpulljobs"): _LISTS,
-    ("patch", "apps.kruise.io", "imagelistpulljobs/status"): _LISTS,
     ("patch", "apps.kruise.io", "nodeimages/status"): "a Node is not ready any more",
     ("patch", "apps.kruise.io", "persistentpodstates"): "a workload's annotations change",
 }
