@@ -15,7 +15,7 @@ from app.daemon.objects import RECREATE_REQUESTS, RecreateRequest, decode_recrea
 from app.daemon.recreate import plan
 from app.daemon.recreate.plan import Found
 from app.kube.errors import NotFound
-from app.kube.resources import PODS
+from app.kube.resources import PODS, ObjectKey
 from tests.daemon.node import NAMESPACE, Node, node, node_with_agent
 from tests.kube.fakes import running, virtual
 
@@ -411,6 +411,30 @@ def test_an_agent_that_is_ended_at_any_moment_stops_each_container_once(forced: 
             assert len(one.runtime.known) == 2
 
     test()
+
+
+@pytest.mark.behaviour("CRR-37", "CRR-41")
+@virtual
+async def test_an_agent_whose_cache_is_behind_stops_no_container_a_second_time() -> None:
+    async with node() as one:
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", forceRecreate=True)
+        body = {"status": {"phase": "Recreating", "containerRecreateStates": [{"name": "app", "phase": "Pending"}]}}
+        written = await one.client.patch(RECREATE_REQUESTS, "again", body, NAMESPACE, subresource="status")
+        agent = one.agent(watches=False)
+        for store in (agent.node_images, agent.node_pod_probes, agent.pods):
+            assert store is not None
+            store.replace([])
+        agent.requests.replace([decode_recreate_request(msgspec.json.encode(written))])
+        async with running(agent.run()):
+            await one.until(lambda: stopped(one), 5)
+            for _ in range(3):  # longer than anybody waits for a watch that stands still
+                await one.clock.sleep(15)
+                agent.recreator.controller.queue.add(ObjectKey(NAMESPACE, "web-0"))
+        assert len(one.runtime.stops) == 1
+        (state,) = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
+        assert state["isKilled"]
 
 
 @pytest.mark.behaviour("KD-16")

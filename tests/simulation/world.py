@@ -55,11 +55,13 @@ from tests.simulation.users import SYSTEM, Users
 from tests.simulation.versions import AttentiveTransport
 from tests.simulation.volumes import Volumes
 from tests.simulation.workloads import SUBJECTS, Review
+from tests.simulation.workloads.subject import Surroundings
 
 Json = dict[str, Any]
 
 SERVICE = "kruise-webhook-service.kruise-system"
 MANAGER = "system:serviceaccount:kruise-system:kruise-manager"
+NODE_AGENT = "system:serviceaccount:kruise-system:kruise-daemon"
 #: How long everything may take to come to rest after the last action, and how long it must then stay quiet.
 REST_SECONDS = 480.0
 #: And how long a change of the CA may take.
@@ -138,21 +140,26 @@ class World:
         self.rest = Rest(self.api, self.replicas, self.clock, self._judge)
         self._hooks = Hooks(self.admin, Random(f"hooks {self._run.seed}"))
         self._volumes = Volumes(self.admin)
-        deeds, rng = self._subject.deeds, self._streams("users")
-        self.users = Users(self.api, self.admin, self.history, self.replicas, rng, deeds)
-        parts = (self.rest, self.users, self._judge, self._hooks, self._volumes)
-        self.checks = Checks(self.api, self.history, *parts)
-        self.api.on_write(self.checks.wrote)
+        registered = simulated_nodes(3)
         nodes = Nodes(
             Client(self.api.transport("system:nodes"), self.clock),
-            simulated_nodes(3),
+            registered,
             rng=RandomByTask(f"nodes {self._run.seed}"),
             bind=True,
             pace=_pace(Random(f"pace {self._run.seed}")),
             heartbeat_seconds=3600.0,  # nobody here takes a node for dead
         )
+        make = self._subject.company
+        company = make(self._surroundings(nodes, [node.name for node in registered])) if make is not None else None
+        deeds = {**self._subject.deeds, **(company.deeds if company is not None else {})}
+        self.users = Users(self.api, self.admin, self.history, self.replicas, self._streams("users"), deeds)
+        parts = (self.rest, self.users, self._judge, self._hooks, self._volumes)
+        self.checks = Checks(self.api, self.history, *parts)
+        self.api.on_write(self.checks.wrote)
         background = [asyncio.create_task(nodes.run(), name="nodes")]
         background += [asyncio.create_task(replica.run(), name=replica.name) for replica in self.replicas]
+        if company is not None:
+            background.append(asyncio.create_task(company.run(), name="company"))
         story = asyncio.create_task(self._story(), name="story")
         if to_first:
             self.history.told = story.cancel
@@ -212,6 +219,19 @@ class World:
             serves=lambda: self.checks.check_trust(),
         )
 
+    def _surroundings(self, nodes: Nodes, names: Sequence[str]) -> Surroundings:
+        def connect(process: str, kill: Callable[[str], None]) -> FaultyTransport:
+            streams, now = Streams(f"{process} {self._run.seed}"), partial(self._weather_of, process)
+            server = self.api.transport(NODE_AGENT)
+            return FaultyTransport(server, self.clock, streams, now, kill, self._frozen, self._start)
+
+        def say(text: str) -> None:
+            self.history.say(f"{self.clock.monotonic():10.3f} -- {text}")
+
+        return Surroundings(
+            self._run.seed, self.admin, nodes, names, self._judge, connect, self._start, say, self._breaks
+        )
+
     def _weather_of(self, process: str) -> Weather:
         now = self.clock.monotonic()
         if now < self.users.cut_off_until:
@@ -246,10 +266,11 @@ class World:
             self._start(self.users.do(action))
         await self.clock.sleep(began + seconds - self.clock.monotonic())
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._busy.add(task)
         task.add_done_callback(self._busy.discard)
+        return task
 
     async def _come_to_rest(self) -> None:
         self._clears_up(TIMEOUT_SECONDS)

@@ -17,7 +17,7 @@ from app.daemon.objects import (
 from app.daemon.recreate import plan
 from app.daemon.recreate.plan import Found
 from app.daemon.stopping import Stopper, container_reference
-from app.kube.backoff import CONFLICT_ATTEMPTS
+from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
 from app.kube.controller import Controller, ControllerMetrics, Result, Watch
 from app.kube.errors import Conflict, KubeError, NotFound
@@ -123,14 +123,14 @@ class Recreator:
         current = plan.states(request, runtime.name, found, self._clock.now())
         if current != stored:
             # CRR-36: what is done next follows from what everybody can see.
-            await self._write_states(request, current)
+            await self._write_states(request, stored, current)
             return None
         walk = plan.walk(request, current, found)
         current = walk.states
         if walk.kill is not None:
-            current = await self._kill(request, walk.kill, current, found[walk.kill.name], runtime, pod)
+            stored, current = await self._kill(request, walk.kill, current, found[walk.kill.name], runtime, pod)
         if current != stored:
-            await self._write_states(request, current)
+            await self._write_states(request, stored, current)
         elif walk.ended:
             await self._complete(request, "")
         elif request.spec.strategy.min_started_seconds > 0:
@@ -163,14 +163,15 @@ class Recreator:
         found: Found,
         runtime: Runtime,
         pod: Pod | None,
-    ) -> tuple[RecreateState, ...]:
-        """CRR-37: stop one container."""
+    ) -> tuple[tuple[RecreateState, ...], tuple[RecreateState, ...]]:
+        """CRR-37: stop one container. The states as they are stored by then, and as they are."""
         details, metadata = found.details, request.metadata
+        announced = current
         if request.spec.strategy.force_recreate and details.state is not ContainerState.EXITED:
             # Its id alone would not tell an agent that is ended in the middle of it that it has been stopped.
             announced = plan.announced(current, container.name, f"{runtime.name}://{details.id}")
-            if announced != current and not await self._write_states(request, announced):
-                return current
+            if announced != current and not await self._write_states(request, current, announced):
+                return current, current
         regarding = container_reference(metadata.namespace, request.spec.pod_name, request.pod_uid, container.name)
         message = f"Stopping container {container.name} by ContainerRecreateRequest {metadata.name}"
         try:
@@ -187,8 +188,8 @@ class Recreator:
         except RuntimeUnavailable:
             raise  # whether it was stopped shows when the runtime is back
         except CriError as error:
-            return plan.killed(current, container.name, str(error))
-        return plan.killed(current, container.name)
+            return announced, plan.killed(current, container.name, str(error))
+        return announced, plan.killed(current, container.name)
 
     async def _pod(self, request: RecreateRequest) -> Pod | None:
         """The Pod, if it is the one that is meant."""
@@ -213,31 +214,49 @@ class Recreator:
     async def _complete(self, request: RecreateRequest, message: str) -> None:
         await self._write(request, plan.completed_patch(self._clock.now(), message))
 
-    async def _write_states(self, request: RecreateRequest, states: Sequence[RecreateState]) -> bool:
-        """CRR-63: how far the containers are, unless the request has ended meanwhile: what the manager said of them
-        then stays. Whether it goes on."""
-        metadata = request.metadata
+    async def _write_states(
+        self, request: RecreateRequest, stored: Sequence[RecreateState], states: Sequence[RecreateState]
+    ) -> bool:
+        """CRR-41, CRR-63: only in place of those that were looked at, and unless the request has ended meanwhile: what
+        the manager said of them then stays. Whether it goes on.
+
+        Whoever decides on older ones, as a cache shows them that is behind, would forget that a container was stopped,
+        and stop the next one too.
+        """
+        patch, seen = plan.states_patch(states), request
         for attempt in range(CONFLICT_ATTEMPTS):
             try:
-                await self._write(request, plan.states_patch(states))
+                await self._write(seen, patch)
             except Conflict:
                 if attempt == CONFLICT_ATTEMPTS - 1:
                     raise
+                await self._clock.sleep(conflict_wait(attempt))
+                live = await self._live(request)
+                if live is None:
+                    return False
+                if live.status.container_recreate_states == tuple(states):
+                    return True  # only the answer was lost
+                if live.status.container_recreate_states != tuple(stored):
+                    raise
+                seen = live  # the manager's word about readiness is no reason to begin anew
             else:
                 return True
-            try:
-                live = await self._client.get(
-                    RECREATE_REQUESTS, metadata.name, metadata.namespace, decode=decode_recreate_request
-                )
-            except NotFound:
-                return False
-            if live.metadata.uid != metadata.uid or plan.is_over(live):
-                return False
-            request = live
         return False
 
+    async def _live(self, request: RecreateRequest) -> RecreateRequest | None:
+        """The very request as it is now; None if it is over or gone."""
+        metadata = request.metadata
+        try:
+            live = await self._client.get(
+                RECREATE_REQUESTS, metadata.name, metadata.namespace, decode=decode_recreate_request
+            )
+        except NotFound:
+            return None
+        return live if live.metadata.uid == metadata.uid and not plan.is_over(live) else None
+
     async def _write(self, request: RecreateRequest, status: Mapping[str, Any]) -> None:
-        """CRR-63: only what is meant, only to this very request, and only if nobody has written to it meanwhile."""
+        """CRR-63: only what is meant, and only if nobody has written to this very request meanwhile, so that what
+        others say stays; by the version, for on ``/status`` an API server overlooks a uid."""
         metadata = request.metadata
         try:
             written = await self._client.patch(

@@ -39,8 +39,9 @@ class ContainerRecreateRequestReconciler:
         self._clock = client.clock
         self._requests = requests
         self._pods = pods
-        #: By uid: the version our last write gave a request.
+        #: By uid: the version our last write gave a request, and those of Pods that were taken out of service or back.
         self._written: dict[str, str] = {}
+        self._marked: dict[str, str] = {}
 
     def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
         """The request itself."""
@@ -51,6 +52,8 @@ class ContainerRecreateRequestReconciler:
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """Requests for a Pod that comes, goes, or whose containers change."""
         old, new = change.old, change.new
+        if new is None or _shows(new, self._marked.get(new.metadata.uid, "")):
+            self._marked.pop(change.object.metadata.uid, None)
         if old is not None and new is not None and _same(old, new):
             return ()
         return [key_of(one) for one in self._requests.by_index(BY_POD, change.object.metadata.uid)]
@@ -75,10 +78,10 @@ class ContainerRecreateRequestReconciler:
         return Result(requeue_after=due.requeue_after) if due.requeue_after is not None else None
 
     async def _pod(self, request: ContainerRecreateRequest) -> Pod | None:
-        """The Pod; the API server is asked where the cache may be behind the webhook that saw it."""
+        """The Pod; the API server is asked where the cache may be behind the webhook that saw it, or our own write."""
         namespace, name = request.metadata.namespace, request.spec.pod_name
         pod = self._pods.get(name, namespace)
-        if pod is not None and is_of(request, pod):
+        if pod is not None and is_of(request, pod) and _shows(pod, self._marked.get(pod.metadata.uid, "")):
             return pod
         try:
             return await self._client.get(PODS, name, namespace, decode=decode_pod)
@@ -95,10 +98,10 @@ class ContainerRecreateRequestReconciler:
             if names.CRR_UNREADY_ACQUIRED not in metadata.finalizers:
                 finalizers = [*metadata.finalizers, names.CRR_UNREADY_ACQUIRED]
                 version = await self._patch(request, version, {"finalizers": finalizers})
-            await add_not_ready_key(self._client, pod, key)
+            self._note(await add_not_ready_key(self._client, pod, key))
         if due.release:
             if pod is not None and gated and pod.metadata.deletion_timestamp is None:
-                await remove_not_ready_key(self._client, pod, key)
+                self._note(await remove_not_ready_key(self._client, pod, key))
             left = [one for one in metadata.finalizers if one != names.CRR_UNREADY_ACQUIRED]
             version = await self._patch(request, version, {"finalizers": left or None})
         if due.deactivate:
@@ -109,6 +112,11 @@ class ContainerRecreateRequestReconciler:
             await self._client.delete(
                 REQUESTS, metadata.name, metadata.namespace, uid=metadata.uid, decode=decode_metadata
             )
+
+    def _note(self, written: Metadata | None) -> None:
+        """The version of a Pod that the cache is expected to show."""
+        if written is not None:
+            self._marked[written.metadata.uid] = written.metadata.resource_version
 
     async def _patch(
         self,
@@ -132,6 +140,11 @@ class ContainerRecreateRequestReconciler:
         )
         self._written[metadata.uid] = written.metadata.resource_version
         return written.metadata.resource_version
+
+
+def _shows(pod: Pod, version: str) -> bool:
+    """Whether it is that version of the Pod, or a later one."""
+    return not version or is_at_least(pod.metadata.resource_version, version)
 
 
 def _same(old: Pod, new: Pod) -> bool:

@@ -6,8 +6,10 @@ never asks more nodes than it may (IMG-90).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
+from weakref import WeakValueDictionary
 
 import orjson
 
@@ -28,6 +30,8 @@ class NodeImages:
         self._client = client
         self.store = store
         self._written: dict[str, NodeImage] = {}
+        #: By name: writes of one go after each other, for of two at once one is refused.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def get(self, name: str) -> NodeImage | None:
         """The newest state that is known; None where there is none."""
@@ -75,6 +79,10 @@ class NodeImages:
 
         ``edit`` gets a copy of its own each time. Raises KubeError; ``Conflict`` if others were faster each time.
         """
+        async with self._turns.setdefault(name, asyncio.Lock()):
+            return await self._change(name, edit)
+
+    async def _change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> bool:
         for attempt in range(CONFLICT_ATTEMPTS):
             try:
                 live = await self._client.get(NODE_IMAGES, name)

@@ -275,10 +275,14 @@ class ImagePullJobReconciler:
 
     async def _end(self, job: ImagePullJob) -> Result | None:
         """IMG-46, IMG-47."""
-        metadata, key = job.metadata, key_of(job)
+        metadata, key, known = job.metadata, key_of(job), self._known(job)
+        if known.version != metadata.resource_version:
+            return None  # what was just written is on its way
         if names.DELETION_PROTECTION in metadata.finalizers:
             await self._secrets.release(key, job.spec.pull_secrets or ())
-            await self._set_finalizers(job, [one for one in metadata.finalizers if one != names.DELETION_PROTECTION])
+            others = [one for one in metadata.finalizers if one != names.DELETION_PROTECTION]
+            if version := await self._set_finalizers(job, others):
+                self._statuses[metadata.uid] = KnownStatus(known.status, version)
         if job.deleting:
             return None
         left = plan.seconds_kept(job, self._clock.now())

@@ -17,7 +17,7 @@ from app.kube.objects import Node, Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
 from app.kube.selector_index import label_keys, selector_keys
 from app.kube.selectors import Selector, SelectorError, compile_selector
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store, key_of
 from app.operations.podprobe.objects import BY_MARKER, NodePodProbe
 from app.operations.podprobe.plan.marks import marks_of_conditions
@@ -83,6 +83,8 @@ class PodProbeMarkerReconciler:
         self._selectors: dict[str, Selector | None] = {}
         #: By uid: what is wrong with the marker, as it was told.
         self._told: dict[str, set[str]] = {}
+        #: By uid: the status as last written, until the cache shows it.
+        self._statuses: dict[str, KnownStatus] = {}
 
     # ---- what a change concerns
 
@@ -92,6 +94,8 @@ class PodProbeMarkerReconciler:
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
             self._selectors.pop(change.object.metadata.uid, None)
             self._told.pop(change.object.metadata.uid, None)
+        if new is None:
+            self._statuses.pop(change.object.metadata.uid, None)
         return (key_of(change.object),)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
@@ -158,17 +162,17 @@ class PodProbeMarkerReconciler:
                 serverless.append(pod)
             elif node is not None:
                 by_node[pod.spec.node_name].append(pod)
-        metadata = marker.metadata
+        metadata, known = marker.metadata, newest_status(marker, self._statuses.get(marker.metadata.uid or ""))
         if marker.deleting:
             await self._write(marker, {}, by_node, leaving=True)
             if names.NODE_POD_PROBE_CLEANUP in metadata.finalizers:
                 left = [one for one in metadata.finalizers if one != names.NODE_POD_PROBE_CLEANUP]
-                await self._set_finalizers(marker, left)
+                await self._set_finalizers(marker, known, left)
             return
-        version = metadata.resource_version
-        if names.NODE_POD_PROBE_CLEANUP not in metadata.finalizers:
+        # What the cache does not show yet was written with the finalizer in place.
+        if names.NODE_POD_PROBE_CLEANUP not in metadata.finalizers and metadata.uid not in self._statuses:
             finalizers = [*metadata.finalizers, names.NODE_POD_PROBE_CLEANUP]
-            version = await self._set_finalizers(marker, finalizers)
+            known = await self._set_finalizers(marker, known, finalizers)
         wrong = impossible(marker, (pod for pods in by_node.values() for pod in pods))
         wrong |= await self._write(marker, by_node, by_node)
         self._tell(marker, wrong)
@@ -177,7 +181,7 @@ class PodProbeMarkerReconciler:
                 await self._mark(marker, pod)
         else:
             serverless = []
-        await self._report(marker, version, sum(map(len, by_node.values())) + len(serverless))
+        await self._report(marker, known, sum(map(len, by_node.values())) + len(serverless))
 
     async def _write(
         self,
@@ -239,29 +243,29 @@ class PodProbeMarkerReconciler:
         except (NotFound, Conflict):
             logger.debug("Pod %s is gone", key_of(pod))
 
-    async def _set_finalizers(self, marker: PodProbeMarker, finalizers: list[str]) -> str:
-        """The version that the marker then has."""
+    async def _set_finalizers(self, marker: PodProbeMarker, known: KnownStatus, finalizers: list[str]) -> KnownStatus:
+        """The marker as it then is."""
         metadata = marker.metadata
-        known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-        body = {"metadata": {**known, "finalizers": finalizers or None}}
+        body = {"metadata": {"uid": metadata.uid, "resourceVersion": known.version, "finalizers": finalizers or None}}
         try:
             written = await self._client.patch(MARKERS, metadata.name, body, metadata.namespace, decode=decode_metadata)
         except NotFound:
-            return metadata.resource_version
-        return written.metadata.resource_version
+            return known
+        found = self._statuses[metadata.uid] = KnownStatus(known.status, written.metadata.resource_version)
+        return found
 
-    async def _report(self, marker: PodProbeMarker, version: str, matched: int) -> None:
+    async def _report(self, marker: PodProbeMarker, known: KnownStatus, matched: int) -> None:
         """PPM-15."""
         wanted = {"observedGeneration": marker.metadata.generation, "matchedPods": matched}
-        present = marker.status.to_dict() if marker.status is not None else {}
-        if not present.get("matchedPods") and not matched:
+        if not known.status.get("matchedPods") and not matched:
             # Nothing, and zero, is the same.
-            present = {**present, "matchedPods": matched}
-        known = KnownStatus(present, version)
-        await write_status(
+            known = KnownStatus({**known.status, "matchedPods": matched}, known.version)
+        written = await write_status(
             self._client,
             MARKERS,
             marker.metadata,
             known,
             lambda status: {key: value for key, value in wanted.items() if status.get(key) != value},
         )
+        if written is not None:
+            self._statuses[marker.metadata.uid] = written

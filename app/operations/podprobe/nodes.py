@@ -10,6 +10,7 @@ from typing import Any
 from app.api.podprobe import PodProbeMarker
 from app.kube.client import Client, PatchType
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.expectations import is_at_least
 from app.kube.objects import Node, Pod, decode_metadata, decode_pod
 from app.kube.resources import NODES, PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
@@ -47,6 +48,8 @@ class NodePodProbeReconciler:
         self._node_pod_probes = node_pod_probes
         self._pods = pods
         self._markers = markers
+        #: By uid of a Pod: the version that our last mark gave it, until the cache shows that; None: nobody answered.
+        self._marked: dict[str, str | None] = {}
 
     # ---- what a change concerns
 
@@ -60,9 +63,12 @@ class NodePodProbeReconciler:
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """PPM-21: nodes that still probe a Pod that is gone."""
+        uid = change.object.metadata.uid
+        if change.new is None or self._shows_marks(change.new):
+            self._marked.pop(uid, None)
         if change.new is not None and is_active(change.new):
             return ()
-        found = self._node_pod_probes.by_index(BY_POD, change.object.metadata.uid)
+        found = self._node_pod_probes.by_index(BY_POD, uid)
         return [ObjectKey("", one.metadata.name) for one in found]
 
     def keys_for_marker(self, change: Change[PodProbeMarker]) -> Iterable[ObjectKey]:
@@ -157,6 +163,7 @@ class NodePodProbeReconciler:
         for status in node_pod_probe.status.pod_probe_statuses:
             pod = self._pods.get(status.name, status.namespace)
             if pod is None or pod.metadata.uid != status.uid or not is_active(pod):
+                self._marked.pop(status.uid, None)
                 continue
             if pod.spec.node_name != node_pod_probe.metadata.name:
                 continue
@@ -170,23 +177,32 @@ class NodePodProbeReconciler:
         return errors
 
     async def _mark(self, pod: Pod, marks: Marks) -> None:
-        """PPM-26: metadata and conditions each by a patch of this very Pod."""
+        """PPM-26: metadata and conditions each by a patch of this very Pod. All of them where the cache does not show
+        yet what we marked it with last: what it shows may be as is wanted, and the Pod is not."""
         metadata = pod.metadata
-        change, conditions = marks.metadata_patch(pod), marks.condition_patch(pod)
+        shown = pod if self._shows_marks(pod) else None
+        change, conditions = marks.metadata_patch(shown), marks.condition_patch(shown)
         try:
             if change:
                 body: dict[str, Any] = {"metadata": {"uid": metadata.uid, **change}}
-                await self._client.patch(PODS, metadata.name, body, metadata.namespace, decode=decode_metadata)
+                await self._patch(pod, body)
             if conditions:
                 body = {"metadata": {"uid": metadata.uid}, "status": {"conditions": conditions}}
-                await self._client.patch(
-                    PODS,
-                    metadata.name,
-                    body,
-                    metadata.namespace,
-                    kind=PatchType.STRATEGIC,
-                    subresource="status",
-                    decode=decode_metadata,
-                )
+                await self._patch(pod, body, kind=PatchType.STRATEGIC, subresource="status")
         except NotFound:
             logger.debug("Pod %s is gone", key_of(pod))
+            self._marked.pop(metadata.uid, None)
+
+    def _shows_marks(self, pod: Pod) -> bool:
+        """Whether that Pod is as our last mark made it, or later."""
+        metadata = pod.metadata
+        if metadata.uid not in self._marked:
+            return True
+        version = self._marked[metadata.uid]
+        return version is not None and is_at_least(metadata.resource_version, version)
+
+    async def _patch(self, pod: Pod, body: dict[str, Any], **how: Any) -> None:
+        metadata = pod.metadata
+        self._marked[metadata.uid] = None
+        written = await self._client.patch(PODS, metadata.name, body, metadata.namespace, decode=decode_metadata, **how)
+        self._marked[metadata.uid] = written.metadata.resource_version

@@ -88,39 +88,39 @@ class PodReadinessReconciler:
         return None
 
 
-async def add_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> None:
-    """PM-62: take the Pod out of service until the key is removed. Raises ``Conflict`` after four tries."""
-    await _change(client, pod, lambda fresh, now: with_key(fresh, key, now))
+async def add_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
+    """PM-62: take the Pod out of service until the key is removed. What was written, if anything was. Raises
+    ``Conflict`` after four tries."""
+    return await _change(client, pod, lambda fresh, now: with_key(fresh, key, now))
 
 
-async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> None:
-    """PM-64: this key no longer holds the Pod back. Raises ``Conflict`` after four tries."""
-    await _change(client, pod, lambda fresh, now: without_key(fresh, key, now))
+async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
+    """PM-64: this key no longer holds the Pod back. Like :func:`add_not_ready_key`."""
+    return await _change(client, pod, lambda fresh, now: without_key(fresh, key, now))
 
 
-async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> None:
+async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> Metadata | None:
     """PM-179: with a fresh look after each conflict, so that no wish is lost; a Pod that is gone needs nothing."""
     uid = pod.metadata.uid
     for attempt in range(CONFLICT_ATTEMPTS):
         patch = plan(pod, client.clock.now())
         if patch is None:
-            return
+            return None
         try:
-            await _patch_status(client, pod, patch)
+            return await _patch_status(client, pod, patch)
         except NotFound:
-            return
+            return None
         except Conflict:
             if attempt == CONFLICT_ATTEMPTS - 1:
                 raise
             await client.clock.sleep(conflict_wait(attempt))
-        else:
-            return
         try:
             pod = await client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
         except NotFound:
-            return
+            return None
         if pod.metadata.uid != uid:
-            return
+            return None
+    return None
 
 
 async def _patch_status(client: Client, pod: Pod, patch: StatusPatch) -> Metadata:

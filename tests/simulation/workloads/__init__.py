@@ -14,6 +14,7 @@ from tests.simulation.workloads.cloneset import CLONE_SETS
 from tests.simulation.workloads.daemonset import DAEMON_SETS
 from tests.simulation.workloads.ephemeraljob import EPHEMERAL_JOBS
 from tests.simulation.workloads.judge import Judge, Review
+from tests.simulation.workloads.nodeagents import NODE_AGENTS
 from tests.simulation.workloads.podunavailablebudget import BUDGETS
 from tests.simulation.workloads.sidecarset import SIDECAR_SETS
 from tests.simulation.workloads.statefulset import STATEFUL_SETS
@@ -31,6 +32,7 @@ SUBJECTS: Mapping[str, Subject] = {
     "broadcastjob": BROADCAST_JOBS,
     "ephemeraljob": EPHEMERAL_JOBS,
     "advancedcronjob": CRON_JOBS,
+    "nodeagents": NODE_AGENTS,
 }
 
 #: What a run is about that is told nothing.

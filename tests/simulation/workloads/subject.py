@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from asyncio import Task
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
-from app.kube.client import PatchType
+from app.kube.client import Client, PatchType
 from app.kube.errors import AlreadyExists
 from app.kube.resources import Resource
-from tests.simulation.faults import CALM, Weather
+from app.sandbox.nodes import Nodes
+from tests.simulation.faults import CALM, FaultyTransport, Weather
 from tests.simulation.mishaps import Focuses, Mishap
 from tests.simulation.script import NAMESPACE, SQUALLS, Action
 from tests.simulation.users import Deed, Users
@@ -34,6 +36,37 @@ _SPELLS = (
     Weather(),
     CALM,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What those live in who are there beside managers and nodes."""
+
+    seed: int
+    #: Who meets no trouble, as users do.
+    admin: Client
+    nodes: Nodes
+    node_names: Sequence[str]
+    judge: Judge
+    #: A connection through the weather for a process of that name, which may be killed by the second argument.
+    connect: Callable[[str, Callable[[str], None]], FaultyTransport]
+    #: Begins what goes on whoever ends.
+    start: Callable[[Coroutine[Any, Any, None]], Task[None]]
+    say: Callable[[str], None]
+    breaks: Callable[[str], None]
+
+
+class Company(Protocol):
+    """Who is there beside managers and nodes."""
+
+    @property
+    def deeds(self) -> Mapping[str, Deed]:
+        """What may be done to them."""
+        ...
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        ...
 
 
 class Subject(Protocol):
@@ -70,6 +103,11 @@ class Subject(Protocol):
         ...
 
     @property
+    def company(self) -> Callable[[Surroundings], Company] | None:
+        """Makes who is there in one run beside managers and nodes, if anybody is."""
+        ...
+
+    @property
     def goes_on(self) -> bool:
         """Whether there is always something to do."""
         ...
@@ -98,6 +136,19 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True)
+class Shares:
+    """Of what happens: the part that is a change; of the rest, what befalls Pods; of that, what is drawn by
+    ``others``."""
+
+    change: float = 0.45
+    pods: float = 0.5
+    others: float = 0.7
+
+
+_USUAL = Shares()
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """A subject of few words. ``spec``: how a user sets one up; ``manifest``: the object of that name; ``changes``:
     what users change of one that is there."""
@@ -117,6 +168,10 @@ class Workload:
     #: What is there before all else, and what else happens to a workload of that name, beside what befalls its Pods.
     first: Sequence[Action] = ()
     others: Callable[[Random, str], tuple[str, Json]] | None = None
+    shares: Shares = _USUAL
+    #: What users do in a mishap, if it is not of the usual kind, and who is there beside managers and nodes.
+    acts: Callable[[Random, int], Iterable[Action]] | None = None
+    company: Callable[[Surroundings], Company] | None = None
     #: How many there are at once, and whether they have always something to do.
     few: int = FEW
     goes_on: bool = False
@@ -192,9 +247,9 @@ class Workload:
             return "delete workload", {"name": free[-1]}
         if not there:
             return self._trouble(rng)
-        if rng.random() < 0.45:
+        if rng.random() < self.shares.change:
             return self._change(rng, rng.choice(there))
-        if rng.random() < 0.5:
+        if rng.random() < self.shares.pods:
             return self._pod(rng, rng.choice(there))
         return self._trouble(rng)
 
@@ -211,7 +266,7 @@ class Workload:
         return what, {"name": name, "path": path, "value": value}
 
     def _pod(self, rng: Random, name: str) -> tuple[str, Json]:
-        if self.others is not None and rng.random() < 0.7:
+        if self.others is not None and rng.random() < self.shares.others:
             return self.others(rng, name)
         number = rng.randrange(6)
         marked = [("mark pods", {"name": name, "number": rng.randrange(3)})] if self.marks else []
@@ -244,6 +299,13 @@ class Workload:
         return Mishap(weather, round(acts[-1].at + rng.uniform(0.5, 3.0), 1), tuple(acts), rng.random() < 0.4)
 
     def _acts(self, rng: Random, names: Sequence[str], number: int) -> Iterator[Action]:
+        if self.acts is not None:
+            yield from self.acts(rng, number)
+            if rng.random() < 0.3:
+                yield Action(0.0, "freeze watches", {"resource": rng.choice(self._frozen), "seconds": 8.0})
+            if rng.random() < 0.3:
+                yield Action(round(rng.uniform(0.0, 4.0), 2), "stop leader", {"gently": rng.random() < 0.7})
+            return
         if not names:
             yield Action(0.0, "create workload", self._created(rng, f"late-{number}"))
             return

@@ -24,21 +24,21 @@ class Marks:
     #: By type; the first result of a type stands (PPM-24).
     conditions: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def metadata_patch(self, pod: Pod) -> dict[str, Any]:
-        """What of it the Pod does not show: members of ``metadata``."""
+    def metadata_patch(self, pod: Pod | None) -> dict[str, Any]:
+        """What of it the Pod does not show: members of ``metadata``; all of it where it is not known what it shows."""
         found: dict[str, Any] = {}
         for member, wanted in (("labels", self.labels), ("annotations", self.annotations)):
-            present: Mapping[str, str] = getattr(pod.metadata, member)
-            changed = {key: value for key, value in wanted.items() if present.get(key) != value}
+            present: Mapping[str, str] = getattr(pod.metadata, member) if pod is not None else {}
+            changed = {key: value for key, value in wanted.items() if pod is None or present.get(key) != value}
             if changed:
                 found[member] = changed
         return found
 
-    def condition_patch(self, pod: Pod) -> list[dict[str, Any]]:
-        """PPM-24: the conditions whose status or message differ."""
+    def condition_patch(self, pod: Pod | None) -> list[dict[str, Any]]:
+        """PPM-24: the conditions whose status or message differ; all where it is not known what the Pod shows."""
         found = []
         for type_, wanted in self.conditions.items():
-            present = pod.condition(type_)
+            present = pod.condition(type_) if pod is not None else None
             if present is None or (present.status, present.message) != (wanted["status"], wanted["message"]):
                 found.append(wanted)
         return found

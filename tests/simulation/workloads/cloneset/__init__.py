@@ -14,6 +14,7 @@ from tests.simulation.workloads.cloneset.judge import CloneSetJudge
 from tests.simulation.workloads.judge import Judge, Judges
 from tests.simulation.workloads.sidecars import DEEDS as SIDECAR_DEEDS
 from tests.simulation.workloads.sidecars import SidecarSetJudge
+from tests.simulation.workloads.subject import Company, Surroundings
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -36,6 +37,7 @@ class CloneSets:
     gates: Sequence[str] = ()
     books: str = ""
     goes_on: bool = False
+    company: Callable[[Surroundings], Company] | None = None
     deeds: Mapping[str, Deed] = {**SIDECAR_DEEDS, **deeds.DEEDS}
     focuses: Focuses = focus.FOCUSES
 

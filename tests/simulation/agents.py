@@ -1,0 +1,312 @@
+"""The agents of the simulated nodes, each a process of its own that may be killed at any moment, and their runtimes.
+
+The code of the agents is that of ``pykruise daemon``, with watches and a connection of its own for each. A runtime
+outlives its agent: what it was asked to stop it stops, whether anybody waits for the answer or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from random import Random
+from typing import Any
+
+from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
+from app.api.names import KRUISE_POD_READY
+from app.api.podprobe import POD_PROBE_MARKER
+from app.daemon.agent import Agent
+from app.daemon.cri import Auth, Container, ContainerDetails, ContainerState, ExecResult, Image, RuntimeUnavailable
+from app.daemon.main import USER_AGENT
+from app.daemon.objects import RecreateContainer, RecreateRequest
+from app.kube.client import Client
+from app.kube.errors import AlreadyExists, NotFound
+from app.kube.resources import PODS
+from app.sandbox.cri.pods import PodRuntime, PodRuntimes, SimulatedNetwork
+from app.sandbox.nodes import Nodes
+from tests.simulation.faults import FaultyTransport
+from tests.simulation.script import NAMESPACE
+from tests.simulation.streams import RandomByTask, Streams
+from tests.simulation.users import Deed, Users
+from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.subject import Surroundings
+
+logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]
+
+CONDITION = "example.com/who"
+#: A command that prints the uid of the Pod that it runs in.
+WHO = "whoami"
+CONTAINERS = ("main", "side")
+REQUESTS = CONTAINER_RECREATE_REQUEST.resource()
+MARKERS = POD_PROBE_MARKER.resource()
+#: How soon what was done must be dealt with: containers that end time and again are started late.
+_PATIENCE = 600.0
+UID = "io.kubernetes.pod.uid"
+#: How often and at what intervals it is looked whether a name is free; others may have been faster.
+_LOOKS, _LOOK_SECONDS = 50, 0.2
+#: What an agent stops a container for: the request, and the container's name.
+_REQUEST: ContextVar[tuple[RecreateRequest, str] | None] = ContextVar("request", default=None)
+
+
+class JudgeOfAgents(Judge):
+    """Is told what agents ask of runtimes, too, and says what that breaks."""
+
+    def stops(self, request: RecreateRequest | None, name: str, pod_uid: str, container_id: str) -> Iterable[str]:
+        """An agent stops a container that runs."""
+        raise NotImplementedError
+
+    def pulls(self, node: str, reference: str) -> Iterable[str]:
+        """An agent pulls an image."""
+        raise NotImplementedError
+
+
+class _Runtimes(PodRuntimes):
+    """Those of all nodes."""
+
+    def __init__(self, company: NodeAgents) -> None:
+        super().__init__(company.there.nodes.kubelets, company.there.admin.clock)
+        self.company = company
+
+
+class _Runtime(PodRuntime):
+    """One node's. While it is away nobody is answered; what it is asked takes its time."""
+
+    def __init__(self, all_of_them: _Runtimes, node: str) -> None:
+        super().__init__(all_of_them, node)
+        self._company = all_of_them.company
+        self._clock = all_of_them.clock
+        self._rng = Random(f"runtime {node} {self._company.there.seed}")
+        self.away_until = 0.0
+
+    def _check(self) -> None:
+        if self._clock.monotonic() < self.away_until:
+            raise RuntimeUnavailable("simulated: connection refused")
+
+    async def images(self, seconds: float) -> Sequence[Image]:
+        """The images of the node."""
+        self._check()
+        return await super().images(seconds)
+
+    async def containers(self, pod_uid: str) -> Sequence[Container]:
+        """The containers of a Pod."""
+        self._check()
+        return await super().containers(pod_uid)
+
+    async def container(self, container_id: str) -> Container | None:
+        """One container."""
+        self._check()
+        return await super().container(container_id)
+
+    async def details(self, container_id: str) -> ContainerDetails:
+        """One container with all that is known of it."""
+        self._check()
+        return await super().details(container_id)
+
+    async def pull(
+        self,
+        reference: str,
+        auth: Auth | None,
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str],
+        seconds: float,
+    ) -> None:
+        """Pull an image, for a moment or longer."""
+        self._check()
+        self._company.pulls(self._node, reference)
+        await self._clock.sleep(self._rng.choice((0.1, 2.0, 9.0)))
+        self._check()
+        await super().pull(reference, auth, labels, annotations, seconds)
+        self._check()
+
+    async def stop(self, container_id: str, grace: int) -> None:
+        """End a container; the answer may be late, or never come."""
+        self._check()
+        details = await super().details(container_id)
+        if details.state is ContainerState.RUNNING:
+            self._company.stops(details.labels[UID], f"{self.name}://{container_id}")
+        stopping = self._company.there.start(super().stop(container_id, grace))
+        await self._clock.sleep(self._rng.choice((0.0, 0.0, 0.5, 3.0)))
+        self._check()
+        await asyncio.shield(stopping)
+        self._check()
+
+    async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
+        """Run a command; one tells who is asked."""
+        self._check()
+        await self._clock.sleep(self._rng.choice((0.0, 0.4)))
+        details = await super().details(container_id)
+        if list(command) == [WHO]:
+            return ExecResult(0, details.labels[UID].encode())
+        return await super().execute(container_id, command, seconds)
+
+
+class _Process:
+    """The agent of one node, started again some time after it died."""
+
+    def __init__(self, company: NodeAgents, node: str, runtime: _Runtime) -> None:
+        self.node = node
+        self.runtime = runtime
+        self._company = company
+        self._there = company.there
+        self._streams = Streams(f"agent {node} {self._there.seed}")
+        self._life: asyncio.Task[None] | None = None
+        self._transport: FaultyTransport | None = None
+
+    def kill(self, when: str) -> None:
+        """End it here and now."""
+        if self._life is None:
+            return
+        logger.info("the agent of %s is killed %s", self.node, when)
+        life, self._life = self._life, None
+        if self._transport is not None:
+            self._transport.dead = True
+        life.cancel()
+
+    async def run(self) -> None:
+        """Live, die and live again, for ever."""
+        while True:
+            self._life = life = asyncio.create_task(self._live(), name=f"agent of {self.node}")
+            try:
+                await asyncio.wait({life})
+            finally:
+                life.cancel()
+            if not life.cancelled():
+                self._there.breaks(f"the agent of {self.node} ended by itself: {life.exception()!r}")
+            await self._there.admin.clock.sleep(self._streams("starts").choice((0.1, 1.0, 15.0)))
+
+    async def _live(self) -> None:
+        self._transport = transport = self._there.connect(f"agent-{self.node}", self.kill)
+        client = Client(transport, self._there.admin.clock, user_agent=USER_AGENT)
+        rng = RandomByTask(f"agent {self.node} {self._streams('lives').random()}")
+        agent = Agent(self.node, client, [self.runtime], rng, network=SimulatedNetwork())
+        stop = agent.recreator._kill
+
+        async def known(request: RecreateRequest, container: RecreateContainer, *rest: Any) -> Any:
+            token = _REQUEST.set((request, container.name))
+            try:
+                return await stop(request, container, *rest)
+            finally:
+                _REQUEST.reset(token)
+
+        agent.recreator._kill = known  # type: ignore[method-assign]
+        try:
+            await agent.run()
+        finally:
+            transport.dead = True
+
+
+class NodeAgents:
+    """The agents of all nodes, and what users and mishaps do to them and to what they work on."""
+
+    def __init__(self, there: Surroundings) -> None:
+        self.there = there
+        if not isinstance(there.judge, JudgeOfAgents):
+            raise TypeError("nobody judges what agents do")
+        self._judge = there.judge
+        self._nodes: Nodes = there.nodes
+        runtimes = _Runtimes(self)
+        self._agents = {node: _Process(self, node, _Runtime(runtimes, node)) for node in there.node_names}
+        self.deeds: Mapping[str, Deed] = {
+            "create marker": Deed(self._create_marker, _PATIENCE),
+            "replace pod": Deed(self._replace_pod, _PATIENCE),
+            "crash container": Deed(self._crash_container, _PATIENCE),
+            "restart containers": Deed(self._restart_containers, _PATIENCE),
+            "kill agent": Deed(self._kill_agent, _PATIENCE),
+            "kill agents": Deed(self._kill_agents, _PATIENCE),
+            "stop runtime": Deed(self._stop_runtime, _PATIENCE),
+        }
+
+    async def run(self) -> None:
+        """All of them, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for agent in self._agents.values():
+                tasks.create_task(agent.run(), name=f"process of the agent of {agent.node}")
+
+    def stops(self, pod_uid: str, container_id: str) -> None:
+        """An agent stops a container that runs."""
+        request, name = _REQUEST.get() or (None, "")
+        self.there.say(f"stops {container_id} for {request.metadata.name if request is not None else 'nobody'}")
+        for sentence in self._judge.stops(request, name, pod_uid, container_id):
+            self.there.breaks(sentence)
+
+    def pulls(self, node: str, reference: str) -> None:
+        """An agent pulls an image."""
+        self.there.say(f"{node} pulls {reference}")
+        for sentence in self._judge.pulls(node, reference):
+            self.there.breaks(sentence)
+
+    # ---- what is done
+
+    async def _create_marker(self, _users: Users) -> None:
+        """Every Pod is asked who it is, once a second."""
+        probe = {"exec": {"command": [WHO]}, "periodSeconds": 1}
+        asked = {"name": "who", "containerName": "main", "podConditionType": CONDITION, "probe": probe}
+        spec = {"selector": {"matchLabels": {"app": "web"}}, "probes": [asked]}
+        body = {"apiVersion": MARKERS.api_version, "kind": MARKERS.kind, "metadata": {"name": "ask"}, "spec": spec}
+        await self.there.admin.create(MARKERS, body, NAMESPACE)
+
+    async def _replace_pod(self, _users: Users, name: str, node: str, seconds: int) -> None:
+        """A Pod goes, and another takes its name as soon as it is free."""
+        client = self.there.admin
+        with suppress(NotFound):
+            await client.delete(PODS, name, NAMESPACE, grace_period_seconds=seconds)
+        for _ in range(_LOOKS):
+            with suppress(AlreadyExists):
+                await client.create(PODS, pod(name, node), NAMESPACE)
+                return
+            await client.clock.sleep(_LOOK_SECONDS)
+
+    async def _crash_container(self, _users: Users, pod_name: str, container: str) -> None:
+        """A container ends by itself."""
+        found = self._nodes.pods.get(pod_name, NAMESPACE)
+        if found is not None:
+            self._nodes.kubelets.end_container(found, container, 1)
+
+    async def _restart_containers(
+        self, users: Users, name: str, spec: Json, again: bool = False, then: str = "", seconds: float = 0.0
+    ) -> None:
+        """A user wants containers to be restarted. ``again``: with the name of a request that goes first; ``then``:
+        what happens so many seconds later."""
+        client = self.there.admin
+        body = {"apiVersion": REQUESTS.api_version, "kind": REQUESTS.kind, "metadata": {"name": name}, "spec": spec}
+        if again:
+            with suppress(NotFound):
+                await client.delete(REQUESTS, name, NAMESPACE)
+        await client.create(REQUESTS, body, NAMESPACE)
+        found = self._nodes.pods.get(spec["podName"], NAMESPACE)
+        node = found.spec.node_name if found is not None else ""
+        await client.clock.sleep(seconds)
+        if then == "kill agent" and node:
+            await self._kill_agent(users, node)
+        elif then == "stop runtime" and node:
+            await self._stop_runtime(users, node, 4.0)
+        elif then == "replace pod" and node:
+            await self._replace_pod(users, spec["podName"], node, 0)
+
+    async def _kill_agent(self, _users: Users, node: str) -> None:
+        self._agents[node].kill("by the script")
+
+    async def _stop_runtime(self, _users: Users, node: str, seconds: float) -> None:
+        runtime = self._agents[node].runtime
+        runtime.away_until = max(runtime.away_until, self.there.admin.clock.monotonic() + seconds)
+
+    async def _kill_agents(self, _users: Users) -> None:
+        for agent in self._agents.values():
+            agent.kill("by the script")
+
+
+def pod(name: str, node: str) -> Json:
+    """A Pod on a node, with containers that anybody may want to restart."""
+    return {
+        "metadata": {"name": name, "labels": {"app": "web"}},
+        "spec": {
+            "containers": [{"name": one, "image": "app:1"} for one in CONTAINERS],
+            "nodeName": node,
+            "readinessGates": [{"conditionType": KRUISE_POD_READY}],
+            "terminationGracePeriodSeconds": 1,
+        },
+    }

@@ -1,0 +1,337 @@
+"""Node agents: ImagePullJobs, ContainerRecreateRequests and probes, and what must hold of what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from random import Random
+from typing import Any
+
+from app.api import names
+from app.api.imagepull import IMAGE_PULL_JOB
+from app.daemon.objects import RecreateRequest
+from app.kube.images import familiar_image
+from tests.simulation import invariants
+from tests.simulation.agents import CONDITION, CONTAINERS, JudgeOfAgents, NodeAgents
+from tests.simulation.passes import Pass
+from tests.simulation.script import NAMESPACE, Action
+from tests.simulation.workloads.subject import Shares, Workload
+
+Json = dict[str, Any]
+#: Repository and tag.
+Key = tuple[str, str]
+
+FOLDERS = (
+    "app.workloads.newpods",
+    "app.operations.imagepull",
+    "app.operations.containerrecreate",
+    "app.operations.podprobe",
+)
+KIND = IMAGE_PULL_JOB.kind
+NODES = ("node1", "node2", "node3")
+PODS = ("web-0", "web-1", "web-2", "web-3")
+_ENDED = ("Succeeded", "Failed")
+
+
+class NodeAgentJudge(JudgeOfAgents):
+    """No container is stopped twice for a request, nor one of another Pod; no job pulls on more nodes than it may; what
+    was pulled is not forgotten; no result of a probe stands for another Pod."""
+
+    def __init__(self) -> None:
+        self._live: dict[str, dict[str, Json]] = {}
+        #: By uid of a job: the largest parallelism that users ever asked for.
+        self._most: dict[str, int] = {}
+        #: By uid of a request and container: those that were stopped for it.
+        self._stopped: dict[tuple[str, str], set[str]] = {}
+        #: By node and tag: the job that asked for its present round.
+        self._asked_by: dict[tuple[str, Key], str] = {}
+
+    # ---- what agents ask of runtimes
+
+    def stops(self, request: RecreateRequest | None, name: str, pod_uid: str, container_id: str) -> Iterator[str]:
+        """An agent stops a container that runs."""
+        if request is None:
+            yield f"container {container_id} is stopped, and nobody asked for it"
+            return
+        metadata, spec = request.metadata, request.spec
+        what = f"{metadata.name} stops container {name} of Pod {spec.pod_name}"
+        if pod_uid != metadata.labels[names.CRR_POD_UID]:
+            yield f"{what}: it is of another Pod of the name"
+        stopped = self._stopped.setdefault((metadata.uid, name), set())
+        stopped.add(container_id)
+        if len(stopped) > 1:
+            yield f"{what} a second time"
+        meant = next(one.status_context.container_id for one in spec.containers if one.name == name)
+        if not spec.strategy.force_recreate and container_id != meant:
+            yield f"{what}, which has restarted since"
+
+    def pulls(self, node: str, reference: str) -> Iterator[str]:
+        """An agent pulls an image."""
+        image = familiar_image(reference)
+        node_image = next((one for one in self._all("NodeImage") if invariants.name(one) == node), None)
+        if image is None or node_image is None:
+            return
+        key = (image.name, image.tag)
+        tag = tags_of(node_image).get(key)
+        if tag is not None and is_done(tag, status_of(node_image, key)):
+            yield f"{node} pulls {reference}, which it has reported as {status_of(node_image, key)['phase']}"
+
+    # ---- what is written
+
+    def wrote(
+        self,
+        at: float,
+        kind: str,
+        before: Json | None,
+        after: Json | None,
+        known: Pass | None,
+    ) -> Iterable[str]:
+        """What a write breaks."""
+        obj = after if after is not None else before
+        if obj is None:
+            return
+        live, uid = self._live.setdefault(kind, {}), obj["metadata"]["uid"]
+        if after is None:
+            live.pop(uid, None)
+            return
+        live[uid] = after
+        if kind == KIND:
+            self._most[uid] = max(self._most.get(uid, 0), int(after["spec"].get("parallelism", 1)))
+        elif kind == "NodeImage" and before is not None:
+            yield from self._forgotten(before, after)
+            yield from self._asked(before, after)
+        elif kind == "NodePodProbe":
+            yield from strange_results(after)
+        elif kind == "Pod":
+            who = condition(after)
+            if who.get("status") == "True" and who.get("message") != uid:
+                yield f"Pod {invariants.name(after)} {uid} is marked with the result of {who.get('message')}"
+
+    def _forgotten(self, before: Json, after: Json) -> Iterator[str]:
+        had = tags_of(before)
+        for key, tag in tags_of(after).items():
+            former, was, now = had.get(key), status_of(before, key), status_of(after, key)
+            same = former is not None and former.get("version", 0) == tag.get("version", 0)
+            if same and is_done(tag, was) and was != now:
+                yield f"NodeImage {invariants.name(after)}: {':'.join(key)} was {was['phase']}, and is {now}"
+
+    def _asked(self, before: Json, after: Json) -> Iterator[str]:
+        """A job asks one node more. Another round of a tag counts as that of the job that asked for it."""
+        had, node = tags_of(before), invariants.name(after)
+        for key, tag in tags_of(after).items():
+            for uid in owners_of(tag) - owners_of(had.get(key, {})):
+                self._asked_by[node, key] = uid
+                busy = sum(self._pulls_for(one, key, uid) for one in self._all("NodeImage"))
+                if busy > self._most.get(uid, busy):
+                    yield f"{':'.join(key)} is one too many: {busy} nodes pull it, {self._most[uid]} may"
+
+    def _pulls_for(self, node_image: Json, key: Key, uid: str) -> bool:
+        return self._asked_by.get((invariants.name(node_image), key)) == uid and is_active(node_image, key, uid)
+
+    def _all(self, kind: str) -> Iterable[Json]:
+        return self._live.get(kind, {}).values()
+
+    # ---- at rest
+
+    def at_rest(self, now: datetime) -> Iterable[str]:
+        """Whatever was asked for is done, and every Pod has a result of its own."""
+        for one in self._all(KIND):
+            yield from job_at_rest(one)
+        for one in self._all("ContainerRecreateRequest"):
+            what, status = f"request {invariants.name(one)} at rest:", one.get("status") or {}
+            if not status.get("completionTime"):
+                yield f"{what} goes on: {status}"
+            elif one["spec"].get("ttlSecondsAfterFinished") is not None:
+                yield f"{what} has ended, and is there still"
+        for one in self._all("NodeImage"):
+            yield from node_image_at_rest(one)
+        pods = {uid: pod for uid, pod in self._live.get("Pod", {}).items() if pod["metadata"]["namespace"] == NAMESPACE}
+        for one in self._all("NodePodProbe"):
+            for entry in one["spec"].get("podProbes") or ():
+                if entry["uid"] not in pods:
+                    yield f"{invariants.name(one)} at rest: still probes {entry['name']} {entry['uid']}"
+        for uid, pod in pods.items():
+            who = condition(pod)
+            if (who.get("status"), who.get("message")) != ("True", uid):
+                yield f"Pod {invariants.name(pod)} {uid} at rest: it has no result of its own: {who}"
+
+
+def strange_results(node_pod_probe: Json) -> Iterator[str]:
+    """Results that are not of the Pod that they stand for."""
+    for entry in (node_pod_probe.get("status") or {}).get("podProbeStatuses") or ():
+        for state in entry["probeStates"]:
+            if state["state"] == "Succeeded" and state.get("message") != entry["uid"]:
+                yield f"a result of Pod {state.get('message')} stands for {entry['name']} {entry['uid']}"
+
+
+def job_at_rest(job: Json) -> Iterator[str]:
+    """It has ended, with all nodes as they were to be."""
+    what, spec, status = f"{KIND} {invariants.name(job)} at rest:", job["spec"], job.get("status") or {}
+    wanted = "failed" if ".invalid" in spec["image"] else "succeeded"
+    if job["metadata"].get("deletionTimestamp"):
+        yield f"{what} is being deleted"
+    elif not status.get("completionTime"):
+        yield f"{what} goes on: {status}"
+    elif spec["completionPolicy"].get("ttlSecondsAfterFinished") is not None:
+        yield f"{what} has ended, and is there still"
+    elif status.get(wanted, 0) != status["desired"]:
+        yield f"{what} has not {wanted} on all nodes: {status}"
+
+
+def node_image_at_rest(node_image: Json) -> Iterator[str]:
+    """Every tag has ended, and is counted."""
+    what, tags, status = (
+        f"NodeImage {invariants.name(node_image)} at rest:",
+        tags_of(node_image),
+        node_image.get("status") or {},
+    )
+    for key, tag in tags.items():
+        if not is_done(tag, status_of(node_image, key)):
+            yield f"{what} {':'.join(key)} goes on: {status_of(node_image, key)}"
+    counted = [status.get(name) or 0 for name in ("desired", "succeeded", "failed", "pulling", "waiting")]
+    if counted[0] != len(tags) or sum(counted[1:3]) != len(tags) or any(counted[3:]):
+        yield f"{what} has {len(tags)} tags, and counts {counted}"
+
+
+def condition(pod: Json) -> Json:
+    """What the marker says of it."""
+    found = (pod.get("status") or {}).get("conditions") or ()
+    return next((one for one in found if one["type"] == CONDITION), {})
+
+
+def tags_of(node_image: Json) -> dict[Key, Json]:
+    """What the node is asked for."""
+    images = (node_image.get("spec") or {}).get("images") or {}
+    return {(image, tag["tag"]): tag for image, entry in images.items() for tag in entry.get("tags") or ()}
+
+
+def status_of(node_image: Json, key: Key) -> Json:
+    """What it says of that tag."""
+    entry = ((node_image.get("status") or {}).get("imageStatuses") or {}).get(key[0]) or {}
+    return next((one for one in entry.get("tags") or () if one["tag"] == key[1]), {})
+
+
+def owners_of(tag: Json) -> set[str]:
+    """The uids of who asked for it."""
+    return {one["uid"] for one in tag.get("ownerReferences") or ()}
+
+
+def is_done(tag: Json, status: Json) -> bool:
+    """Whether the status speaks of the end of this round."""
+    return status.get("phase") in _ENDED and status.get("version", 0) == tag.get("version", 0)
+
+
+def is_active(node_image: Json, key: Key, uid: str) -> bool:
+    """Whether the node pulls for that job, or is to."""
+    tag = tags_of(node_image).get(key)
+    return tag is not None and uid in owners_of(tag) and not is_done(tag, status_of(node_image, key))
+
+
+# ---- what users ask for
+
+
+def spec_by_seed(rng: Random) -> Json:
+    """How a user sets up a job."""
+    return {
+        "image": f"{rng.choice(('', '', '', 'nowhere.invalid/'))}image-{rng.randrange(6)}:{rng.randrange(2)}",
+        "parallelism": rng.choice((1, 1, 2)),
+        "attempts": rng.choice((0, 1)),
+        "ttl": rng.choice((None, None, 10)),
+        "if_not_present": rng.random() < 0.5,
+    }
+
+
+def image_pull_job(
+    name: str, namespace: str, *, image: str, parallelism: int, attempts: int, ttl: int | None, if_not_present: bool
+) -> Json:
+    """The object a user applies."""
+    keeps = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
+    return {
+        "apiVersion": IMAGE_PULL_JOB.resource().api_version,
+        "kind": KIND,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "image": image,
+            "parallelism": parallelism,
+            "completionPolicy": {"type": "Always", **keeps},
+            "pullPolicy": {"backoffLimit": attempts, "timeoutSeconds": 60},
+            "imagePullPolicy": "IfNotPresent" if if_not_present else "Always",
+        },
+    }
+
+
+def _parallelism(rng: Random) -> tuple[str, Any]:
+    return "/spec/parallelism", rng.randrange(1, 4)
+
+
+def _request(rng: Random) -> tuple[str, Json]:
+    strategy: Json = {"forceRecreate": rng.random() < 0.5, "orderedRecreate": rng.random() < 0.3}
+    strategy["minStartedSeconds"] = rng.choice((0, 0, 4))
+    if rng.random() < 0.3:
+        strategy["unreadyGracePeriodSeconds"] = rng.choice((0, 3))
+    spec: Json = {
+        "podName": rng.choice(PODS),
+        "containers": [{"name": one} for one in rng.sample(CONTAINERS, rng.randint(1, 2))],
+        "strategy": strategy,
+    }
+    if rng.random() < 0.2:
+        spec["activeDeadlineSeconds"] = 20
+    if rng.random() < 0.3:
+        spec["ttlSecondsAfterFinished"] = 5
+    again = rng.random() < 0.25
+    name = f"again-{rng.randrange(3)}" if again else f"request-{rng.randrange(1_000_000)}"
+    then = rng.choice(("", "kill agent", "kill agent", "kill agent", "stop runtime", "replace pod", "replace pod"))
+    seconds = round(rng.choice((0.1, 1.0, 4.0)) * rng.random(), 2)
+    return "restart containers", {"name": name, "spec": spec, "again": again, "then": then, "seconds": seconds}
+
+
+def _others(rng: Random, _: str) -> tuple[str, Json]:
+    draw = rng.random()
+    if draw < 0.4:
+        return _request(rng)
+    if draw < 0.45:
+        return "create workload", {"name": f"pull-{rng.randrange(1_000_000)}", **spec_by_seed(rng)}
+    if draw < 0.5:
+        return "kill agents", {}
+    if draw < 0.75:
+        return "replace pod", {"name": rng.choice(PODS), "node": rng.choice(NODES[:2]), "seconds": rng.randrange(2)}
+    if draw < 0.83:
+        return "crash container", {"pod_name": rng.choice(PODS), "container": rng.choice(CONTAINERS)}
+    if draw < 0.93:
+        return "kill agent", {"node": rng.choice(NODES)}
+    return "stop runtime", {"node": rng.choice(NODES), "seconds": rng.choice((0.5, 4.0, 15.0))}
+
+
+def _befalls(rng: Random, number: int) -> Iterator[Action]:
+    """What users do while one thing goes wrong. Who does not see what nodes do has to go by what it asked for."""
+    if rng.random() < 0.4:
+        yield Action(0.0, "freeze watches", {"resource": "nodeimages", "seconds": 8.0})
+    yield Action(0.0, "create workload", {"name": f"late-{number}", **spec_by_seed(rng)})
+    for _ in range(rng.randrange(2, 6)):
+        yield Action(round(rng.uniform(0.0, 6.0), 2), *_others(rng, ""))
+
+
+NODE_AGENTS = Workload(
+    FOLDERS,
+    IMAGE_PULL_JOB.resource(),
+    NodeAgentJudge,
+    spec_by_seed,
+    image_pull_job,
+    {"parallelism": (1, _parallelism)},
+    gates=("ImagePullJobGate",),
+    marks=False,
+    first=[
+        Action(0.0, "create marker", {}),
+        *(
+            Action(0.0, "replace pod", {"name": name, "node": NODES[number % 2], "seconds": 0})
+            for number, name in enumerate(PODS)
+        ),
+    ],
+    others=_others,
+    acts=_befalls,
+    company=NodeAgents,
+    shares=Shares(change=0.1, pods=0.75, others=1.0),
+    few=4,
+    goes_on=True,  # a result that stays the same is told again now and then
+    watched=("pods", "nodeimages", "nodepodprobes", "containerrecreaterequests", "podprobemarkers"),
+)
