@@ -146,6 +146,13 @@ def test_an_unknown_option_is_one_line_and_exit_code_2(command: Command) -> None
     assert "--nonsense" in one_sentence(typed(*command.path, *command.arguments, "--nonsense"), 2)
 
 
+@by_name(ASKING)
+@pytest.mark.behaviour("CLI-11")
+def test_without_a_cluster_it_is_one_line_and_exit_code_2(command: Command) -> None:
+    result = typed(*command.path, *command.arguments, "--kubeconfig", "/there/is/none")
+    assert "kubeconfig /there/is/none does not exist; give --kubeconfig FILE" in one_sentence(result, 2)
+
+
 @by_name([one for one in ASKING if one.arguments and one.name != "pull"])  # what it pulls need not be there
 @pytest.mark.behaviour("CLI-11")
 def test_a_name_that_nothing_has_is_one_line_and_exit_code_1(command: Command, empty: str) -> None:
@@ -226,6 +233,26 @@ def test_an_interrupt_ends_it_at_once_without_a_word(command: Command, tmp_path:
     finally:
         running.kill()
         server.close()
+    assert (running.returncode, said, complained) == (130, "", "")
+
+
+@pytest.mark.usefixtures("interruptible")
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.behaviour("CLI-11")
+def test_an_interrupt_while_it_waits_ends_it_too(output: str, filled: str) -> None:
+    """A CloneSet whose status never comes is waited for."""
+    path = next(path for kind, path in OBJECTS if kind == "cloneset")
+    words = [PROGRAM, "rollout", "status", "cloneset", STORED[path]["metadata"]["name"], "-o", output]
+    running = subprocess.Popen(
+        [*words, "--kubeconfig", filled], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert running.stdout is not None
+    try:
+        assert "waiting for the change to be seen" in running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        said, complained = running.communicate(timeout=60)
+    finally:
+        running.kill()
     assert (running.returncode, said, complained) == (130, "", "")
 
 
