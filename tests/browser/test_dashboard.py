@@ -118,3 +118,61 @@ def test_what_tenants_call_things_is_text(page: Page, dashboard: str) -> None:
     expect(page.locator("#spreads li")).to_contain_text(hostile)
     assert page.locator("#spreads img").count() == 0
     assert page.title() == "pykruise"
+
+
+def crowded() -> dict[str, dict[str, object]]:
+    """What is told of a cluster with 10,000 Pods: 500 workloads and 500 nodes, of 20 Pods each."""
+    rows = [
+        {
+            "kind": "CloneSet",
+            "namespace": "shop",
+            "name": f"web-{number}",
+            "state": "under way",
+            "part": 0.5,
+            "message": "10 of 20 Pods updated, 9 available",
+            "revisions": [
+                {"name": "a", "pods": 10, "ready": 10, "target": False},
+                {"name": "b", "pods": 10, "ready": 9, "target": True},
+            ],
+        }
+        for number in range(500)
+    ]
+    pods = dict.fromkeys(("notReady", "pending", "terminating", "failed", "finished"), 0)
+    nodes = [{"name": f"node-{number}", "pods": {"ready": 20, **pods}} for number in range(500)]
+    return {
+        "workloads": {"total": 500, "more": 0, "items": rows},
+        "nodes": {"total": 500, "more": 0, "pods": 10_000, "items": nodes},
+    }
+
+
+#: Says which rows were drawn again by what is told from here on, and whether a whole list was.
+_WATCH = """() => {
+  window.drawn = [];
+  const original = Element.prototype.replaceChildren;
+  Element.prototype.replaceChildren = function (...given) {
+    window.drawn.push(this.tagName === "LI" ? this.dataset.key : this.tagName);
+    return original.apply(this, given);
+  };
+}"""
+_TELL = "([section, data]) => source.dispatchEvent(new MessageEvent(section, {data: JSON.stringify(data)}))"
+
+
+def test_of_ten_thousand_pods_only_the_rows_that_changed_are_drawn_again(page: Page, dashboard: str) -> None:
+    told = crowded()
+    page.route("**/api/events", lambda route: route.fulfill(content_type="text/event-stream", body=": nothing\n\n"))
+    page.goto(dashboard)
+    for section, data in told.items():
+        page.evaluate(_TELL, [section, data])
+    expect(page.locator("#workloads li")).to_have_count(500)
+    expect(page.locator("#nodes li")).to_have_count(500)
+    expect(page.locator("#t-nodes small")).to_have_text("500 nodes, 10000 Pods")
+    page.evaluate(_WATCH)
+    rows = told["workloads"]["items"]
+    assert isinstance(rows, list)
+    rows[250]["message"] = "11 of 20 Pods updated, 9 available"
+    page.evaluate(_TELL, ["workloads", told["workloads"]])
+    expect(page.locator("#workloads li").nth(250)).to_contain_text("11 of 20 Pods updated")
+    assert page.evaluate("window.drawn") == ["CloneSet/shop/web-250"]
+    page.evaluate(_TELL, ["nodes", told["nodes"]])
+    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    assert page.evaluate("window.drawn") == ["CloneSet/shop/web-250"]
