@@ -20,7 +20,7 @@ RUN awk '/^[^ ]/ { wanted = /^(setuptools|wheel)==/ } wanted' requirements-dev.l
  && pip --disable-pip-version-check install --no-cache-dir --no-deps --require-hashes --target /build --requirement build.lock
 COPY app app
 COPY policies policies
-COPY pykruise.py ./
+COPY pykruise pykruise
 RUN PYTHONPATH=/build pip --disable-pip-version-check --python /opt/pykruise/bin/python install --no-cache-dir \
         --no-compile --no-deps --no-build-isolation --prefix /program . \
  && rm -r /program/lib/python3*/site-packages/app/sandbox \

@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
+from importlib.resources import files
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -56,6 +58,15 @@ def test_the_programs_of_the_guide_print_what_it_says(kubeconfig: Path, program:
 
 def test_the_guide_has_programs() -> None:
     assert len(PROGRAMS) == 2
+
+
+def test_type_checkers_look_into_the_package() -> None:
+    """PEP 561: without the marker in the package as it is built, everything would be Any to them."""
+    shipped = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]
+    for package in ("app", "pykruise"):
+        assert package in {name.rstrip("*") for name in shipped["packages"]["find"]["include"]}
+        assert "py.typed" in shipped["package-data"][package]
+        assert (files(package) / "py.typed").is_file()
 
 
 def test_every_kind_can_be_imported() -> None:
