@@ -25,11 +25,12 @@ TYPED = (
     "enhanced-liveness",
     "uniteddeployment",
     "node-agent",
+    "deletion-protection",
 )
-#: What is not, and why.
+#: What is typed elsewhere, from the page itself: the dashboard ends only when told, and programs are no commands.
 ELSEWHERE = {
-    "dashboard": "it is looked at in a browser, and the command ends only when told: tests/browser, tests/dashboard",
-    "python": "it is programs, not commands: tests/client runs them",
+    "dashboard": ("tests/cli/test_pages_controlplane.py", "tests/deploy/test_release_cluster.py"),
+    "python": ("tests/client/test_client.py",),
 }
 #: What is typed on a node with real containers (test_node_cluster).
 ON_A_NODE = ("curl ", "NODE_NAME=")

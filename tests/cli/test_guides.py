@@ -53,3 +53,9 @@ def test_every_line_of_a_shell_is_typed_somewhere() -> None:
 
 def test_each_guide_is_typed_or_says_why_not() -> None:
     assert sorted((*TYPED, *ELSEWHERE)) == sorted(page.stem for page in GUIDES.glob("*.md"))
+
+
+def test_what_is_typed_elsewhere_is_read_there() -> None:
+    for guide, tests in ELSEWHERE.items():
+        for test in tests:
+            assert f"{guide}.md" in (GUIDES.parents[1] / test).read_text("utf-8")
