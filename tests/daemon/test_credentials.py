@@ -63,12 +63,23 @@ def test_which_keys_are_for_an_image(keys: list[str], image: str, found: list[st
         ({"username": "jane", "password": "word"}, ("jane", "word")),
         ({"auth": base64.b64encode(b"jane:wo:rd").decode()}, ("jane", "wo:rd")),
         ({"auth": base64.b64encode(b"jane:word").decode(), "username": "joe"}, ("jane", "word")),
+        # As a kubelet takes them: without padding, wrapped, with nothing where nothing is known.
+        ({"auth": base64.b64encode(b"jane:wor").decode().rstrip("=")}, ("jane", "wor")),
+        ({"auth": base64.encodebytes(b"jane:" + b"word" * 20).decode()}, ("jane", "word" * 20)),
+        ({"auth": None, "username": "jane", "password": "word", "email": None}, ("jane", "word")),
     ],
 )
 @pytest.mark.parametrize("kind", ["kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg"])
 def test_how_credentials_are_written(entry: dict[str, str], auth: tuple[str, str], kind: str) -> None:
     found = lookup(read_secret(secret({"registry.example": entry}, kind)), "registry.example/app")
     assert [(one.username, one.password) for one in found] == [auth]
+
+
+@pytest.mark.behaviour("KD-36")
+@pytest.mark.parametrize("data", [b"null", b"{}", b'{"auths": null}'])
+def test_a_secret_without_registries_has_no_credentials(data: bytes) -> None:
+    empty = Secret(ObjectMeta(name="s", namespace="n"), "kubernetes.io/dockerconfigjson", {".dockerconfigjson": data})
+    assert read_secret(empty) == []
 
 
 @pytest.mark.behaviour("KD-36", "KD-37")

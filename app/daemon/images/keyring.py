@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -34,17 +34,21 @@ class CredentialsError(ValueError):
 class Entry(Struct, frozen=True):
     """What is known for one registry."""
 
-    username: str = ""
-    password: str = ""
-    auth: str = ""
+    username: str | None = None
+    password: str | None = None
+    auth: str | None = None
+
+
+Entries: TypeAlias = dict[str, Entry | None] | None
 
 
 class _Config(Struct, frozen=True):
-    auths: dict[str, Entry] | None = None
+    auths: Entries = None
 
 
-_decode_config: Final = msgspec.json.Decoder(_Config).decode
-_decode_file: Final = msgspec.json.Decoder(dict[str, Entry]).decode
+#: What is null is as good as not there.
+_decode_config: Final = msgspec.json.Decoder(_Config | None).decode
+_decode_file: Final = msgspec.json.Decoder(Entries).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,24 +109,26 @@ def read_secret(secret: Secret) -> list[Credential]:
     name = f"{secret.metadata.namespace}/{secret.metadata.name}"
     try:
         if secret.type == CONFIG_JSON[0]:
-            entries = _decode_config(secret.data.get(CONFIG_JSON[1], b"")).auths or {}
+            config = _decode_config(secret.data.get(CONFIG_JSON[1], b""))
+            entries = config.auths if config is not None else None
         elif secret.type == CONFIG_FILE[0]:
             entries = _decode_file(secret.data.get(CONFIG_FILE[1], b""))
         else:
             return []
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise CredentialsError(f"Secret {name} of type {secret.type} cannot be read") from None
-    return credentials(entries, f"Secret {name}")
+    return credentials(entries or {}, f"Secret {name}")
 
 
-def credentials(entries: Mapping[str, Entry], where: str) -> list[Credential]:
+def credentials(entries: Mapping[str, Entry | None], where: str) -> list[Credential]:
     """Entries by registry as credentials. Raises :class:`CredentialsError`."""
     found = []
     for key, entry in entries.items():
         pattern = Pattern.of(key)
         if pattern is None:
             continue
-        username, password = entry.username, entry.password
+        entry = entry if entry is not None else Entry()
+        username, password = entry.username or "", entry.password or ""
         if entry.auth:
             username, password = _decoded(entry.auth, where)
         found.append(Credential(pattern, Auth(username, password)))
@@ -130,6 +136,10 @@ def credentials(entries: Mapping[str, Entry], where: str) -> list[Credential]:
 
 
 def _decoded(text: str, where: str) -> tuple[str, str]:
+    # As the kubelet: lines may be wrapped, and there need be no padding.
+    text = text.replace("\r", "").replace("\n", "")
+    if not text.endswith("="):
+        text += "=" * (-len(text) % 4)
     try:
         username, colon, password = base64.b64decode(text, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeError, ValueError):

@@ -22,7 +22,7 @@ import msgspec
 from app.daemon.images.keyring import (
     Credential,
     CredentialsError,
-    Entry,
+    Entries,
     Pattern,
     credentials,
     matches_any,
@@ -63,7 +63,7 @@ class _Response(Struct, frozen=True):
     kind: str = ""
     cache_key_type: str = ""
     cache_duration: str | None = None
-    auth: dict[str, Entry] | None = None
+    auth: Entries = None
 
 
 _decode_response: Final = msgspec.json.Decoder(_Response).decode
