@@ -449,6 +449,8 @@ def test_probes_of_every_kind(world: World) -> None:
             probe(1, httpGet={"path": "/", "port": 80, "scheme": "HTTP"}),
             probe(2, tcpSocket={"port": 80}),
             probe(3, tcpSocket={"port": 81}),
+            probe(4, exec={"command": ["sleep", "100"]}, timeoutSeconds=1),
+            probe(5, exec={"command": ["/no/such/program"]}),
         ],
     }
     world.probe(wanted)
@@ -456,9 +458,12 @@ def test_probes_of_every_kind(world: World) -> None:
     def states(first: str) -> bool:
         found = world.probed()
         kinds = [state.partition(":")[0] for state in found.values()]
-        return kinds == [first, "Succeeded", "Succeeded", "Failed"]
+        return kinds[:5] == [first, "Succeeded", "Succeeded", "Failed", "Failed"]
 
     until(lambda: states("Failed"), f"probed: {world.probed()}")
+    assert "timed out" in world.probed()["ppm#4"]
+    until(lambda: "no such file" in world.probed()["ppm#5"], f"what cannot be run is told: {world.probed()}")
+    assert world.probed()["ppm#5"].startswith("Unknown:")
     world.cluster.kubectl("exec", "-n", NAMESPACE, "probed", "--", "sh", "-c", "echo idle > /tmp/state")
     until(lambda: states("Succeeded"), f"probed: {world.probed()}")
     assert world.probed()["ppm#0"] == "Succeeded:idle"

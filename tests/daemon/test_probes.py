@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.daemon.actions import MAX_MESSAGE, Outcome, text_of
-from app.daemon.cri import ContainerDetails, ContainerState, ExecResult
+from app.daemon.cri import ContainerDetails, ContainerState, CriError, ExecResult
 from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
 from app.daemon.probes import plan
 from app.daemon.probes.plan import Key, ProbeProgress, Result, Wanted
@@ -201,6 +201,31 @@ async def test_probes_of_one_container_each_have_their_own_result() -> None:
         await until_states(one, "Succeeded:idle\n", "Failed:", "Failed:command timed out: timeout 2s exceeded")
         told = await one.until(lambda: one.events("KruiseProbeSucceeded"))
         assert told == ["KruiseProbeSucceeded: idle\n"]
+
+
+@pytest.mark.behaviour("KD-63", "KD-69")
+@virtual
+async def test_why_a_probe_cannot_be_made_is_told_once_and_takes_nothing_away() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        container = one.newest(pod["metadata"]["uid"], "main")
+        missing = iter(range(10_000))
+
+        def execute(_command: Any) -> ExecResult:
+            raise CriError(f'exec "{next(missing)}" failed: /no/such: no such file or directory')
+
+        container.execute = execute
+        await one.probes(pod_probe(pod, command("/no/such")))
+        await until_states(one, 'Unknown:exec "0" failed: /no/such: no such file or directory')
+        before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
+        await one.clock.sleep(500)
+        assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
+        assert len(await one.events("KruiseProbeFailed")) == 2, "Unknown, and why"
+        container.execute = lambda _command: ExecResult(0, stdout=b"fine")
+        await until_states(one, "Succeeded:fine")
+        container.execute = execute
+        await one.clock.sleep(60)
+        assert list((await states(one)).values()) == ["Succeeded:fine"]
 
 
 @pytest.mark.behaviour("KD-66", "KD-92")

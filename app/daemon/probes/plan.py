@@ -124,6 +124,14 @@ def after(progress: ProbeProgress, outcome: Outcome, want: Wanted, now: float) -
     return record(progress, SUCCEEDED if outcome.succeeded else FAILED, outcome.message, now)
 
 
+def not_made(progress: ProbeProgress, why: str, now: float) -> Step:
+    """KD-69: the probe could not be made. What was known before stays; where nothing was, the first reason is told:
+    runtimes name a command anew each time."""
+    if progress.state != UNKNOWN or progress.message:
+        return Step(progress)
+    return record(progress, UNKNOWN, why, now)
+
+
 def record(progress: ProbeProgress, state: str, message: str, now: float) -> Step:
     """KD-66: take note of a result."""
     changed = (state, message) != (progress.state, progress.message)

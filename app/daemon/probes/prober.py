@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from app.daemon.actions import Network, Outcome, ProbeError, probe_command
-from app.daemon.cri import ContainerDetails, ContainerState, CriError, Runtime
+from app.daemon.actions import Network, Outcome, ProbeError, probe_command, text_of
+from app.daemon.cri import ContainerDetails, ContainerState, CriError, Runtime, RuntimeUnavailable
 from app.daemon.objects import NODE_POD_PROBES, NodePodProbe
 from app.daemon.probes import plan
 from app.daemon.probes.plan import Key, ProbeProgress, Result, Wanted
@@ -256,13 +256,21 @@ class Prober:
             return
         try:
             outcome = await self._probe(want, container.id, self._address(key, want))
-        except ProbeError:
+        except ProbeError as error:
             self._containers.doubt(key.uid)
+            # That the runtime is away says nothing about the probe.
+            if self._still(worker, want, container.id) and not isinstance(error.__cause__, RuntimeUnavailable):
+                why = text_of(str(error).encode("utf-8", "replace"))
+                self._note(worker, plan.not_made(worker.progress, why, self._clock.monotonic()))
             raise
         if not outcome.succeeded:
             self._containers.doubt(key.uid)
-        if worker.want.asks_the_same_as(want) and worker.progress.container_id == container.id:
+        if self._still(worker, want, container.id):
             self._note(worker, plan.after(worker.progress, outcome, want, self._clock.monotonic()))
+
+    def _still(self, worker: _Worker, want: Wanted, container_id: str) -> bool:
+        """Whether that is still what is asked about."""
+        return worker.want.asks_the_same_as(want) and worker.progress.container_id == container_id
 
     def _note(self, worker: _Worker, step: plan.Step) -> None:
         worker.progress = step.progress
