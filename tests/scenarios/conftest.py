@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -63,10 +66,28 @@ def cluster_with_manager() -> Cluster:
     return levels.real_containers()
 
 
+@contextmanager
+def its_turn(level: str, *, alone: bool) -> Iterator[None]:
+    """Tests that are marked ``alone`` wait until no other process tests on their level, and others wait for them."""
+    folder = levels.ROOT / "build"
+    folder.mkdir(exist_ok=True)
+    with (folder / f"{level}.turn").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
+
+
 @pytest.fixture(params=LEVELS)
 def world(request: pytest.FixtureRequest) -> Iterator[World]:
     """A namespace of the test's own on each level; what it made goes afterwards."""
     started = request.getfixturevalue(request.param)
+    if request.param == "sandbox_with_manager":  # each process has its own
+        yield from _world(request, started)
+        return
+    with its_turn(request.param, alone=request.node.get_closest_marker("alone") is not None):
+        yield from _world(request, started)
+
+
+def _world(request: pytest.FixtureRequest, started: Any) -> Iterator[World]:
     kubectl: Kubectl = partial(started.kubectl)
     namespace = f"t-{uuid.uuid4().hex[:8]}"
     labels = {"team": namespace}

@@ -61,3 +61,30 @@ def test_a_job_ends_with_its_containers(world: World) -> None:
         assert eventually(ended, f"{name} has ended", 90) == phase
         status = world.get("ephemeraljob", name)["status"]
         assert (status["match"], status["succeeded"], status["failed"]) == (1, int(not code), int(bool(code)))
+
+
+@pytest.mark.behaviour("EJ-7", "EJ-10")
+def test_one_pod_is_looked_into_by_a_command(world: World) -> None:
+    """`pykruise debug`: what it cannot do it says at once, and leaves nothing behind."""
+    world.apply(POD)
+    eventually(lambda: world.pod_is_ready("web"), "the Pod is ready")
+    there = ("debug", "pod/web", "--image=busybox:1.36")
+    for words, said in (
+        ((*there, "--name=main"), "--name: Pod web has a container main already; choose another name"),
+        ((*there, "--target=mine"), "--target: Pod web has no container mine; it has main"),
+        ((*there, "--timeout=long"), "--timeout: 'long' is no whole number from 0"),
+        (("debug", "pod/web"), "say with --image what shall run there"),
+        (("debug", "pod/wed", "--image=busybox:1.36"), "wed: not found"),
+        (("debug", "pod/web", "--image=no image!"), "cannot run: InvalidImageName"),
+    ):
+        found = world.pykruise(*words)
+        assert found.returncode != 0
+        assert said in found.stderr
+    assert not world.list("ephemeraljobs")
+    assert "pykruise.io/debug" not in world.get("pod", "web")["metadata"]["labels"]
+    for code in (0, 3):
+        found = world.pykruise(*there, f"--name=look{code}", "--", "/bin/sh", "-c", f"exit {code}")
+        assert f"look{code}: exit code {code}" in found.stdout, found.stderr
+        assert found.returncode == (1 if code else 0)
+    found = world.pykruise(*there, "--name=stays", "--no-attach", "--", "/bin/sh", "-c", "sleep 600")
+    assert "kubectl attach -it web -c stays" in found.stdout, found.stderr

@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from random import SystemRandom
 from typing import Any, Final
 
@@ -15,9 +16,9 @@ from app.api.ephemeraljob import EPHEMERAL_JOB, EphemeralJob
 from app.api.requested import unreadable
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339
-from app.kube.errors import NotFound, WrongCommandError
+from app.kube.errors import KubeError, NotFound, WrongCommandError
 from app.kube.objects import Pod, decode_pod
-from app.kube.resources import PODS
+from app.kube.resources import EVENTS, PODS
 from app.kube.selectors import SelectorError, compile_selector
 from app.kube.text import one_line
 from app.pods.hashes import random_suffix
@@ -34,6 +35,8 @@ POLL_SECONDS: Final = 0.5
 LABEL: Final = "pykruise.io/debug"
 _ENDED: Final = ("Succeeded", "Failed", "Error")
 _MAX_NAME: Final = 40
+#: Why a container waits that will never run.
+_HOPELESS: Final = frozenset({"InvalidImageName", "CreateContainerConfigError", "ErrImageNeverPull"})
 _LOOKS: Final = 20
 
 
@@ -66,6 +69,7 @@ async def debug(call: Call) -> int:
     """Put a container into the Pod; attach to it, where there is a terminal and a kubectl."""
     words = call.arguments[:1] if call.arguments and "/" in call.arguments[0] else call.arguments
     name = Call(call.client, call.namespace, words, call.options, call.say).object_name("pod", "pods", "po")
+    call.number("timeout")  # what is wrong with it is said before anything is made
     if not call.text("image"):
         raise WrongCommandError(f"debug {call.arguments[0]}: say with --image what shall run there")
     try:
@@ -75,6 +79,10 @@ async def debug(call: Call) -> int:
     there = [one.name for one in pod.spec.containers]
     if call.text("target") and call.text("target") not in there:
         raise CommandError(f"--target: Pod {name} has no container {call.text('target')}; it has {', '.join(there)}")
+    taken = {*there, *(one.name for one in pod.spec.init_containers)}
+    taken |= {one.name for one in pod.spec.ephemeral_containers}
+    if call.text("name") in taken:
+        raise CommandError(f"--name: Pod {name} has a container {call.text('name')} already; choose another name")
     suffix = random_suffix(SystemRandom())
     body = new_job(name, call, suffix)
     container = body["spec"]["template"]["ephemeralContainers"][0]["name"]
@@ -89,7 +97,7 @@ async def debug(call: Call) -> int:
         call.say(f"EphemeralJob {call.namespace}/{job}: container {container} in Pod {name}")
         ended = await _begun(call, name, container, job)
     except BaseException:
-        await _label(call, pod, None)
+        await _withdraw(call, pod, job)
         raise
     code: int | None = 0
     if ended:
@@ -115,6 +123,14 @@ async def _is_over(call: Call, job: str) -> bool:
     return False
 
 
+async def _withdraw(call: Call, pod: Pod, job: str) -> None:
+    """What did not come to anything goes; why it did not is what matters."""
+    with suppress(KubeError):
+        await call.client.delete(OWNER, job, call.namespace)
+    with suppress(KubeError):
+        await _label(call, pod, None)
+
+
 async def _label(call: Call, pod: Pod, value: str | None) -> None:
     body = {"metadata": {"uid": pod.metadata.uid, "labels": {LABEL: value}}}
     await call.client.patch(PODS, pod.metadata.name, body, call.namespace, field_manager="pykruise")
@@ -132,6 +148,9 @@ async def _begun(call: Call, pod: str, container: str, job: str) -> str:
         if "terminated" in state:
             return f"exit code {state['terminated'].get('exitCode', 0)}"
         why = (state.get("waiting") or {}).get("reason") or ""
+        if why in _HOPELESS:
+            said = state["waiting"].get("message") or "ask for another image"
+            raise CommandError(f"{container} in Pod {pod} cannot run: {why}: {said}")
         if why and why != shown:
             shown = why
             call.say(f"{container}: {why}")
@@ -144,8 +163,16 @@ async def _begun(call: Call, pod: str, container: str, job: str) -> str:
             told = [one["message"] for one in status.get("conditions") or () if one.get("message")]
             raise CommandError(f"EphemeralJob {call.namespace}/{job}: {status['phase']}: {'; '.join(told)}")
         await call.client.clock.sleep(POLL_SECONDS)
-    why = f"{container} does not run after {call.number('timeout')} s{f': {shown}' if shown else ''}"
-    raise CommandError(f"EphemeralJob {call.namespace}/{job}: {why}; does its manager run?")
+    why = f"{container} does not run after {call.number('timeout')} s"
+    raise CommandError(f"EphemeralJob {call.namespace}/{job}: {why}: {shown or await _refusal(call, job)}")
+
+
+async def _refusal(call: Call, job: str) -> str:
+    """Why nothing was put into the Pod, as the manager tells it."""
+    query = f"involvedObject.kind={OWNER.kind},involvedObject.name={job}"
+    told = (await call.client.list(EVENTS, call.namespace, field_selector=query)).items
+    found = [str(one.get("message")) for one in told if one.get("reason") == "CreateFailed"]
+    return found[-1] if found else "nothing was put into the Pod; does the manager run?"
 
 
 async def _attach(call: Call, pod: str, container: str) -> int | None:
