@@ -402,6 +402,19 @@ def _info(request: Request) -> RequestInfo:
     return RequestInfo(request.method, request.target)
 
 
+def if_readable(decode: Decode[T]) -> Decode[T | None]:
+    """The same with None for what cannot be read: where one object that somebody stored past admission must not keep
+    others from being looked at."""
+
+    def read(body: bytes) -> T | None:
+        try:
+            return decode(body)
+        except ValueError:
+            return None
+
+    return read
+
+
 def _decoded(request: Request, decode: Decode[T], body: bytes) -> T:
     try:
         return depth.read(decode, body)

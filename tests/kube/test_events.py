@@ -231,13 +231,31 @@ async def test_long_messages_are_cut_to_what_the_server_takes():
 
 
 @virtual
-async def test_an_event_that_cannot_be_sent_is_no_reason_to_tell_no_more(caplog):
+async def test_what_an_event_quotes_is_obeyed_by_no_terminal():
     server, clock = MemoryServer(), VirtualClock()
     recorder, _ = recorder_on(server, clock)
     async with running(recorder.run()):
-        recorder.event(POD, "Warning", "Failed", "half a character: \ud800")
+        recorder.event(POD, "Normal", "Created", "a\nb\x1b[2J\u202e")
+        recorder.event(POD, "Normal", "Other", "\x1b" * 5000)
+        assert await recorder.flush(10)
+    quoted, long = (event["message"] for event in server.objects.values())
+    assert quoted == "a\\nb\\x1b[2J\\u202e"
+    assert len(long) == MAX_MESSAGE
+
+
+@virtual
+async def test_an_event_that_cannot_be_sent_is_no_reason_to_tell_no_more(caplog):
+    def fail(request):
+        if b"cannot be sent" in request.body:
+            raise TypeError("no JSON")
+
+    server, clock = MemoryServer(), VirtualClock()
+    server.fail = fail
+    recorder, _ = recorder_on(server, clock)
+    async with running(recorder.run()):
+        recorder.event(POD, "Warning", "Failed", "cannot be sent")
         recorder.event(POD, "Normal", "Created", "m")
         assert await recorder.flush(10)
     assert [stored["reason"] for stored in server.objects.values()] == ["Created"]
     assert "event Failed of Pod shop/web-0 is dropped: " in caplog.text
-    assert r"half a character: \ud800" in caplog.text
+    assert "cannot be sent" in caplog.text

@@ -15,7 +15,7 @@ from app.api.persistentpodstate.validation import KNOWN_TARGETS, TARGET, group_o
 from app.api.requested import former_of, is_leaving, unreadable, version_to_judge
 from app.api.webhooks import validating_webhook
 from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
-from app.kube.client import Client
+from app.kube.client import Client, if_readable
 from app.kube.errors import NotFound
 from app.kube.fielderrors import aggregate, internal
 from app.kube.objects import ConfigMap, decode_config_map
@@ -91,9 +91,10 @@ class ClusterLookups:
         self._own_namespace = own_namespace
 
     async def others(self, namespace: str) -> Sequence[PersistentPodState]:
-        """Those stored now."""
-        resource = PERSISTENT_POD_STATE.resource()
-        return (await self._client.list(resource, namespace, decode=PersistentPodState.model_validate_json)).items
+        """Those stored now that can be read."""
+        read = if_readable(PersistentPodState.model_validate_json)
+        found = await self._client.list(PERSISTENT_POD_STATE.resource(), namespace, decode=read)
+        return [one for one in found.items if one is not None]
 
     async def listed(self) -> Collection[GroupKind]:
         """As the ConfigMap has it."""

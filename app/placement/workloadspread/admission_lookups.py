@@ -9,7 +9,7 @@ from app.api import names
 from app.api.core_validation import pod_errors
 from app.api.workloadspread import WORKLOAD_SPREAD, TargetReference, WorkloadSpread
 from app.api.workloadspread.validation import group_of
-from app.kube.client import Client
+from app.kube.client import Client, if_readable
 from app.kube.errors import NotFound
 from app.kube.fielderrors import Path
 from app.kube.objects import ConfigMap, decode_config_map
@@ -36,11 +36,10 @@ class ClusterLookups:
         self._own_namespace = own_namespace
 
     async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
-        """Those stored now."""
-        found = await self._client.list(
-            WORKLOAD_SPREAD.resource(), namespace, decode=WorkloadSpread.model_validate_json
-        )
-        return found.items
+        """Those stored now that can be read."""
+        read = if_readable(WorkloadSpread.model_validate_json)
+        found = await self._client.list(WORKLOAD_SPREAD.resource(), namespace, decode=read)
+        return [one for one in found.items if one is not None]
 
     async def whitelist(self) -> Whitelist:
         """As the ConfigMap has it; one that cannot be read lists nothing."""

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
-from app.kube.client import Client
+from app.kube.client import Client, if_readable
 from app.kube.errors import KubeError
 from app.kube.resources import DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
 
@@ -50,11 +50,10 @@ class ClusterLookups(StandaloneLookups):
         self._client = client
 
     async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
-        """As the API server has them now."""
-        listing = await self._client.list(
-            POD_UNAVAILABLE_BUDGET.resource(), namespace, decode=PodUnavailableBudget.model_validate_json
-        )
-        return listing.items
+        """As the API server has them now; what cannot be read protects nothing."""
+        read = if_readable(PodUnavailableBudget.model_validate_json)
+        found = await self._client.list(POD_UNAVAILABLE_BUDGET.resource(), namespace, decode=read)
+        return [one for one in found.items if one is not None]
 
     async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
         """As the API server has it now; a warning is not worth a refusal."""

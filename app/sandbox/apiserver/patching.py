@@ -25,8 +25,8 @@ Json: TypeAlias = dict[str, Any]
 _MAX_OPERATIONS: Final = 10_000
 _ALL: Final = tuple(kind.value for kind in PatchType)
 _CUSTOM: Final = tuple(kind.value for kind in PatchType if kind is not PatchType.STRATEGIC)
-#: What writes of a status may change.
-_OF_STATUS: Final = frozenset({"metadata", "status"})
+#: What writes of a status may change; and what says which version all the rest is in.
+_OF_STATUS: Final = frozenset({"metadata", "status", "apiVersion", "kind"})
 _REJECTED: Final = "the server rejected our request due to an error in our request"
 
 

@@ -1,0 +1,44 @@
+"""What admission reads live: an object that was stored while nobody judged keeps nobody from writing another."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from app.kube.client import Client
+from app.kube.virtualtime import VirtualClock
+from app.placement.persistentpodstate import admission as persistentpodstate
+from app.placement.workloadspread import admission_lookups as workloadspread
+from app.protection.podunavailablebudget import admission_lookups as podunavailablebudget
+from tests.kube.fakes import Connections, listing, virtual
+
+TARGET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
+Look = Callable[[Client], Awaitable[Sequence[Any]]]
+
+
+@pytest.mark.parametrize(
+    ("look", "spec"),
+    [
+        (
+            lambda client: podunavailablebudget.ClusterLookups(client, enabled=True).budgets("shop"),
+            {"targetRef": TARGET, "maxUnavailable": 1},
+        ),
+        (
+            lambda client: workloadspread.ClusterLookups(client, "kruise-system").others("shop"),
+            {"targetRef": TARGET, "subsets": [{"name": "a"}]},
+        ),
+        (
+            lambda client: persistentpodstate.ClusterLookups(client, "kruise-system").others("shop"),
+            {"targetRef": TARGET},
+        ),
+    ],
+    ids=["budgets", "spreads", "states"],
+)
+@virtual
+async def test_one_object_that_cannot_be_read_does_not_hide_the_others(look: Look, spec: dict[str, Any]) -> None:
+    transport = Connections()
+    broken = {"metadata": {"name": "broken", "namespace": "shop"}, "spec": {"targetRef": 3}}
+    transport.answers.append(listing(1, broken, {"metadata": {"name": "good", "namespace": "shop"}, "spec": spec}))
+    assert [one.metadata.name for one in await look(Client(transport, VirtualClock()))] == ["good"]
