@@ -64,9 +64,9 @@ def convert_review(body: bytes, convert: Convert) -> Converted:
                 return _not_a_review(f"request body is not JSON: {_place(error)}")
             if not _is_readable(body):
                 return _not_a_review("request body is not JSON: it is nested deep and does not end")
-            raise
+            return _convert_review(body, convert, last=True)
     try:
-        answer = _convert_review(hidden.data, convert)
+        answer = _convert_review(hidden.data, convert, last=True)
     except orjson.JSONDecodeError as error:
         return _not_a_review(f"request body is not JSON: {error.msg}")
     return answer._replace(payload=hidden.revealed(answer.payload))
@@ -81,14 +81,15 @@ def failed_review(body: bytes, message: str) -> tuple[int, bytes]:
     return 200, _failure(review, message)
 
 
-def _convert_review(body: bytes, convert: Convert) -> Converted:
-    """Raises ``JSONDecodeError``, and for what is nested too deep ``RecursionError`` or ``TypeError``."""
+def _convert_review(body: bytes, convert: Convert, *, last: bool = False) -> Converted:
+    """Raises ``JSONDecodeError``, and for what is nested too deep ``RecursionError`` or ``TypeError``. ``last``: it is
+    not tried again without its depth, so that what becomes deep in the making is passed on as it is."""
     try:
         review = _review(body)
     except _NotAReviewError as error:
         return _not_a_review(str(error))
     try:
-        objects, unconverted, reasons = _converted(review, convert)
+        objects, unconverted, reasons = _converted(review, convert, last=last)
     except ConversionError as error:
         return Converted(200, _failure(review, str(error)), "failed")
     return Converted(200, _answer(review, b",".join(objects)), "converted", unconverted, tuple(reasons))
@@ -195,7 +196,7 @@ def _problem(document: Any) -> str:
     return ""
 
 
-def _converted(review: _Review, convert: Convert) -> tuple[list[bytes], int, list[str]]:
+def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[bytes], int, list[str]]:
     """The objects as JSON, how many could not be converted, and what is told of those."""
     if not isinstance(review.desired, str) or not review.desired:
         raise ConversionError("request.desiredAPIVersion: is required")
@@ -214,9 +215,11 @@ def _converted(review: _Review, convert: Convert) -> tuple[list[bytes], int, lis
             continue
         try:
             found = _written(convert(item, review.desired))
-        except (UnknownKindError, RecursionError):
-            raise  # nobody can convert that; and what is too deep is tried again without its depth
-        except Exception as error:  # noqa: BLE001 - one object must not hide all others; counted, and named in the log
+        except UnknownKindError:
+            raise  # nobody can convert that
+        except Exception as error:
+            if isinstance(error, RecursionError) and not last:
+                raise  # what is too deep is tried again without its depth
             found = _written({**item, "apiVersion": review.desired})
             unconverted += 1
             if len(reasons) < NAMED_AT_MOST:

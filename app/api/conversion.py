@@ -12,10 +12,13 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
+import orjson
+
 from app.api import names
 from app.api.jsonvalue import json_copy
 from app.api.kind import FieldPath, KindDefinition, Version
 from app.api.registry import find_kind, known_kinds
+from app.kube.depth import MAX_DEPTH, hide_depth
 from app.kube.fielderrors import FieldError, Path
 from app.kube.patches import same
 from app.kube.validation import validate_annotations, validate_labels
@@ -166,16 +169,19 @@ def _take_notes(obj: Json, target: Version) -> list[_Group]:
     if not metadata["annotations"]:
         del metadata["annotations"]
     try:
-        note = json.loads(text)
+        # What the API server takes as JSON: no number or text that could not be written again. Notes of ours are flat.
+        note = orjson.loads(text)
+        if hide_depth(text.encode()) is not None:
+            return []
         return [list(map(_change, group)) for group in note["changes"]] if note["version"] == target.name else []
-    except (TypeError, ValueError, KeyError, RecursionError):
+    except (TypeError, ValueError, KeyError):
         # Somebody wrote into the reserved annotation: it holds no notes of ours.
         return []
 
 
 def _change(raw: Mapping[str, Any]) -> _Change:
     path = raw["path"]
-    if not path or not all(map(_is_step, path)) or not _may_be_noted(path, raw.get("value")):
+    if not path or len(path) > MAX_DEPTH or not all(map(_is_step, path)) or not _may_be_noted(path, raw.get("value")):
         raise ValueError("not a note of ours")
     return dict(raw)
 

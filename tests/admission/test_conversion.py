@@ -8,11 +8,13 @@ import httpx
 import orjson
 import pytest
 
+from app.admission import conversion
 from app.admission.conversion import Converted, convert_review
 from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import create_app
+from app.api import names
 from app.api.conversion import ConversionError, convert
 from app.manager.conversions import MODULE, conversion_worker
 from tests.admission.requests import recorded
@@ -96,16 +98,22 @@ def test_what_is_no_conversion_review_gets_a_400(body: bytes, message: str) -> N
     assert json.loads(got.payload)["message"].startswith(message)
 
 
-async def test_the_service_converts_and_survives_mistakes_of_ours() -> None:
+async def test_the_service_converts_and_survives_mistakes_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_obj: Any, _version: str) -> dict[str, Any]:
         raise RuntimeError("oops")
 
     review = orjson.dumps(recorded("conversion-to-v1beta1"))
-    for function, expected in ((convert, "Success"), (broken, "Success"), (_refusing, "Success"), (_lost, "Failure")):
+
+    async def status(function: Any) -> str:
         app = create_app(build_registry([], lambda _: True), function, AdmissionMetrics())
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:
             got = await http.post("/convert", content=review, headers={"Content-Type": "application/json"})
-        assert got.json()["response"]["result"]["status"] == expected
+        return str(got.json()["response"]["result"]["status"])
+
+    for function in (convert, broken, _refusing, _lost):
+        assert await status(function) == "Success"
+    monkeypatch.setattr(conversion, "convert_review", broken)
+    assert await status(convert) == "Failure"
 
 
 def _refusing(_obj: Any, _version: str) -> dict[str, Any]:
@@ -283,6 +291,76 @@ def test_values_in_some_objects_fail_no_list() -> None:
     converted = orjson.loads(got.payload)["response"]["convertedObjects"]
     assert [obj["metadata"]["name"] for obj in converted] == [one["metadata"]["name"], *"abc", one["metadata"]["name"]]
     assert {obj["apiVersion"] for obj in converted} == {review["request"]["desiredAPIVersion"]}
+
+
+def _path(steps: int) -> str:
+    return orjson.dumps({"path": ["spec", *["a"] * steps], "value": 1}).decode()
+
+
+def _note(change: str) -> str:
+    return f'{{"changes":[[{change}]],"version":"v1alpha1"}}'
+
+
+@pytest.mark.behaviour("MGR-50")
+@pytest.mark.parametrize(
+    "note",
+    [
+        _note(_path(5_000)),
+        _note(_path(200)),
+        _note(f'{{"path":["spec","x"],"value":{"[" * 900}{"]" * 900}}}'),
+        _note(f'{{"path":["spec","x"],"value":{"[" * 240}{"]" * 240}}}'),
+        _note(f'{{"path":["spec","x"],"value":{10**30}}}'),
+        _note(r'{"path":["spec","x"],"value":"\ud800"}'),
+        _note(r'{"path":["spec","\ud800"],"value":1}'),
+        _note('{"path":["spec","x"],"value":NaN}'),
+        _note('{"path":["spec"],"value":3}'),
+        _note('{"path":["spec","template"],"value":[]}'),
+        "[" * 100_000,
+    ],
+    ids=[
+        "path",
+        "shorter path",
+        "value",
+        "less deep",
+        "number",
+        "text",
+        "key",
+        "NaN",
+        "no spec",
+        "no template",
+        "open",
+    ],
+)
+def test_a_note_by_hand_fails_no_list(note: str) -> None:
+    """Whoever may write an object may write its annotations; all others are in the same list."""
+    review = recorded("conversion-to-v1alpha1")
+    (one, *_) = review["request"]["objects"]
+    annotations = {**one["metadata"].get("annotations", {}), names.CONVERSION_DATA: note}
+    bad = {**one, "metadata": {**one["metadata"], "name": "odd", "annotations": annotations}}
+    review["request"]["objects"] = [one, bad, one]
+    got = convert_review(orjson.dumps(review), convert)
+    assert (got.status, got.outcome) == (200, "converted")
+    converted = orjson.loads(got.payload)["response"]["convertedObjects"]
+    assert {obj["apiVersion"] for obj in converted} == {review["request"]["desiredAPIVersion"]}
+    assert (
+        converted[0] == converted[2] == orjson.loads(orjson.dumps(convert(one, review["request"]["desiredAPIVersion"])))
+    )
+
+
+@pytest.mark.behaviour("MGR-50")
+def test_what_becomes_too_deep_in_the_making_fails_no_list() -> None:
+    def deep(obj: dict[str, Any], version: str) -> dict[str, Any]:
+        if obj["metadata"]["name"] == "odd":
+            raise RecursionError("maximum recursion depth exceeded")
+        return convert(obj, version)
+
+    review = recorded("conversion-to-v1alpha1")
+    (one, *_) = review["request"]["objects"]
+    bad = {**one, "metadata": {**one["metadata"], "name": "odd"}}
+    review["request"]["objects"] = [one, bad, one]
+    got = convert_review(orjson.dumps(review), deep)
+    assert (got.status, got.outcome, got.unconverted) == (200, "converted", 1)
+    assert len(orjson.loads(got.payload)["response"]["convertedObjects"]) == 3
 
 
 @pytest.mark.behaviour("MGR-50")
