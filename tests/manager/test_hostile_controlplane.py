@@ -157,6 +157,24 @@ def test_depth_in_one_object_keeps_nobody_from_listing_the_other_version(
     assert restarts(addresses) == 0
 
 
+@pytest.mark.behaviour("MGR-50")
+def test_a_note_of_a_conversion_by_hand_keeps_nobody_from_listing(api: ControlPlane, addresses: dict[str, str]) -> None:
+    """Whoever may write his own CloneSet may write its annotations; every other one is in the same list."""
+    path = f"/apis/apps.kruise.io/v1beta1/namespaces/{NAMESPACE}/clonesets"
+    labels = {"app": "noted"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": CONTAINERS}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    change = {"path": ["spec", *["a"] * 5_000], "value": 1}
+    note = json.dumps({"version": "v1alpha1", "changes": [[change]]})
+    metadata = {"name": "noted", "annotations": {"kruise.io/conversion-data": note}}
+    body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": metadata, "spec": spec}
+    status, answer = api.request("POST", path, body)
+    assert status == 201, answer
+    listed = api.kubectl("get", "clonesets.v1alpha1.apps.kruise.io", "-A", "-o", "name").stdout.split()
+    assert "noted" in [name.rpartition("/")[2] for name in listed]
+    assert restarts(addresses) == 0
+
+
 @pytest.mark.behaviour("SS-130")
 def test_a_set_that_was_stored_while_nobody_judged_stops_nobody(tmp_path_factory: pytest.TempPathFactory) -> None:
     with ControlPlane() as api:
