@@ -143,14 +143,19 @@ def review() -> bytes:
 @contextmanager
 def server(command: list[str], port: int) -> Iterator[str]:
     """A server process on loopback for the time of the block; yields its base URL."""
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     url = f"https://127.0.0.1:{port}"
-    try:
-        wait_until_up(f"{url}/healthz", process)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(20)
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=said)
+        try:
+            try:
+                wait_until_up(f"{url}/healthz", process)
+            except SystemExit as end:
+                said.seek(0)
+                raise SystemExit(f"{end}:\n{said.read()[-4000:].decode('utf-8', 'replace')}") from None
+            yield url
+        finally:
+            process.terminate()
+            process.wait(20)
 
 
 def serve(sets: int, workers: int, folder: Path) -> tuple[list[str], int]:
