@@ -19,7 +19,7 @@ LATENCY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0
 class PathStats:
     """The numbers of one served path."""
 
-    __slots__ = ("bad_requests", "codes", "decisions", "in_flight", "latency_sum", "latency_tally", "panics", "path")
+    __slots__ = ("bad_requests", "codes", "decisions", "in_flight", "latency_counts", "latency_sum", "panics", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -30,13 +30,13 @@ class PathStats:
         self.bad_requests: dict[str, int] = {}
         self.panics = 0
         self.latency_sum = 0.0
-        self.latency_tally = [0] * (len(LATENCY_BUCKETS) + 1)
+        self.latency_counts = [0] * (len(LATENCY_BUCKETS) + 1)
 
     def finished(self, code: int, seconds: float) -> None:
         """Count one answered request."""
         self.codes[code] = self.codes.get(code, 0) + 1
         self.latency_sum += seconds
-        self.latency_tally[bisect_left(LATENCY_BUCKETS, seconds)] += 1
+        self.latency_counts[bisect_left(LATENCY_BUCKETS, seconds)] += 1
 
     def decided(self, webhook: str, outcome: str, times: int = 1) -> None:
         """Count a decision of a webhook."""
@@ -83,7 +83,7 @@ class AdmissionMetrics(Collector):
         for stats in self._paths.values():
             for code, count in stats.codes.items():
                 requests.add_metric([stats.path, str(code)], count)
-            latency.add_metric([stats.path], _cumulative(stats.latency_tally), stats.latency_sum)
+            latency.add_metric([stats.path], _cumulative(stats.latency_counts), stats.latency_sum)
             in_flight.add_metric([stats.path], stats.in_flight)
             panics.add_metric([stats.path], stats.panics)
             for (webhook, outcome), count in stats.decisions.items():
@@ -93,10 +93,10 @@ class AdmissionMetrics(Collector):
         return (requests, latency, in_flight, panics, decisions, bad_requests)
 
 
-def _cumulative(tally: list[int]) -> list[tuple[str, float]]:
+def _cumulative(counts: list[int]) -> list[tuple[str, float]]:
     buckets: list[tuple[str, float]] = []
     total = 0
-    for bound, count in zip((*LATENCY_BUCKETS, "+Inf"), tally, strict=True):
+    for bound, count in zip((*LATENCY_BUCKETS, "+Inf"), counts, strict=True):
         total += count
         buckets.append((str(bound), total))
     return buckets

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 #: How often another replica may be faster than us before something else must be wrong.
 _ATTEMPTS: Final = 5
 #: Writes of the Secret at once, and per second after that: somebody who undoes them all is not fought for ever.
-_WRITES_AT_ONCE: Final = 10
+_WRITES_BURST: Final = 10
 _WRITES_PER_SECOND: Final = 0.1
 
 
@@ -50,7 +50,7 @@ class SecretCertificates:
         self._hosts = hosts
         self._renew_before = renew_before
         self._step_seconds = step_seconds
-        self._writes = TokenBucket(clock, qps=_WRITES_PER_SECOND, burst=_WRITES_AT_ONCE)
+        self._writes = TokenBucket(clock, qps=_WRITES_PER_SECOND, burst=_WRITES_BURST)
         self._held: Rotation | None = None
         #: The rotation whose bundle was seen in place everywhere, and since when (monotonic).
         self._in_place: Rotation | None = None

@@ -109,7 +109,7 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     tls = ServingContext(certificates.cert, certificates.key)
     server = Server(app, tls=tls.listener, grace_seconds=GRACE_SECONDS, limits=Limits(bodies=app.body_limits))
-    metrics.registry.register(server.ledger)
+    metrics.registry.register(server.connections)
     tasks = Tasks(stop)
     tasks.start(standalone.watch(), "watching files")
     tasks.start(_live(name, replica, counts), "heartbeat")

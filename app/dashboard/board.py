@@ -20,7 +20,7 @@ from app.api.sidecarset import SIDECAR_SET
 from app.api.workloadspread import WORKLOAD_SPREAD
 from app.dashboard import sections
 from app.dashboard.model import Budgets, Nodes, Overview, SidecarSets, Spreads, Workload, Workloads
-from app.dashboard.tallies import PodTally
+from app.dashboard.podtotals import PodTotals
 from app.kube.client import Client
 from app.kube.objects import Meta, Namespace, Pod, decode_metadata, decode_namespace, decode_pod
 from app.kube.reflector import Reflector
@@ -97,7 +97,7 @@ class Board:
         self._sets = self._stores[SIDECAR_SET.resource()]
         self._budgets = self._stores[POD_UNAVAILABLE_BUDGET.resource()]
         self._spreads = self._stores[WORKLOAD_SPREAD.resource()]
-        self._tally = PodTally()
+        self._totals = PodTotals()
         self._index = SidecarSetIndex()
         #: The sets that a Pod lacks, and the Pods that lack a set.
         self._lacks: dict[ObjectKey, tuple[str, ...]] = {}
@@ -137,7 +137,7 @@ class Board:
         return changed
 
     def _pod_changed(self, change: Change[Pod]) -> None:
-        uid = self._tally.observe(change)
+        uid = self._totals.observe(change)
         if uid in self._known:
             self._stale_rows.add(uid)
         self._judge(key_of(change.object), change.new)
@@ -188,14 +188,14 @@ class Board:
         for uid in self._stale_rows:
             if uid in self._known:
                 commands, raw = self._known[uid]
-                revisions = self._tally.revisions(uid, sections.target_revision(raw.stored))
+                revisions = self._totals.revisions(uid, sections.target_revision(raw.stored))
                 self._rows[uid] = sections.workload(commands, raw.stored, revisions)
         self._stale_rows.clear()
         ordered = sorted(self._rows.values(), key=lambda row: (row.state == "done", row.kind, row.namespace, row.name))
         return Workloads(**sections.shown(ordered))
 
     def _shown_nodes(self) -> Nodes:
-        return Nodes(pods=self._tally.total, **sections.shown(self._tally.nodes()))
+        return Nodes(pods=self._totals.total, **sections.shown(self._totals.nodes()))
 
     def _shown_sets(self) -> SidecarSets:
         rows = [sections.sidecar_set(one.stored, self._lacking.get(one.metadata.name, ())) for one in self._sets.list()]

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from app.manager.limits import Ledger
+from app.manager.limits import Connections
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +33,13 @@ class Acceptor:
         listener: socket.socket,
         protocol: Callable[[], asyncio.Protocol],
         tls: ssl.SSLContext | None,
-        ledger: Ledger,
+        connections: Connections,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._listener = listener
         self._protocol = protocol
         self._tls = tls
-        self._ledger = ledger
+        self._connections = connections
         #: Connections on their way through the handshake, the oldest first.
         self._opening: dict[asyncio.Task[None], socket.socket] = {}
         self._again: asyncio.TimerHandle | None = None
@@ -83,21 +83,21 @@ class Acceptor:
         """The listener stays readable: without a pause this would be all the loop does."""
         self._loop.remove_reader(self._listener)
         self._again = self._loop.call_later(BACK_OFF_SECONDS, self._listen)
-        self._ledger.refuse(errno.errorcode.get(error.errno or 0, "OSError"))
+        self._connections.refuse(errno.errorcode.get(error.errno or 0, "OSError"))
         # A connection fewer is a descriptor more.
-        self._ledger.make_room(self._loop.time())
+        self._connections.make_room(self._loop.time())
 
     def _has_room(self) -> bool:
-        limit = self._ledger.limits.connections
-        if len(self._ledger.open) + len(self._opening) < limit:
+        limit = self._connections.limits.connections
+        if len(self._connections.open) + len(self._opening) < limit:
             return True
         if len(self._opening) > limit // 2:
-            self._ledger.refuse("handshakes")
+            self._connections.refuse("handshakes")
             task = next(iter(self._opening))
             del self._opening[task]
             task.cancel()
             return True
-        return self._ledger.make_room(self._loop.time())
+        return self._connections.make_room(self._loop.time())
 
     def _open(self, connection: socket.socket) -> None:
         task = self._loop.create_task(self._handshake(connection))
@@ -116,7 +116,7 @@ class Acceptor:
                 times["ssl_shutdown_timeout"] = SHUTDOWN_SECONDS
             await self._loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls, **times)
         except (OSError, TimeoutError) as error:  # ssl.SSLError is one
-            self._ledger.refuse("handshake")
+            self._connections.refuse("handshake")
             logger.debug("no connection: %s", error)
             connection.close()
         except BaseException:

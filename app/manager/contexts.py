@@ -32,7 +32,7 @@ FLUSH_SECONDS: Final = 1.0
 #: Requests that reviews of one process may make of the API server per second, and how many without a pause. Nearly all
 #: reviews are decided from caches.
 ASKED_PER_SECOND: Final = 100.0
-ASKED_AT_ONCE: Final = 500
+ASKED_BURST: Final = 500
 LONGEST_WAIT_SECONDS: Final = 3.0
 
 
@@ -180,7 +180,7 @@ def admission_context(process: Process, recorders: Recorders) -> Callable[[Admis
     """What the handlers of each part are made from."""
     settings = process.settings
     # A review is being waited for; but a forged one costs whoever sends it nothing.
-    limit = ImpatientBucket(process.clock, qps=ASKED_PER_SECOND, burst=ASKED_AT_ONCE, longest=LONGEST_WAIT_SECONDS)
+    limit = ImpatientBucket(process.clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
     asking = process.client.named("admission", limiter=limit)
 
     def context(part: AdmissionPart) -> AdmissionContext:

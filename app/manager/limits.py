@@ -1,7 +1,7 @@
 """What callers may make one port of a process hold, and the books about it.
 
-Anybody who reaches a port may be an attacker. Each port has ``Limits``; its ``Ledger`` knows the connections, the bytes
-they hold and since when, and gives up those that cost most where a limit is reached: an API server that uses its
+Anybody who reaches a port may be an attacker. Each port has ``Limits``; its ``Connections`` knows who is connected, the
+bytes they hold and since when, and gives up those that cost most where a limit is reached: an API server that uses its
 connections never loses one to a caller who only holds them.
 """
 
@@ -63,7 +63,7 @@ PAGES: Final = Limits(body_bytes=64 * 1024, held_bytes=16 * 1024 * 1024, connect
 
 
 class Held(Protocol):
-    """A connection as the ledger sees it."""
+    """One of the connections of a port."""
 
     #: Bytes of a body that is here or of an answer that is not read yet.
     held: int
@@ -83,7 +83,7 @@ class Held(Protocol):
         ...
 
 
-class Ledger(Collector):
+class Connections(Collector):
     """The connections of one port of this process, and what was refused there."""
 
     def __init__(self, port: str, limits: Limits) -> None:

@@ -17,7 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from app.admission.bodies import TOO_LARGE
-from app.manager.limits import Ledger
+from app.manager.limits import Connections
 
 _IDLE: Final = 0
 #: A request has begun and is not complete.
@@ -46,12 +46,14 @@ class _RefusedError(Exception):
 class BoundedProtocol(HttpToolsProtocol):
     """One connection."""
 
-    def __init__(self, config: Any, server_state: Any, loop: asyncio.AbstractEventLoop, ledger: Ledger) -> None:
+    def __init__(
+        self, config: Any, server_state: Any, loop: asyncio.AbstractEventLoop, connections: Connections
+    ) -> None:
         super().__init__(config=config, server_state=server_state, app_state={}, _loop=loop)
         self.held = 0
         self.pending = False
-        self._ledger = ledger
-        self._limits = ledger.limits
+        self._connections = connections
+        self._limits = connections.limits
         self._phase = _IDLE
         self._since = loop.time()
         self._first = True
@@ -79,13 +81,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self.client = get_remote_addr(transport)
         self.scheme = "https" if is_ssl(transport) else "http"
         self._may_post = self._limits.client_names is None or _is_client(transport, self._limits.client_names)
-        self._ledger.open.add(self)
-        self._ledger.start(self.loop)
+        self._connections.open.add(self)
+        self._connections.start(self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It is gone; whoever waits for it is woken."""
-        self._ledger.open.discard(self)
-        self._ledger.release(self)
+        self._connections.open.discard(self)
+        self._connections.release(self)
         self._phase = _ENDING
         self._body = b""
         super().connection_lost(exc)
@@ -112,7 +114,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if age > limits.linger_seconds:
                 self.transport.abort()
         elif self._unread_since and now - self._unread_since > limits.read_seconds:
-            self._ledger.refuse("slow_reader")
+            self._connections.refuse("slow_reader")
             self.transport.abort()
 
     def expendable(self, now: float) -> float:
@@ -128,7 +130,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def give_up(self) -> None:
         """Let go of everything at once."""
-        self._ledger.release(self)
+        self._connections.release(self)
         self._body = b""
         self.pending = False
         self._end(self.loop.time())
@@ -244,7 +246,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._phase != _RECEIVING:
             return
         held = len(self._body) + len(body)
-        if not self._ledger.take(self, len(body)):
+        if not self._connections.take(self, len(body)):
             raise self._stop(503, "held_bytes", "too many requests at once: try again")
         if held == len(body):
             self._body = body
@@ -267,9 +269,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _answer_too_large(self) -> None:
         """Let the application say so, to whom it concerns. Nobody waits for the rest."""
-        self._ledger.refuse("body_bytes")
+        self._connections.refuse("body_bytes")
         self._body = bytes(self._body[:BEGINNING_BYTES])
-        self._ledger.release(self)
+        self._connections.release(self)
         self.scope[TOO_LARGE] = True  # type: ignore[typeddict-unknown-key]
         self._answer(_Lingering(self), keep_alive=False)
 
@@ -303,14 +305,14 @@ class BoundedProtocol(HttpToolsProtocol):
         """The application is done; what the client has not read stays on the books."""
         self.server_state.total_requests += 1
         self._first = False
-        self._ledger.release(self)
+        self._connections.release(self)
         if self._phase == _ENDING:
             return
         self._since = self.loop.time()
         if self._unread_since:
             self._phase, self.pending = _SENDING, True
-            if not self._ledger.take(self, self.transport.get_write_buffer_size()):
-                self._ledger.refuse("held_bytes")
+            if not self._connections.take(self, self.transport.get_write_buffer_size()):
+                self._connections.refuse("held_bytes")
                 self.give_up()
         elif self.transport.is_closing():
             self._phase = _ENDING
@@ -323,8 +325,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().pause_writing()
         if self._phase == _ANSWERING:
             self.pending = True
-            if not self._ledger.take(self, self.cycle.expected_content_length):
-                self._ledger.refuse("held_bytes")
+            if not self._connections.take(self, self.cycle.expected_content_length):
+                self._connections.refuse("held_bytes")
                 self.loop.call_soon(self.give_up)
 
     def resume_writing(self) -> None:
@@ -332,10 +334,10 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread_since = 0.0
         super().resume_writing()
         if self._phase == _ANSWERING:
-            self._ledger.release(self)
+            self._connections.release(self)
             self.pending = False
         elif self._phase == _SENDING:
-            self._ledger.release(self)
+            self._connections.release(self)
             self.pending = False
             self._since = self.loop.time()
             self._phase = _ENDING if self.transport.is_closing() else _IDLE
@@ -348,7 +350,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return _RefusedError(message)
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
-        self._ledger.refuse(reason)
+        self._connections.refuse(reason)
         if self._phase == _ANSWERING:
             # One answer at a time: this one is finished, and the connection with it.
             self._deaf = True
@@ -357,7 +359,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._phase == _SENDING:
             self.give_up()
             return
-        self._ledger.release(self)
+        self._connections.release(self)
         self.pending = False
         self._body = b""
         self.headers = []

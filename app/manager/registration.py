@@ -62,7 +62,7 @@ RETRY_CAP_SECONDS: Final = 15.0
 MISSING_SECONDS: Final = 1.0
 #: Repairs at once, and per second after that, for each object: two who disagree must not load the API server. A
 #: rotation writes every object three times, however many kinds there are.
-REPAIRS_AT_ONCE: Final = 10
+REPAIRS_BURST: Final = 10
 REPAIRS_PER_SECOND: Final = 0.1
 #: MGR-120: how long the leader leaves an entry it does not know, which a replica on its way out may still serve.
 KEEP_UNKNOWN_SECONDS: Final = 60.0
@@ -180,7 +180,7 @@ class Registration:
         self._rng = rng
         self._backoff = Backoff(rng, base=0.5, cap=RETRY_CAP_SECONDS)
         objects = len(kinds) + len(_CONFIGURATIONS)
-        self._repairs = TokenBucket(self.clock, qps=REPAIRS_PER_SECOND * objects, burst=REPAIRS_AT_ONCE * objects)
+        self._repairs = TokenBucket(self.clock, qps=REPAIRS_PER_SECOND * objects, burst=REPAIRS_BURST * objects)
         self._missing: frozenset[str] = frozenset()
         self._wake = asyncio.Event()
         self._may_register = False

@@ -15,7 +15,7 @@ from typing import Any, Final
 import uvicorn
 
 from app.manager.accepting import Acceptor
-from app.manager.limits import Ledger, Limits, within_descriptors
+from app.manager.limits import Connections, Limits, within_descriptors
 from app.manager.protocol import BoundedProtocol
 
 BACKLOG: Final = 2048
@@ -132,7 +132,7 @@ class Server(uvicorn.Server):
                 backlog=BACKLOG,
             )
         )
-        self.ledger = Ledger(port, within_descriptors(limits or Limits()))
+        self.connections = Connections(port, within_descriptors(limits or Limits()))
         self._tls = tls
         self._stopped = asyncio.Event()
 
@@ -141,9 +141,9 @@ class Server(uvicorn.Server):
         loop = asyncio.get_running_loop()
 
         def connection() -> BoundedProtocol:
-            return BoundedProtocol(self.config, self.server_state, loop, self.ledger)
+            return BoundedProtocol(self.config, self.server_state, loop, self.connections)
 
-        self.servers = [Acceptor(listener, connection, self._tls, self.ledger) for listener in sockets or ()]  # type: ignore[misc]
+        self.servers = [Acceptor(listener, connection, self._tls, self.connections) for listener in sockets or ()]  # type: ignore[misc]
         self.started = True
 
     def stop(self) -> None:

@@ -132,7 +132,7 @@ class Admission:
         names = client_names(self._client_ca, self._process.settings.flags.text("client-allowed-names"))
         limits = Limits(bodies=self.app.body_limits, client_names=names)
         self._server = Server(self.app, tls=context.listener, grace_seconds=GRACE_SECONDS, limits=limits)
-        self._process.metrics.registry.register(self._server.ledger)
+        self._process.metrics.registry.register(self._server.connections)
         server = self._server.serve([self._listeners.webhook])
         self._process.tasks.start(server, "admission server", finish=self._server.stop)
 

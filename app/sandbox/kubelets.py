@@ -104,9 +104,9 @@ class Kubelets:
             "sandbox-kubelets",
             client.clock,
             [
-                Watch(self.pods, self._of_pod),
-                Watch(self.config_maps, self._of_data(_CONFIG_MAPS)),
-                Watch(self.secrets, self._of_data(_SECRETS)),
+                Watch(self.pods, self._keys_for_pod),
+                Watch(self.config_maps, self._keys_for_data(_CONFIG_MAPS)),
+                Watch(self.secrets, self._keys_for_data(_SECRETS)),
             ],
             self._reconcile,
             workers=WORKERS,
@@ -165,11 +165,11 @@ class Kubelets:
         elif shown.status.pod_ip:
             self._addresses.in_use.add(shown.status.pod_ip)
 
-    def _of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+    def _keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         pod = change.new
         return (key_of(pod),) if pod is not None and self._runs(pod) else ()
 
-    def _of_data(self, index: str) -> Any:
+    def _keys_for_data(self, index: str) -> Any:
         def keys(change: Change[Any]) -> Iterable[ObjectKey]:
             return [key_of(pod) for pod in self.pods.by_index(index, str(key_of(change.object)))]
 

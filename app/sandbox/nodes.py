@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
 HEARTBEAT_SECONDS: Final = 10.0
-REMOVED_AT_ONCE: Final = 32
+MAX_CONCURRENT_REMOVALS: Final = 32
 VERSION: Final = "v1.34.0-pykruise-sandbox"
 #: More than anybody asks of it.
 BOUNDLESS: Final[Mapping[str, str]] = {"cpu": "10000", "memory": "100Ti", "pods": "60000", "ephemeral-storage": "100Ti"}
@@ -198,7 +198,7 @@ class Nodes:
         """Take the nodes away, and their Pods, which nobody would finish deleting."""
         names = {node.name for node in self._nodes}
         keys = [key_of(pod) for pod in self.pods.list() if pod.spec.node_name in names]
-        at_once = asyncio.Semaphore(REMOVED_AT_ONCE)
+        at_once = asyncio.Semaphore(MAX_CONCURRENT_REMOVALS)
 
         async def remove(resource: Resource, name: str, namespace: str = "") -> None:
             async with at_once:

@@ -16,7 +16,7 @@ from app.admission.metrics import AdmissionMetrics
 from app.admission.server import create_app
 from app.api.conversion import convert
 from app.kube import depth
-from app.manager.limits import Ledger, Limits
+from app.manager.limits import Connections, Limits
 from app.manager.protocol import BoundedProtocol
 from app.manager.serving import Server
 from app.manager.standalone import Standalone
@@ -48,7 +48,7 @@ class Judge:
         self._decoders = targets.decoders()
         self._server = Server(self._app)
         self._server.config.load()
-        self.ledger = Ledger("fuzz", Limits(bodies=self._app.body_limits))
+        self.connections = Connections("fuzz", Limits(bodies=self._app.body_limits))
         self._panics = 0
 
     async def judge(self, case: Case) -> list[str]:
@@ -120,7 +120,7 @@ class Judge:
     async def _connection(self, pieces: list[bytes]) -> list[str]:
         """One connection of a client that sends this and waits."""
         loop = asyncio.get_running_loop()
-        protocol = BoundedProtocol(self._server.config, self._server.server_state, loop, self.ledger)
+        protocol = BoundedProtocol(self._server.config, self._server.server_state, loop, self.connections)
         transport = _Transport(protocol)
         protocol.connection_made(cast("asyncio.Transport", transport))
         problems = []
@@ -128,17 +128,17 @@ class Judge:
             protocol.data_received(piece)
             while self._server.server_state.tasks:
                 await asyncio.sleep(0)
-        bodies = self.ledger.limits.bodies
-        if self.ledger.held > max(self.ledger.limits.body_bytes, *bodies.values()):
-            problems.append(f"{self.ledger.held} bytes held")
+        bodies = self.connections.limits.bodies
+        if self.connections.held > max(self.connections.limits.body_bytes, *bodies.values()):
+            problems.append(f"{self.connections.held} bytes held")
         if not transport.closed:
             protocol.check(loop.time() + 1000)
         if not transport.lost:
             protocol.check(loop.time() + 2000)
         if not transport.lost:
             problems.append("the connection is not given up")
-        if self.ledger.held or self.ledger.open:
-            problems.append("the ledger still holds it")
+        if self.connections.held or self.connections.open:
+            problems.append("the connections still holds it")
         return [*problems, *_wrong_answers(bytes(transport.written))]
 
 

@@ -65,7 +65,7 @@ def reviews() -> Any:
 
 class Port:
     def __init__(self, server: Server, address: tuple[str, int], tls: bool) -> None:
-        self.server, self.address, self.ledger = server, address, server.ledger
+        self.server, self.address, self.connections = server, address, server.connections
         self._ssl = ssl.create_default_context(cadata=CERTIFICATES.ca_cert.decode()) if tls else None
 
     async def connect(self) -> "Caller":
@@ -152,7 +152,7 @@ async def test_requests_are_answered_one_after_the_other_on_one_connection(tls: 
         for size in (0, 5, 3 * MIB, 7):
             await caller.send(post(b"x" * size))
             assert await caller.answer() == (200, b"%d" % size)
-        assert one.ledger.held == 0
+        assert one.connections.held == 0
 
 
 async def test_a_body_may_come_in_chunks_and_bytes() -> None:
@@ -211,10 +211,10 @@ async def test_a_head_over_a_limit_is_refused_while_it_comes(name: str, tls: boo
         caller = await one.connect()
         sending = asyncio.create_task(caller.send(*parts))
         assert (await caller.answer())[0] == status
-        assert one.ledger.held == 0
+        assert one.connections.held == 0
         assert await caller.closed()
         await sending
-        await one.until(lambda: not one.ledger.open)
+        await one.until(lambda: not one.connections.open)
 
 
 @pytest.mark.parametrize("length", [True, False])
@@ -233,7 +233,7 @@ async def test_a_body_over_the_limit_is_refused_under_its_uid_and_the_rest_is_no
         assert status == 200
         assert b"larger than 7 MiB" in body
         assert b'"code":413' in body
-        assert one.ledger.held <= envelope.MAX_BODY_BYTES + MIB
+        assert one.connections.held <= envelope.MAX_BODY_BYTES + MIB
         sending.cancel()
 
 
@@ -246,7 +246,7 @@ async def test_a_hundred_mebibytes_to_convert_are_refused_and_not_kept() -> None
             caller.send(head + b"content-length: %d\r\n\r\n" % (100 * MIB), *[b" " * MIB] * 100)
         )
         assert (await caller.answer())[0] == 413
-        assert one.ledger.held == 0
+        assert one.connections.held == 0
         sending.cancel()
 
 
@@ -255,8 +255,8 @@ async def test_bodies_of_all_connections_share_one_room() -> None:
         callers = [await one.connect() for _ in range(8)]
         for caller in callers:  # each says 1 MiB and sends most of it
             await caller.send(post(b"x" * MIB)[:-1])
-        await one.until(lambda: one.ledger.refused.get("held_bytes", 0) >= 5)
-        assert one.ledger.held <= 3 * MIB
+        await one.until(lambda: one.connections.refused.get("held_bytes", 0) >= 5)
+        assert one.connections.held <= 3 * MIB
         small = await one.connect()
         await small.send(post(b"x" * 5000))
         assert await small.answer() == (200, b"5000")
@@ -268,9 +268,11 @@ async def test_answers_that_nobody_reads_are_given_up(tls: bool) -> None:
     async with port(tls=tls, held_bytes=20 * MIB, read_seconds=0.1) as one:
         for _ in range(4):
             mute.append(await asyncio.to_thread(one.ask_and_not_read, post(b"", "/large")))
-        await one.until(lambda: one.ledger.refused.get("slow_reader", 0) + one.ledger.refused.get("held_bytes", 0) >= 4)
-        await one.until(lambda: not one.ledger.open)
-        assert one.ledger.held == 0
+        await one.until(
+            lambda: one.connections.refused.get("slow_reader", 0) + one.connections.refused.get("held_bytes", 0) >= 4
+        )
+        await one.until(lambda: not one.connections.open)
+        assert one.connections.held == 0
     for connection in mute:
         connection.close()
 
@@ -283,7 +285,7 @@ async def test_a_request_that_does_not_become_complete_is_given_up(sent: bytes) 
         if sent:
             assert (await caller.answer())[0] == 408
         assert await caller.closed()
-        await one.until(lambda: not one.ledger.open)
+        await one.until(lambda: not one.connections.open)
 
 
 async def test_a_request_that_trickles_is_given_up_too() -> None:
@@ -307,7 +309,7 @@ async def test_an_idle_connection_is_closed_after_its_time() -> None:
         await caller.send(post(b""))
         assert (await caller.answer())[0] == 200
         assert await caller.closed()
-        assert not one.ledger.refused
+        assert not one.connections.refused
 
 
 async def test_a_client_that_does_not_wait_for_answers_gets_one() -> None:
@@ -326,7 +328,7 @@ async def test_who_only_holds_connections_does_not_keep_others_out() -> None:
         holders = [await one.connect() for _ in range(30)]
         for holder in holders:
             await holder.send(b"POST / HTTP/1.1\r\n")
-        await one.until(lambda: len(one.ledger.open) <= 10)
+        await one.until(lambda: len(one.connections.open) <= 10)
         await used.send(post(b"22"))
         assert await used.answer() == (200, b"2")
         fresh = await one.connect()
@@ -341,7 +343,7 @@ async def test_who_never_finishes_a_handshake_does_not_keep_others_out() -> None
             connection = socket.create_connection(one.address)
             connection.setblocking(False)
             mute.append(connection)
-        await one.until(lambda: one.ledger.refused.get("handshakes", 0) >= 20)
+        await one.until(lambda: one.connections.refused.get("handshakes", 0) >= 20)
         caller = await one.connect()
         await caller.send(post(b"1"))
         assert await caller.answer() == (200, b"1")
@@ -354,7 +356,7 @@ async def test_handshakes_have_their_time(monkeypatch: pytest.MonkeyPatch) -> No
     async with port() as one:
         with socket.create_connection(one.address) as mute:
             mute.setblocking(False)
-            await one.until(lambda: one.ledger.refused.get("handshake"))
+            await one.until(lambda: one.connections.refused.get("handshake"))
             async with asyncio.timeout(PATIENCE):
                 with contextlib.suppress(OSError):
                     assert await asyncio.get_running_loop().sock_recv(mute, 1) == b""
@@ -386,7 +388,7 @@ async def test_without_descriptors_the_port_waits_and_goes_on() -> None:
             for connection in waiting:
                 with contextlib.suppress(BlockingIOError):
                     connection.connect(one.address)
-            await one.until(lambda: one.ledger.refused.get("EMFILE", 0) >= 2)
+            await one.until(lambda: one.connections.refused.get("EMFILE", 0) >= 2)
         caller = await one.connect()
         await caller.send(post(b"1"))
         assert await caller.answer() == (200, b"1")
@@ -410,7 +412,7 @@ async def test_stopping_answers_what_has_begun() -> None:
         caller = await one.connect()
         body = post(b"x" * 100)
         await caller.send(body[:-1])
-        await one.until(lambda: one.ledger.held)
+        await one.until(lambda: one.connections.held)
         one.server.stop()
         await asyncio.sleep(0.1)
         await caller.send(body[-1:])
@@ -483,4 +485,4 @@ async def test_a_certificate_of_another_authority_ends_the_handshake(tmp_path: P
             assert await caller.closed()
         except OSError:
             pass
-        await one.until(lambda: one.ledger.refused.get("handshake"))
+        await one.until(lambda: one.connections.refused.get("handshake"))

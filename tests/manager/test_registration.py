@@ -31,7 +31,7 @@ from app.kube.virtualtime import EPOCH, VirtualClock
 from app.manager.exposition import families, text
 from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
-from app.manager.registration import KEEP_UNKNOWN_SECONDS, REPAIRS_AT_ONCE, REPAIRS_PER_SECOND, Registration
+from app.manager.registration import KEEP_UNKNOWN_SECONDS, REPAIRS_BURST, REPAIRS_PER_SECOND, Registration
 from app.manager.shared import Certificate, SharedValue
 from tests import openkruise
 from tests.kube.fakes import json_response, status_body, until, virtual
@@ -373,7 +373,7 @@ async def test_two_who_disagree_for_ever_do_not_load_the_api_server() -> None:
         await asyncio.sleep(0.1)
     repairs = sum(request.method == "PUT" for request in api.requests)
     objects = len(KINDS) + 2
-    assert objects * REPAIRS_AT_ONCE * 0.5 < repairs < objects * (REPAIRS_AT_ONCE + 60 * REPAIRS_PER_SECOND) + 1
+    assert objects * REPAIRS_BURST * 0.5 < repairs < objects * (REPAIRS_BURST + 60 * REPAIRS_PER_SECOND) + 1
     task.cancel()
 
 

@@ -39,8 +39,8 @@ class Accounts:
         ]
         watches: list[Watch[Any]] = [
             Watch(self.namespaces, to_self),
-            Watch(self.accounts, _of_namespace),
-            Watch(self.config_maps, _of_namespace),
+            Watch(self.accounts, _keys_for_namespace),
+            Watch(self.config_maps, _keys_for_namespace),
         ]
         self.controller = Controller("sandbox-accounts", client.clock, watches, self._reconcile, workers=1)
 
@@ -64,5 +64,5 @@ class Accounts:
             return  # the namespace goes
 
 
-def _of_namespace(change: Change[Any]) -> tuple[ObjectKey, ...]:
+def _keys_for_namespace(change: Change[Any]) -> tuple[ObjectKey, ...]:
     return (ObjectKey("", change.object.metadata.namespace),)

@@ -48,14 +48,14 @@ class Budgets:
         self._pods = pods
         self.budgets: Store[Budget] = Store()
         self._reflector = Reflector(client, PODDISRUPTIONBUDGETS, self.budgets, decode=decoder(Budget), rng=rng)
-        watches: list[Watch[Any]] = [Watch(self.budgets, to_self), Watch(pods, self._of_pod)]
+        watches: list[Watch[Any]] = [Watch(self.budgets, to_self), Watch(pods, self._keys_for_pod)]
         self.controller = Controller("sandbox-budgets", client.clock, watches, self._reconcile, workers=1)
 
     def tasks(self) -> list[Any]:
         """The coroutines to run side by side until cancelled."""
         return [self._reflector.run(), self.controller.run()]
 
-    def _of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+    def _keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         pods = [pod for pod in (change.old, change.new) if pod is not None]
         return {
             key_of(one): None

@@ -44,7 +44,7 @@ class NodeLifecycle:
         self._reflector = Reflector(client, LEASES, self.leases, decode=decode_lease, rng=rng, namespace=_NAMESPACE)
         watches: list[Watch[Any]] = [
             Watch(nodes, to_self),
-            Watch(self.leases, self._of_lease),
+            Watch(self.leases, self._keys_for_lease),
             Watch(pods, lambda _change: ()),
         ]
         self.controller = Controller("sandbox-nodes", client.clock, watches, self._reconcile, workers=1)
@@ -53,7 +53,7 @@ class NodeLifecycle:
         """The coroutines to run side by side until cancelled."""
         return [self._reflector.run(), self.controller.run()]
 
-    def _of_lease(self, change: Change[Lease]) -> Iterable[ObjectKey]:
+    def _keys_for_lease(self, change: Change[Lease]) -> Iterable[ObjectKey]:
         return (ObjectKey("", change.object.metadata.name),)
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:

@@ -102,7 +102,7 @@ class Services:
         ]
         watches: list[Watch[Any]] = [
             Watch(self.services, to_self),
-            Watch(pods, self._of_pod, delay=lambda _change, _key: 0.05),
+            Watch(pods, self._keys_for_pod, delay=lambda _change, _key: 0.05),
             Watch(self.slices, lambda _change: ()),
             Watch(self.endpoints, lambda _change: ()),
         ]
@@ -112,7 +112,7 @@ class Services:
         """The coroutines to run side by side until cancelled."""
         return [*(reflector.run() for reflector in self._reflectors), self.controller.run()]
 
-    def _of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+    def _keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         pods = [pod for pod in (change.old, change.new) if pod is not None]
         return {
             key_of(service): None

@@ -41,7 +41,7 @@ class Volumes:
             Reflector(client, PERSISTENTVOLUMECLAIMS, self.claims, decode=decoder(Claim), rng=rng),
             Reflector(client, PERSISTENTVOLUMES, self.volumes, decode=decoder(Volume), rng=rng),
         ]
-        watches: list[Watch[Any]] = [Watch(self.claims, to_self), Watch(self.volumes, _of_volume)]
+        watches: list[Watch[Any]] = [Watch(self.claims, to_self), Watch(self.volumes, _keys_for_volume)]
         self.controller = Controller("sandbox-volumes", client.clock, watches, self._reconcile, workers=1)
 
     def tasks(self) -> list[Any]:
@@ -111,7 +111,7 @@ class Volumes:
             return
 
 
-def _of_volume(change: Change[Volume]) -> Iterable[ObjectKey]:
+def _keys_for_volume(change: Change[Volume]) -> Iterable[ObjectKey]:
     reference = change.object.spec.claim_ref or {}
     if not reference.get("name"):
         return ()

@@ -67,7 +67,7 @@ class Scheduler:
             "sandbox-scheduler",
             client.clock,
             [
-                Watch(self.pods, self._of_pod),
+                Watch(self.pods, self._keys_for_pod),
                 Watch(self.nodes, self._all_waiting),
                 Watch(self.claims, self._all_waiting),
                 Watch(self.namespaces, lambda _change: ()),
@@ -110,7 +110,7 @@ class Scheduler:
             elif (pod is change.old and change.new is None) or not _counts(pod):
                 info.remove(pod.metadata.uid)
 
-    def _of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+    def _keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         pod = change.new
         if pod is not None and _waits(pod):
             return (key_of(pod),)

@@ -34,9 +34,9 @@ from app.pods.predicates import is_active
 from app.pods.revisions import Revision, in_order, of_owner, revision_of
 from app.sidecars.sidecarset.plan.facts import pod_facts
 from app.sidecars.sidecarset.plan.obstacles import obstacle
+from app.sidecars.sidecarset.plan.podcounts import PodCounts
 from app.sidecars.sidecarset.plan.preview import judged, preview, progress_counts, standing
 from app.sidecars.sidecarset.plan.records import injected_sets, recorded
-from app.sidecars.sidecarset.plan.tally import PodTally
 from app.sidecars.sidecarset.plan.view import SetView, set_view
 from app.slices.commands import CommandError, Commands, History, Progress, Recorded, Report, Stored, counted
 from app.slices.options import Enabled
@@ -137,7 +137,7 @@ class Situation:
 
     owner: SidecarSet
     view: SetView
-    tally: PodTally
+    pod_counts: PodCounts
     related: RelatedObjects
 
     def obstacle(self, pod: Pod) -> str:
@@ -162,9 +162,9 @@ async def situation(client: Client, stored: Stored) -> Situation:
 async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
     """What the set as it would be stored does to running Pods."""
     found = await situation(client, stored)
-    counts = found.tally.counts
+    counts = found.pod_counts.counts
     head = f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} of them updated already"
-    steps = preview(found.view, found.tally, client.clock.now(), found.obstacle)
+    steps = preview(found.view, found.pod_counts, client.clock.now(), found.obstacle)
     if not steps:
         return Report(head, notes=["nothing happens to any Pod"])
     rows = [
@@ -177,14 +177,14 @@ async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
 async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
     """Who is matched, who waits and for what; and who is not matched though the selector means it."""
     found = await situation(client, stored)
-    counts = found.tally.counts
+    counts = found.pod_counts.counts
     head = (
         f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} updated, "
-        f"{counts.ready} ready, {found.tally.blocked} not upgradable"
+        f"{counts.ready} ready, {found.pod_counts.blocked} not upgradable"
     )
     rows = []
-    for one in found.tally.all():
-        word, why = standing(found.view, one, found.tally, found.obstacle)
+    for one in found.pod_counts.all():
+        word, why = standing(found.view, one, found.pod_counts, found.obstacle)
         if not one.facts.matched:
             why = _unmatched(found, one.pod)
         rows.append((one.pod.metadata.namespace, one.pod.metadata.name, word, why or "-"))
@@ -198,7 +198,7 @@ async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
         for pod in missed(found)
     ]
     again = f"pykruise rollout restart sidecarset {found.view.name}: the owners of its Pods replace them"
-    stuck = found.tally.blocked or any(row[2] == "not injected" for row in rows)
+    stuck = found.pod_counts.blocked or any(row[2] == "not injected" for row in rows)
     return Report(head, ("namespace", "pod", "state", "because"), rows, todo=[again] if stuck else ["nothing"])
 
 
@@ -245,8 +245,10 @@ async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[s
         if view.name in injected:
             found = await situation(client, stored)
             facts = pod_facts(view, pod, namespace.metadata.labels)
-            one = next((one for one in found.tally.all() if one.pod.metadata.uid == pod.metadata.uid), None)
-            word, why = standing(view, one, found.tally, found.obstacle) if one is not None else ("not matched", "")
+            one = next((one for one in found.pod_counts.all() if one.pod.metadata.uid == pod.metadata.uid), None)
+            word, why = (
+                standing(view, one, found.pod_counts, found.obstacle) if one is not None else ("not matched", "")
+            )
             revision = facts.revision
             at = f", revision {revision}" if revision else ""
             lines.append(f"SidecarSet {view.name}: {word}{f' ({why})' if why else ''}{at}")
@@ -264,7 +266,9 @@ async def history(client: Client, stored: Stored) -> Sequence[Recorded]:
     """The recorded contents, with how many Pods have each."""
     found = await situation(client, stored)
     pods = [
-        recorded(one.pod.metadata.annotations, found.view.name)[1] for one in found.tally.all() if one.facts.matched
+        recorded(one.pod.metadata.annotations, found.view.name)[1]
+        for one in found.pod_counts.all()
+        if one.facts.matched
     ]
     choice = found.owner.spec.injection_strategy.revision
     latest = found.owner.status.latest_revision if found.owner.status is not None else ""
@@ -297,7 +301,7 @@ async def restart(client: Client, stored: Stored) -> str:
     """Have the owners of the set's Pods replace them, each as its own strategy says; new Pods get the set as it is."""
     found = await situation(client, stored)
     owners: Counter[tuple[str, str, str]] = Counter()
-    for one in found.tally.all():
+    for one in found.pod_counts.all():
         if one.facts.matched:
             owners[await _owner(client, one.pod)] += 1
     annotations = {RESTARTED_AT: rfc3339(client.clock.now())}

@@ -27,8 +27,8 @@ from app.pods.passes import Begun, PassObserver
 from app.sidecars.sidecarset.plan.facts import pod_facts
 from app.sidecars.sidecarset.plan.missed import MISSED_BY, missed_pods, missing_from, set_conditions
 from app.sidecars.sidecarset.plan.neighbours import UNKNOWN, Neighbour
+from app.sidecars.sidecarset.plan.podcounts import Counts, PodCounts, status_patch
 from app.sidecars.sidecarset.plan.records import injected_sets
-from app.sidecars.sidecarset.plan.tally import Counts, PodTally, status_patch
 from app.sidecars.sidecarset.plan.view import SetView, set_view
 from app.sidecars.sidecarset.prepared import unusable
 from app.sidecars.sidecarset.prepared_fields import MalformedSidecarSetError
@@ -96,7 +96,7 @@ class _State:
     """What is remembered of one set between passes; all of it can be worked out anew."""
 
     uid: str
-    tally: PodTally = field(default_factory=PodTally)
+    pod_counts: PodCounts = field(default_factory=PodCounts)
     view: SetView | None = None
     view_key: tuple[int, str | None] = (0, None)
     #: Pods to judge again.
@@ -177,7 +177,7 @@ class SidecarSetReconciler:
         concerned = []
         for name, state in self._states.items():
             if state.view is not None and state.view.namespaces is not None:
-                within = {key for key in state.tally.pods if key.namespace == namespace}
+                within = {key for key in state.pod_counts.pods if key.namespace == namespace}
                 if within:
                     state.dirty |= within
                     concerned.append(ObjectKey("", name))
@@ -232,7 +232,7 @@ class SidecarSetReconciler:
         await self._write_status(owner, state, await self._count(owner, state), recorded)
         if failure is not None:
             raise failure
-        await self._recorder.truncate(owner, recorded.latest, state.tally.revisions)
+        await self._recorder.truncate(owner, recorded.latest, state.pod_counts.revisions)
         again = await self._roll_out(owner, state, recorded.latest)
         recount = max(0.001, state.recount_at - self._clock.monotonic())
         return Result(requeue_after=min(again, recount) if again else recount)
@@ -250,12 +250,12 @@ class SidecarSetReconciler:
                 return UNKNOWN if self._caches.sets.get(name) is not None else None
             if other.view is None:
                 return None  # it is malformed
-            return Neighbour(other.view.strategy, other.tally, not other.counting)
+            return Neighbour(other.view.strategy, other.pod_counts, not other.counting)
 
-        one = Pass(owner, view, state.tally, state.progress, latest, self._observe, neighbour, self._writing)
+        one = Pass(owner, view, state.pod_counts, state.progress, latest, self._observe, neighbour, self._writing)
         if self._observer is None:
             return await self._roller.carry_out(one)
-        pods = [judged.pod for judged in state.tally.all()]
+        pods = [judged.pod for judged in state.pod_counts.all()]
         begun = Begun(self._clock.monotonic(), owner.metadata.uid, owner.metadata.generation, pods, (), self)
         self._observer.begins(begun)
         try:
@@ -270,7 +270,7 @@ class SidecarSetReconciler:
         for name in injected_sets(pod.metadata.annotations):
             state = self._states.get(name)
             if state is not None and state.view is not None:
-                self._judge(state.view, state.tally, key)
+                self._judge(state.view, state.pod_counts, key)
 
     def _is_malformed(self, owner: SidecarSet, state: _State) -> bool:
         """SS-130: whether the set is set aside; its author is told once for each state of it."""
@@ -295,25 +295,25 @@ class SidecarSetReconciler:
         now = self._clock.monotonic()
         if state.view is None or state.view_key != view_key or now >= state.recount_at:
             state.view, state.view_key, state.recount_at = _view(owner), view_key, now + RECOUNT
-            state.tally.clear()
+            state.pod_counts.clear()
             state.counting = True
             state.dirty = {key_of(pod) for pod in self._caches.pods.by_index(INJECTED_BY, owner.name)}
         judged = 0
         while state.dirty:
-            self._judge(state.view, state.tally, state.dirty.pop())
+            self._judge(state.view, state.pod_counts, state.dirty.pop())
             judged += 1
             if judged % BATCH == 0:
                 await self._clock.sleep(0)
         state.counting = False
-        return state.tally.counts
+        return state.pod_counts.counts
 
-    def _judge(self, view: SetView, tally: PodTally, key: ObjectKey) -> None:
+    def _judge(self, view: SetView, pod_counts: PodCounts, key: ObjectKey) -> None:
         pod = self._as_known(key)
         if pod is None or view.name not in injected_sets(pod.metadata.annotations):
-            tally.forget(key)
+            pod_counts.forget(key)
             return
         namespace = self._caches.namespaces.get(key.namespace)
-        tally.observe(key, pod_facts(view, pod, namespace.metadata.labels if namespace is not None else None), pod)
+        pod_counts.observe(key, pod_facts(view, pod, namespace.metadata.labels if namespace is not None else None), pod)
 
     def _as_known(self, key: ObjectKey) -> Pod | None:
         """SS-90: the Pod as the cache shows it, or as we wrote it if the cache is not there yet."""

@@ -1,7 +1,7 @@
 """Carrying out the roll-out of a SidecarSet: the Pods that the plan names are written, each by itself.
 
-What one Pod's write says is taken into the tally at once, so that the next decision does not wait for the cache; what
-fails is put off for that Pod alone.
+What one Pod's write says is counted at once, so that the next decision does not wait for the cache; what fails is put
+off for that Pod alone.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from app.kube.resources import PODS, ObjectKey
 from app.kube.store import key_of
 from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
 from app.sidecars.sidecarset.plan.neighbours import Neighbour, Neighbours
+from app.sidecars.sidecarset.plan.podcounts import Judged, PodCounts
 from app.sidecars.sidecarset.plan.rollout import next_pods, next_to_idle
-from app.sidecars.sidecarset.plan.tally import Judged, PodTally
 from app.sidecars.sidecarset.plan.update import CannotUpdateError, PodUpdate, idled, updated
 from app.sidecars.sidecarset.plan.upgradable import condition_patch
 from app.sidecars.sidecarset.plan.view import SetView
@@ -80,7 +80,7 @@ class Pass:
 
     owner: SidecarSet
     view: SetView
-    tally: PodTally
+    pod_counts: PodCounts
     progress: Progress
     #: The ControllerRevision of the set as it is.
     latest: str
@@ -112,7 +112,7 @@ class Roller:
         more = await self._end_hot_upgrades(one)  # SS-83: while the roll-out is paused, too
         if not one.view.strategy.paused:
             self._tell(one)
-            more |= await self._each(one, one.tally.untold, self._say)
+            more |= await self._each(one, one.pod_counts.untold, self._say)
             more |= await self._update(one)
         if more:
             return REQUEUE_DELAY
@@ -153,7 +153,7 @@ class Roller:
     async def _end_hot_upgrades(self, one: Pass) -> bool:
         """SS-81. A Pod that is ready will not be for a moment, which its other sets must allow (SS-131)."""
         beside = Neighbours(one.view.name, one.neighbour, one.writing)
-        due = next_to_idle(one.view.strategy, one.tally, self._holds(one.progress), beside)
+        due = next_to_idle(one.view.strategy, one.pod_counts, self._holds(one.progress), beside)
         one.progress.waits |= beside.waited
         await self._written(one, due, self._idle)
         return len(due) > MAX_AT_A_TIME
@@ -165,7 +165,7 @@ class Roller:
             holds = self._holds(one.progress)
             uncertain = sum(hold.uncertain for hold in holds.values())
             beside = Neighbours(one.view.name, one.neighbour, one.writing)
-            chosen = next_pods(one.view.strategy, one.tally, holds, uncertain, left, beside)
+            chosen = next_pods(one.view.strategy, one.pod_counts, holds, uncertain, left, beside)
             one.progress.waits |= beside.waited
             if not chosen:
                 return False
@@ -275,7 +275,7 @@ class Roller:
 
     async def _say(self, one: Pass, pod: Pod) -> None:
         """SS-105: the Pod's condition."""
-        facts = one.tally.facts_of(pod)
+        facts = one.pod_counts.facts_of(pod)
         if facts is None or facts.upgradable is None:
             return
         written = await self._client.patch(
@@ -291,7 +291,7 @@ class Roller:
 
     def _tell(self, one: Pass) -> None:
         """SS-93, SS-123: when there are more Pods that cannot be updated than was told."""
-        blocked, progress = one.tally.blocked, one.progress
+        blocked, progress = one.pod_counts.blocked, one.progress
         if blocked and (progress.told[0] != one.view.hash or blocked > progress.told[1]):
             text = f"SidecarSet in-place update detected {blocked} not upgradable pod(s) in this round, will skip them."
             self._events.event(self._regarding(one), "Normal", NOT_UPGRADABLE, text)

@@ -119,7 +119,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         fitting |= await self._keeping(state, fitting, pods)
         step = next_step(job, fitting, state.nodes, pods, now, started, seen_failures(job))
         if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:
-            self.tell(job, "Normal", "Continue", "continue to process job")
+            self.record_event(job, "Normal", "Continue", "continue to process job")
         for node, found in step.duplicates.items():
             self.tell_once(
                 job,
@@ -211,10 +211,10 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             self.expected.observe(key, ScaleAction.DELETE, metadata.name)
         except KubeError as error:
             self.expected.observe(key, ScaleAction.DELETE, metadata.name)
-            self.tell(job, "Warning", "FailedDelete", f"Error deleting: {message_of(error)}")
+            self.record_event(job, "Warning", "FailedDelete", f"Error deleting: {message_of(error)}")
             return error
         else:
-            self.tell(job, "Normal", "SuccessfulDelete", f"Delete pod: {metadata.name}")
+            self.record_event(job, "Normal", "SuccessfulDelete", f"Delete pod: {metadata.name}")
         return None
 
     async def _make(self, key: ObjectKey, job: BroadcastJob, node: str) -> KubeError | None:
@@ -230,13 +230,13 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
                     self.expected.observe(key, ScaleAction.CREATE, node)
                 return None
             self.expected.observe(key, ScaleAction.CREATE, node)
-            self.tell(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
+            self.record_event(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
             return error
         except KubeError as error:
             self.expected.observe(key, ScaleAction.CREATE, node)
-            self.tell(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
+            self.record_event(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
             return error
-        self.tell(job, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+        self.record_event(job, "Normal", "SuccessfulCreate", f"Created pod: {name}")
         return None
 
     async def _is_ours(self, job: BroadcastJob, name: str) -> bool:
@@ -252,7 +252,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         annotations = {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)}
         patch = {"metadata": {"annotations": annotations}, "spec": {"paused": True}}
         if await self.write_object(job, state, lambda _: patch):
-            self.tell(job, "Warning", "Paused", "job is paused, due to failed pod")
+            self.record_event(job, "Warning", "Paused", "job is paused, due to failed pod")
 
     async def _report(self, job: BroadcastJob, state: _State, step: Step, counts: Counts, started: datetime) -> None:
         known = job.status.to_dict() if job.status is not None else {}
@@ -268,11 +268,11 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             "desired": step.desired,
             "phase": phase,
         }
-        tally = f"{counts.succeeded} pods succeeded, {counts.failed} pods failed"
+        counted = f"{counts.succeeded} pods succeeded, {counts.failed} pods failed"
         if step.next is Next.FAIL:
             wanted |= {"completionTime": now, "conditions": [_condition("Failed", step.message, now)]}
         elif step.next is Next.COMPLETE:
-            message = f"Job completed, {tally}"
+            message = f"Job completed, {counted}"
             wanted |= {"completionTime": now, "conditions": [_condition("Complete", message, now)]}
 
         def difference(present: Any) -> dict[str, Any]:
@@ -285,9 +285,11 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             return
         if step.next is Next.FAIL:
             # BJ-11
-            self.tell(job, "Warning", step.reason, f"{step.message}: {tally}")
+            self.record_event(job, "Warning", step.reason, f"{step.message}: {counted}")
         elif step.next is Next.COMPLETE:
-            self.tell(job, "Normal", "JobComplete", f"Job {job.metadata.namespace}/{job.name} is completed, {tally}")
+            self.record_event(
+                job, "Normal", "JobComplete", f"Job {job.metadata.namespace}/{job.name} is completed, {counted}"
+            )
 
 
 def has_ended(status: Any) -> bool:

@@ -84,7 +84,7 @@ class Reporter:
                     await self._truncate_pods_to_delete(workload, named, left)
             await truncate_history(self._history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:
-            logger.info("%s: tidying up failed: %s", snapshot.owner, error)
+            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
 
     async def _truncate_pods_to_delete(self, workload: CloneSet, named: list[str], left: list[str]) -> None:
         path = "/spec/scaleStrategy/podsToDelete"

@@ -165,7 +165,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         try:
             await truncate_history(self.history, snapshot, (snapshot.revisions.update,), limit)
         except KubeError as error:
-            logger.info("%s: tidying up failed: %s", snapshot.owner, error)
+            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
 
     def _next_available(self, snapshot: DaemonSetSnapshot) -> float:
         """DS-68: seconds until a Pod that is ready becomes available; 0: none does."""

@@ -189,7 +189,7 @@ class JobReconciler(ABC, Generic[J, S]):
 
     # ---- events
 
-    def tell(self, job: J, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def record_event(self, job: J, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """An event about the job."""
         self._events.event(reference(self._resource, job), type_, reason, message)
 
@@ -197,7 +197,7 @@ class JobReconciler(ABC, Generic[J, S]):
         """A warning, unless it was given before."""
         if message not in state.told:
             state.told.add(message)
-            self.tell(job, "Warning", reason, message)
+            self.record_event(job, "Warning", reason, message)
 
 
 def with_status(job: J, status: Status) -> J:

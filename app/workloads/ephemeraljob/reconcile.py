@@ -201,7 +201,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
             return error
         except KubeError as error:
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)
-            self.tell(job, "Warning", "CreateFailed", message_of(error))
+            self.record_event(job, "Warning", "CreateFailed", message_of(error))
             return error
         return None
 

@@ -203,7 +203,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         try:
             await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:
-            logger.info("%s: tidying up failed: %s", snapshot.owner, error)
+            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
 
 
 def _with_claims(replicas: Replicas, states: dict[int, ClaimState]) -> Replicas:

@@ -17,8 +17,8 @@ from app.kube.objects import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 from app.kube.resources import ObjectKey
 from app.sidecars.sidecarset.plan.facts import PodFacts, Wait
 from app.sidecars.sidecarset.plan.neighbours import Neighbour, Neighbours, max_unavailable_of
+from app.sidecars.sidecarset.plan.podcounts import PodCounts
 from app.sidecars.sidecarset.plan.rollout import expanded, in_order, next_pods, next_to_idle, partition_of, room
-from app.sidecars.sidecarset.plan.tally import PodTally
 from app.sidecars.sidecarset.plan.view import Strategy
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,8 +41,8 @@ def pod(name: str, facts: PodFacts = OLD, labels: Mapping[str, str] | None = Non
     return Pod(metadata, PodSpec(node_name="n"), PodStatus("Running", conditions=(ready,)))
 
 
-def tally(*groups: tuple[int, PodFacts]) -> PodTally:
-    found = PodTally()
+def pod_counts(*groups: tuple[int, PodFacts]) -> PodCounts:
+    found = PodCounts()
     for number, (count, facts) in enumerate(groups):
         for index in range(count):
             name = f"p{number}-{index:04}"
@@ -83,40 +83,40 @@ def rolling(**more: Any) -> Strategy:
 def test_how_many_are_updated_now(
     matched: int, updated: int, ready: int, unavailable: int | str, partition: int | str, now: int
 ) -> None:
-    found = tally((matched - updated, OLD), (ready, NEW), (updated - ready, NEW_DOWN))
+    found = pod_counts((matched - updated, OLD), (ready, NEW), (updated - ready, NEW_DOWN))
     assert len(next_pods(rolling(max_unavailable=unavailable, partition=partition), found)) == now
 
 
 @pytest.mark.behaviour("SS-92", "SS-95")
 def test_only_selected_pods_are_updated() -> None:
-    found = tally((970, UNSELECTED), (30, OLD))
+    found = pod_counts((970, UNSELECTED), (30, OLD))
     assert len(next_pods(rolling(max_unavailable=100), found)) == 30
 
 
 @pytest.mark.behaviour("SS-95")
 def test_pods_that_are_down_anyway_are_updated_for_nothing() -> None:
-    found = tally((5, OLD), (3, OLD_DOWN))
+    found = pod_counts((5, OLD), (3, OLD_DOWN))
     assert [one.facts for one in next_pods(rolling(), found)] == [*[OLD_DOWN] * 3, OLD]
-    found = tally((5, OLD), (3, OLD_DOWN), (1, NEW_DOWN))
+    found = pod_counts((5, OLD), (3, OLD_DOWN), (1, NEW_DOWN))
     assert [one.facts for one in next_pods(rolling(), found)] == [OLD_DOWN] * 3
 
 
 @pytest.mark.behaviour("SS-95")
 def test_pods_that_the_last_update_left_down_count_until_they_are_up() -> None:
     # The image was changed again while two Pods were on their way to the former one.
-    found = tally((8, OLD), (1, IN_FLIGHT), (1, DISTURBED))
+    found = pod_counts((8, OLD), (1, IN_FLIGHT), (1, DISTURBED))
     assert [one.facts for one in next_pods(rolling(max_unavailable=2), found)] == [DISTURBED]
     assert [one.facts for one in next_pods(rolling(max_unavailable=3), found)] == [DISTURBED, OLD]
 
 
 @pytest.mark.behaviour("SS-95")
 def test_pods_that_are_down_by_another_set_cost_as_if_they_were_up() -> None:
-    found = tally((1, DOWN_BY_ANOTHER), (5, OLD))
+    found = pod_counts((1, DOWN_BY_ANOTHER), (5, OLD))
     assert [one.facts for one in next_pods(rolling(max_unavailable=1), found)] == [DOWN_BY_ANOTHER]
-    found = tally((2, DOWN_BY_ANOTHER), (5, OLD))
+    found = pod_counts((2, DOWN_BY_ANOTHER), (5, OLD))
     assert next_pods(rolling(max_unavailable=1), found) == []
     assert [one.facts for one in next_pods(rolling(max_unavailable=2), found)] == [DOWN_BY_ANOTHER] * 2
-    found = tally((2, DOWN_BY_ANOTHER), (1, NEW_DOWN))
+    found = pod_counts((2, DOWN_BY_ANOTHER), (1, NEW_DOWN))
     assert next_pods(rolling(max_unavailable=1), found) == []
 
 
@@ -124,10 +124,10 @@ def test_pods_that_are_down_by_another_set_cost_as_if_they_were_up() -> None:
 def test_another_set_that_rolls_out_too_keeps_its_limit() -> None:
     labels = {names.SIDECARSET_INJECTED_LIST: "s,t"}
     both = msgspec.structs.replace(pod("p"), metadata=ObjectMeta("p", "shop", "uid-p", annotations=labels))
-    found = PodTally()
+    found = PodCounts()
     found.observe(ObjectKey("shop", "p"), OLD, both)
 
-    def chosen(other: PodTally, *, limit: int = 1, rolls: bool = True, writing: int = 0) -> int:
+    def chosen(other: PodCounts, *, limit: int = 1, rolls: bool = True, writing: int = 0) -> int:
         beside = Neighbour(rolling(max_unavailable=limit) if rolls else Strategy(), other)
         writes = {ObjectKey("shop", f"w{number}"): "t" for number in range(writing)}
         neighbours = Neighbours("s", {"t": beside}.get, writes)
@@ -136,12 +136,12 @@ def test_another_set_that_rolls_out_too_keeps_its_limit() -> None:
         return taken
 
     busy = PodFacts(True, True, False, "", disturbed=True)
-    assert chosen(tally((3, OLD))) == 1  # it updates nobody
-    assert chosen(tally((3, NEW_DOWN))) == 1  # what is down is not its doing
-    assert chosen(tally((3, OLD), (1, busy))) == 0
-    assert chosen(tally((3, OLD), (1, busy)), limit=2) == 1
-    assert chosen(tally((3, OLD)), writing=1) == 0
-    assert chosen(tally((3, OLD), (1, busy)), rolls=False) == 1
+    assert chosen(pod_counts((3, OLD))) == 1  # it updates nobody
+    assert chosen(pod_counts((3, NEW_DOWN))) == 1  # what is down is not its doing
+    assert chosen(pod_counts((3, OLD), (1, busy))) == 0
+    assert chosen(pod_counts((3, OLD), (1, busy)), limit=2) == 1
+    assert chosen(pod_counts((3, OLD)), writing=1) == 0
+    assert chosen(pod_counts((3, OLD), (1, busy)), rolls=False) == 1
 
 
 @pytest.mark.behaviour("SS-81", "SS-131")
@@ -149,24 +149,24 @@ def test_two_sets_whose_twins_are_to_idle_do_not_wait_for_each_other() -> None:
     labels = {names.SIDECARSET_INJECTED_LIST: "s,t"}
     ready = PodStatus(phase="Running", conditions=(PodCondition(type="Ready", status="True"),))
     both = Pod(metadata=ObjectMeta("p", "shop", "uid-p", annotations=labels), status=ready)
-    found = PodTally()
+    found = PodCounts()
     found.observe(ObjectKey("shop", "p"), PodFacts(True, True, False, "", disturbed=True, migrated=True), both)
 
-    def idled(other: PodTally, *, limit: int = 1) -> int:
+    def idled(other: PodCounts, *, limit: int = 1) -> int:
         beside = Neighbour(rolling(max_unavailable=limit), other)
         return len(next_to_idle(rolling(), found, (), Neighbours("s", {"t": beside}.get, {})))
 
     waiting = PodFacts(True, True, False, "", disturbed=True, migrated=True)
     down = PodFacts(True, True, False, "", disturbed=True, down=True)
-    assert idled(tally((3, waiting))) == 1
-    assert idled(tally((3, waiting), (1, down))) == 0
-    assert idled(tally((3, waiting), (1, down)), limit=2) == 1
-    assert idled(tally((3, waiting)), limit=0) == 1  # one always may: nothing would ever end
+    assert idled(pod_counts((3, waiting))) == 1
+    assert idled(pod_counts((3, waiting), (1, down))) == 0
+    assert idled(pod_counts((3, waiting), (1, down)), limit=2) == 1
+    assert idled(pod_counts((3, waiting)), limit=0) == 1  # one always may: nothing would ever end
 
 
 @pytest.mark.behaviour("SS-97", "SS-124")
 def test_the_partition_is_kept_of_all_outdated_pods() -> None:
-    found = tally((4, OLD), (3, BLOCKED), (1, IN_FLIGHT), (2, NEW))
+    found = pod_counts((4, OLD), (3, BLOCKED), (1, IN_FLIGHT), (2, NEW))
     # Eight are outdated; five stay so, of which four are those that cannot be updated now.
     assert room(rolling(max_unavailable=10, partition=5), found).pods == 3
     assert len(next_pods(rolling(max_unavailable=10, partition=5), found)) == 3
@@ -176,12 +176,12 @@ def test_the_partition_is_kept_of_all_outdated_pods() -> None:
 @pytest.mark.behaviour("SS-103")
 @pytest.mark.parametrize("strategy", [rolling(paused=True), Strategy(rolling=False, max_unavailable=1)])
 def test_paused_and_not_update_update_nobody(strategy: Strategy) -> None:
-    assert next_pods(strategy, tally((5, OLD))) == []
+    assert next_pods(strategy, pod_counts((5, OLD))) == []
 
 
 @pytest.mark.behaviour("SS-102")
 def test_a_pod_that_is_put_off_leaves_its_turn_to_another() -> None:
-    found = tally((3, OLD))
+    found = pod_counts((3, OLD))
     assert [one.pod.metadata.name for one in next_pods(rolling(), found)] == ["p0-0000"]
     assert [one.pod.metadata.name for one in next_pods(rolling(), found, {"uid-p0-0000"})] == ["p0-0001"]
     # Whoever may have been updated counts as unavailable, and against the partition.
@@ -198,7 +198,7 @@ def test_what_cannot_be_read_updates_nobody() -> None:
 
 @pytest.mark.behaviour("SS-94")
 def test_who_has_least_to_lose_goes_first() -> None:
-    found = PodTally()
+    found = PodCounts()
     for name, age in (("long", 500), ("short", 5), ("middle", 50)):
         found.observe(ObjectKey("shop", name), OLD, pod(name, age=age))
     found.observe(ObjectKey("shop", "down"), OLD_DOWN, pod("down", OLD_DOWN))
@@ -206,8 +206,8 @@ def test_who_has_least_to_lose_goes_first() -> None:
     assert [one.pod.metadata.name for one in ordered] == ["down", "short", "middle", "long"]
 
 
-def _labelled(labels: Sequence[Mapping[str, str]]) -> PodTally:
-    found = PodTally()
+def _labelled(labels: Sequence[Mapping[str, str]]) -> PodCounts:
+    found = PodCounts()
     for index, one in enumerate(labels):
         found.observe(ObjectKey("shop", f"p{index}"), OLD, pod(f"p{index}", labels=one))
     return found
@@ -252,7 +252,7 @@ _LIMITS = st.one_of(st.integers(0, 30), st.integers(0, 120).map(lambda part: f"{
 def test_neither_limit_is_ever_broken(
     groups: list[tuple[int, PodFacts]], unavailable: int | str, partition: int | str
 ) -> None:
-    found = tally(*groups)
+    found = pod_counts(*groups)
     taken = next_pods(rolling(max_unavailable=unavailable, partition=partition), found)
     counts = found.counts
     outdated = counts.matched - counts.updated

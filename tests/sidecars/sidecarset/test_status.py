@@ -12,8 +12,8 @@ from app.api.sidecarset import SidecarSet
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import ObjectKey
 from app.sidecars.sidecarset.plan.facts import PodFacts, is_consistent, is_matched, pod_facts, twins_are_idle
+from app.sidecars.sidecarset.plan.podcounts import Counts, PodCounts, status_patch
 from app.sidecars.sidecarset.plan.records import injected_sets, recorded
-from app.sidecars.sidecarset.plan.tally import Counts, PodTally, status_patch
 from app.sidecars.sidecarset.plan.view import set_view
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
@@ -282,17 +282,17 @@ def test_the_hash_of_a_set_written_past_admission_is_computed() -> None:
 def test_recorded_pods_give_the_recorded_status(file: str) -> None:
     items = json.loads((DATA / file).read_text("utf-8"))["items"]
     stored = next(SidecarSet.model_validate(item) for item in items if item["kind"] == "SidecarSet")
-    tally = PodTally()
+    pod_counts = PodCounts()
     for item in items:
         if item["kind"] == "Pod":
             seen = decode_pod(json.dumps(item).encode())
-            tally.observe(ObjectKey("moving", seen.metadata.name), pod_facts(set_view(stored), seen, {}), seen)
+            pod_counts.observe(ObjectKey("moving", seen.metadata.name), pod_facts(set_view(stored), seen, {}), seen)
     assert stored.status is not None
     patch = status_patch(
-        stored.status.to_dict(), tally.counts, stored.metadata.generation, stored.status.latest_revision, 0
+        stored.status.to_dict(), pod_counts.counts, stored.metadata.generation, stored.status.latest_revision, 0
     )
     assert patch == {}
-    assert tally.revisions == {stored.status.latest_revision}
+    assert pod_counts.revisions == {stored.status.latest_revision}
 
 
 FACTS = st.builds(PodFacts, st.booleans(), st.booleans(), st.booleans(), st.sampled_from(["", "r1", "r2"]))
@@ -301,24 +301,24 @@ FACTS = st.builds(PodFacts, st.booleans(), st.booleans(), st.booleans(), st.samp
 @pytest.mark.behaviour("SS-106")
 @given(st.lists(st.tuples(st.integers(0, 8), st.none() | FACTS), max_size=60))
 def test_the_sums_equal_a_naive_recount_after_any_events(events: list[tuple[int, PodFacts | None]]) -> None:
-    tally, known = PodTally(), dict[int, PodFacts]()
+    pod_counts, known = PodCounts(), dict[int, PodFacts]()
     for number, facts in events:
         key = ObjectKey("shop", f"web-{number}")
         if facts is None:
-            tally.forget(key)
+            pod_counts.forget(key)
             known.pop(number, None)
         else:
-            tally.observe(key, facts, pod())
+            pod_counts.observe(key, facts, pod())
             known[number] = facts
         matched = [facts for facts in known.values() if facts.matched]
-        assert tally.counts == Counts(
+        assert pod_counts.counts == Counts(
             len(matched),
             len([facts for facts in matched if facts.updated]),
             len([facts for facts in matched if facts.ready]),
             len([facts for facts in matched if facts.updated and facts.ready]),
         )
-        assert tally.revisions == {facts.revision for facts in known.values() if facts.revision}
-        assert {key.name for key in tally.pods} == {f"web-{number}" for number in known}
+        assert pod_counts.revisions == {facts.revision for facts in known.values() if facts.revision}
+        assert {key.name for key in pod_counts.pods} == {f"web-{number}" for number in known}
 
 
 @pytest.mark.behaviour("SS-106")

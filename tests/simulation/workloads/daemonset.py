@@ -25,7 +25,7 @@ from tests.simulation.pods import (
 )
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.judge import Judge
-from tests.simulation.workloads.ledger import Ledger
+from tests.simulation.workloads.remembered import Remembered
 from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
@@ -65,21 +65,21 @@ class DaemonSetJudge(Judge):
     never more new Pods than the partition leaves."""
 
     def __init__(self) -> None:
-        self._ledger = Ledger("DaemonSet", Spec.of, lambda spec: spec.min_ready)
+        self._remembered = Remembered("DaemonSet", Spec.of, lambda spec: spec.min_ready)
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
         """What a write breaks."""
         if kind == "DaemonSet":
-            self._ledger.wrote_object(before, after)
+            self._remembered.wrote_object(before, after)
         elif kind == "Pod":
             yield from self._pod(at, before, after, known)
 
     def _pod(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        judged = self._ledger.wrote_pod(at, before, after, known)
+        judged = self._remembered.wrote_pod(at, before, after, known)
         pod = after if after is not None else before
         if pod is None:
             return
-        if before is not None and after is not None and invariants.owner_of(after) in self._ledger.specs:
+        if before is not None and after is not None and invariants.owner_of(after) in self._remembered.specs:
             yield from ready_too_early(before, after)
             yield from strange_step(before, after)
         if judged is None or known is None:
@@ -93,16 +93,16 @@ class DaemonSetJudge(Judge):
                 yield f"Pod {name} {sentence}"
             if hash_of(before) != hash_of(after):
                 yield from self._moved_on(uid, spec, after)
-        if self._ledger.taken(at, before, after, known, spec):
+        if self._remembered.taken(at, before, after, known, spec):
             yield from self._too_many_out(at, uid, spec, pod, known)
 
     def _created(self, uid: str, spec: Spec, pod: Json, known: Pass) -> Iterator[str]:
-        nodes = Counter(node_of(one) for one in self._ledger.pods_of(uid) if _stays(one))
+        nodes = Counter(node_of(one) for one in self._remembered.pods_of(uid) if _stays(one))
         node, most = node_of(pod), 1 + (spec.max_surge > 0)
         if nodes[node] > most:
             yield f"Pod {invariants.name(pod)} is one too many on {node}: {nodes[node]} are there, {most} may be"
         # One that is not in service, as the pass saw it, is replaced whatever the surge (DS-46).
-        seen = (known.pod(one["metadata"]["uid"]) for one in self._ledger.pods_of(uid))
+        seen = (known.pod(one["metadata"]["uid"]) for one in self._remembered.pods_of(uid))
         serving = {node_of(one) for one in seen if one is not None and is_available(one, known.at, spec.min_ready)}
         doubled = sum(count > 1 and name in serving for name, count in nodes.items())
         if nodes[node] > 1 and doubled > spec.max_surge:
@@ -111,7 +111,7 @@ class DaemonSetJudge(Judge):
     def _moved_on(self, uid: str, spec: Spec, pod: Json) -> Iterator[str]:
         if not spec.partition or main_image(pod) != spec.image:
             return
-        new = sum(hash_of(one) == hash_of(pod) for one in self._ledger.pods_of(uid))
+        new = sum(hash_of(one) == hash_of(pod) for one in self._remembered.pods_of(uid))
         most = max(0, NODES - spec.partition)
         if new > most:
             yield f"Pod {invariants.name(pod)} came past the partition: {new} are new, {most} may be"
@@ -119,8 +119,8 @@ class DaemonSetJudge(Judge):
     def _too_many_out(self, at: float, uid: str, spec: Spec, pod: Json, known: Pass) -> Iterator[str]:
         if spec.partition:
             return  # DS-41: nodes beyond it do not count
-        serving = [one for one in self._ledger.pods_of(uid) if is_available(one, at, spec.min_ready)]
-        unknown = self._ledger.unknown(known, at, spec.min_ready)
+        serving = [one for one in self._remembered.pods_of(uid) if is_available(one, at, spec.min_ready)]
+        unknown = self._remembered.unknown(known, at, spec.min_ready)
         least, there = NODES - spec.max_unavailable, {node_of(one) for one in serving}
         seen = there.union(map(node_of, unknown))
         if len(there) < least and len(seen) < least and node_of(pod) not in seen:
@@ -129,9 +129,9 @@ class DaemonSetJudge(Judge):
 
     def at_rest(self, now: datetime) -> Iterable[str]:
         """One Pod on every node, the new ones as the partition has it, and a true status."""
-        for obj, spec in self._ledger.standing():
+        for obj, spec in self._remembered.standing():
             name, status = invariants.name(obj), obj.get("status") or {}
-            pods = self._ledger.pods_of(obj["metadata"]["uid"])
+            pods = self._remembered.pods_of(obj["metadata"]["uid"])
             nodes = Counter(map(node_of, pods))
             if len(pods) != NODES or len(nodes) != NODES:
                 yield f"DaemonSet {name} at rest: has Pods on {dict(nodes)}, there are {NODES} nodes"

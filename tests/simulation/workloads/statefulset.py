@@ -26,7 +26,7 @@ from tests.simulation.pods import (
 )
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.judge import Judge
-from tests.simulation.workloads.ledger import Ledger
+from tests.simulation.workloads.remembered import Remembered
 from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
@@ -84,14 +84,14 @@ class StatefulSetJudge(Judge):
     service than maxUnavailable allows, never one past the partition, no claim deleted that is to be kept."""
 
     def __init__(self) -> None:
-        self._ledger = Ledger("StatefulSet", Spec.of, lambda spec: spec.min_ready)
+        self._remembered = Remembered("StatefulSet", Spec.of, lambda spec: spec.min_ready)
         #: Claims (uid), and the set (uid) that was there when they were made.
         self._made_for: dict[str, str] = {}
 
     def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
         """What a write breaks."""
         if kind == "StatefulSet":
-            self._ledger.wrote_object(before, after)
+            self._remembered.wrote_object(before, after)
         elif kind == "Pod":
             yield from self._pod(at, before, after, known)
         elif kind == "PersistentVolumeClaim" and before is None and after is not None:
@@ -102,11 +102,11 @@ class StatefulSetJudge(Judge):
     # ---- Pods
 
     def _pod(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        judged = self._ledger.wrote_pod(at, before, after, known)
+        judged = self._remembered.wrote_pod(at, before, after, known)
         pod = after if after is not None else before
         if pod is None:
             return
-        if before is not None and after is not None and invariants.owner_of(after) in self._ledger.specs:
+        if before is not None and after is not None and invariants.owner_of(after) in self._remembered.specs:
             yield from ready_too_early(before, after)
             if not (_waits(before) and state_of(after) == "Normal"):  # AS-101: it comes back at once
                 yield from strange_step(before, after)
@@ -114,7 +114,7 @@ class StatefulSetJudge(Judge):
             return
         uid, spec = judged
         name = invariants.name(pod)
-        ordinal = ordinal_of(invariants.name(self._ledger.objects[uid]), name)
+        ordinal = ordinal_of(invariants.name(self._remembered.objects[uid]), name)
         if before is None:
             yield from self._created(uid, spec, ordinal, name, known)
         elif after is not None:
@@ -122,14 +122,14 @@ class StatefulSetJudge(Judge):
                 yield f"Pod {name} {sentence}"
         if after is not None and spec.rank(ordinal) and (before is None or hash_of(before) != hash_of(after)):
             yield from self._moved_on(uid, spec, ordinal, after)
-        if ordinal in spec.slots and self._ledger.taken(at, before, after, known, spec):
+        if ordinal in spec.slots and self._remembered.taken(at, before, after, known, spec):
             yield from self._too_many_out(at, uid, spec, name, known)
 
     def _created(self, uid: str, spec: Spec, ordinal: int, name: str, known: Pass) -> Iterator[str]:
         same = [
             one
-            for one in self._ledger.pods_of(uid)
-            if ordinal_of(invariants.name(self._ledger.objects[uid]), invariants.name(one)) == ordinal
+            for one in self._remembered.pods_of(uid)
+            if ordinal_of(invariants.name(self._remembered.objects[uid]), invariants.name(one)) == ordinal
         ]
         if len(same) > 1:
             yield f"Pod {name} is the second of its ordinal"
@@ -145,49 +145,51 @@ class StatefulSetJudge(Judge):
                 yield f"Pod {name} is made before that of ordinal {missing[0]}"
 
     def _moved_on(self, uid: str, spec: Spec, ordinal: int, after: Json) -> Iterator[str]:
-        current = self._ledger.current.get(uid)
+        current = self._remembered.current.get(uid)
         if not spec.partition or not current or hash_of(after) in current or main_image(after) != spec.image:
             return
         if spec.rank(ordinal) <= spec.partition:
             yield f"Pod {invariants.name(after)} came past the partition {spec.partition}"
 
     def _too_many_out(self, at: float, uid: str, spec: Spec, name: str, known: Pass) -> Iterator[str]:
-        owner = invariants.name(self._ledger.objects[uid])
+        owner = invariants.name(self._remembered.objects[uid])
 
         def in_slots(pods: Iterable[Json]) -> int:
             return len({ordinal_of(owner, invariants.name(one)) for one in pods} & {*spec.slots})
 
-        serving = [one for one in self._ledger.pods_of(uid) if is_available(one, at, spec.min_ready)]
+        serving = [one for one in self._remembered.pods_of(uid) if is_available(one, at, spec.min_ready)]
         least, there = len(spec.slots) - spec.max_unavailable, in_slots(serving)
-        if there < least and in_slots([*serving, *self._ledger.unknown(known, at, spec.min_ready)]) < least:
+        if there < least and in_slots([*serving, *self._remembered.unknown(known, at, spec.min_ready)]) < least:
             yield f"Pod {name} was taken: {there} are available, {least} have to be"
 
     # ---- claims
 
     def _claim_made(self, claim: Json) -> None:
-        for uid, obj in self._ledger.objects.items():
+        for uid, obj in self._remembered.objects.items():
             if ordinal_of(invariants.name(obj), invariants.name(claim).removeprefix("data-")) >= 0:
                 self._made_for[claim["metadata"]["uid"]] = uid
 
     def _claim_goes(self, claim: Json) -> Iterator[str]:
         """One that is to be kept, or whose ordinal was wanted all the time, stays as long as its set does."""
         name, uid = invariants.name(claim), self._made_for.get(claim["metadata"]["uid"], "")
-        obj = self._ledger.objects.get(uid)
+        obj = self._remembered.objects.get(uid)
         if obj is None:
             return
         ordinal = ordinal_of(invariants.name(obj), name.removeprefix("data-"))
-        if self._ledger.newest(uid).keeps:
+        if self._remembered.newest(uid).keeps:
             yield f"claim {name} is deleted though those of Pods that are scaled in are kept"
-        elif all(ordinal in spec.slots for spec in self._ledger.specs[uid].values()):
+        elif all(ordinal in spec.slots for spec in self._remembered.specs[uid].values()):
             yield f"claim {name} is deleted though its ordinal was wanted all the time"
 
     # ---- at rest
 
     def at_rest(self, now: datetime) -> Iterable[str]:
         """As many Pods as asked for at their ordinals, the new ones beyond the partition, and a true status."""
-        for obj, spec in self._ledger.standing():
+        for obj, spec in self._remembered.standing():
             name, status = invariants.name(obj), obj.get("status") or {}
-            pods = {ordinal_of(name, invariants.name(pod)): pod for pod in self._ledger.pods_of(obj["metadata"]["uid"])}
+            pods = {
+                ordinal_of(name, invariants.name(pod)): pod for pod in self._remembered.pods_of(obj["metadata"]["uid"])
+            }
             if {*pods} != {*spec.slots}:
                 yield f"StatefulSet {name} at rest: has Pods {sorted(pods)}, wanted are {sorted(spec.slots)}"
             marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in pods.values())

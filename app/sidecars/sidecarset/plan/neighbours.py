@@ -9,8 +9,8 @@ from typing import Final
 from app.kube.intorpercent import IntOrPercentError, scaled
 from app.kube.objects import Pod
 from app.kube.resources import ObjectKey
+from app.sidecars.sidecarset.plan.podcounts import PodCounts
 from app.sidecars.sidecarset.plan.records import injected_sets
-from app.sidecars.sidecarset.plan.tally import PodTally
 from app.sidecars.sidecarset.plan.view import Strategy
 
 
@@ -27,7 +27,7 @@ class Neighbour:
     """Another set: what it allows, and how its Pods are."""
 
     strategy: Strategy
-    tally: PodTally
+    pod_counts: PodCounts
     #: Whether its Pods have been judged, all of them.
     known: bool = True
 
@@ -44,9 +44,9 @@ class Neighbours:
     waited: bool = False
     _taken: dict[str, int] = field(default_factory=dict)
 
-    def writing(self, tally: PodTally) -> int:
+    def writing(self, pod_counts: PodCounts) -> int:
         """How many Pods that are counted here are being written by other sets."""
-        return sum(name != self.own_name and tally.has(key) for key, name in self.written_now.items())
+        return sum(name != self.own_name and pod_counts.has(key) for key, name in self.written_now.items())
 
     def take(self, pod: Pod, *, idle: bool = False) -> bool:
         """Whether this Pod, which is ready, may be taken out of service; then that is counted. ``idle``: for a moment,
@@ -66,15 +66,15 @@ class Neighbours:
         if not other.known:
             return False
         begun = sum(by == name for by in self.written_now.values())
-        if not other.tally.updating + begun:
+        if not other.pod_counts.updating + begun:
             return True  # it updates nobody now
-        limit = max_unavailable_of(other.strategy.max_unavailable, other.tally.counts.matched)
+        limit = max_unavailable_of(other.strategy.max_unavailable, other.pod_counts.counts.matched)
         if idle:
             # Pods that wait to idle themselves count as unavailable there. Were they to keep others from idling, two
             # sets would wait for each other for ever.
-            return other.tally.down + begun + self._taken.get(name, 0) < max(1, limit)
-        return other.tally.disturbed + begun + self._taken.get(name, 0) < limit
+            return other.pod_counts.down + begun + self._taken.get(name, 0) < max(1, limit)
+        return other.pod_counts.disturbed + begun + self._taken.get(name, 0) < limit
 
 
-UNKNOWN: Final = Neighbour(Strategy(rolling=True), PodTally(), known=False)
+UNKNOWN: Final = Neighbour(Strategy(rolling=True), PodCounts(), known=False)
 ALONE: Final = Neighbours("", lambda _: None, {})

@@ -11,7 +11,7 @@ from app.kube.objects import Pod
 from app.pods.predicates import is_ready
 from app.pods.update_order import by_priority, scattered
 from app.sidecars.sidecarset.plan.neighbours import ALONE, Neighbours, max_unavailable_of
-from app.sidecars.sidecarset.plan.tally import Judged, PodTally
+from app.sidecars.sidecarset.plan.podcounts import Judged, PodCounts
 from app.sidecars.sidecarset.plan.view import Strategy
 
 
@@ -38,26 +38,26 @@ class Room(NamedTuple):
     ready: int
 
 
-def room(strategy: Strategy, tally: PodTally, uncertain: int = 0, elsewhere: int = 0) -> Room:
+def room(strategy: Strategy, pod_counts: PodCounts, uncertain: int = 0, elsewhere: int = 0) -> Room:
     """SS-124: the partition is kept of all outdated Pods, also of those that cannot be updated now.
 
     ``uncertain``: Pods of which is not known whether they were updated; ``elsewhere``: those that other sets are
     writing just now.
     """
-    counts = tally.counts
+    counts = pod_counts.counts
     outdated = counts.matched - counts.updated - uncertain
     allowed = outdated - partition_of(strategy.partition, counts.matched)
     limit = max_unavailable_of(strategy.max_unavailable, counts.matched)
     return Room(
         max(0, allowed),
-        max(0, limit - tally.unavailable - uncertain),
-        limit - tally.disturbed - uncertain - elsewhere,
+        max(0, limit - pod_counts.unavailable - uncertain),
+        limit - pod_counts.disturbed - uncertain - elsewhere,
     )
 
 
 def next_pods(
     strategy: Strategy,
-    tally: PodTally,
+    pod_counts: PodCounts,
     held: Collection[str] = (),
     uncertain: int = 0,
     limit: int = 0,
@@ -67,14 +67,14 @@ def next_pods(
     for all; ``neighbours``: the other sets of these Pods, whose limits hold as well."""
     if strategy.paused or not strategy.rolling:
         return []
-    allowed, costly, ready = room(strategy, tally, uncertain, neighbours.writing(tally))
+    allowed, costly, ready = room(strategy, pod_counts, uncertain, neighbours.writing(pod_counts))
     if limit:
         allowed = min(allowed, limit)
-    candidates = [one for one in tally.waiting if one.pod.metadata.uid not in held]
+    candidates = [one for one in pod_counts.waiting if one.pod.metadata.uid not in held]
     if not allowed or not (costly or any(one.facts.free for one in candidates)):
         return []
     taken: list[Judged] = []
-    for one in in_order(strategy, candidates, tally):
+    for one in in_order(strategy, candidates, pod_counts):
         if len(taken) == allowed:
             break
         if not one.facts.free:
@@ -89,13 +89,15 @@ def next_pods(
     return taken
 
 
-def next_to_idle(strategy: Strategy, tally: PodTally, held: Collection[str], neighbours: Neighbours) -> list[Judged]:
+def next_to_idle(
+    strategy: Strategy, pod_counts: PodCounts, held: Collection[str], neighbours: Neighbours
+) -> list[Judged]:
     """SS-81: the Pods whose former twin takes the empty image now. One that is ready will not be for a moment: of
     those go no more than may be unavailable, but one always."""
-    limit = max(1, max_unavailable_of(strategy.max_unavailable, tally.counts.matched))
-    left = limit - tally.down - neighbours.writing(tally)
+    limit = max(1, max_unavailable_of(strategy.max_unavailable, pod_counts.counts.matched))
+    left = limit - pod_counts.down - neighbours.writing(pod_counts)
     taken: list[Judged] = []
-    for one in sorted(tally.migrated, key=lambda one: one.rank):
+    for one in sorted(pod_counts.migrated, key=lambda one: one.rank):
         if one.pod.metadata.uid in held:
             continue
         if is_ready(one.pod):
@@ -106,7 +108,7 @@ def next_to_idle(strategy: Strategy, tally: PodTally, held: Collection[str], nei
     return taken
 
 
-def in_order(strategy: Strategy, candidates: Iterable[Judged], tally: PodTally) -> Sequence[Judged]:
+def in_order(strategy: Strategy, candidates: Iterable[Judged], pod_counts: PodCounts) -> Sequence[Judged]:
     """SS-94: who has least to lose first, then by priority, then scattered."""
     ordered = sorted(candidates, key=lambda one: one.rank)
     if strategy.priority is None and not strategy.scatter:
@@ -114,7 +116,7 @@ def in_order(strategy: Strategy, candidates: Iterable[Judged], tally: PodTally) 
     found = {id(one.pod): one for one in ordered}
     pods = by_priority([one.pod for one in ordered], strategy.priority)
     if strategy.scatter:
-        matched = tally.matched()
+        matched = pod_counts.matched()
         pods = scattered(pods, matched, expanded(strategy.scatter, matched))
     return [found[id(pod)] for pod in pods]
 

@@ -53,7 +53,7 @@ class Reservation:
 
 
 @dataclass(slots=True)
-class _Tally:
+class _Found:
     labels: list[tuple[Pod, bool]] = field(default_factory=list)
     reserved: set[str] = field(default_factory=set)
     overdue: int = 0
@@ -90,7 +90,7 @@ def reservation(
         if pod.metadata.labels.get(names.UNITED_REVISION_HASH) == update
     )
     overdue_in = (updating_since + timedelta(seconds=limits.critical) - now).total_seconds()
-    tally = _Tally()
+    found = _Found()
     for pod in active:
         left, label = late[pod.metadata.uid], _label(pod, written)
         is_outdated = pod.metadata.uid in outdated
@@ -99,23 +99,23 @@ def reservation(
             settled = not is_outdated and ready_in is not None and ready_in < 0
             reserved = not settled
             if reserved and ready_in is not None and not is_outdated:
-                tally.times.append(ready_in + _LATER)
+                found.times.append(ready_in + _LATER)
         elif not is_outdated:
             reserved = left is not None and left < 0
             if left is not None and not reserved:
-                tally.times.append(left + _LATER)
+                found.times.append(left + _LATER)
         else:
             stuck = blocked or (left is not None and left < 0)
             reserved = stuck and overdue_in < 0
             if not reserved and (blocked or left is not None):
-                tally.times += [max(one, 0.0) + _LATER for one in (overdue_in, left or 0.0) if one > 0]
+                found.times += [max(one, 0.0) + _LATER for one in (overdue_in, left or 0.0) if one > 0]
         if reserved:
-            tally.reserved.add(pod.metadata.uid)
-        tally.overdue += reserved and is_outdated and is_ready(pod)
+            found.reserved.add(pod.metadata.uid)
+        found.overdue += reserved and is_outdated and is_ready(pod)
         if label is not reserved:
-            tally.labels.append((pod, reserved))
-    again = min(tally.times, default=0.0)
-    return Reservation(tally.labels, frozenset(tally.reserved), tally.overdue, len(outdated), len(active), again)
+            found.labels.append((pod, reserved))
+    again = min(found.times, default=0.0)
+    return Reservation(found.labels, frozenset(found.reserved), found.overdue, len(outdated), len(active), again)
 
 
 def schedulability(

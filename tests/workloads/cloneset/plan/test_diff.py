@@ -98,7 +98,7 @@ def _settings(text: str) -> tuple[Settings, dict[str, bool]]:
     return Settings(replicas=replicas, rolling_update=block, on_delete=on_delete, scale_max_unavailable=scaling), flags
 
 
-def _tally(text: str, *, preparing_update_is_new: bool) -> PodCounts:
+def _counted_pods(text: str, *, preparing_update_is_new: bool) -> PodCounts:
     pod_counts = PodCounts()
     for number, revision, state in re.findall(r"([0-9]+)([on])([!~†PDU]*)", text):
         for _ in range(int(number)):
@@ -123,7 +123,7 @@ def _numbers(text: str, separator: str, count: int) -> tuple[int, ...]:
 def test_worked_example(asked, pods, base, create, delete, delete_ready_limit, surge, update) -> None:
     settings, flags = _settings(asked)
     found = limits(settings)
-    pod_counts = _tally(pods, preparing_update_is_new=flags["updating"])
+    pod_counts = _counted_pods(pods, preparing_update_is_new=flags["updating"])
     partition, surge_limit, max_unavailable, unavailable = _numbers(base, ",", 4)
     assert (found.partition, found.surge, found.max_unavailable) == (partition, surge_limit, max_unavailable)
     assert pod_counts.unavailable == unavailable
@@ -158,7 +158,7 @@ def test_few_pods_on_delete_may_still_lose_a_marked_one() -> None:
     settings, _ = _settings("R3 OnDelete")
     found = limits(settings)
     assert found.max_unavailable == 1
-    pod_counts = _tally("2n 1n†", preparing_update_is_new=False)
+    pod_counts = _counted_pods("2n 1n†", preparing_update_is_new=False)
     assert diff(pod_counts, found, same_revision=False).delete_ready_limit == 1
 
 

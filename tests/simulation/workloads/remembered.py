@@ -26,7 +26,7 @@ class _Loss:
     before: Json
 
 
-class Ledger(Generic[S]):
+class Remembered(Generic[S]):
     """Of one kind. ``spec_of``: what is judged of an object's spec; ``min_ready``: seconds a Pod must be ready."""
 
     def __init__(self, kind: str, spec_of: Callable[[Json], S], min_ready: Callable[[S], float]) -> None:

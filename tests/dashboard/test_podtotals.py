@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dashboard.tallies import PodTally, state_of
+from app.dashboard.podtotals import PodTotals, state_of
 from app.kube.objects import Pod, decode_pod
 from app.kube.store import Change
 
@@ -50,18 +50,18 @@ PODS = st.builds(
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), PODS)), max_size=40))
 def test_changes_add_up_to_what_is_there(changes: list[tuple[int, Pod | None]]) -> None:
-    tally, there = PodTally(), dict[int, Pod]()
+    totals, there = PodTotals(), dict[int, Pod]()
     for key, new in changes:
         old = there.pop(key, None)
         if new is not None:
             there[key] = new
         if old is not None or new is not None:
-            tally.observe(Change(old, new))
-    fresh = PodTally()
+            totals.observe(Change(old, new))
+    fresh = PodTotals()
     for one in there.values():
         fresh.observe(Change(None, one))
-    assert tally == fresh
-    assert sum(sum(node.pods.model_dump().values()) for node in tally.nodes()) == len(there) == tally.total
+    assert totals == fresh
+    assert sum(sum(node.pods.model_dump().values()) for node in totals.nodes()) == len(there) == totals.total
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_states(found: Pod, state: str) -> None:
 
 
 def test_the_revision_that_new_pods_get_comes_first() -> None:
-    tally = PodTally()
+    totals = PodTotals()
     for one in (pod(), pod(), pod(revision="b"), pod(revision="b", ready=False), pod(phase="Failed")):
-        tally.observe(Change(None, one))
-    found = [(one.name, one.pods, one.ready, one.target) for one in tally.revisions("w", "web-b")]
+        totals.observe(Change(None, one))
+    found = [(one.name, one.pods, one.ready, one.target) for one in totals.revisions("w", "web-b")]
     assert found == [("b", 2, 1, True), ("a", 2, 2, False)]

@@ -46,7 +46,7 @@ _KINDS: Final[Mapping[str, Callable[[PodFacts], bool]]] = {
 
 
 @dataclass(slots=True)
-class PodTally:
+class PodCounts:
     """The facts of every Pod a set may count, and their sums."""
 
     _judged: dict[ObjectKey, Judged] = field(default_factory=dict)

@@ -38,7 +38,7 @@ def revision_of(pod: Pod) -> str:
 
 
 @dataclass(slots=True)
-class PodTally:
+class PodTotals:
     """The sums; one change costs the same however many Pods there are."""
 
     total: int = 0

@@ -1,0 +1,35 @@
+"""Whoever changes a module finds its tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.behaviours import ROOT
+from tests.of import found_for, importers, modules, name_of, own
+
+
+def test_every_module_has_tests_or_is_tested_through_those_that_import_it() -> None:
+    within = (path for path in modules([ROOT / "app"]) if path.name != "__init__.py")
+    assert [name_of(path) for path in within if not found_for(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("module", "test"),
+    [
+        ("kube/store.py", "tests/kube/test_store.py"),  # by its name
+        ("pods/budget.py", "tests/workloads/engine/test_writer.py"),  # by its import
+        (  # by a rule
+            "workloads/cloneset/scaling.py",
+            "tests/workloads/cloneset/test_reconcile.py::test_claims_go_with_the_pod_where_they_are_not_used_again",
+        ),
+    ],
+)
+def test_a_module_finds_its_tests(module: str, test: str) -> None:
+    assert test in list(own(ROOT / "app" / module))
+
+
+def test_a_module_without_tests_of_its_own_has_those_of_its_importers() -> None:
+    path = ROOT / "app/sandbox/apiserver/typecheck.py"
+    assert not list(own(path))
+    assert importers("app")[name_of(path)]
+    assert found_for(path)
