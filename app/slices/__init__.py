@@ -40,40 +40,7 @@ if TYPE_CHECKING:
         Watched,
     )
 else:
-    __getattr__ = names_from(
-        __name__,
-        {
-            "admission": ("AdmissionContext", "AdmissionPart", "Decisions"),
-            "controllers": (
-                "BackgroundPart",
-                "BackgroundTask",
-                "ControllerContext",
-                "ControllerPart",
-                "Provides",
-                "Reconciling",
-            ),
-            "options": ("Flag", "Gate", "Stage"),
-            "protected": ("Protected",),
-            "slice": ("Slice",),
-            "watched": (
-                "BY_NAMESPACE",
-                "CLAIMS",
-                "CONFIGURATION",
-                "DEPLOYMENTS",
-                "JOBS",
-                "NAMESPACES",
-                "NODES",
-                "PODS",
-                "PODS_BY_NAMESPACE",
-                "REPLICASETS",
-                "REVISIONS",
-                "STATEFULSETS",
-                "Scope",
-                "Stores",
-                "Watched",
-            ),
-        },
-    )
+    __getattr__ = names_from(__name__)
 
 __all__ = [
     "BY_NAMESPACE",

@@ -300,7 +300,10 @@ def test_nodes_stand_in_the_zones_in_turn() -> None:
     assert len({node.address for node in simulated_nodes(600)}) == 600
 
 
-def test_the_command_names_a_kubeconfig_it_cannot_read(caplog: pytest.LogCaptureFixture, tmp_path: Any) -> None:
+def test_the_command_names_a_kubeconfig_it_cannot_read(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr("app.sandbox.nodes.logs.configure", lambda *_: None)  # or the log of all tests would be another
     missing = tmp_path / "missing"
     assert main(["--kubeconfig", str(missing)]) == 1
     assert str(missing) in caplog.text

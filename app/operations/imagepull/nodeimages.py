@@ -15,11 +15,12 @@ from app.api.imagepull.types import BATCH
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
 from app.kube.controller import Result
-from app.kube.errors import AlreadyExists, Conflict, NotFound
+from app.kube.errors import Conflict, NotFound
 from app.kube.events import EventRecorder, reference
+from app.kube.nodeobjects import create_for_node, delete_without_node
 from app.kube.objects import Metadata, Node, ObjectReference, decode_metadata
 from app.kube.patches import merge_difference
-from app.kube.resources import NODES, SECRETS, ObjectKey
+from app.kube.resources import SECRETS, ObjectKey
 from app.kube.store import Change, Store
 from app.operations.imagepull.cache import NodeImages
 from app.operations.imagepull.jobs import JOBS
@@ -124,34 +125,15 @@ class NodeImageReconciler:
         if left > 0:
             return Result(requeue_after=left)
         name = node.metadata.name
-        body = {
-            "apiVersion": NODE_IMAGES.api_version,
-            "kind": NODE_IMAGES.kind,
-            "metadata": {"name": name, "labels": dict(node.metadata.labels)},
-            "spec": {},
-        }
-        try:
-            await self._client.create(NODE_IMAGES, body, decode=decode_metadata)
-        except AlreadyExists:
-            logger.debug("NodeImage %s is there already", name)
+        await create_for_node(self._client, NODE_IMAGES, name, node.metadata.labels)
         return None
 
     async def _delete(self, node_image: NodeImage) -> None:
-        """IMG-31. The cache of Nodes may be behind that of NodeImages: the Node itself is asked."""
+        """IMG-31."""
         metadata = node_image.metadata
         if names.FAKE_NODE_IMAGE in metadata.labels:
             return
-        if self._nodes.get(metadata.name) is None:
-            try:
-                await self._client.get(NODES, metadata.name, decode=decode_metadata)
-            except NotFound:
-                pass
-            else:
-                return
-        try:
-            await self._client.delete(NODE_IMAGES, metadata.name, uid=metadata.uid, decode=decode_metadata)
-        except (NotFound, Conflict):
-            logger.debug("NodeImage %s is gone already", metadata.name)
+        await delete_without_node(self._client, NODE_IMAGES, metadata, self._nodes)
 
     async def _gone_jobs(self, node_image: NodeImage) -> frozenset[str]:
         """IMG-32: of those who asked for a tag, the jobs that are gone. The cache may be behind, or not show their

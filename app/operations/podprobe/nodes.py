@@ -9,10 +9,11 @@ from typing import Any
 
 from app.api.podprobe import PodProbeMarker
 from app.kube.client import Client, PatchType
-from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.errors import KubeError, NotFound
 from app.kube.expectations import is_at_least
+from app.kube.nodeobjects import create_for_node, delete_without_node
 from app.kube.objects import Node, Pod, decode_metadata, decode_pod
-from app.kube.resources import NODES, PODS, ObjectKey
+from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
 from app.operations.podprobe.objects import BY_MARKER, BY_POD, NODE_POD_PROBES, NodePodProbe
 from app.operations.podprobe.plan.marks import Marks, marks_of
@@ -86,11 +87,11 @@ class NodePodProbeReconciler:
         node, node_pod_probe = self._nodes.get(key.name), self._node_pod_probes.get(key.name)
         if not is_wanted(node):
             if node_pod_probe is not None and not node_pod_probe.deleting:
-                await self._delete(node_pod_probe)
+                await delete_without_node(self._client, NODE_POD_PROBES, node_pod_probe.metadata, self._nodes)
             return
         if node_pod_probe is None:
             if node is not None and is_ready(node):
-                await self._create(key.name)
+                await create_for_node(self._client, NODE_POD_PROBES, key.name)
             return
         if node_pod_probe.deleting:
             return
@@ -100,33 +101,6 @@ class NodePodProbeReconciler:
         errors = await self._apply(node_pod_probe)
         if errors:
             raise errors[0]
-
-    async def _create(self, name: str) -> None:
-        body = {
-            "apiVersion": NODE_POD_PROBES.api_version,
-            "kind": NODE_POD_PROBES.kind,
-            "metadata": {"name": name},
-            "spec": {},
-        }
-        try:
-            await self._client.create(NODE_POD_PROBES, body, decode=decode_metadata)
-        except AlreadyExists:
-            logger.debug("NodePodProbe %s is there already", name)
-
-    async def _delete(self, node_pod_probe: NodePodProbe) -> None:
-        """The cache of Nodes may be behind: the Node itself is asked."""
-        metadata = node_pod_probe.metadata
-        if self._nodes.get(metadata.name) is None:
-            try:
-                await self._client.get(NODES, metadata.name, decode=decode_metadata)
-            except NotFound:
-                pass
-            else:
-                return
-        try:
-            await self._client.delete(NODE_POD_PROBES, metadata.name, uid=metadata.uid, decode=decode_metadata)
-        except (NotFound, Conflict):
-            logger.debug("NodePodProbe %s is gone already", metadata.name)
 
     async def _gone(self, node_pod_probe: NodePodProbe) -> set[str]:
         """PPM-22: the uids of Pods that are gone. The cache may not show them all: the API server is asked."""

@@ -38,27 +38,7 @@ if TYPE_CHECKING:
     from app.workloads.engine.updater import Updater
     from app.workloads.engine.writer import Writer
 else:
-    __getattr__ = names_from(
-        __name__,
-        {
-            "creation": ("NewPod",),
-            "history": ("History",),
-            "in_place": ("InPlaceUpdates",),
-            "kind": ("OWNER", "Owner", "WorkloadKind"),
-            "metrics": ("Metrics", "NoMetrics"),
-            "outcome": ("Outcome", "PodGoneError", "gather_results", "outcome_of"),
-            "pods": ("PodFacts", "pod_facts"),
-            "reconciler": ("WorkloadReconciler", "result_of"),
-            "revisions": ("Content", "Revisions"),
-            "settings": ("EngineGates", "ImagePullSettings", "ResolvedSpec", "UpdatePolicy", "shared_gates"),
-            "snapshot": ("Caches", "Snapshot"),
-            "state": ("WorkloadState",),
-            "status": ("truncate_history", "write_workload_status"),
-            "steps": ("Step", "StepKind", "UpdatePlan", "in_place_step"),
-            "updater": ("Updater",),
-            "writer": ("Writer",),
-        },
-    )
+    __getattr__ = names_from(__name__)
 
 __all__ = [
     "OWNER",

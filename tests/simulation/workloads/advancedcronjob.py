@@ -12,10 +12,9 @@ from app.api.advancedcronjob import ADVANCED_CRON_JOB
 from app.api.broadcastjob import BROADCAST_JOB
 from app.api.cron import Every, Schedule, latest_until, parse
 from tests.simulation import invariants
-from tests.simulation.passes import Pass
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.broadcastjob import ended
-from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.judge import JudgeByKind
 from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
@@ -33,10 +32,11 @@ SCHEDULES = ("* * * * *", "*/2 * * * *", "@every 20s", "@every 20s", "* * 1 1 *"
 ZONES = ("", "UTC", "Asia/Shanghai", "America/New_York")
 
 
-class AdvancedCronJobJudge(Judge):
+class AdvancedCronJobJudge(JudgeByKind):
     """No run twice, none that no schedule has, none skipped, and at most one at a time unless they may overlap."""
 
     def __init__(self) -> None:
+        self.judged = {KIND: self._cron, CHILD: self._child}
         self._crons: dict[str, Json] = {}
         #: By uid: whatever was ever asked for.
         self._schedules: dict[str, list[Schedule]] = {}
@@ -45,24 +45,8 @@ class AdvancedCronJobJudge(Judge):
         self._runs: dict[str, set[str]] = {}
         self._children: dict[str, dict[str, Json]] = {}
 
-    def wrote(
-        self,
-        at: float,
-        kind: str,
-        before: Json | None,
-        after: Json | None,
-        known: Pass | None,
-    ) -> Iterable[str]:
-        """What a write breaks."""
-        obj = after if after is not None else before
-        if obj is None:
-            return
-        if kind == KIND:
-            yield from self._cron(obj["metadata"]["uid"], before, after)
-        elif kind == CHILD and invariants.owner_of(obj):
-            yield from self._child(invariants.owner_of(obj), obj["metadata"]["uid"], before, after)
-
-    def _cron(self, uid: str, before: Json | None, after: Json | None) -> Iterator[str]:
+    def _cron(self, obj: Json, before: Json | None, after: Json | None) -> Iterator[str]:
+        uid = obj["metadata"]["uid"]
         if after is None:
             self._crons.pop(uid, None)
             return
@@ -75,7 +59,10 @@ class AdvancedCronJobJudge(Judge):
         if was is not None and (now is None or now < was):
             yield f"AdvancedCronJob {invariants.name(after)}: lastScheduleTime went from {was} back to {now}"
 
-    def _child(self, cron: str, uid: str, before: Json | None, after: Json | None) -> Iterator[str]:
+    def _child(self, obj: Json, before: Json | None, after: Json | None) -> Iterator[str]:
+        cron, uid = invariants.owner_of(obj), obj["metadata"]["uid"]
+        if not cron:
+            return
         children = self._children.setdefault(cron, {})
         if after is None:
             children.pop(uid, None)

@@ -10,11 +10,10 @@ from typing import Any
 
 from app.api.broadcastjob import BROADCAST_JOB
 from tests.simulation import invariants
-from tests.simulation.passes import Pass
 from tests.simulation.pods import has_ended
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.daemonset import NODES, node_of
-from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.judge import JudgeByKind
 from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
@@ -25,10 +24,11 @@ KIND = BROADCAST_JOB.kind
 _ALL = 2**31 - 1
 
 
-class BroadcastJobJudge(Judge):
+class BroadcastJobJudge(JudgeByKind):
     """Each node is served once, never more than parallelism at a time; a job ends when it should, and not before."""
 
     def __init__(self) -> None:
+        self.judged = {KIND: self._job, "Pod": self._pod}
         self._jobs: dict[str, Json] = {}
         #: By uid: the largest parallelism that users ever asked for.
         self._most: dict[str, int] = {}
@@ -36,24 +36,8 @@ class BroadcastJobJudge(Judge):
         #: By uid: nodes whose Pod has ended, or was told to go.
         self._served: dict[str, set[str]] = {}
 
-    def wrote(
-        self,
-        at: float,
-        kind: str,
-        before: Json | None,
-        after: Json | None,
-        known: Pass | None,
-    ) -> Iterable[str]:
-        """What a write breaks."""
-        obj = after if after is not None else before
-        if obj is None:
-            return
-        if kind == KIND:
-            yield from self._job(obj["metadata"]["uid"], before, after)
-        elif kind == "Pod" and any(one["kind"] == KIND for one in obj["metadata"].get("ownerReferences") or ()):
-            yield from self._pod(invariants.owner_of(obj), before, after)
-
-    def _job(self, uid: str, before: Json | None, after: Json | None) -> Iterator[str]:
+    def _job(self, obj: Json, before: Json | None, after: Json | None) -> Iterator[str]:
+        uid = obj["metadata"]["uid"]
         if after is None:
             self._jobs.pop(uid, None)
             return
@@ -65,9 +49,9 @@ class BroadcastJobJudge(Judge):
                 name = invariants.name(after)
                 yield f"BroadcastJob {name} is complete: {len(served)} nodes were served, there are {NODES}"
 
-    def _pod(self, uid: str, before: Json | None, after: Json | None) -> Iterator[str]:
-        pod = after if after is not None else before
-        if pod is None:
+    def _pod(self, pod: Json, before: Json | None, after: Json | None) -> Iterator[str]:
+        uid = invariants.owner_of(pod)
+        if all(one["kind"] != KIND for one in pod["metadata"].get("ownerReferences") or ()):
             return
         pods, node = self._pods.setdefault(uid, {}), node_of(pod)
         if after is None or has_ended(after) or after["metadata"].get("deletionTimestamp"):

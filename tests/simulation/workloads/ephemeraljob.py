@@ -9,10 +9,9 @@ from typing import Any
 
 from app.api.ephemeraljob import EPHEMERAL_JOB
 from tests.simulation import invariants
-from tests.simulation.passes import Pass
 from tests.simulation.script import APPS, Action
 from tests.simulation.workloads.broadcastjob import is_active
-from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.judge import JudgeByKind
 from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
@@ -25,10 +24,11 @@ _CONTAINER = "debug"
 _PODS = 6
 
 
-class EphemeralJobJudge(Judge):
+class EphemeralJobJudge(JudgeByKind):
     """Never more Pods at a time than parallelism, nor more of them at all than replicas; whoever can end has ended."""
 
     def __init__(self) -> None:
+        self.judged = {KIND: self._job, "Pod": self._pod}
         self._jobs: dict[str, Json] = {}
         #: By uid: the largest parallelism and the most replicas (None: all) that users ever asked for.
         self._most: dict[str, int] = {}
@@ -37,32 +37,25 @@ class EphemeralJobJudge(Judge):
         #: By uid of a job: the uids of all Pods that ever got its container, those that are gone included (EJ-17).
         self._touched: dict[str, set[str]] = {}
 
-    def wrote(
-        self,
-        at: float,
-        kind: str,
-        before: Json | None,
-        after: Json | None,
-        known: Pass | None,
-    ) -> Iterable[str]:
-        """What a write breaks."""
-        obj = after if after is not None else before
-        if obj is None:
-            return
+    def _job(self, obj: Json, _before: Json | None, after: Json | None) -> Iterator[str]:
         uid = obj["metadata"]["uid"]
-        if kind == KIND and after is None:
+        if after is None:
             self._jobs.pop(uid, None)
-        elif kind == KIND and after is not None:
-            self._jobs[uid] = after
-            spec = after["spec"]
-            self._most[uid] = max(self._most.get(uid, 0), spec.get("parallelism", 1))
-            self._replicas[uid] = max(self._replicas.get(uid, 0), spec.get("replicas", float("inf")))
-        elif kind == "Pod" and after is None:
+            return
+        self._jobs[uid] = after
+        spec = after["spec"]
+        self._most[uid] = max(self._most.get(uid, 0), spec.get("parallelism", 1))
+        self._replicas[uid] = max(self._replicas.get(uid, 0), spec.get("replicas", float("inf")))
+        yield from ()
+
+    def _pod(self, pod: Json, before: Json | None, after: Json | None) -> Iterator[str]:
+        uid = pod["metadata"]["uid"]
+        if after is None:
             self._pods.pop(uid, None)
-        elif kind == "Pod" and after is not None:
-            self._pods[uid] = after
-            for job in marks(after) - (marks(before) if before is not None else set()):
-                yield from self._served(job, after)
+            return
+        self._pods[uid] = after
+        for job in marks(after) - (marks(before) if before is not None else set()):
+            yield from self._served(job, after)
 
     def _served(self, uid: str, pod: Json) -> Iterator[str]:
         job, name = self._jobs.get(uid), invariants.name(pod)

@@ -3,7 +3,7 @@ rest."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
@@ -68,6 +68,23 @@ class Judge:
         """What an answer breaks."""
         del review
         return ()
+
+
+#: What a write of an object breaks: the object, and as it was before and is after.
+Judged = Callable[[Json, Json | None, Json | None], Iterable[str]]
+
+
+class JudgeByKind(Judge):
+    """Judges writes whoever did them, each kind by a function of its own."""
+
+    #: By kind.
+    judged: Mapping[str, Judged]
+
+    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+        """What a write breaks."""
+        obj = after if after is not None else before
+        if obj is not None and kind in self.judged:
+            yield from self.judged[kind](obj, before, after)
 
 
 class Judges(Judge):
