@@ -64,12 +64,11 @@ def convert_review(body: bytes, convert: Convert) -> Converted:
                 return _not_a_review(f"request body is not JSON: {_place(error)}")
             if not _is_readable(body):
                 return _not_a_review("request body is not JSON: it is nested deep and does not end")
-            return _convert_review(body, convert, last=True)
     try:
-        answer = _convert_review(hidden.data, convert, last=True)
+        answer = _convert_review(hidden.data if hidden is not None else body, convert, last=True)
     except orjson.JSONDecodeError as error:
         return _not_a_review(f"request body is not JSON: {error.msg}")
-    return answer._replace(payload=hidden.revealed(answer.payload))
+    return answer._replace(payload=hidden.revealed(answer.payload)) if hidden is not None else answer
 
 
 def failed_review(body: bytes, message: str) -> tuple[int, bytes]:

@@ -364,6 +364,18 @@ def test_what_becomes_too_deep_in_the_making_fails_no_list() -> None:
 
 
 @pytest.mark.behaviour("MGR-50")
+def test_an_object_that_is_no_json_after_one_that_becomes_deep_is_no_review() -> None:
+    def deep(_obj: dict[str, Any], _version: str) -> dict[str, Any]:
+        raise RecursionError
+
+    review = recorded("conversion-to-v1alpha1")
+    (one, *_) = review["request"]["objects"]
+    review["request"]["objects"] = [one, {**one, "kind": "HERE"}]
+    got = convert_review(orjson.dumps(review).replace(b'"HERE"', rb'"\ud800"'), deep)
+    assert (got.status, got.outcome) == (400, "not_a_review")
+
+
+@pytest.mark.behaviour("MGR-50")
 def test_what_cannot_be_written_fails_no_list() -> None:
     def odd(obj: dict[str, Any], version: str) -> dict[str, Any]:
         return {**convert(obj, version), **({1.5: "no key of JSON"} if obj["metadata"]["name"] == "odd" else {})}
