@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from app.api import names
 from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest
@@ -16,13 +18,14 @@ from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
 from app.operations.containerrecreate.plan import Step, is_of, step
-from app.pods.readiness.plan import has_gate, recreate_request
+from app.pods.readiness.plan import NotReadyKey, has_gate, recreate_request
 from app.pods.readiness.reconcile import add_not_ready_key, remove_not_ready_key
 
 logger = logging.getLogger(__name__)
 
 REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
 BY_POD: Final = "pod"
+_Change: TypeAlias = Callable[[Client, Pod, NotReadyKey], Awaitable[Metadata | None]]
 
 
 def by_pod(request: ContainerRecreateRequest) -> list[str]:
@@ -42,6 +45,8 @@ class ContainerRecreateRequestReconciler:
         #: By uid: the version our last write gave a request, and those of Pods that were taken out of service or back.
         self._written: dict[str, str] = {}
         self._marked: dict[str, str] = {}
+        #: By uid of a Pod: its requests mark it one after the other, for of two at once one is refused.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
         """The request itself."""
@@ -91,17 +96,16 @@ class ContainerRecreateRequestReconciler:
     async def _carry_out(self, request: ContainerRecreateRequest, pod: Pod | None, due: Step) -> None:
         metadata = request.metadata
         version = metadata.resource_version
-        key = recreate_request(metadata.namespace, metadata.name)
         gated = pod is not None and is_of(request, pod) and has_gate(pod)
         if due.hold and pod is not None and gated:
             # CRR-51: who crashes in between leaves at worst a finalizer, which the end removes.
             if names.CRR_UNREADY_ACQUIRED not in metadata.finalizers:
                 finalizers = [*metadata.finalizers, names.CRR_UNREADY_ACQUIRED]
                 version = await self._patch(request, version, {"finalizers": finalizers})
-            self._note(await add_not_ready_key(self._client, pod, key))
+            await self._mark(request, pod.metadata.uid, add_not_ready_key)
         if due.release:
             if pod is not None and gated and pod.metadata.deletion_timestamp is None:
-                self._note(await remove_not_ready_key(self._client, pod, key))
+                await self._mark(request, pod.metadata.uid, remove_not_ready_key)
             left = [one for one in metadata.finalizers if one != names.CRR_UNREADY_ACQUIRED]
             version = await self._patch(request, version, {"finalizers": left or None})
         if due.deactivate:
@@ -113,10 +117,16 @@ class ContainerRecreateRequestReconciler:
                 REQUESTS, metadata.name, metadata.namespace, uid=metadata.uid, decode=decode_metadata
             )
 
-    def _note(self, written: Metadata | None) -> None:
-        """The version of a Pod that the cache is expected to show."""
-        if written is not None:
-            self._marked[written.metadata.uid] = written.metadata.resource_version
+    async def _mark(self, request: ContainerRecreateRequest, uid: str, change: _Change) -> None:
+        """Take the Pod out of service, or back; and remember the version that the cache is expected to show."""
+        key = recreate_request(request.metadata.namespace, request.metadata.name)
+        async with self._turns.setdefault(uid, asyncio.Lock()):
+            pod = await self._pod(request)  # another request may have marked it since
+            if pod is None or pod.metadata.uid != uid:
+                return
+            written = await change(self._client, pod, key)
+            if written is not None:
+                self._marked[uid] = written.metadata.resource_version
 
     async def _patch(
         self,

@@ -232,8 +232,9 @@ async def test_jobs_change_a_node_image_one_after_the_other() -> None:
 
 
 @pytest.mark.behaviour("CRR-21", "CRR-22")
+@pytest.mark.parametrize("at_once", [False, True])
 @virtual
-async def test_requests_take_a_pod_out_of_service_one_after_the_other() -> None:
+async def test_requests_take_a_pod_out_of_service_one_after_the_other(at_once: bool) -> None:
     async with cluster() as (api, client):
         there = Behind(api, client.clock, "containerrecreaterequest-controller")
         uid = (await pod(client))["metadata"]["uid"]
@@ -246,8 +247,11 @@ async def test_requests_take_a_pod_out_of_service_one_after_the_other() -> None:
             recreating = {"status": {"phase": "Recreating"}}
             await client.patch(REQUESTS, name, recreating, "default", subresource="status")
         await there.look()
-        for name in ("one", "two"):
-            await there.reconcile(ObjectKey("default", name))
+        if at_once:
+            await asyncio.gather(*(there.reconcile(ObjectKey("default", name)) for name in ("one", "two")))
+        else:
+            for name in ("one", "two"):
+                await there.reconcile(ObjectKey("default", name))
         conditions = (await client.get(PODS, "p1", "default"))["status"]["conditions"]
         message = next(one["message"] for one in conditions if one["type"] == "KruisePodReady")
         assert "default/one" in message
