@@ -77,14 +77,21 @@ def warnings(spec: Mapping[str, Any], path: Path = _SPEC) -> Iterator[str]:
         )
     if (deadline := policy.get("activeDeadlineSeconds")) is not None and deadline <= 0:
         yield f"{path}.completionPolicy.activeDeadlineSeconds: {deadline} fails the job at once; use a number from 1"
-    for block, name in ((policy, "ttlSecondsAfterFinished"), (failure, "restartLimit"), (policy, "backoffLimit")):
-        if (block.get(name) or 0) < 0:
-            yield f"{path}: {name} {block[name]} works as 0; use a number from 0"
+    for part, name in (
+        ("completionPolicy", "ttlSecondsAfterFinished"),
+        ("failurePolicy", "restartLimit"),
+        ("completionPolicy", "backoffLimit"),
+    ):
+        number = (failure if part == "failurePolicy" else policy).get(name) or 0
+        if number < 0:
+            yield f"{path}.{part}.{name}: {number} works as 0; use a number from 0"
     if failure.get("restartLimit") and policy.get("backoffLimit") is not None:
         yield f"{path}.completionPolicy.backoffLimit: has no effect beside failurePolicy.restartLimit; leave it out"
     restart = ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy")
-    if restart == "Never" and (failure.get("restartLimit") or policy.get("backoffLimit")):
-        yield f"{path}.failurePolicy.restartLimit: has no effect with restartPolicy Never; use OnFailure"
+    restarts = (failure.get("restartLimit") or 0) > 0
+    if restart == "Never" and (restarts or (policy.get("backoffLimit") or 0) > 0):
+        limit = "failurePolicy.restartLimit" if restarts else "completionPolicy.backoffLimit"
+        yield f"{path}.{limit}: has no effect with restartPolicy Never; use OnFailure"
 
 
 def is_readable(value: int | str) -> bool:

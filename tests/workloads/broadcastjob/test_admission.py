@@ -58,8 +58,13 @@ def test_what_is_refused(obj: Json, words: str) -> None:
         (job(completionPolicy={"type": "Bad"}), "works as Always"),
         (job(failurePolicy={"type": "Bad"}), "works as Continue"),
         (job(completionPolicy={"activeDeadlineSeconds": 0}), "fails the job at once"),
-        (job(completionPolicy={"ttlSecondsAfterFinished": -1}), "works as 0"),
-        (job(failurePolicy={"restartLimit": 3}), "has no effect with restartPolicy Never"),
+        (
+            job(completionPolicy={"ttlSecondsAfterFinished": -1}),
+            "spec.completionPolicy.ttlSecondsAfterFinished: -1 works as 0",
+        ),
+        (job(failurePolicy={"restartLimit": -1}), "spec.failurePolicy.restartLimit: -1 works as 0"),
+        (job(failurePolicy={"restartLimit": 3}), "spec.failurePolicy.restartLimit: has no effect with restartPolicy"),
+        (job(completionPolicy={"backoffLimit": 3}), "completionPolicy.backoffLimit: has no effect with restartPolicy"),
     ],
 )
 def test_what_is_warned_of(obj: Json, words: str) -> None:
