@@ -1,4 +1,4 @@
-"""The Pods of a workload in subsets (U-70)."""
+"""The Pods of a workload in subsets (U-70, U-72, U-73)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ spec:
   template:
     metadata: {labels: {app: shop}}
     spec:
-      containers: [{name: main, image: registry.k8s.io/pause:3.10}]
+      containers:
+      - name: main
+        image: registry.k8s.io/pause:3.10
+        resources: {requests: {cpu: 20m, memory: 16Mi}}
 """
 DEPLOYMENT = CLONE_SET.replace("apps.kruise.io/v1beta1", "apps/v1").replace("kind: CloneSet", "kind: Deployment")
 SPREAD = """
@@ -36,10 +39,40 @@ spec:
     tolerations: [{key: pool, operator: Equal, value: base, effect: NoSchedule}]
     patch: {metadata: {labels: {tier: base}}}
   - name: burst
-    patch: {metadata: {labels: {tier: burst}}, spec: {containers: [{name: main, env: [{name: TIER, value: burst}]}]}}
+    patch:
+      metadata: {labels: {tier: burst}}
+      spec:
+        containers:
+        - name: main
+          env: [{name: TIER, value: burst}]
+          resources: {requests: {cpu: 30m}, limits: {memory: 64Mi}}
 """
 FOR_DEPLOYMENT = SPREAD.replace("apps.kruise.io/v1beta1, kind: CloneSet", "apps/v1, kind: Deployment")
+#: The subsets the other way round, of which burst takes two Pods now, each with more of a processor.
+REORDERED = """
+apiVersion: apps.kruise.io/v1beta1
+kind: WorkloadSpread
+metadata: {name: shop}
+spec:
+  targetRef: {apiVersion: apps.kruise.io/v1beta1, kind: CloneSet, name: shop}
+  subsets:
+  - name: burst
+    maxReplicas: 2
+    patch:
+      metadata: {labels: {tier: burst}}
+      spec:
+        containers:
+        - name: main
+          env: [{name: TIER, value: burst}]
+          resources: {requests: {cpu: 40m}, limits: {memory: 64Mi}}
+  - name: base
+    patch: {metadata: {labels: {tier: base}}}
+"""
+OF_TEMPLATE = {"requests": {"cpu": "20m", "memory": "16Mi"}}
+OF_BURST = {"requests": {"cpu": "30m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
+OF_BURST_LATER = {"requests": {"cpu": "40m", "memory": "16Mi"}, "limits": {"memory": "64Mi"}}
 COST = "controller.kubernetes.io/pod-deletion-cost"
+CLONE_SETS = "clonesets.apps.kruise.io"
 
 
 def pods(world: World) -> list[dict[str, Any]]:
@@ -69,6 +102,51 @@ def scale(world: World, kind: str, replicas: int) -> None:
     world.kubectl("scale", kind, "shop", f"--replicas={replicas}", "-n", world.namespace)
 
 
+def cost_of(pod: dict[str, Any]) -> str:
+    found: str = pod["metadata"].get("annotations", {}).get(COST, "")
+    return found
+
+
+def prices(world: World) -> Counter[tuple[str, str]]:
+    """How many Pods of a subset have which deletion cost."""
+    return Counter((subset_of(pod), cost_of(pod)) for pod in pods(world))
+
+
+def uids(world: World) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods(world)}
+
+
+def available(world: World, kind: str, replicas: int) -> None:
+    """Wait until the workload's own controller knows so many: of Pods that are not ready yet costs say nothing."""
+    eventually(
+        lambda: world.get(kind, "shop").get("status", {}).get("availableReplicas") == replicas,
+        f"{replicas} are available",
+    )
+
+
+def repriced(world: World, expected: dict[tuple[str, str], int]) -> None:
+    """Wait until the Pods have these costs, and until the manager has seen that they do.
+
+    It sees Pods in the order of their changes. So it has seen all when it puts right what is changed after them: the
+    dearest Pod becomes dearer still, which it would survive as well.
+    """
+    eventually(lambda: prices(world) == expected, f"the costs are {expected}")
+    dearest = max(pods(world), key=lambda pod: int(cost_of(pod)))
+    changed = f"{COST}={int(cost_of(dearest)) + 1}"
+    world.kubectl("annotate", "pod", dearest["metadata"]["name"], "-n", world.namespace, "--overwrite", changed)
+    eventually(lambda: prices(world) == expected, f"the costs are {expected} again")
+
+
+def resources(world: World) -> set[tuple[str, str]]:
+    """The subsets, each with the resources of its Pods, as JSON."""
+    found = ((subset_of(pod), pod["spec"]["containers"][0]["resources"]) for pod in pods(world))
+    return {(subset, json.dumps(asked, sort_keys=True)) for subset, asked in found}
+
+
+def asked(**expected: dict[str, Any]) -> set[tuple[str, str]]:
+    return {(subset, json.dumps(one, sort_keys=True)) for subset, one in expected.items()}
+
+
 @pytest.mark.behaviour("WS-23", "WS-27", "WS-28", "WS-31", "WS-32", "WS-33", "WS-54", "WS-55", "WS-60", "WS-73")
 def test_pods_of_a_cloneset_fill_subsets_from_the_first_and_leave_from_the_last(world: World) -> None:
     world.apply(SPREAD)
@@ -81,20 +159,48 @@ def test_pods_of_a_cloneset_fill_subsets_from_the_first_and_leave_from_the_last(
         assert any(one.get("key") == "pool" for one in spec["tolerations"]) is (subset == "base")
         required = "requiredDuringSchedulingIgnoredDuringExecution"
         assert (required in spec["affinity"]["nodeAffinity"]) is (subset == "base")
+    assert resources(world) == asked(base=OF_TEMPLATE, burst=OF_BURST)
     eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
     eventually(
-        lambda: (
-            {(subset_of(pod), pod["metadata"]["annotations"].get(COST)) for pod in pods(world)}
-            == {("base", "200"), ("burst", "100")}
-        ),
-        "the last subset is the cheapest",
+        lambda: prices(world) == {("base", "200"): 3, ("burst", "100"): 2}, "Pods of the last subset are the cheapest"
     )
-    scale(world, "clonesets.apps.kruise.io", 3)
+    available(world, CLONE_SETS, 5)
+    scale(world, CLONE_SETS, 3)
     eventually(lambda: subsets(world) == {"base": 3}, "the Pods of burst went")
-    scale(world, "clonesets.apps.kruise.io", 2)
+    scale(world, CLONE_SETS, 2)
     eventually(lambda: status(world) == {"base": (2, 1), "burst": (0, -1)}, "a place in base is free")
-    scale(world, "clonesets.apps.kruise.io", 4)
+    scale(world, CLONE_SETS, 4)
     eventually(lambda: subsets(world) == {"base": 3, "burst": 1}, "it is taken first")
+
+
+@pytest.mark.behaviour("WS-32", "WS-54", "WS-55", "WS-62", "WS-73", "WS-74")
+def test_pods_that_are_too_many_for_their_subset_leave_first_and_another_order_is_another_price(world: World) -> None:
+    world.apply(SPREAD)
+    world.apply(CLONE_SET)
+    available(world, CLONE_SETS, 5)
+    repriced(world, {("base", "200"): 3, ("burst", "100"): 2})
+    before = uids(world)
+
+    world.apply(SPREAD.replace("maxReplicas: 3", "maxReplicas: 1"))
+    repriced(world, {("base", "200"): 1, ("base", "-100"): 2, ("burst", "100"): 2})
+    assert uids(world) == before, "a change of a subset moves no Pod"
+    kept = {pod["metadata"]["uid"] for pod in pods(world) if cost_of(pod) != "-100"}
+    scale(world, CLONE_SETS, 3)
+    eventually(lambda: uids(world) == kept, "those that were too many for base went, before those of burst")
+    eventually(lambda: status(world) == {"base": (1, 0), "burst": (2, -1)}, "base is full")
+
+    world.apply(REORDERED)
+    repriced(world, {("burst", "200"): 2, ("base", "100"): 1})
+    assert uids(world) == kept
+    assert resources(world) == asked(base=OF_TEMPLATE, burst=OF_BURST), "Pods that are there stay as they are"
+    scale(world, CLONE_SETS, 2)
+    eventually(lambda: subsets(world) == {"burst": 2}, "base is the last by now")
+    scale(world, CLONE_SETS, 1)
+    eventually(lambda: status(world) == {"burst": (1, 1), "base": (0, -1)}, "a place in burst is free")
+    scale(world, CLONE_SETS, 3)
+    eventually(lambda: subsets(world) == {"burst": 2, "base": 1}, "it is taken first")
+    old_and_new = asked(burst=OF_BURST) | asked(burst=OF_BURST_LATER) | asked(base=OF_TEMPLATE)
+    assert resources(world) == old_and_new, "a Pod that comes gets the patch of now"
 
 
 @pytest.mark.behaviour("WS-40", "WS-41", "WS-57", "WS-46")
@@ -102,6 +208,10 @@ def test_a_roll_out_of_a_deployment_fills_subsets_from_the_front_again(world: Wo
     world.apply(FOR_DEPLOYMENT)
     world.apply(DEPLOYMENT)
     eventually(lambda: subsets(world) == {"base": 3, "burst": 2}, "placed through the ReplicaSet")
+    available(world, "deployment", 5)
+    scale(world, "deployment", 3)
+    eventually(lambda: subsets(world) == {"base": 3}, "the Pods of burst went")
+    scale(world, "deployment", 5)
     eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
     world.apply(DEPLOYMENT.replace("labels: {app: shop}}\n    spec", "labels: {app: shop, version: two}}\n    spec"))
 
@@ -111,6 +221,7 @@ def test_a_roll_out_of_a_deployment_fills_subsets_from_the_front_again(world: Wo
 
     eventually(rolled_out, "all Pods are of the new version")
     assert subsets(world) == {"base": 3, "burst": 2}
+    assert resources(world) == asked(base=OF_TEMPLATE, burst=OF_BURST)
     eventually(
         lambda: len(world.get("workloadspread", "shop")["status"]["versionedSubsetStatuses"]) == 1,
         "the version that is gone is forgotten",
@@ -121,11 +232,14 @@ def test_a_roll_out_of_a_deployment_fills_subsets_from_the_front_again(world: Wo
 def test_pods_that_were_there_before_are_put_into_the_subset_that_fits(world: World) -> None:
     world.apply(CLONE_SET)
     eventually(lambda: len([pod for pod in pods(world) if pod["spec"].get("nodeName")]) == 5, "all have nodes")
-    before = {pod["metadata"]["uid"] for pod in pods(world)}
+    before = uids(world)
     world.apply(SPREAD)
     eventually(lambda: sum(subsets(world).values()) == 5 and "" not in subsets(world), "all are in a subset")
     assert subsets(world) == {"base": 3, "burst": 2}
-    assert {pod["metadata"]["uid"] for pod in pods(world)} == before
+    assert uids(world) == before
+    assert {json.dumps(pod["spec"]["containers"][0]["resources"], sort_keys=True) for pod in pods(world)} == {
+        json.dumps(OF_TEMPLATE, sort_keys=True)
+    }, "what is patched into new Pods is not changed in these"
     eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
 
 
