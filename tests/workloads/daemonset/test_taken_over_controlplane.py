@@ -6,149 +6,27 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.api.advancedcronjob import ADVANCED_CRON_JOB
-from app.api.broadcastjob import BROADCAST_JOB
-from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
-from app.api.conversion import convert
-from app.api.daemonset import DAEMON_SET
-from app.api.ephemeraljob import EPHEMERAL_JOB
-from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import RECORDING
-from tests.openkruise import FOLDER, bare
+from tests.left import CONTROLLERS, NAMESPACE, NODES, OURS, lay_down, path_of, recorded_in, writes
 from tests.scenarios.world import eventually, install, manager, running
 
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
-NAMESPACE = "moving"
-OURS = {
-    kind.kind: kind.resource()
-    for kind in (
-        DAEMON_SET,
-        BROADCAST_JOB,
-        ADVANCED_CRON_JOB,
-        EPHEMERAL_JOB,
-        IMAGE_LIST_PULL_JOB,
-        IMAGE_PULL_JOB,
-        NODE_IMAGE,
-        CONTAINER_RECREATE_REQUEST,
-    )
-}
-NATIVE = {
-    "Pod": "/api/v1/namespaces/moving/pods",
-    "ControllerRevision": "/apis/apps/v1/namespaces/moving/controllerrevisions",
-    "Job": "/apis/batch/v1/namespaces/moving/jobs",
-}
-#: An owner stands before what it owns.
-ORDER = ("DaemonSet", "BroadcastJob", "AdvancedCronJob", "EphemeralJob", "ControllerRevision", "Job", "Pod")
-ORDER += ("ImageListPullJob", "ImagePullJob", "ContainerRecreateRequest", "NodeImage")
-#: The kubelets run what is there as they find it; only the sandbox's scheduler binds.
-NODES = ["app.sandbox.nodes", "--nodes", "3", "--bind", "--agents"]
-#: Jobs were done when they were recorded.
-_CONTROLLERS = ["--controllers=*,-job-controller"]
-_TIME = re.compile(r"2026-11-22T14:\d\d:\d\dZ")
-
-
-def path_of(kind: str, name: str = "") -> str:
-    if kind in NATIVE:
-        path = NATIVE[kind]
-    else:
-        resource = OURS[kind]
-        where = f"namespaces/{NAMESPACE}/" if resource.namespaced else ""
-        path = f"/apis/{resource.api_version}/{where}{resource.plural}"
-    return f"{path}/{name}" if name else path
-
-
-def as_if_just_now(text: str, now: datetime) -> str:
-    """The recording with its last minute being this one: nothing of it is over yet."""
-    last = datetime(2026, 11, 22, 14, 10, tzinfo=UTC)
-    shift = now.replace(second=0, microsecond=0) - last
-
-    def later(found: re.Match[str]) -> str:
-        return f"{datetime.strptime(found.group(), '%Y-%m-%dT%H:%M:%S%z') + shift:%Y-%m-%dT%H:%M:%SZ}"
-
-    text = re.sub(r"acj-(\d{10})", lambda one: f"acj-{int(one[1]) + int(shift / timedelta(seconds=1))}", text)
-    return _TIME.sub(later, text)
-
-
-def lay_down(api: ControlPlane) -> None:
-    """The recorded objects with their statuses, under the uids that this API server gives."""
-    files = ("11-daemonset-jobs.json", "13-node-agent.json")
-    texts = [as_if_just_now((FOLDER / name).read_text("utf-8"), datetime.now(UTC)) for name in files]
-    items = [one for text in texts for one in json.loads(text)["items"]]
-    uids: dict[str, str] = {}
-    for item in sorted(items, key=lambda one: ORDER.index(one["kind"])):
-        kind = item["kind"]
-        owners = [
-            {**one, "uid": uids[one["uid"]]}
-            for one in item["metadata"].get("ownerReferences", ())
-            if one["uid"] in uids
-        ]
-        if "ownerReferences" in item["metadata"] and not owners:
-            continue  # of a workload that is not here
-        made = bare(item)
-        if kind == "NodeImage":
-            made = json.loads(_with(uids, json.dumps(made)))
-            for entry in made["spec"]["images"].values():
-                for tag in entry["tags"]:
-                    tag["ownerReferences"] = [one for one in tag["ownerReferences"] if one["uid"] in uids.values()]
-        if owners:
-            made["metadata"]["ownerReferences"] = owners
-        if kind == "Job":
-            # Its labels and its selector are its uid, which the API server gives.
-            made["metadata"].pop("labels")
-            made["spec"].pop("selector")
-            made["spec"]["template"]["metadata"].pop("labels")
-        if kind in OURS and made["apiVersion"] != OURS[kind].api_version:
-            made = convert({**made, "status": item.get("status", {})}, OURS[kind].api_version)
-            item["status"] = made.pop("status")
-        code, answer = api.request("POST", path_of(kind), made)
-        assert code == 201, (kind, answer)
-        uids[item["metadata"]["uid"]] = answer["metadata"]["uid"]
-        if status := item.get("status"):
-            status = json.loads(_with(uids, json.dumps(status)))
-            if "observedGeneration" in status:
-                status["observedGeneration"] = answer["metadata"]["generation"]
-            name, code = answer["metadata"]["name"], 409
-            while code == 409:  # others look at a new Job at once
-                found = api.request("GET", path_of(kind, name))[1]
-                code, answer = api.request("PUT", path_of(kind, f"{name}/status"), {**found, "status": status})
-            assert code == 200, (kind, answer)
-
-
-def _with(uids: dict[str, str], text: str) -> str:
-    for old, new in uids.items():
-        text = text.replace(old, new)
-    return text
-
-
-def writes(api: ControlPlane) -> list[str]:
-    """What the manager has written in the namespace and of NodeImages and NodePodProbes: verb, and what."""
-    found = []
-    for line in api.audit_log.read_text("utf-8").splitlines():
-        entry = json.loads(line)
-        about = entry.get("objectRef", {})
-        if entry["verb"] in ("get", "list", "watch") or about.get("resource") in ("events", "leases"):
-            continue
-        if about.get("namespace") == NAMESPACE or about.get("resource") in ("nodeimages", "nodepodprobes"):
-            sub = f"/{about['subresource']}" if "subresource" in about else ""
-            found.append(f"{entry['verb']} {about['resource']}/{about.get('name', '')}{sub}")
-    return found
 
 
 @contextmanager
 def left(folder: Path) -> Iterator[ControlPlane]:
-    with ControlPlane(audit_policy=RECORDING, controller_manager_args=_CONTROLLERS) as api:
+    with ControlPlane(audit_policy=RECORDING, controller_manager_args=CONTROLLERS) as api:
         install(api)
         api.kubectl("create", "namespace", NAMESPACE)
         api.kubectl("wait", "--for=create", "-n", NAMESPACE, "serviceaccount/default", "--timeout=30s")
-        lay_down(api)
+        lay_down(api, recorded_in("11-daemonset-jobs.json", "13-node-agent.json"))
         with running([*NODES, "--kubeconfig", str(api.kubeconfig)], folder / "nodes.log"):
             eventually(lambda: len(api.request("GET", "/api/v1/nodes")[1]["items"]) == 3, "nodes are there")
             yield api

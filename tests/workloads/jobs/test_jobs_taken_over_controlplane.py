@@ -1,0 +1,286 @@
+"""Jobs that OpenKruise left, on a real API server: those that had ended and those under way, taken over, then ours."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.controlplane import ControlPlane
+from tests.cluster.recording import RECORDING
+from tests.left import CONTROLLERS, OURS, lay_down, path_of, recorded_in, writes
+from tests.scenarios.world import eventually, install, manager, running
+
+pytestmark = pytest.mark.controlplane
+Json = dict[str, Any]
+ENDED, UNDER_WAY = "moving", "midway"
+NODES = ("app.sandbox.nodes", "--nodes", "3", "--bind")
+#: A busy machine is no reason to taint nodes: which are served would change.
+PATIENT = (*CONTROLLERS, "--node-monitor-grace-period=10m")
+KINDS = ("BroadcastJob", "AdvancedCronJob", "EphemeralJob")
+#: A run that has become due by now, and what the status says of it.
+_RUN = re.compile(r"patch advancedcronjobs/acj/status|create jobs/acj-\d+")
+LONG = ["/bin/sh", "-c", "sleep 3600"]
+
+
+def recorded() -> list[Json]:
+    """The jobs with what they made, and the Pods that the EphemeralJob selects, without their workloads."""
+    jobs = [
+        one
+        for one in recorded_in("11-daemonset-jobs.json")
+        if one["kind"] in (*KINDS, "Job") or one["metadata"]["name"].startswith("bj-")
+    ]
+    selected = [one for one in recorded_in("14-united-distribution.json") if one["kind"] == "Pod"]
+    for pod in selected:
+        del pod["metadata"]["ownerReferences"]
+    assert (len(jobs), len(selected)) == (8, 4)
+    return [*jobs, *selected]
+
+
+def under_way(ended: list[Json]) -> list[Json]:
+    """The same a moment earlier: of each job one part runs, and it takes no more at a time."""
+    items = copy.deepcopy(ended)
+
+    def one_of(kind: str) -> Json:
+        return next(one for one in items if one["kind"] == kind)
+
+    served = [one for one in items if "broadcastjob-name" in one["metadata"].get("labels", {})]
+    job, runs, unserved = one_of("BroadcastJob"), served[1], served[0]
+    items.remove(unserved)
+    job["spec"]["parallelism"] = 1
+    began = job["status"]["startTime"]
+    job["status"] = {"active": 1, "desired": 3, "failed": 0, "phase": "running", "startTime": began, "succeeded": 1}
+    runs["spec"]["containers"][0]["command"] = LONG
+    runs["status"]["phase"] = "Running"
+    for condition in runs["status"]["conditions"]:
+        condition.pop("reason", None)
+        condition["status"] = "True"
+    (main,) = runs["status"]["containerStatuses"]
+    main |= {"ready": True, "started": True, "state": still(main["state"])}
+
+    one_of("AdvancedCronJob")["spec"]["concurrencyPolicy"] = "Forbid"
+    last = max((one for one in items if one["kind"] == "Job"), key=lambda one: str(one["metadata"]["name"]))
+    last["status"] = {"active": 1, "ready": 1, "startTime": last["status"]["startTime"]}
+
+    job = one_of("EphemeralJob")
+    began, conditions = job["status"]["startTime"], job["status"]["conditions"][:1]
+    counts = {"failed": 0, "match": 1, "running": 1, "succeeded": 0, "waiting": 0}
+    job["status"] = {"conditions": conditions, "phase": "Running", "startTime": began, **counts}
+    pod = next(one for one in items if one.get("spec", {}).get("ephemeralContainers"))
+    pod["spec"]["ephemeralContainers"][0]["command"] = LONG
+    (added,) = pod["status"]["ephemeralContainerStatuses"]
+    added["state"] = still(added["state"])
+    return items
+
+
+def still(state: Mapping[str, Any]) -> Json:
+    """A container's state before it ended."""
+    return {"running": {"startedAt": state["terminated"]["startedAt"]}}
+
+
+@dataclass
+class Place:
+    """One namespace: what the test looks at and changes there."""
+
+    api: ControlPlane
+    namespace: str
+
+    def get(self, kind: str, name: str) -> Json:
+        code, found = self.api.request("GET", path_of(kind, name, self.namespace))
+        return found if code == 200 else {}
+
+    def status(self, kind: str, name: str, *keys: str) -> tuple[Any, ...]:
+        status = self.get(kind, name)["status"]
+        return tuple(status.get(key) for key in keys)
+
+    def all(self, kind: str, beginning: str = "") -> dict[str, Json]:
+        found = self.api.request("GET", path_of(kind, namespace=self.namespace))[1]["items"]
+        return {one["metadata"]["name"]: one for one in found if one["metadata"]["name"].startswith(beginning)}
+
+    def pods(self) -> dict[str, tuple[Any, ...]]:
+        """All of each Pod but its status, which its node writes."""
+        parts = ("uid", "generation", "labels", "annotations", "ownerReferences", "finalizers")
+        return {
+            name: (*(one["metadata"].get(part) for part in parts), one["spec"]) for name, one in self.all("Pod").items()
+        }
+
+    def change(self, kind: str, name: str, **spec: Any) -> None:
+        patch = json.dumps({"spec": spec})
+        self.api.kubectl("patch", self._plural(kind), name, "-n", self.namespace, "--type=merge", "-p", patch)
+
+    def delete(self, kind: str, name: str) -> None:
+        self.api.kubectl("delete", self._plural(kind), name, "-n", self.namespace, "--timeout=60s")
+
+    def looked_into(self) -> set[str]:
+        """The Pods with an ephemeral container."""
+        return {name for name, one in self.all("Pod").items() if one["spec"].get("ephemeralContainers")}
+
+    def stay(self, beginning: str) -> set[str]:
+        """Pods that nobody has begun to delete."""
+        found = self.all("Pod", beginning).items()
+        return {name for name, one in found if "deletionTimestamp" not in one["metadata"]}
+
+    def active(self) -> set[str]:
+        return {one["name"] for one in self.get("AdvancedCronJob", "acj")["status"].get("active") or ()}
+
+    def written(self) -> list[str]:
+        """What the manager has asked for here."""
+        return [one for one in writes(self.api, self.namespace) if "nodepodprobes" not in one]
+
+    def _plural(self, kind: str) -> str:
+        return f"{OURS[kind].plural}.apps.kruise.io"
+
+
+def once_each(asked: Iterable[str]) -> list[str]:
+    """A deletion may be asked for again before the cache shows that it was done."""
+    return list(dict.fromkeys(asked))
+
+
+@contextmanager
+def left(folder: Path) -> Iterator[ControlPlane]:
+    with ControlPlane(audit_policy=RECORDING, controller_manager_args=PATIENT) as api:
+        install(api)
+        api.restart_controller_manager()  # the jobs are among the owners that it knows from now on
+        ended = recorded()
+        for namespace, items in ((ENDED, ended), (UNDER_WAY, under_way(ended))):
+            api.kubectl("create", "namespace", namespace)
+            api.kubectl("wait", "--for=create", "-n", namespace, "serviceaccount/default", "--timeout=30s")
+            lay_down(api, items, namespace)
+        with running([*NODES, "--kubeconfig", str(api.kubeconfig)], folder / "nodes.log"):
+
+            def three() -> bool:
+                nodes = api.request("GET", "/api/v1/nodes")[1]["items"]
+                return len(nodes) == 3 and not any(one["spec"].get("taints") for one in nodes)
+
+            eventually(three, "nodes are there")
+            yield api
+
+
+def idle(metrics: str) -> bool:
+    """Whether each controller has worked on both its jobs, and has nothing more to do now."""
+    with urllib.request.urlopen(metrics, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+
+    def total(series: str, label: str, controller: str) -> float:
+        begin = f'{series}{{{label}="{controller}"'
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(begin))
+
+    return all(
+        total("controller_runtime_reconcile_total", "controller", one) >= 2
+        and not total("workqueue_depth", "name", one)
+        and not total("controller_runtime_active_workers", "controller", one)
+        for one in (f"{kind.lower()}-controller" for kind in KINDS)
+    )
+
+
+def _go_on_with_broadcast_job(place: Place) -> None:
+    """Each node is served once, whoever made the Pod there; the job goes with its Pods."""
+    there = place.stay("bj-")
+    place.change("BroadcastJob", "bj", parallelism=2)
+    counts = ("active", "succeeded", "desired", "phase")
+    eventually(lambda: place.status("BroadcastJob", "bj", *counts) == (1, 2, 3, "running"), "the last node is served")
+    found = place.all("Pod", "bj-")
+    assert sorted(one["spec"]["nodeName"] for one in found.values()) == ["node1", "node2", "node3"]
+    (new,) = found.keys() - there
+    # The new Pod's KruisePodReady is written by the manager too.
+    assert {one for one in place.written() if "pods/" in one} <= {f"create pods/{new}", f"patch pods/{new}/status"}
+    place.delete("BroadcastJob", "bj")
+    eventually(lambda: not place.stay("bj-"), "its Pods go with it")
+
+
+def _go_on_with_ephemeral_job(place: Place) -> None:
+    """Another Pod is meant, and gets the container once there is room; the containers outlive the job."""
+    (first,) = place.looked_into()
+    place.change("EphemeralJob", "ej", replicas=2)
+    counts = ("match", "running", "succeeded", "phase")
+    eventually(lambda: place.status("EphemeralJob", "ej", *counts) == (2, 1, 0, "Running"), "another is meant")
+    assert place.looked_into() == {first}
+    place.change("EphemeralJob", "ej", parallelism=2)
+    eventually(lambda: place.status("EphemeralJob", "ej", *counts) == (2, 1, 1, "Running"), "it was looked into")
+    (second,) = place.looked_into() - {first}
+    place.delete("EphemeralJob", "ej")
+    assert place.looked_into() == {first, second}
+    of_it = (one for one in place.written() if ("/ej" in one and "/status" not in one) or "/ephemeral" in one)
+    # Whom it has begun with stands in the job before the Pod is written, and is noted there when it is seen to.
+    # Last the finalizer goes.
+    assert [one for one, _ in groupby(of_it)] == [
+        "patch ephemeraljobs/ej",
+        f"patch pods/{second}/ephemeralcontainers",
+        "patch ephemeraljobs/ej",
+    ]
+
+
+def _go_on_with_cron_job(place: Place, ended: Place) -> None:
+    """The Job that runs counts as ours: it holds the next one back until it ends."""
+    done, runs = sorted(place.all("Job"))
+    place.change("AdvancedCronJob", "acj", schedule="@every 2s")
+    eventually(
+        lambda: [one for one in place.all("Event", "acj").values() if one["reason"] == "JobAlreadyActive"],
+        "a run is held back",
+    )
+    assert set(place.all("Job")) == {done, runs}
+    # As it ended when it was recorded, which its own controller would write.
+    path = path_of("Job", f"{runs}/status", place.namespace)
+    code, answer = place.api.request(
+        "PUT", path, {**place.get("Job", runs), "status": ended.get("Job", runs)["status"]}
+    )
+    assert code == 200, answer
+    eventually(lambda: len(place.all("Job")) == 3, "the run that was held back is started")
+    (new,) = place.all("Job").keys() - {done, runs}
+    place.change("AdvancedCronJob", "acj", paused=True, successfulJobsHistoryLimit=1)
+    eventually(lambda: set(place.all("Job")) == {runs, new}, "the oldest that has ended goes")
+    assert place.status("AdvancedCronJob", "acj", "type") == ("Job",)
+    place.delete("AdvancedCronJob", "acj")
+    eventually(lambda: not place.all("Job"), "its Jobs go with it")
+    of_jobs = [one for one in place.written() if "jobs/acj-" in one]
+    assert once_each(of_jobs) == [f"create jobs/{new}", f"delete jobs/{done}"]
+
+
+def _leave_what_has_ended(place: Place) -> None:
+    """Nothing is done over, whatever is asked of it; its history can be shortened, and all can be deleted."""
+    first, second = sorted(place.all("Job"))[:2]
+    looked_into, pods = place.looked_into(), place.pods()
+    place.change("BroadcastJob", "bj", parallelism=1)
+    place.change("EphemeralJob", "ej", replicas=4, parallelism=4)
+    place.change("AdvancedCronJob", "acj", paused=True, successfulJobsHistoryLimit=1)
+    eventually(lambda: first not in place.all("Job"), "the oldest Job goes")
+    assert second in place.all("Job")
+    assert place.pods() == pods
+    for kind, name in (("BroadcastJob", "bj"), ("EphemeralJob", "ej"), ("AdvancedCronJob", "acj")):
+        place.delete(kind, name)
+    eventually(lambda: not place.stay("bj-") and not place.all("Job"), "what they made goes with them")
+    assert place.looked_into() == looked_into
+    rest = [one for one in place.written() if not _RUN.fullmatch(one)]
+    assert once_each(rest) == [f"delete jobs/{first}", "patch ephemeraljobs/ej"]
+
+
+@pytest.mark.behaviour("BJ-4", "BJ-7", "BJ-12", "ACJ-5", "ACJ-14", "ACJ-16", "ACJ-18", "ACJ-27")
+@pytest.mark.behaviour("EJ-3", "EJ-6", "EJ-9", "EJ-17")
+def test_taken_over_then_changed_scaled_and_deleted(tmp_path: Path) -> None:
+    with left(tmp_path) as api:
+        ended, midway = Place(api, ENDED), Place(api, UNDER_WAY)
+        done = set(ended.all("Job"))
+        before = {place.namespace: place.pods() for place in (ended, midway)}
+        assert [len(pods) for pods in before.values()] == [7, 6]
+        with manager(api, tmp_path / "manager") as addresses:
+            eventually(lambda: idle(addresses["metrics"]), "all jobs are taken over")
+            eventually(lambda: not done & ended.active(), "Jobs that have ended are not active")
+            # The status names the Job that runs with its version, which is another one here.
+            assert set(midway.written()) <= {"patch advancedcronjobs/acj/status"}
+            # The recording names a Job as active that has ended since; a run that is due by now is one.
+            assert [one for one in ended.written() if not _RUN.fullmatch(one)] == []
+            assert {place.namespace: place.pods() for place in (ended, midway)} == before
+
+            _go_on_with_broadcast_job(midway)
+            _go_on_with_ephemeral_job(midway)
+            _go_on_with_cron_job(midway, ended)
+            _leave_what_has_ended(ended)
