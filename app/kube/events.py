@@ -16,7 +16,7 @@ from app.kube.errors import KubeError, NotFound, ServerError, TooManyRequests, T
 from app.kube.eventcorrelation import Correlated, EventCorrelator, Occurrence
 from app.kube.objects import Object, ObjectReference
 from app.kube.resources import EVENTS, Resource
-from app.kube.text import one_line
+from app.kube.text import printable
 
 logger = logging.getLogger(__name__)
 
@@ -73,8 +73,9 @@ class EventRecorder:
 
     def event(self, regarding: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Something happened to the object. ``reason`` is one CamelCase word, ``message`` a sentence."""
-        # Messages quote what others wrote, and are shown on the terminals of whoever looks at the object.
-        message = one_line(message[: MAX_MESSAGE + 1])
+        # Messages quote what others wrote, as the output of a probe, which ends with a line break, and are shown on the
+        # terminals of whoever looks at the object.
+        message = printable(message[: MAX_MESSAGE + 1])
         if len(message) > MAX_MESSAGE:
             message = message[: MAX_MESSAGE - 1] + "…"
         correlated = self._correlator.correlate(Occurrence(regarding, type_, reason, message), self._clock.now())

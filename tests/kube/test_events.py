@@ -235,11 +235,11 @@ async def test_what_an_event_quotes_is_obeyed_by_no_terminal():
     server, clock = MemoryServer(), VirtualClock()
     recorder, _ = recorder_on(server, clock)
     async with running(recorder.run()):
-        recorder.event(POD, "Normal", "Created", "a\nb\x1b[2J\u202e")
+        recorder.event(POD, "Normal", "Created", "a\tb\n\x1b[2J\u202e\r")
         recorder.event(POD, "Normal", "Other", "\x1b" * 5000)
         assert await recorder.flush(10)
     quoted, long = (event["message"] for event in server.objects.values())
-    assert quoted == "a\\nb\\x1b[2J\\u202e"
+    assert quoted == "a\tb\n\\u001b[2J\\u202e\\u000d"
     assert len(long) == MAX_MESSAGE
 
 
