@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.kube.admission import Rule, Webhook
+from app.kube.client import USER_AGENT
 
 MUTATING_NAME: Final = "kruise-mutating-webhook-configuration"
 VALIDATING_NAME: Final = "kruise-validating-webhook-configuration"
@@ -206,3 +207,35 @@ def conversion_patch(crd: Mapping[str, Any], endpoint: Endpoint, ca_bundle: str)
             }
         },
     }
+
+
+def release_patch(crd: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The merge patch by which we no longer own where a definition converts; None where we own nothing of it.
+
+    MGR-142: who writes a field owns it, and ``kubectl apply --server-side`` of the shipped definitions, which name
+    the Service, would conflict with the URL of a manager outside the cluster. What nobody owns is nobody's conflict:
+    the definitions apply, and the URL is written again. The authority stays ours, since nothing shipped has one.
+    """
+    metadata = crd["metadata"]
+    entries = metadata.get("managedFields") or []
+    kept = [left for entry in entries if (left := _without_address(entry)).get("fieldsV1")]
+    if kept == entries or not kept:  # an empty list would change nothing
+        return None
+    return {"metadata": {"resourceVersion": metadata["resourceVersion"], "managedFields": kept}}
+
+
+def _without_address(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An entry of managed fields; ours without anything of the conversion but the authority."""
+    if (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) != (USER_AGENT, "Update", ""):
+        return entry
+    fields = entry.get("fieldsV1") or {}
+    spec = fields.get("f:spec") or {}
+    conversion = spec.get("f:conversion") or {}
+    owned = (conversion.get("f:webhook") or {}).get("f:clientConfig") or {}
+    authority: dict[str, Any] = {"f:webhook": {"f:clientConfig": {"f:caBundle": {}}}} if "f:caBundle" in owned else {}
+    if conversion == authority:
+        return entry
+    others = {key: value for key, value in spec.items() if key != "f:conversion"}
+    spec = {**others, **({"f:conversion": authority} if authority else {})}
+    rest = {key: value for key, value in fields.items() if key != "f:spec"}
+    return {**entry, "fieldsV1": {**rest, **({"f:spec": spec} if spec else {})}}

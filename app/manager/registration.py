@@ -25,6 +25,7 @@ from app.admission.configurations import (
     Endpoint,
     conversion_patch,
     mutating_configuration,
+    release_patch,
     unknown_entries,
     updated,
     validating_configuration,
@@ -344,14 +345,28 @@ class Registration:
         if patch is not None:
             await self._repairs.take()
             try:
-                await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch, decode=bytes)
+                definition = await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch, decode=_decode_definition)
             except Conflict:
                 logger.info("%s changed meanwhile, looking again", what)
                 attempts.overtaken = True
                 self._wake.set()
                 return False
             self._repaired(what)
+        await self._release(name, definition)
         return patch is None
+
+    async def _release(self, name: str, definition: _Definition) -> None:
+        """MGR-142: leave whoever applies shipped definitions the fields that they name; no more than a courtesy."""
+        patch = release_patch(definition)
+        if patch is None:
+            return
+        await self._repairs.take()
+        try:
+            await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch, decode=bytes)
+        except TransportError:
+            raise
+        except KubeError as error:  # somebody was faster, or the API server does not let us: with the next look
+            logger.info("CustomResourceDefinition %s keeps us as the owner of its conversion: %s", name, error)
 
     # ---- webhook configurations
 

@@ -1,5 +1,6 @@
 """What is derived from declarations: webhook configurations, operator overrides, RBAC, the reference page."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from app.admission.configurations import (
     UrlEndpoint,
     conversion_patch,
     mutating_configuration,
+    release_patch,
     updated,
     validating_configuration,
 )
@@ -171,6 +173,73 @@ def test_moving_from_service_to_url_removes_the_service() -> None:
 def test_a_definition_without_conversion_is_left_alone() -> None:
     assert conversion_patch(definition("None"), SERVICE, "Q0E=") is None
     assert conversion_patch({"metadata": {}, "spec": {}}, SERVICE, "Q0E=") is None
+
+
+def owner(fields: dict[str, Any], manager: str = "kruise-manager", operation: str = "Update") -> dict[str, Any]:
+    return {
+        "manager": manager,
+        "operation": operation,
+        "apiVersion": "v1",
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }
+
+
+def converting(**owned: Any) -> dict[str, Any]:
+    return {"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": owned}}}}
+
+
+AUTHORITY = converting(**{"f:caBundle": {}})
+KUBECTL = owner({"f:spec": {"f:conversion": {"f:strategy": {}}}}, "kubectl", "Apply")
+
+
+@pytest.mark.behaviour("MGR-142")
+@pytest.mark.parametrize(
+    ("ours", "left"),
+    [
+        (converting(**{"f:url": {}}), None),
+        (converting(**{"f:caBundle": {}, "f:url": {}}), AUTHORITY),
+        (converting(**{".": {}, "f:caBundle": {}, "f:service": {"f:namespace": {}}}), AUTHORITY),
+        (
+            {"f:spec": {"f:conversion": {"f:webhook": {"f:conversionReviewVersions": {}}}, "f:x": {}}},
+            {"f:spec": {"f:x": {}}},
+        ),
+        ({"f:metadata": {"f:labels": {}}, **converting(**{"f:url": {}})}, {"f:metadata": {"f:labels": {}}}),
+    ],
+)
+def test_of_the_conversion_we_own_nothing_that_shipped_definitions_name(
+    ours: dict[str, Any], left: dict[str, Any] | None
+) -> None:
+    theirs = [
+        KUBECTL,
+        owner(ours, "somebody"),
+        owner(ours, operation="Apply"),
+        {**owner(ours), "subresource": "status"},
+    ]
+    crd = {"metadata": {"resourceVersion": "7", "managedFields": [theirs[0], owner(ours), *theirs[1:]]}}
+    before = copy.deepcopy(crd)
+    kept = [theirs[0], *([] if left is None else [owner(left)]), *theirs[1:]]
+    assert release_patch(crd) == {"metadata": {"resourceVersion": "7", "managedFields": kept}}
+    assert crd == before
+    crd["metadata"]["managedFields"] = kept
+    assert release_patch(crd) is None
+
+
+@pytest.mark.behaviour("MGR-142")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None,
+        [],
+        [KUBECTL],
+        [owner(AUTHORITY)],
+        [owner({"f:spec": {"f:versions": {}}})],
+        [owner(converting(**{"f:url": {}}))],
+    ],
+)
+def test_where_there_is_nothing_to_give_up_nothing_is_written(fields: list[dict[str, Any]] | None) -> None:
+    metadata = {"resourceVersion": "7"} if fields is None else {"resourceVersion": "7", "managedFields": fields}
+    assert release_patch({"metadata": metadata}) is None
 
 
 # --- what an operator may decide --------------------------------------------------------------------------------------

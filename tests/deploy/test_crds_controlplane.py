@@ -1,12 +1,13 @@
 """CustomResourceDefinitions on a real API server: over nothing, OpenKruise's and our own, in every documented way."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint, conversion_patch
+from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint, conversion_patch, release_patch
 from app.api.crd import manifests
 from app.manager.slices import kinds
 from tests import openkruise
@@ -14,7 +15,7 @@ from tests.cluster.controlplane import ControlPlane
 from tests.cluster.definitions import delete_definitions
 from tests.deploy.release import Release
 from tests.deploy.rendering import CHART
-from tests.scenarios.world import eventually
+from tests.scenarios.world import eventually, manager
 
 pytestmark = pytest.mark.controlplane
 
@@ -49,7 +50,7 @@ def fresh(empty: ControlPlane) -> ControlPlane:
 
 
 def found(control_plane: ControlPlane) -> dict[str, dict[str, Any]]:
-    items = json.loads(control_plane.kubectl("get", "crd", "-o", "json").stdout)["items"]
+    items = json.loads(control_plane.kubectl("get", "crd", "--show-managed-fields", "-o", "json").stdout)["items"]
     return {item["metadata"]["name"]: item for item in items}
 
 
@@ -61,7 +62,8 @@ def looked_after(control_plane: ControlPlane, endpoint: Endpoint) -> None:
         left = [
             control_plane.kubectl("patch", "crd", name, *_PATCH, "-p", json.dumps(patch), check=False)
             for name, live in found(control_plane).items()
-            if name in DECLARED and (patch := conversion_patch(live, endpoint, BUNDLE)) is not None
+            if name in DECLARED
+            and (patch := conversion_patch(live, endpoint, BUNDLE) or release_patch(live)) is not None
         ]
         assert not [one.stderr for one in left if one.returncode and "the object has been modified" not in one.stderr]
         return not left
@@ -100,6 +102,10 @@ def server_side(control_plane: ControlPlane) -> None:
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", CRDS)
 
 
+def plainly(control_plane: ControlPlane) -> None:
+    control_plane.kubectl("apply", "--server-side", "-f", CRDS)
+
+
 def by_helm(control_plane: ControlPlane) -> None:
     release = Release(control_plane.kubectl, control_plane.kubeconfig)
     release.helm("upgrade", "--install", "kruise", str(CHART), "--take-ownership")
@@ -125,3 +131,44 @@ def test_definitions_are_installed_over_what_is_there_and_again(
             assert version["schema"]["openAPIV3Schema"].get("description") == wanted["schema"]["openAPIV3Schema"].get(
                 "description"
             )
+
+
+@pytest.mark.behaviour("MGR-142")
+@pytest.mark.parametrize("before", [ours_by_service, ours_by_url, client_side, by_helm])
+def test_over_our_own_no_field_has_to_be_taken_from_anybody(
+    fresh: ControlPlane, before: Callable[[ControlPlane], None]
+) -> None:
+    endpoint = SERVICE if before is ours_by_service else URL
+    before(fresh)
+    looked_after(fresh, endpoint)
+    for _ in range(2):
+        plainly(fresh)
+        looked_after(fresh, endpoint)
+
+
+@pytest.mark.behaviour("MGR-142")
+def test_over_openkruises_fields_have_to_be_taken_from_its_installer(fresh: ControlPlane) -> None:
+    openkruises(fresh)
+    refused = fresh.kubectl("apply", "--server-side", "-f", CRDS, check=False)
+    assert 'conflict with "helm"' in refused.stderr
+    assert "--force-conflicts" in refused.stderr  # what the guides name
+    server_side(fresh)
+    plainly(fresh)
+
+
+@pytest.mark.behaviour("MGR-142")
+def test_a_manager_that_is_reached_by_url_is_in_nobodys_way(fresh: ControlPlane, tmp_path: Path) -> None:
+    fresh.kubectl("create", "namespace", "kruise-system", check=False)
+    converting = {name for name, declared in DECLARED.items() if "conversion" in declared["spec"]}
+
+    def by_url() -> bool:
+        """Every conversion leads there again, and the manager has given up what it wrote."""
+        live = found(fresh)
+        configs = [live[name]["spec"]["conversion"]["webhook"]["clientConfig"] for name in converting]
+        return all("url" in one for one in configs) and not any(release_patch(live[name]) for name in converting)
+
+    with manager(fresh, tmp_path):
+        eventually(by_url, "the manager has written its URL")
+        for install in (plainly, plainly, client_side, plainly):
+            install(fresh)
+            eventually(by_url, "the manager has written its URL again")

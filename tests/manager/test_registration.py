@@ -149,6 +149,54 @@ async def test_a_second_look_writes_nothing() -> None:
     assert {request.method for request in api.requests} == {"GET"}
 
 
+def owning(*fields: str) -> dict[str, Any]:
+    """A definition of which a manager like us wrote these fields of the conversion."""
+    made = definition()
+    owned = {"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": {field: {} for field in fields}}}}}
+    made["metadata"]["managedFields"] = [
+        {"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {"f:names": {}}}},
+        {"manager": "kruise-manager", "operation": "Update", "fieldsV1": owned},
+    ]
+    return made
+
+
+def conversion_owners(api: MemoryApi) -> list[tuple[str, Any]]:
+    return [(one["manager"], one["fieldsV1"]["f:spec"]) for one in api.objects[DEFINITION]["metadata"]["managedFields"]]
+
+
+@pytest.mark.behaviour("MGR-142")
+@virtual
+async def test_the_address_in_a_definition_is_left_to_whoever_applies_it() -> None:
+    api, registration, metrics = prepared(
+        endpoint=UrlEndpoint("127.0.0.1", 9443), **{DEFINITION: owning("f:caBundle", "f:url")}
+    )
+    await registered(registration)
+    assert api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]["url"]
+    authority = {"f:conversion": {"f:webhook": {"f:clientConfig": {"f:caBundle": {}}}}}
+    assert conversion_owners(api) == [("kubectl", {"f:names": {}}), ("kruise-manager", authority)]
+    assert "kruise_registration_repairs_total{" not in text(families(metrics.registry)).decode()  # nothing had drifted
+    api.requests.clear()
+    await registration.sync()
+    assert {request.method for request in api.requests} == {"GET"}
+
+
+@pytest.mark.behaviour("MGR-142")
+@pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (403, "Forbidden"), (422, "Invalid")])
+@virtual
+async def test_who_may_not_give_up_the_address_converts_all_the_same(code: int, reason: str) -> None:
+    api, registration, _ = prepared(**{DEFINITION: owning("f:service")})
+    await registered(registration)
+    api.objects[DEFINITION]["metadata"]["managedFields"] = owning("f:service")["metadata"]["managedFields"]
+    api.fail = failing(DEFINITION, "PATCH", code, reason)
+    await registration.sync()
+    assert registration.defined.is_set()
+    assert registration.registered.is_set()
+    assert [name for name, _ in conversion_owners(api)] == ["kubectl", "kruise-manager"]
+    api.fail = failing(DEFINITION, "PATCH", code, reason, times=0)
+    await registration.sync()
+    assert [name for name, _ in conversion_owners(api)] == ["kubectl"]
+
+
 @virtual
 async def test_webhooks_are_not_registered_before_reviews_can_be_judged() -> None:
     api, registration, _ = prepared()
