@@ -36,7 +36,8 @@ class LiveOwners:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._kinds = KindMapper(client)
-        self._known: OrderedDict[str, tuple[float, OwnerReference | None]] = OrderedDict()
+        #: A uid alone says nothing: whoever creates Pods writes any into their owner references.
+        self._known: OrderedDict[tuple[str, OwnerReference], tuple[float, OwnerReference | None]] = OrderedDict()
 
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:
         """The chain, from the Pod's controller up."""
@@ -49,7 +50,8 @@ class LiveOwners:
 
     async def _controller_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
         now = self._client.clock.monotonic()
-        until, known = self._known.get(reference.uid, (0.0, None))
+        asked = (namespace, reference)
+        until, known = self._known.get(asked, (0.0, None))
         if now < until:
             return known
         try:
@@ -61,7 +63,7 @@ class LiveOwners:
                 above = owner.metadata.controller if owner.metadata.uid == reference.uid else None
         except (KubeError, ValueError):
             return None
-        self._known[reference.uid] = (now + REMEMBERED, above)
+        self._known[asked] = (now + REMEMBERED, above)
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)
         return above
