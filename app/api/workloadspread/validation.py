@@ -72,7 +72,7 @@ def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) 
 
 
 def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool = False) -> list[FieldError]:
-    """WS-9, WS-10, WS-12. The first wrong number ends it, as the sum means nothing then."""
+    """WS-9, WS-10, WS-12. The first wrong number ends it, as in OpenKruise: what follows is told when it is right."""
     subsets = spread.spec.subsets
     if not subsets:
         return [required(SUBSETS, "subsets number must >= 1 in WorkloadSpread")]
@@ -175,7 +175,8 @@ def conflict_errors(spread: WorkloadSpread, others: Iterable[WorkloadSpread]) ->
     for other in others:
         if other.name == spread.name or other.deleting or not same_target(other.spec.target_ref, target):
             continue
-        return [invalid(TARGET, _go(target), f"is already the target of WorkloadSpread {other.name}")]
+        detail = f"ws.spec.targetRef is in conflict with other WorkloadSpread {other.name}: change or delete that one"
+        return [invalid(TARGET, _go(target), detail)]
     return []
 
 

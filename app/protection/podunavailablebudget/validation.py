@@ -169,11 +169,11 @@ def _conflict(spec: Mapping[str, Any], other: Other) -> list[FieldError]:
     """PUB-19."""
     target, theirs = spec.get("targetRef"), other.spec.get("targetRef")
     if target is not None and theirs is not None and _workload(target) == _workload(theirs):
-        detail = f"the same workload is the target of {_KIND} {quote(other.name)}: change or delete that one"
+        detail = f"pub.spec.targetRef is in conflict with other {_KIND} {other.name}: change or delete that one"
         return [invalid(SPEC.child("targetRef"), go_target(target), detail)]
     selector, other_selector = spec.get("selector"), other.spec.get("selector")
     if selector is not None and other_selector is not None and loosely_overlap(selector, other_selector):
-        detail = f"is in conflict with the selector of {_KIND} {quote(other.name)}: change or delete that one"
+        detail = f"pub.spec.selector is in conflict with other {_KIND} {other.name}: change or delete that one"
         return [invalid(SPEC.child("selector"), go_label_selector(selector), detail)]
     return []
 

@@ -93,6 +93,20 @@ def test_numbers_of_subsets_make_sense_together(numbers: list[Any], target: str,
     assert found.message.startswith(refused)
 
 
+@pytest.mark.behaviour("WS-9", "WS-12")
+def test_the_first_wrong_number_is_the_last_that_is_told_of_subsets() -> None:
+    negative, same, unnamed = {"name": "a", "maxReplicas": -1}, {"name": "a"}, {"name": ""}
+    number = (
+        'spec.subsets[{}].maxReplicas: Invalid value: intstr.IntOrString{{Type:0, IntVal:-1, StrVal:""}}: '
+        "maxReplicas is not valid for subset"
+    )
+    assert create(spread(negative, same)).message == number.format(0)
+    assert create(spread(negative, negative)).message == number.format(0)
+    duplicate = 'spec.subsets[1].name: Invalid value: "a": duplicated subset name a'
+    assert create(spread(same, negative, unnamed)).message == f"[{duplicate}, {number.format(1)}]"
+    assert create(spread(same, same, unnamed)).message == f"[{duplicate}, spec.subsets[2].name: Required value]"
+
+
 @pytest.mark.behaviour("WS-13", "WS-69")
 @pytest.mark.parametrize(
     ("subsets", "strategy", "refused"),
@@ -151,7 +165,8 @@ def test_terms_and_tolerations_are_judged_as_in_a_pod_and_named_as_in_the_versio
 @pytest.mark.behaviour("WS-14")
 def test_a_workload_has_one_spread_and_keeps_it() -> None:
     other = spread(A, B, name="other", target={**CLONE_SET, "apiVersion": "apps.kruise.io/v1beta1"})
-    assert "is already the target of WorkloadSpread other" in create(spread(A, B), Lookups(others=[other])).message
+    found = create(spread(A, B), Lookups(others=[other])).message
+    assert "ws.spec.targetRef is in conflict with other WorkloadSpread other: " in found
     itself = spread(A, B)
     assert create(itself, Lookups(others=[itself]), old=itself).obj
     newer = spread(A, B, target={**CLONE_SET, "apiVersion": "apps.kruise.io/v1beta1"})

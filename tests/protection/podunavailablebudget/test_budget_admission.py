@@ -135,7 +135,7 @@ def test_two_budgets_for_one_workload_are_refused_whatever_the_version() -> None
     other = target(api_version="apps/v1beta1", name="shop")
     other["metadata"]["name"] = "other"
     found = refusal(target(), lookups=Lookups([other]))
-    assert 'the same workload is the target of PodUnavailableBudget "other"' in found
+    assert "pub.spec.targetRef is in conflict with other PodUnavailableBudget other: " in found
     other["spec"]["targetRef"]["apiVersion"] = "apps.kruise.io/v1beta1"
     assert not refusal(target(), lookups=Lookups([other]))
     # Itself is none of the others.
@@ -146,7 +146,7 @@ def test_two_budgets_for_one_workload_are_refused_whatever_the_version() -> None
 def test_two_selectors_that_say_the_same_are_refused_naming_the_other() -> None:
     found = refusal(budget(), lookups=Lookups([budget("other")]))
     assert found.startswith("spec.selector: Invalid value: v1.LabelSelector{")
-    assert 'is in conflict with the selector of PodUnavailableBudget "other"' in found
+    assert "pub.spec.selector is in conflict with other PodUnavailableBudget other: " in found
 
 
 def expression(key: str, operator: str, *values: str) -> Json:
