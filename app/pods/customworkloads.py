@@ -101,6 +101,12 @@ def entries(text: str | None, key: str) -> Iterator[Entry]:
     return Entry(read, where).entries("workloads")
 
 
+def listed_kinds(text: str | None, key: str) -> Mapping[GroupKind, ListedKind]:
+    """The kinds on the list that the ConfigMap has under ``key``; none without one. Raises WhitelistError."""
+    listed = (entry.kind for entry in entries(text, key))
+    return {(one.group, one.kind): one for one in listed}
+
+
 def member(entry: Mapping[str, Any], key: str) -> Any:
     """As Go reads JSON: whatever the case of the key, but the exact one first."""
     if key in entry:

@@ -7,17 +7,18 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from app.api import names
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget, ProtectedOperation
 from app.kube.client import Client
-from app.kube.errors import NotFound
+from app.kube.errors import Forbidden, NotFound
 from app.kube.objects import Pod
 from app.kube.text import one_line
 from app.protection.podunavailablebudget.explain import OPERATIONS, Judging, counts, explain, told
 from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE
 from app.protection.podunavailablebudget.keeper import RESIZE_GATE, VERTICAL_SCALING
 from app.protection.podunavailablebudget.podstate import related_budget
-from app.protection.podunavailablebudget.workloads import WATCHED, Caches, UnknownKindError, Workloads
-from app.slices import Stores, Watched
+from app.protection.podunavailablebudget.workloads import WATCHED, Caches, UnknownKindError, Workloads, listed_workloads
+from app.slices import Scope, Stores, Watched
 from app.slices.commands import CommandError, Commands, Stored, table
 from app.slices.options import Enabled
 
@@ -38,8 +39,10 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> st
     stores = Stores(WATCHED)
     for one in WATCHED:
         await _fill(client, one, stores, budget.metadata.namespace)
+    caches = Caches.of(stores)
     try:
-        members = await Workloads(client, Caches.of(stores)).members(budget)
+        listed = listed_workloads(caches.configuration, names.MANAGER_NAMESPACE)
+        members = await Workloads(client, caches, listed).members(budget)
     except UnknownKindError as error:
         raise CommandError(f"PodUnavailableBudget {name}: {error}") from error
     found = explain(budget, members.pods, members.expected, client.clock.now(), _judging(enabled))
@@ -89,10 +92,20 @@ def _judging(enabled: Enabled) -> Judging:
 
 
 async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: str) -> None:
+    own = one.scope is Scope.OWN
     try:
-        listed = await client.list(one.resource, namespace, decode=one.decode)
+        listed = await client.list(
+            one.resource,
+            names.MANAGER_NAMESPACE if own else namespace,
+            field_selector=one.field_selector,
+            decode=one.decode,
+        )
     except NotFound:
         return  # the kind is not installed
+    except Forbidden:
+        if not own:
+            raise
+        return  # what an operator listed is not everybody's to read
     stores(one).replace(listed.items)
 
 

@@ -114,10 +114,10 @@ def rule(spec: PodUnavailableBudgetSpec) -> str:
 def _sentences(budget: PodUnavailableBudget, expected: Expected) -> list[str]:
     spec, status = budget.spec, budget.status or PodUnavailableBudgetStatus()
     total = protected_total(spec.protect_total_replicas, budget.metadata.annotations)
-    if total is not None:
-        wanted = f"of {total} Pods, as the budget says itself,"
-    elif expected.gone and spec.target_ref is not None:
+    if expected.gone and spec.target_ref is not None:
         wanted = f"{spec.target_ref.kind} {spec.target_ref.name} is not there, or on its way out;"
+    elif total is not None:
+        wanted = f"of {total} Pods, as the budget says itself,"
     elif expected.replicas == UNKNOWN:
         wanted = "of Pods whose workload does not say how many it wants"
     else:

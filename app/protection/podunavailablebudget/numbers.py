@@ -21,16 +21,15 @@ class Expected:
 def desired_available(max_unavailable: int | str | None, min_available: int | str | None, expected: Expected) -> int:
     """How many Pods have to stay available. Raises ``IntOrPercentError`` for a value that is neither number nor
     percentage."""
+    given, unavailable = (min_available, False) if max_unavailable is None else (max_unavailable, True)
+    if given is None:
+        return 0
     replicas = expected.replicas
-    if max_unavailable is not None:
-        return max(0, replicas - scaled(max_unavailable, max(replicas, 0), round_up=True))
-    if min_available is None:
-        return 0
+    number = scaled(given, max(replicas, 0), round_up=True)
     if expected.gone:
-        # PUB-125: nothing is to stay of what is going, or a namespace could not be deleted.
-        scaled(min_available, 0, round_up=True)
+        # PUB-96, PUB-125: nothing is to stay of what is going, or a namespace could not be deleted.
         return 0
-    return max(0, scaled(min_available, max(replicas, 0), round_up=True))
+    return max(0, replicas - number if unavailable else number)
 
 
 def allowed(current: int, desired: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Any, Final
 
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget, PodUnavailableBudgetStatus
@@ -18,6 +18,7 @@ from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.rulings import Ruling
 from app.kube.store import Change
+from app.pods.customworkloads import GroupKind
 from app.protection.podunavailablebudget.claims import Claims
 from app.protection.podunavailablebudget.inflight import Seen, track
 from app.protection.podunavailablebudget.keeper import Statuses
@@ -40,7 +41,7 @@ NAMED: Final = 5
 
 
 class BudgetReconciler:
-    """``statuses`` is shared with whoever judges Pods in this process."""
+    """``statuses`` is shared with whoever judges Pods in this process; ``listed``: see :class:`Workloads`."""
 
     def __init__(
         self,
@@ -48,6 +49,7 @@ class BudgetReconciler:
         caches: Caches,
         statuses: Statuses,
         events: EventRecorder,
+        listed: Callable[[], Collection[GroupKind]],
         *,
         vertical_scaling: bool,
     ) -> None:
@@ -56,7 +58,7 @@ class BudgetReconciler:
         self._statuses = statuses
         self._events = events
         self._vertical_scaling = vertical_scaling
-        self._workloads = Workloads(client, caches)
+        self._workloads = Workloads(client, caches, listed)
         self._claims = Claims(caches.budgets)
         self._facts: dict[str, tuple[str, PodFacts]] = {}
         self._seen: dict[ObjectKey, dict[str, Seen]] = {}

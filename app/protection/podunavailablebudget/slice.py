@@ -35,10 +35,12 @@ from app.protection.podunavailablebudget.step import BudgetStep
 from app.protection.podunavailablebudget.workloads import (
     BUDGETS,
     NATIVE,
+    OWN,
     WATCHED,
     Caches,
-    cloneset_wanted,
+    listed_workloads,
     native_wanted,
+    own_wanted,
 )
 from app.slices import (
     AdmissionContext,
@@ -169,17 +171,17 @@ def budget_controller(context: ControllerContext) -> Reconciling:
         caches,
         shared[0].keeper.statuses if shared else shared_statuses(context.client, caches.budgets, context.rng),
         context.events,
+        listed_workloads(caches.configuration, context.own_namespace),
         vertical_scaling=context.enabled(VERTICAL_SCALING),
     )
-    workloads = [
-        Watch(getattr(caches, field), reconciler.of_workload(native_wanted(kind))) for field, kind in NATIVE.items()
-    ]
+    wanted = {field: reconciler.of_workload(native_wanted(kind)) for field, kind in NATIVE.items()}
+    wanted |= {field: reconciler.of_workload(own_wanted(kind)) for field, kind in OWN.items()}
+    workloads = [Watch(getattr(caches, field), keys) for field, keys in wanted.items()]
     return Reconciling(
         reconciler,
         [
             Watch(caches.budgets, reconciler.of_budget),
             *workloads,
-            Watch(caches.clonesets, reconciler.of_workload(cloneset_wanted)),
             Watch(caches.pods, reconciler.of_pod, reconciler.delay),
         ],
     )

@@ -5,28 +5,32 @@ From the caches, where a workload is watched, and from the API server where it i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
+from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.mapping import KindMapper
-from app.kube.objects import Metadata, OwnerReference, Pod, Struct, decode_metadata
+from app.kube.objects import ConfigMap, Metadata, OwnerReference, Pod, Struct, decode_metadata
 from app.kube.objects import Workload as NativeWorkload
-from app.kube.resources import ObjectKey
+from app.kube.resources import ObjectKey, Resource
 from app.kube.selectors import SelectorError, parse_query
 from app.kube.store import Store
+from app.pods.customworkloads import ConfiguredList, GroupKind, ListedKind, listed_kinds
 from app.pods.owners import BY_CONTROLLER
 from app.pods.predicates import is_active
 from app.protection.podunavailablebudget.matching import Claim, Workload, claim_of, matches, workload_of
 from app.protection.podunavailablebudget.numbers import UNKNOWN, Expected
 from app.slices import (
     BY_NAMESPACE,
+    CONFIGURATION,
     DEPLOYMENTS,
     PODS_BY_NAMESPACE,
     REPLICASETS,
@@ -37,6 +41,7 @@ from app.slices import (
 
 BUDGETS: Final = Watched.kind(POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
 CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
+ADVANCED_STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
 #: What the controller watches: the fields of :class:`Caches`, in their order.
 WATCHED: Final[tuple[Watched[Any], ...]] = (
     BUDGETS,
@@ -45,11 +50,14 @@ WATCHED: Final[tuple[Watched[Any], ...]] = (
     REPLICASETS,
     STATEFULSETS,
     CLONE_SETS,
+    ADVANCED_STATEFUL_SETS,
+    CONFIGURATION,
 )
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _REPLICASET: Final = ("apps", "ReplicaSet")
 _STATEFULSET: Final = ("apps", "StatefulSet")
-_CLONESET: Final = ("apps.kruise.io", "CloneSet")
+_CLONESET: Final = (names.APPS_GROUP, "CloneSet")
+_ADVANCED_STATEFULSET: Final = (names.APPS_GROUP, "StatefulSet")
 #: How many replicas a workload wants that leaves it out.
 _DEFAULT: Final = 1
 
@@ -66,12 +74,19 @@ class _ScaleStatus(Struct, frozen=True):
     selector: str = ""
 
 
+class _Listed(Metadata, frozen=True):
+    spec: Any = None
+
+
 class _Scale(Struct, frozen=True):
     spec: _ScaleSpec = _ScaleSpec()
     status: _ScaleStatus = _ScaleStatus()
 
 
 _decode_scale: Final = msgspec.json.Decoder(_Scale).decode
+_decode_listed: Final = msgspec.json.Decoder(_Listed).decode
+#: A workload of ours that is watched.
+OwnWorkload: TypeAlias = CloneSet | StatefulSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +99,8 @@ class Caches:
     replicasets: Store[NativeWorkload]
     statefulsets: Store[NativeWorkload]
     clonesets: Store[CloneSet]
+    advanced_statefulsets: Store[StatefulSet]
+    configuration: Store[ConfigMap]
 
     @classmethod
     def of(cls, stores: Stores) -> Caches:
@@ -112,11 +129,13 @@ class _Found:
 
 
 class Workloads:
-    """Finds them."""
+    """Finds them. ``listed``: the kinds that an operator lists as StatefulSets of their own, which say how many Pods
+    they want where StatefulSets do."""
 
-    def __init__(self, client: Client, caches: Caches) -> None:
+    def __init__(self, client: Client, caches: Caches, listed: Callable[[], Collection[GroupKind]]) -> None:
         self._client = client
         self._caches = caches
+        self._listed = listed
         self._kinds = KindMapper(client)
 
     async def members(self, budget: PodUnavailableBudget) -> Members:
@@ -195,11 +214,12 @@ class Workloads:
             if found is None or found.metadata.deletion_timestamp is not None:
                 return None
             return _Found(found.metadata.uid, _or_default(found.spec.replicas))
-        if (reference.group, reference.kind) == _CLONESET:
-            clone_set = self._caches.clonesets.by_key(key)
-            if clone_set is None or clone_set.deleting:
+        ours = self._ours(reference)
+        if ours is not None:
+            workload = ours.by_key(key)
+            if workload is None or workload.deleting:
                 return None
-            return _Found(clone_set.metadata.uid, _or_default(clone_set.spec.replicas))
+            return _Found(workload.metadata.uid, _or_default(workload.spec.replicas))
         return await self._live(reference, namespace, where)
 
     def _native(self, reference: OwnerReference) -> Store[NativeWorkload] | None:
@@ -211,8 +231,16 @@ class Workloads:
         }
         return stores.get((reference.group, reference.kind))
 
+    def _ours(self, reference: OwnerReference) -> Store[OwnWorkload] | None:
+        caches = self._caches
+        stores: Mapping[tuple[str, str], Any] = {
+            _CLONESET: caches.clonesets,
+            _ADVANCED_STATEFULSET: caches.advanced_statefulsets,
+        }
+        return stores.get((reference.group, reference.kind))
+
     async def _live(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
-        """A workload that is not watched, by its scale."""
+        """A workload that is not watched, by its scale, or by its replicas if its kind is listed."""
         mapped = await self._kinds.find(reference.api_version, reference.kind)
         if mapped is None or not mapped.resource.namespaced:
             raise UnknownKindError(
@@ -220,6 +248,8 @@ class Workloads:
             )
         resource = mapped.resource
         try:
+            if (reference.group, reference.kind) in self._listed():
+                return await self._by_replicas(resource, reference.name, namespace)
             found: Metadata = await self._client.get(resource, reference.name, namespace, decode=decode_metadata)
             if found.metadata.deletion_timestamp is not None:
                 return None
@@ -231,6 +261,15 @@ class Workloads:
         except NotFound:
             return None
         return _Found(found.metadata.uid, _or_default(scale.spec.replicas), scale.status.selector, watched=False)
+
+    async def _by_replicas(self, resource: Resource, name: str, namespace: str) -> _Found | None:
+        """PUB-34: 0 where it does not say."""
+        found: _Listed = await self._client.get(resource, name, namespace, decode=_decode_listed)
+        if found.metadata.deletion_timestamp is not None:
+            return None
+        replicas = found.spec.get("replicas") if isinstance(found.spec, Mapping) else None
+        wanted = replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
+        return _Found(found.metadata.uid, max(0, wanted), watched=False)
 
     # ---- the other way round
 
@@ -248,9 +287,10 @@ class Workloads:
         if native is not None:
             found = native.get(reference.name, namespace)
             return found.metadata.controller if found is not None else None
-        if (reference.group, reference.kind) == _CLONESET:
-            clone_set = self._caches.clonesets.get(reference.name, namespace)
-            for owner in clone_set.metadata.owner_references if clone_set is not None else ():
+        ours = self._ours(reference)
+        if ours is not None:
+            workload = ours.get(reference.name, namespace)
+            for owner in workload.metadata.owner_references if workload is not None else ():
                 if owner.controller:
                     return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, True)
         return None
@@ -277,16 +317,27 @@ def native_wanted(kind: tuple[str, str]) -> Callable[[NativeWorkload], Wanted]:
     return wanted
 
 
-def cloneset_wanted(found: CloneSet) -> Wanted:
-    """What a CloneSet wants."""
-    template: Any = found.spec.template
-    metadata = template.get("metadata") if isinstance(template, Mapping) else None
-    labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
-    return (
-        Workload(*_CLONESET, found.metadata.name),
-        labels if isinstance(labels, dict) else {},
-        _or_default(found.spec.replicas),
-    )
+def own_wanted(kind: tuple[str, str]) -> Callable[[OwnWorkload], Wanted]:
+    """What a workload of ours, of this kind, wants."""
+
+    def wanted(found: OwnWorkload) -> Wanted:
+        template: Any = found.spec.template
+        metadata = template.get("metadata") if isinstance(template, Mapping) else None
+        labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+        return (
+            Workload(*kind, found.metadata.name),
+            labels if isinstance(labels, dict) else {},
+            _or_default(found.spec.replicas),
+        )
+
+    return wanted
 
 
 NATIVE: Final = {"deployments": _DEPLOYMENT, "replicasets": _REPLICASET, "statefulsets": _STATEFULSET}
+OWN: Final = {"clonesets": _CLONESET, "advanced_statefulsets": _ADVANCED_STATEFULSET}
+
+
+def listed_workloads(config_maps: Store[ConfigMap], namespace: str) -> ConfiguredList[Mapping[GroupKind, ListedKind]]:
+    """The operator's list of kinds that are like StatefulSets, as the ConfigMap has it now (PUB-34)."""
+    key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
+    return ConfiguredList(config_maps, namespace, key, lambda text: listed_kinds(text, key))

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
 
+from app.api.statefulset import STATEFUL_SET
 from app.kube.errors import NotFound
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, DEPLOYMENTS, PODS, REPLICASETS, Resource
+from app.kube.resources import (
+    CONFIGMAPS,
+    CUSTOMRESOURCEDEFINITIONS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    REPLICASETS,
+    Resource,
+)
 from tests.kube.fakes import json_response, status_body, virtual
 from tests.protection.podunavailablebudget.world import (
     BUDGETS,
@@ -20,6 +30,7 @@ from tests.protection.podunavailablebudget.world import (
 )
 
 RELATED = {"pub.kruise.io/related-pub": "shop", "kruise.io/related-pub": "shop"}
+STATEFUL_SETS = STATEFUL_SET.resource()
 THINGS = Resource("example.com", "v1", "things", "Thing")
 
 
@@ -203,6 +214,54 @@ async def test_a_kind_that_cannot_be_scaled_counts_its_pods_and_wants_nobody_kno
         await cluster.numbers(2, 2, 0, -1)
         await cluster.budget("named", selector={"matchLabels": {"app": "web"}}, protectTotalReplicas=2)
         await cluster.numbers(1, 2, 1, 2, name="named")
+
+
+@pytest.mark.behaviour("PUB-34")
+@virtual
+async def test_a_kind_that_is_listed_among_statefulsets_says_how_many_it_wants_where_they_do() -> None:
+    async with small_cluster(kinds=(definition(scale=False),)) as cluster:
+        owner = await thing(cluster, 3)
+        for number in range(3):
+            await cluster.pod(f"p{number}", owner, "Thing")
+        await cluster.budget(**of_thing())
+        await cluster.budget("selected")
+        await cluster.numbers(3, 3, 0, -1)
+        await cluster.numbers(3, 3, 0, 0, name="selected")
+        listed = {"workloads": [{"Group": "example.com", "Version": "v1", "Kind": "Thing"}]}
+        configuration = {
+            "metadata": {"name": "kruise-configuration"},
+            "data": {"PPS_Watch_Custom_Workload_WhiteList": json.dumps(listed)},
+        }
+        await cluster.user.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
+        await cluster.user.create(CONFIGMAPS, configuration, "kruise-system")
+        await cluster.numbers(1, 3, 2, 3)
+        await cluster.numbers(1, 3, 2, 3, name="selected")
+        await cluster.user.patch(THINGS, "t", {"spec": {"replicas": None}}, NAMESPACE)
+        await cluster.numbers(3, 3, 0, 0, name="selected")
+        await cluster.user.delete(THINGS, "t", NAMESPACE, propagation_policy="Orphan")
+        await cluster.numbers(0, 0, 0, 0)
+
+
+@pytest.mark.behaviour("PUB-34", "PUB-50", "PUB-96")
+@virtual
+async def test_an_advanced_statefulset_is_watched_so_that_its_scale_in_waits_for_nothing() -> None:
+    async with small_cluster() as cluster:
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "m", "image": "i"}]}}
+        spec = {"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        body = {"apiVersion": STATEFUL_SETS.api_version, "kind": "StatefulSet", "metadata": {"name": "web"}}
+        owner = await cluster.user.create(STATEFUL_SETS, {**body, "spec": spec}, NAMESPACE)
+        for number in range(5):
+            await cluster.pod(f"web-{number}", owner, "StatefulSet")
+        target = {"apiVersion": STATEFUL_SETS.api_version, "kind": "StatefulSet", "name": "web"}
+        await cluster.budget(selector=None, targetRef=target, maxUnavailable="20%")
+        await cluster.numbers(1, 5, 4, 5)
+        before, since = len(cluster.sent.requests), cluster.clock.monotonic()
+        await cluster.user.patch(STATEFUL_SETS, "web", {"spec": {"replicas": 2}}, NAMESPACE)
+        await cluster.numbers(4, 5, 1, 2)
+        assert cluster.clock.monotonic() - since < 1.0
+        await cluster.user.delete(STATEFUL_SETS, "web", NAMESPACE, propagation_policy="Orphan")
+        await cluster.numbers(0, 0, 0, 0)
+        assert not [line for line in cluster.sent.requests[before:] if line.startswith("GET") and "watch" not in line]
 
 
 @pytest.mark.behaviour("PUB-36")

@@ -92,6 +92,9 @@ async def test_what_stands_in_the_way_of_numbers_is_said() -> None:
         found = await explained(cluster, name="target")
         assert found[0].startswith("PodUnavailableBudget target: Deployment d is not there, or on its way out;")
         assert found[-1] == "It has no Pods."
+        await cluster.budget("named", selector=None, targetRef={**target, "name": "e"}, protectTotalReplicas=5)
+        found = await explained(cluster, name="named")
+        assert found[0].startswith("PodUnavailableBudget named: Deployment e is not there, or on its way out;")
         unknown = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t"}
         await cluster.budget("unknown", selector=None, targetRef=unknown)
         with pytest.raises(CommandError, match=r"spec\.targetRef: no kind Thing with namespaces is served"):

@@ -82,6 +82,10 @@ def test_the_number_the_budget_names_counts_instead_of_what_the_workloads_want()
 def test_nothing_has_to_stay_of_a_workload_that_is_going(value: int | str) -> None:
     going = budget(maxUnavailable=None, minAvailable=value)
     assert recompute(going, Observed({}, Expected(0, gone=True), NOW)).status.desired_available == 0
+    # How many Pods there are meant to be says nothing of those of a workload that there is no more.
+    for named in ({}, {"maxUnavailable": None, "minAvailable": value}):
+        status = recompute(budget(protectTotalReplicas=5, **named), Observed({}, Expected(0, gone=True), NOW)).status
+        assert (status.desired_available, status.total_replicas) == (0, 5)
     # Scaled to nothing it is still there, and a number is a number.
     scaled = recompute(going, Observed({}, Expected(0), NOW)).status
     assert scaled.desired_available == (3 if value == 3 else 0)

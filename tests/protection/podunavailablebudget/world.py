@@ -11,6 +11,7 @@ from app.admission.podguard import PodGuards
 from app.api.cloneset import CLONE_SET
 from app.api.crd import manifest
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
+from app.api.statefulset import STATEFUL_SET
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -278,7 +279,7 @@ async def small_cluster(
         for seed in range(replicas)
     ]
     cluster = SmallCluster(api, clock, made, sent)
-    for definition in (manifest(POD_UNAVAILABLE_BUDGET), manifest(CLONE_SET), *kinds):
+    for definition in (manifest(POD_UNAVAILABLE_BUDGET), manifest(CLONE_SET), manifest(STATEFUL_SET), *kinds):
         definition["spec"]["conversion"] = {"strategy": "None"}
         await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition)
     if prepare is not None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from app.api import names
-from app.pods.customworkloads import GroupKind, ListedKind, entries
+from app.pods.customworkloads import GroupKind, ListedKind, listed_kinds
 
 
 def parse_kinds(text: str | None) -> Mapping[GroupKind, ListedKind]:
     """The kinds on the list in the ConfigMap; none without one. Raises WhitelistError."""
-    listed = (entry.kind for entry in entries(text, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY))
-    return {(one.group, one.kind): one for one in listed}
+    return listed_kinds(text, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY)
