@@ -55,7 +55,8 @@ async def serve(client: Client, port: int) -> None:
     with listener:
         await client.list_page(NAMESPACES, limit=1)  # a cluster that cannot be reached is said at once
         commands = [one for declared in slices() for one in declared.commands() if one.progress is not None]
-        board = Board(client, commands, Random())
+        kinds = [one for declared in slices() for one in declared.dashboard()]
+        board = Board(client, commands, kinds, Random())
         config = uvicorn.Config(
             create_dashboard(board), lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
         )

@@ -91,17 +91,17 @@ async def _review(path: str, policies: Path | None, namespace: str, gates: Featu
 
 
 async def kept(client: Client, folder: Path) -> Path:
-    """The SidecarSets and Namespaces of a cluster as a file of the folder."""
+    """What Pods of a cluster are judged by, and its Namespaces, as a file of the folder."""
     from app.kube.resources import NAMESPACES
 
     found = []
-    sidecar_sets = next(kind.resource() for one in slices() for kind in one.kinds if kind.kind == "SidecarSet")
-    for resource in (NAMESPACES, sidecar_sets):
+    judging = [kind.resource() for one in slices() for kind in one.judging_pods]
+    for resource in (NAMESPACES, *judging):
         for obj in (await client.list(resource)).items:
             metadata = {key: obj["metadata"].get(key) or {} for key in ("labels", "annotations")}
             metadata["name"] = obj["metadata"]["name"]
             about = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
-            found.append(about | {"spec": obj["spec"]} if resource is sidecar_sets else about)
+            found.append(about | {"spec": obj["spec"]} if resource is not NAMESPACES else about)
     file = folder / "cluster.json"
     file.write_bytes(b"\n---\n".join(map(orjson.dumps, found)))
     return file

@@ -14,22 +14,19 @@ from random import Random
 from typing import Any, Final, Protocol
 
 import orjson
+from pydantic.alias_generators import to_camel
 
-from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
-from app.api.sidecarset import SIDECAR_SET
-from app.api.workloadspread import WORKLOAD_SPREAD
 from app.dashboard import sections
-from app.dashboard.model import Budgets, Nodes, Overview, SidecarSets, Spreads, Workload, Workloads
+from app.dashboard.lacking import Lacking
+from app.dashboard.model import Nodes, Overview, Workload, Workloads, overview_model
 from app.dashboard.podtotals import PodTotals
 from app.kube.client import Client
 from app.kube.objects import Meta, Namespace, Pod, decode_metadata, decode_namespace, decode_pod
 from app.kube.reflector import Reflector
 from app.kube.resources import NAMESPACES, PODS, ObjectKey, Resource
 from app.kube.store import Change, Store, key_of
-from app.pods.predicates import is_active
-from app.sidecars.sidecarset.bypassed import lacking_sets
-from app.sidecars.sidecarset.selection import SidecarSetIndex
 from app.slices.commands import Commands
+from app.slices.dashboard import DashboardSection
 
 #: Seconds between two looks at what changed.
 PACE: Final = 0.25
@@ -85,28 +82,28 @@ class _Reader:
 
 
 class Board:
-    """``workloads``: the kinds that have a roll-out, with what the command line knows of them."""
+    """``workloads``: the kinds that have a roll-out, with what the command line knows of them; ``kinds``: the sections
+    of other kinds."""
 
-    def __init__(self, client: Client, workloads: Sequence[Commands], rng: Random) -> None:
+    def __init__(
+        self, client: Client, workloads: Sequence[Commands], kinds: Sequence[DashboardSection[Any]], rng: Random
+    ) -> None:
         self._client = client
         self._rng = rng
         self._pods: Store[Pod] = Store()
         self._namespaces: Store[Namespace] = Store()
-        shown = (SIDECAR_SET, POD_UNAVAILABLE_BUDGET, WORKLOAD_SPREAD, *(one.kind for one in workloads))
+        shown = (*(one.kind for one in kinds), *(one.kind for one in workloads))
         self._stores: dict[Resource, Store[Raw]] = {kind.resource(): Store() for kind in shown}
-        self._sets = self._stores[SIDECAR_SET.resource()]
-        self._budgets = self._stores[POD_UNAVAILABLE_BUDGET.resource()]
-        self._spreads = self._stores[WORKLOAD_SPREAD.resource()]
+        self.sections = tuple(kinds)
+        self.model = overview_model(kinds)
+        #: By section, which Pods lack its objects.
+        self._lacking = {one.name: Lacking(one.judge()) for one in kinds if one.judge is not None}
         self._totals = PodTotals()
-        self._index = SidecarSetIndex()
-        #: The sets that a Pod lacks, and the Pods that lack a set.
-        self._lacks: dict[ObjectKey, tuple[str, ...]] = {}
-        self._lacking: dict[str, set[ObjectKey]] = {}
         self._rows: dict[str, Workload] = {}
         #: uid of a workload → its kind's commands and its key.
         self._known: dict[str, tuple[Commands, Raw]] = {}
         self._stale_rows: set[str] = set()
-        self._sets_changed = False
+        self._judge_anew = False
         self._wake = asyncio.Event()
         self._sent: dict[str, bytes] = {}
         self._readers: set[_Reader] = set()
@@ -116,10 +113,9 @@ class Board:
 
     def _subscribe(self, workloads: Sequence[Commands]) -> None:
         self._pods.subscribe(self._pod_changed)
-        self._namespaces.subscribe(lambda _: self._mark_sets())
-        self._sets.subscribe(self._set_changed)
-        for store in (self._budgets, self._spreads):
-            store.subscribe(lambda _: self._wake.set())
+        self._namespaces.subscribe(lambda _: self._mark_pods())
+        for section in self.sections:
+            self._stores[section.kind.resource()].subscribe(self._section_follower(section))
         for commands in workloads:
             self._stores[commands.kind.resource()].subscribe(self._follower(commands))
 
@@ -143,46 +139,34 @@ class Board:
         self._judge(key_of(change.object), change.new)
         self._wake.set()
 
-    def _set_changed(self, change: Change[Raw]) -> None:
-        if change.new is not None:
-            self._index.update(change.new.stored)
-        else:
-            self._index.remove(change.object.metadata.name)
-        self._mark_sets()
+    def _section_follower(self, section: DashboardSection[Any]) -> Callable[[Change[Raw]], None]:
+        lacking = self._lacking.get(section.name)
 
-    def _mark_sets(self) -> None:
-        self._sets_changed = True
+        def changed(change: Change[Raw]) -> None:
+            if lacking is not None:
+                lacking.object_changed(change.object.metadata.name, change.new.stored if change.new else None)
+                self._mark_pods()
+            self._wake.set()
+
+        return changed
+
+    def _mark_pods(self) -> None:
+        self._judge_anew = True
         self._wake.set()
 
     def _judge(self, key: ObjectKey, pod: Pod | None) -> None:
-        """Note which sets the Pod lacks."""
+        """Note what the Pod lacks."""
         namespace = self._namespaces.get(key.namespace)
-        lacks: tuple[str, ...] = ()
-        if pod is not None and namespace is not None and is_active(pod):
-            lacks = tuple(lacking_sets(pod, self._index, namespace.metadata.labels))
-        before = self._lacks.get(key, ())
-        if lacks == before:
-            return
-        for name in before:
-            self._lacking[name].discard(key)
-        for name in lacks:
-            self._lacking.setdefault(name, set()).add(key)
-        if lacks:
-            self._lacks[key] = lacks
-        else:
-            self._lacks.pop(key, None)
+        labels = namespace.metadata.labels if namespace is not None else None
+        for lacking in self._lacking.values():
+            lacking.judge(key, pod, labels)
 
     # ---- what is shown
 
     def overview(self) -> Overview:
         """Everything, as it is now."""
-        return Overview(
-            workloads=self._shown_workloads(),
-            nodes=self._shown_nodes(),
-            sidecar_sets=self._shown_sets(),
-            budgets=self._shown_budgets(),
-            spreads=Spreads(**sections.shown(sections.spread(one.stored) for one in self._spreads.list())),
-        )
+        others = {one.name: self._shown_section(one) for one in self.sections}
+        return self.model(workloads=self._shown_workloads(), nodes=self._shown_nodes(), **others)
 
     def _shown_workloads(self) -> Workloads:
         for uid in self._stale_rows:
@@ -197,13 +181,10 @@ class Board:
     def _shown_nodes(self) -> Nodes:
         return Nodes(pods=self._totals.total, **sections.shown(self._totals.nodes()))
 
-    def _shown_sets(self) -> SidecarSets:
-        rows = [sections.sidecar_set(one.stored, self._lacking.get(one.metadata.name, ())) for one in self._sets.list()]
-        return SidecarSets(**sections.shown(sorted(rows, key=lambda row: (-row.lacking, row.name))))
-
-    def _shown_budgets(self) -> Budgets:
-        rows = [sections.budget(one.stored) for one in self._budgets.list()]
-        return Budgets(**sections.shown(sorted(rows, key=lambda row: (row.allowed > 0, row.namespace, row.name))))
+    def _shown_section(self, section: DashboardSection[Any]) -> dict[str, Any]:
+        lacking, objects = self._lacking.get(section.name), self._stores[section.kind.resource()].list()
+        rows = [section.row(one.stored, lacking.pods(one.metadata.name) if lacking else ()) for one in objects]
+        return sections.shown(sorted(rows, key=section.place))
 
     # ---- telling
 
@@ -219,8 +200,10 @@ class Board:
 
     def _payloads(self) -> dict[str, bytes]:
         found = self.overview()
-        fields = {name: getattr(found, field) for field, name in _SECTIONS.items()}
-        return {name: section.model_dump_json(by_alias=True).encode() for name, section in fields.items()}
+        return {
+            to_camel(field): getattr(found, field).model_dump_json(by_alias=True).encode()
+            for field in self.model.model_fields
+        }
 
     async def run(self) -> None:
         """Follow the cluster and tell readers, until cancelled."""
@@ -246,8 +229,8 @@ class Board:
             await self._wake.wait()
             await clock.sleep(PACE)
             self._wake.clear()
-            if self._sets_changed:
-                self._sets_changed = False
+            if self._judge_anew:
+                self._judge_anew = False
                 await self._judge_all()
             for section, payload in self._payloads().items():
                 if self._sent.get(section) != payload:
@@ -260,13 +243,3 @@ class Board:
             self._judge(key_of(pod), pod)
             if number % _BATCH == _BATCH - 1:
                 await self._client.clock.sleep(0)
-
-
-#: Fields of the overview, and what the events of their sections are called.
-_SECTIONS: Final = {
-    "workloads": "workloads",
-    "nodes": "nodes",
-    "sidecar_sets": "sidecarSets",
-    "budgets": "budgets",
-    "spreads": "spreads",
-}

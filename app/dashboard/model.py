@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import Field, create_model
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+from app.slices.dashboard import DashboardModel, DashboardSection
 
 
-class Revision(_Model):
+class Revision(DashboardModel):
     """The Pods of a workload at one revision."""
 
     name: str
@@ -22,7 +20,7 @@ class Revision(_Model):
     target: bool = False
 
 
-class Workload(_Model):
+class Workload(DashboardModel):
     """A workload, and how far its roll-out is."""
 
     kind: str
@@ -36,7 +34,7 @@ class Workload(_Model):
     revisions: list[Revision] = Field(default_factory=list)
 
 
-class PodCounts(_Model):
+class PodCounts(DashboardModel):
     """Pods by state."""
 
     ready: int = 0
@@ -47,55 +45,14 @@ class PodCounts(_Model):
     finished: int = 0
 
 
-class Node(_Model):
+class Node(DashboardModel):
     """A node's Pods; without a name those that have no node yet."""
 
     name: str
     pods: PodCounts
 
 
-class SidecarSet(_Model):
-    """A SidecarSet, and who should have its containers and has not."""
-
-    name: str
-    matched: int
-    updated: int
-    ready: int
-    lacking: int
-    #: Some of the Pods that lack them.
-    lacking_pods: list[str]
-
-
-class Budget(_Model):
-    """A PodUnavailableBudget, and what it would say to the next deletion."""
-
-    namespace: str
-    name: str
-    available: int
-    desired: int
-    total: int
-    allowed: int
-    verdict: str
-
-
-class Subset(_Model):
-    """A subset of a WorkloadSpread; ``missing`` is -1 where it takes any number."""
-
-    name: str
-    replicas: int
-    missing: int
-
-
-class Spread(_Model):
-    """A WorkloadSpread."""
-
-    namespace: str
-    name: str
-    target: str
-    subsets: list[Subset]
-
-
-class Section(_Model):
+class Section(DashboardModel):
     """What is shown of a section is bounded: so many more are not."""
 
     total: int = 0
@@ -115,29 +72,17 @@ class Nodes(Section):
     items: list[Node] = Field(default_factory=list)
 
 
-class SidecarSets(Section):
-    """SidecarSets; those that Pods lack come first."""
-
-    items: list[SidecarSet] = Field(default_factory=list)
-
-
-class Budgets(Section):
-    """Budgets; those that allow nothing come first."""
-
-    items: list[Budget] = Field(default_factory=list)
-
-
-class Spreads(Section):
-    """WorkloadSpreads."""
-
-    items: list[Spread] = Field(default_factory=list)
-
-
-class Overview(_Model):
+class Overview(DashboardModel):
     """Everything the page shows. The event of each section carries one field of this."""
 
     workloads: Workloads
     nodes: Nodes
-    sidecar_sets: SidecarSets
-    budgets: Budgets
-    spreads: Spreads
+
+
+def overview_model(sections: Iterable[DashboardSection[Any]]) -> type[Overview]:
+    """The overview with a field for each of these sections."""
+    fields: dict[str, Any] = {}
+    for one in sections:
+        rows: Any = (list.__class_getitem__(one.row_type), Field(default_factory=list))
+        fields[one.name] = (create_model(one.title, __base__=Section, __doc__=f"{one.title}.", items=rows), ...)
+    return create_model("Overview", __base__=Overview, __doc__=Overview.__doc__, **fields)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from html import escape
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from fastapi import APIRouter
 from fastapi.responses import HTMLResponse, StreamingResponse
 from fastapi_offline import FastAPIOffline
+from pydantic.alias_generators import to_camel
 from starlette.types import ASGIApp
 
 from app.admission.loopback import LoopbackOnly
 from app.dashboard.board import Board
 from app.dashboard.model import Overview
+from app.slices.dashboard import DashboardSection
 
 #: A page that hears nothing for so long is told that all is well, so that proxies in between keep the connection.
 _QUIET_SECONDS: Final = 15.0
@@ -40,13 +43,13 @@ def create_dashboard(board: Board) -> ASGIApp:
 
 def _router(board: Board) -> APIRouter:
     router = APIRouter()
-    page = (files("app.dashboard") / "page.html").read_text("utf-8")
+    page = page_with(board.sections)
 
     @router.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def index() -> HTMLResponse:
         return HTMLResponse(page, headers=_HEADERS)
 
-    @router.get("/api/overview", summary="Everything the page shows, as it is now")
+    @router.get("/api/overview", summary="Everything the page shows, as it is now", response_model=board.model)
     async def overview() -> Overview:
         return board.overview()
 
@@ -60,6 +63,18 @@ def _router(board: Board) -> APIRouter:
         return StreamingResponse(_events(board), media_type="text/event-stream", headers={"Cache-Control": "no-store"})
 
     return router
+
+
+def page_with(sections: Iterable[DashboardSection[Any]]) -> str:
+    """The page with a place for each of these sections, behind its own."""
+    page = (files("app.dashboard") / "page.html").read_text("utf-8")
+    places = (
+        f'<section aria-labelledby="t-{name}"><h2 id="t-{name}">{escape(one.title)} <small></small></h2>'
+        f'<ul id="{name}"></ul></section>\n'
+        for one in sections
+        for name in (escape(to_camel(one.name)),)
+    )
+    return page.replace("</main>", "".join(places) + "</main>", 1)
 
 
 async def _events(board: Board) -> AsyncIterator[bytes]:

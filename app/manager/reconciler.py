@@ -134,7 +134,8 @@ class Reconciler:
         from app.dashboard.pages import create_dashboard
 
         commands = [one for declared in slices() for one in declared.commands() if one.progress is not None]
-        board = Board(process.client.named("dashboard"), commands, process.rng)
+        kinds = [one for declared in slices() for one in declared.dashboard()]
+        board = Board(process.client.named("dashboard"), commands, kinds, process.rng)
         server = Server(create_dashboard(board), grace_seconds=1, limits=PAGES, port="dashboard")
         process.tasks.start(board.run(), "dashboard")
         process.tasks.start(server.serve([listener]), "dashboard server", finish=server.stop)

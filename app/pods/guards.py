@@ -17,8 +17,8 @@ from app.kube.admission import Denied, Review
 class GuardOrder(IntEnum):
     """PW-20: who is asked first. Who only keeps books comes last: what was refused before is not written down."""
 
-    UNAVAILABLE_BUDGET = 20
-    WORKLOAD_SPREAD = 30
+    JUDGING = 20
+    COUNTING = 30
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,17 +11,21 @@ from app.pods.draft import PodDraft
 
 
 class StepOrder(IntEnum):
-    """PW-6, PW-7: when a step is taken. Labels patched by one are matched by the next, and launch priority sees the
-    sidecars. There is room between any two."""
+    """PW-6, PW-7: what is done to a new Pod, and when. Labels patched by one step are matched by the next, and the
+    start order sees the sidecars. There is room between any two."""
 
     READINESS_GATE = 10
-    WORKLOAD_SPREAD = 20
+    #: The subset of its workload that it counts in, with that subset's patch.
+    SUBSET = 20
     SIDECARS = 30
-    LAUNCH_PRIORITY = 40
-    UNAVAILABLE_BUDGET = 50
-    PERSISTENT_STATE = 60
+    #: Containers that start one after another.
+    START_ORDER = 40
+    #: Who has a say when it is to go.
+    PROTECTION = 50
+    #: Back to where its predecessor ran.
+    FORMER_NODE = 60
     LIVENESS = 70
-    PROBE_MARKER = 80
+    PROBES = 80
     FIELD_TRACKING = 90
 
 

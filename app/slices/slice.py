@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule
@@ -15,6 +15,9 @@ from app.slices.options import Enabled, Flag, Gate
 from app.slices.protected import Protected
 from app.slices.verbs import LongVerb
 from app.slices.watched import Watched
+
+if TYPE_CHECKING:
+    from app.slices.dashboard import DashboardSection
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,10 @@ class Slice:
     verbs: Callable[[], tuple[Verb, ...]] = tuple
     #: The same with options of their own.
     long_verbs: Callable[[], tuple[LongVerb, ...]] = tuple
+    #: How the dashboard shows its kinds; imported when it is served.
+    dashboard: Callable[[], tuple[DashboardSection[Any], ...]] = tuple
+    #: Kinds by whose spec alone new Pods are judged: ``pykruise review --cluster`` takes theirs from the cluster.
+    judging_pods: tuple[KindDefinition, ...] = ()
     #: Kinds whose objects own Pods: while there are any, an uninstall is refused.
     workloads: tuple[KindDefinition, ...] = ()
 

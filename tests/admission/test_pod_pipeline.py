@@ -107,13 +107,13 @@ async def test_what_waits_for_nothing_is_decided_at_once() -> None:
 def test_the_places_are_openkruises_order() -> None:
     assert [place.name for place in sorted(StepOrder)] == [
         "READINESS_GATE",
-        "WORKLOAD_SPREAD",
+        "SUBSET",
         "SIDECARS",
-        "LAUNCH_PRIORITY",
-        "UNAVAILABLE_BUDGET",
-        "PERSISTENT_STATE",
+        "START_ORDER",
+        "PROTECTION",
+        "FORMER_NODE",
         "LIVENESS",
-        "PROBE_MARKER",
+        "PROBES",
         "FIELD_TRACKING",
     ]
     taken = [type(step).__name__ for step in sorted(all_steps(), key=lambda step: step.order)]

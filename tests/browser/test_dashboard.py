@@ -111,7 +111,8 @@ def test_it_is_read_on_a_small_screen_and_by_keyboard(page: Page, kubeconfig: Pa
 
 def test_what_tenants_call_things_is_text(page: Page, dashboard: str) -> None:
     hostile = '<img src=x onerror="document.title=1">'
-    spread = {"name": hostile, "namespace": hostile, "target": hostile, "subsets": []}
+    shown = {"about": hostile, "tone": "", "message": hostile, "detail": hostile}
+    spread = {"name": hostile, "namespace": hostile, "shown": shown}
     event = "event: spreads\ndata: " + json.dumps({"total": 1, "more": 0, "items": [spread]}) + "\n\n"
     page.route("**/api/events", lambda route: route.fulfill(content_type="text/event-stream", body=event))
     page.goto(dashboard)

@@ -17,7 +17,6 @@ from app.api.crd import manifest
 from app.api.examples import example
 from app.dashboard import sections
 from app.dashboard.board import Board
-from app.dashboard.model import Overview
 from app.dashboard.pages import create_dashboard
 from app.kube.client import Client, PatchType
 from app.kube.clock import Clock, SystemClock
@@ -27,10 +26,12 @@ from app.kube.virtualtime import VirtualClock
 from app.manager.slices import slices
 from app.sandbox.apiserver import ApiServer
 from app.slices.commands import Commands
+from app.slices.dashboard import SHOWN
 from tests.kube.fakes import running, virtual
 
 pytestmark = pytest.mark.behaviour("CLI-60")
 COMMANDS = [one for declared in slices() for one in declared.commands() if one.progress is not None]
+SECTIONS = [one for declared in slices() for one in declared.dashboard()]
 KINDS = [kind for declared in slices() for kind in declared.kinds]
 
 
@@ -68,7 +69,7 @@ async def cluster(commands: Sequence[Commands] = COMMANDS, clock: Clock | None =
         except NotFound:
             await clock.sleep(0.05)
     await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
-    board = Board(client, commands, rng)
+    board = Board(client, commands, SECTIONS, rng)
     async with running(board.run()):
         await board.until_ready()
         yield Cluster(client, board)
@@ -137,7 +138,7 @@ async def test_pages_answer_this_machine_only() -> None:
             page = await http.get("/")
             assert "default-src 'none'" in page.headers["Content-Security-Policy"]
             assert "http" not in page.text.replace("https://", "http").split("<script>")[0]
-            Overview.model_validate((await http.get("/api/overview")).json())
+            found.board.model.model_validate((await http.get("/api/overview")).json())
             assert {"/api/overview", "/api/events"} <= (await http.get("/openapi.json")).json()["paths"].keys()
         for other in (client("10.0.0.7"), client("127.0.0.1", "attacker.example.com")):
             async with other as http:
@@ -151,12 +152,10 @@ def test_objects_of_any_shape_have_a_row(field: str, value: Any) -> None:
     stored = {"metadata": {"name": "web"}, "status": {}, field: value}
     for commands in COMMANDS:
         sections.workload(commands, stored, [])
-    sections.sidecar_set(stored, ())
-    sections.budget(stored)
-    sections.spread(stored)
-    sections.spread({"status": {"subsetStatuses": [value]}})
+    for section in SECTIONS:
+        section.row(stored, ())
 
 
 def test_a_section_shows_so_many_and_counts_the_others() -> None:
-    found = sections.shown(range(sections.SHOWN + 20))
-    assert (found["total"], found["more"], len(found["items"])) == (sections.SHOWN + 20, 20, sections.SHOWN)
+    found = sections.shown(range(SHOWN + 20))
+    assert (found["total"], found["more"], len(found["items"])) == (SHOWN + 20, 20, SHOWN)

@@ -83,6 +83,19 @@ def test_its_verb_is_a_command() -> None:
         assert said in found.stdout + found.stderr
 
 
+def test_the_dashboard_has_a_section_of_it() -> None:
+    program = (
+        "import json; from app.dashboard.model import overview_model; from app.dashboard.pages import page_with\n"
+        "kinds = [one for declared in slices.slices() for one in declared.dashboard()]\n"
+        "row = kinds[-1].row({'metadata': {'name': 'a'}, 'spec': {'colour': 'blue'}}, ())\n"
+        "overview = overview_model(kinds)\n"
+        "print(json.dumps([page_with(kinds), row.shown.message, 'widgets' in overview.model_fields]))"
+    )
+    page, message, known = ran(program)
+    assert '<ul id="widgets">' in page
+    assert (message, known) == ("blue", True)
+
+
 class Toys:
     """A sandbox with Widgets, in whose loop everything is asked."""
 

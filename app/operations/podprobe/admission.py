@@ -68,7 +68,7 @@ def validate(enabled: Enabled, review: Review) -> Decision:
 class ServerlessProbesStep:
     """PPM-30: a Pod carries its probes, for a provider that runs Pods where there is no node agent."""
 
-    order = StepOrder.PROBE_MARKER
+    order = StepOrder.PROBES
 
     __slots__ = ("_markers",)
 

@@ -21,7 +21,7 @@ from app.pods.steps import StepOrder
 class PersistentPodStateStep:
     """Writes nothing but the draft: what is remembered is in the cache."""
 
-    order: Final = StepOrder.PERSISTENT_STATE
+    order: Final = StepOrder.FORMER_NODE
 
     def __init__(self, states: Store[PersistentPodState], listed: Callable[[], Collection[GroupKind]]) -> None:
         """``listed``: further kinds, as the operator lists them now."""

@@ -17,7 +17,7 @@ from app.pods.predicates import FINISHED
 class WorkloadSpreadGuard:
     """Writes down that a Pod goes; refuses nothing."""
 
-    order: Final = GuardOrder.WORKLOAD_SPREAD
+    order: Final = GuardOrder.COUNTING
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.api import names
 from app.api.workloadspread import WORKLOAD_SPREAD
@@ -27,6 +27,9 @@ from app.placement.workloadspread.targets import DirectTargets, LiveTargets
 from app.pods.guards import Guarded
 from app.slices import CONFIGURATION, AdmissionContext, AdmissionPart, ControllerPart, Decisions, Slice
 from app.slices.commands import Commands
+
+if TYPE_CHECKING:
+    from app.slices.dashboard import DashboardSection
 
 WORKERS: Final = 3
 #: Status by optimistic writes, and reads after conflicts.
@@ -73,6 +76,13 @@ def commands() -> tuple[Commands, ...]:
     return (COMMANDS,)
 
 
+def dashboard() -> tuple[DashboardSection[Any], ...]:
+    """How the dashboard shows WorkloadSpreads."""
+    from app.placement.workloadspread.dashboard import SECTION  # only when it is served
+
+    return (SECTION,)
+
+
 GUARDED: Final = Guarded("WorkloadSpreads", (names.MATCHED_WORKLOAD_SPREAD,), removal_gate=GATE)
 
 SLICE: Final = Slice(
@@ -107,4 +117,5 @@ SLICE: Final = Slice(
     gates=(GATE,),
     flags=(VERSIONED_FLAG,),
     commands=commands,
+    dashboard=dashboard,
 )

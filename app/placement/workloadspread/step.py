@@ -24,7 +24,7 @@ _PARTS: Final = ("metadata", "spec")
 class WorkloadSpreadStep:
     """Takes a place, and makes the Pod one of the subset."""
 
-    order: Final = StepOrder.WORKLOAD_SPREAD
+    order: Final = StepOrder.SUBSET
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer

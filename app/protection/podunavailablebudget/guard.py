@@ -29,7 +29,7 @@ _REMOVALS: Final = {
 class BudgetGuard:
     """``removals``, ``updates``: what the gates have judged."""
 
-    order: Final = GuardOrder.UNAVAILABLE_BUDGET
+    order: Final = GuardOrder.JUDGING
 
     def __init__(
         self, keeper: BudgetKeeper, claims: Claims, refused: Refused, *, removals: bool, updates: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.api import names
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
@@ -53,6 +53,9 @@ from app.slices import (
     Slice,
 )
 from app.slices.commands import Commands
+
+if TYPE_CHECKING:
+    from app.slices.dashboard import DashboardSection
 
 NAME: Final = "podunavailablebudget-controller"
 WORKERS: Final = 3
@@ -194,6 +197,13 @@ def commands() -> tuple[Commands, ...]:
     return (COMMANDS,)
 
 
+def dashboard() -> tuple[DashboardSection[Any], ...]:
+    """How the dashboard shows budgets."""
+    from app.protection.podunavailablebudget.dashboard import SECTION  # only when it is served
+
+    return (SECTION,)
+
+
 SLICE: Final = Slice(
     name="podunavailablebudget",
     kinds=(POD_UNAVAILABLE_BUDGET,),
@@ -238,4 +248,5 @@ SLICE: Final = Slice(
     gates=(DELETE_GATE, UPDATE_GATE, RESIZE_GATE, VERTICAL_SCALING),
     flags=("protection-log-path",),
     commands=commands,
+    dashboard=dashboard,
 )

@@ -17,7 +17,7 @@ from app.protection.podunavailablebudget.podstate import is_related
 class BudgetStep:
     """Annotates a new Pod with the name of its budget. Never refuses one."""
 
-    order: Final = StepOrder.UNAVAILABLE_BUDGET
+    order: Final = StepOrder.PROTECTION
 
     def __init__(self, claims: Claims, owners: Owners) -> None:
         self._claims = claims

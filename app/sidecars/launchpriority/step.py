@@ -14,7 +14,7 @@ from app.sidecars.launchpriority.plan import barrier_env, generated_name, launch
 class LaunchPriorityStep:
     """PW-11 … PW-15 on one Pod. ``random`` makes the ending of a generated name."""
 
-    order = StepOrder.LAUNCH_PRIORITY
+    order = StepOrder.START_ORDER
 
     __slots__ = ("_random",)
 

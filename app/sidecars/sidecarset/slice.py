@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.api import names
 from app.api.sidecarset import SIDECAR_SET, SidecarSet, read_sidecar_set
@@ -43,6 +43,9 @@ from app.slices import (
     Watched,
 )
 from app.slices.commands import Commands
+
+if TYPE_CHECKING:
+    from app.slices.dashboard import DashboardSection
 
 NAME: Final = "sidecarset-controller"
 WORKERS: Final = 3
@@ -148,6 +151,13 @@ def commands() -> tuple[Commands, ...]:
     return (COMMANDS,)
 
 
+def dashboard() -> tuple[DashboardSection[Any], ...]:
+    """How the dashboard shows SidecarSets."""
+    from app.sidecars.sidecarset.dashboard import SECTION  # only when it is served
+
+    return (SECTION,)
+
+
 SLICE: Final = Slice(
     name="sidecarset",
     kinds=(SIDECAR_SET,),
@@ -214,4 +224,6 @@ SLICE: Final = Slice(
     ),
     gates=(_DEFAULTS_ALLOWED, _SORT, REPAIR_GATE),
     commands=commands,
+    dashboard=dashboard,
+    judging_pods=(SIDECAR_SET,),
 )

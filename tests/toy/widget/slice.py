@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
 from app.kube.controller import Watch, to_self
+from app.kube.resources import ObjectKey
 from app.slices import (
     PODS,
     AdmissionContext,
@@ -22,6 +23,7 @@ from app.slices import (
     Watched,
 )
 from app.slices.commands import CommandError, Verb
+from app.slices.dashboard import DashboardSection, Row, Shown, Stored, mapping, text
 from tests.toy.api.definition import WIDGET
 from tests.toy.api.types import Widget
 from tests.toy.widget import admission
@@ -53,6 +55,13 @@ async def paint(client: Client, namespace: str, arguments: Sequence[str]) -> str
     return f"widget.{WIDGET.group}/{name} painted"
 
 
+def row(stored: Stored, _lacking: Collection[ObjectKey]) -> Row:
+    """A Widget on the dashboard."""
+    metadata = mapping(stored, "metadata")
+    colour = text(mapping(stored, "spec"), "colour")
+    return Row(namespace=text(metadata, "namespace"), name=text(metadata, "name"), shown=Shown(message=colour))
+
+
 SLICE: Final = Slice(
     name="widget",
     kinds=(WIDGET,),
@@ -77,5 +86,6 @@ SLICE: Final = Slice(
     gates=(Gate("Widgets", "there are Widgets"),),
     protected=(Protected(WIDGET, "replicas"),),
     workloads=(WIDGET,),
+    dashboard=lambda: (DashboardSection("widgets", "Widgets", WIDGET, Row, row),),
     verbs=lambda: (Verb("paint", "Give a Widget another colour.", "NAME COLOUR", paint),),
 )
