@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.kube.admission import Rule, Webhook
-from app.kube.client import USER_AGENT
+from app.kube.wire import USER_AGENT
 
 MUTATING_NAME: Final = "kruise-mutating-webhook-configuration"
 VALIDATING_NAME: Final = "kruise-validating-webhook-configuration"

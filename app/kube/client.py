@@ -15,9 +15,8 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 import orjson
@@ -26,10 +25,11 @@ from typing_extensions import TypeVar
 from app.kube import depth
 from app.kube.clock import Clock
 from app.kube.errors import ApiError, DecodeError, Gone, RequestInfo, TooManyRequests, api_error
+from app.kube.listing import Listing, read_list
 from app.kube.objects import decode_metadata
 from app.kube.ratelimit import TokenBucket
 from app.kube.resources import Resource
-from app.kube.wire import Request, Response, Stream, Transport
+from app.kube.wire import USER_AGENT, Request, Response, Stream, Transport
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +38,6 @@ T = TypeVar("T", default=JsonObject)
 Decode: TypeAlias = Callable[[bytes], T]
 Body: TypeAlias = bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]] | msgspec.Struct
 
-USER_AGENT = "kruise-manager"
 JSON = "application/json"
 #: Asks for an object's metadata alone.
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
@@ -58,41 +57,6 @@ class PatchType(StrEnum):
     MERGE = "application/merge-patch+json"
     STRATEGIC = "application/strategic-merge-patch+json"
     APPLY = "application/apply-patch+yaml"
-
-
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[T]):
-    """Objects of a list, or of one page of it while ``continue_token`` is not empty."""
-
-    items: list[T]
-    resource_version: str
-    continue_token: str = ""
-
-
-class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
-    """The metadata of a list."""
-
-    resource_version: str = ""
-    continue_token: str = msgspec.field(name="continue", default="")
-
-
-class RawList(msgspec.Struct, frozen=True):
-    """A list whose items are left as bytes."""
-
-    metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] | None = None
-
-
-_decode_list = msgspec.json.Decoder(RawList).decode
-
-
-def _read_list(body: bytes) -> RawList:
-    """A list, also where one of its items is nested deeper than a decoder goes."""
-    try:
-        return _decode_list(body)
-    except RecursionError:
-        envelope, items = depth.split_list(body)
-        return RawList(_decode_list(envelope).metadata, [msgspec.Raw(item) for item in items])
 
 
 class Client:
@@ -196,7 +160,7 @@ class Client:
             query["continue"] = continue_token
         accept = METADATA_LIST if metadata_only else JSON
         request = self._request("GET", resource.path(namespace), query, accept=accept)
-        raw = _decoded(request, _read_list, (await self._exchange(request)).body)
+        raw = _decoded(request, read_list, (await self._exchange(request)).body)
         item: Decode[T] = decode or cast("Decode[T]", orjson.loads)
         items = [_decoded(request, item, bytes(part)) for part in raw.items or ()]
         return Listing(items, raw.metadata.resource_version, raw.metadata.continue_token)

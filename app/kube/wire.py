@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 from urllib.parse import urlencode
+
+#: Who we say we are, and what field managers call us.
+USER_AGENT: Final = "kruise-manager"
 
 
 @dataclass(frozen=True, slots=True)

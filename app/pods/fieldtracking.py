@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.kube.admission import Review
-from app.kube.client import USER_AGENT
+from app.kube.wire import USER_AGENT
 from app.pods.draft import PodDraft
 from app.pods.steps import StepOrder
 

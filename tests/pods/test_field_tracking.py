@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.kube.client import USER_AGENT
+from app.kube.wire import USER_AGENT
 from app.pods.fieldtracking import UNTRACKED
 from tests.sidecars.admitting import World, pod
 

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.kube.client import USER_AGENT
 from app.kube.transport import Request, Response
+from app.kube.wire import USER_AGENT
 from app.manager import slices
 from tests.simulation import invariants
 from tests.simulation.__main__ import checked
