@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import SplitResult, quote, urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import quote as percent_encoded
 
 from app.daemon.cri import CriError, DeadlineExceeded, Runtime
 from app.daemon.objects import ContainerPort, ExecAction, Handler, HttpGetAction, TcpSocketAction
 from app.kube.clock import Clock
-from app.kube.plainhttp import Connection, Head, HttpError
+from app.kube.gotext import duration, quote
+from app.kube.plainhttp import Connection, ConnectionLost, Head, HttpError
 
 #: How much is read of what a command prints or a server answers.
 MAX_OUTPUT: Final = 10 * 1024
@@ -67,8 +69,10 @@ async def probe_command(runtime: Runtime, container_id: str, action: ExecAction,
     """KD-64: exit code 0 is success. Raises ``ProbeError`` where the runtime cannot say."""
     try:
         result = await runtime.execute(container_id, action.command, seconds)
-    except DeadlineExceeded as error:
-        return Outcome(succeeded=False, message=text_of(f"command timed out: {error}".encode()))
+    except DeadlineExceeded:
+        # The runtime's own words differ with who noticed first, and each time they differ would be news.
+        said = f"command timed out: {quote(' '.join(action.command))} timed out after {duration(seconds)}"
+        return Outcome(succeeded=False, message=text_of(said.encode("utf-8", "replace")))
     except CriError as error:
         raise ProbeError(str(error)) from error
     if result.code == 0:
@@ -87,9 +91,9 @@ async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float)
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_connection(host, port)
     except TimeoutError:
-        return Outcome(succeeded=False, message=f"dial tcp {host}:{port}: i/o timeout")
+        return Outcome(succeeded=False, message=f"dial tcp {_joined(host, port)}: i/o timeout")
     except (OSError, ValueError) as error:
-        return Outcome(succeeded=False, message=f"dial tcp {host}:{port}: {_reason(error)}")
+        return Outcome(succeeded=False, message=_not_dialled(host, port, error))
     writer.close()
     return Outcome(succeeded=True)
 
@@ -100,22 +104,55 @@ async def probe_request(action: HttpGetAction, pod_ip: str, seconds: float) -> O
         port = port_number(action.port, ())
     except LookupError as error:
         raise ProbeError(str(error)) from None
+    host = action.host or pod_ip
     try:
         async with asyncio.timeout(seconds):
-            status, body = await _get(action, action.host or pod_ip, port)
+            status, body = await _get(action, host, port)
     except TimeoutError:
-        return Outcome(succeeded=False, message="the request was not answered in time")
-    except (OSError, HttpError) as error:
-        return Outcome(succeeded=False, message=text_of(_reason(error).encode("utf-8", "replace")))
+        why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+    except OSError as error:
+        why = _not_dialled(host, port, error)
+    except ConnectionLost:
+        why = "EOF"
+    except HttpError as error:
+        why = str(error)
+    else:
+        why = ""
+    if why:
+        url = f"{_scheme(action)}://{_joined(host, port)}{_target(action)}"
+        return Outcome(succeeded=False, message=text_of(f"Get {quote(url)}: {why}".encode("utf-8", "replace")))
     if 200 <= status < 400:
         return Outcome(succeeded=True, message=text_of(body))
     return Outcome(succeeded=False, message=f"HTTP probe failed with statuscode: {status}")
 
 
+def _scheme(action: HttpGetAction) -> str:
+    return action.scheme.lower() or "http"
+
+
+def _target(action: HttpGetAction) -> str:
+    target = percent_encoded(action.path or "/", safe=_PATH_SAFE)
+    return target if target.startswith("/") else f"/{target}"
+
+
+def _joined(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _not_dialled(host: str, port: int, error: Exception) -> str:
+    """Why there is no connection, in the words that Go has for it; those of the system without their capital."""
+    if isinstance(error, ssl.SSLError):
+        if error.reason == "WRONG_VERSION_NUMBER":
+            return "http: server gave HTTP response to HTTPS client"
+        return f"tls: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    reason = _reason(error)
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        reason = f"connect: {reason[:1].lower()}{reason[1:]}"
+    return f"dial tcp {_joined(host, port)}: {reason}"
+
+
 async def _get(action: HttpGetAction, host: str, port: int) -> tuple[int, bytes]:
-    scheme, target = action.scheme.lower() or "http", quote(action.path or "/", safe=_PATH_SAFE)
-    if not target.startswith("/"):
-        target = f"/{target}"
+    scheme, target = _scheme(action), _target(action)
     for _ in range(MAX_REDIRECTS):
         head, body = await _ask(action, scheme, host, port, target)
         location = head.headers.get("location")
@@ -125,7 +162,7 @@ async def _get(action: HttpGetAction, host: str, port: int) -> tuple[int, bytes]
         if parts.hostname != host:
             return 200, body
         scheme, port = parts.scheme, parts.port or (443 if parts.scheme == "https" else 80)
-        target = quote(parts.path or "/", safe=_PATH_SAFE) + (f"?{parts.query}" if parts.query else "")
+        target = percent_encoded(parts.path or "/", safe=_PATH_SAFE) + (f"?{parts.query}" if parts.query else "")
     raise HttpError(f"stopped after {MAX_REDIRECTS} redirects")
 
 
@@ -225,6 +262,6 @@ async def run_hook(
 
 
 def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.errno and error.errno > 0:
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno and error.errno > 0:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__

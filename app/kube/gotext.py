@@ -87,3 +87,25 @@ def printed(value: Any) -> str:
         case float():
             return format_float(value)
     return str(value)
+
+
+def duration(seconds: float) -> str:
+    """A time span as ``time.Duration`` prints it, to the microsecond.
+
+    >>> duration(0.0352), duration(1.5), duration(90), duration(3600), duration(0)
+    ('35.2ms', '1.5s', '1m30s', '1h0m0s', '0s')
+    """
+    micros = round(seconds * 1_000_000)
+    if abs(micros) < 1000:
+        return f"{micros}µs" if micros else "0s"
+    if abs(micros) < 1_000_000:
+        return f"{Decimal(micros).scaleb(-3).normalize():f}ms"
+    sign, micros = "-" if micros < 0 else "", abs(micros)
+    minutes, rest = divmod(micros, 60_000_000)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{Decimal(rest).scaleb(-6).normalize():f}s"
+    if hours:
+        text = f"{hours}h{minutes}m{text}"
+    elif minutes:
+        text = f"{minutes}m{text}"
+    return sign + text

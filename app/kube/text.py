@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from unicodedata import category
 
 #: What a log line quotes of any one value.
 QUOTED_BYTES: Final = 256
@@ -28,11 +29,17 @@ def one_line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with its lines and tabs, but nothing else that is not printed as it is: control characters, and those
-    that change in which direction others are read. What is escaped is written as in JSON, where it means the same."""
+    """The text with its lines, tabs and spaces of every width, but nothing else that is not printed as it is: control
+    characters, and those that change in which direction others are read. What is escaped is written as in JSON, where
+    it means the same."""
     if all(line.isprintable() for line in text.replace("\t", "").split("\n")):
         return text
-    return "".join(one if one.isprintable() or one in "\n\t" else _escaped(one) for one in text)
+    return "".join(one if one.isprintable() or _is_space(one) else _escaped(one) for one in text)
+
+
+def _is_space(character: str) -> bool:
+    """A space that is none of ASCII, as between the words of Chinese, stands as it is too."""
+    return character in "\n\t" or category(character) == "Zs"
 
 
 def _escaped(character: str) -> str:

@@ -12,6 +12,16 @@ from typing import Final, TypeAlias
 Enabled: TypeAlias = Callable[[str], bool]
 
 
+def gate_is_off(gate: str, *others: str) -> str:
+    """The refusal of what needs a feature gate that is off: OpenKruise's words, and the way out. ``others``: gates that
+    are off too and have to be on."""
+    wanted = ",".join(f"{one}=true" for one in (gate, *others))
+    return (
+        f"feature-gate {gate} is not enabled; start the manager with --feature-gates={wanted} "
+        f"(featureGates in the values of the chart)"
+    )
+
+
 class Stage(StrEnum):
     """How settled a feature is; ``AllAlpha`` and ``AllBeta`` switch a whole stage."""
 

@@ -160,7 +160,7 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
             False,
             "redirected to the protocol 'file', which is not followed",
         ),
-        ([b""], False, "the connection was closed before an answer"),
+        ([b""], False, "EOF"),
         ([answer(200, b"x" * 50_000)], True, "x" * 1024),
     ],
 )
@@ -170,6 +170,9 @@ async def test_requests_as_probes(answers: list[bytes], succeeded: bool, message
             path="/a b?c=d", port=port, http_headers=(HttpHeader("Host", "web"), HttpHeader("X", "1"))
         )
         outcome = await probe_request(action, "127.0.0.1", 5)
+        if not (succeeded or message.startswith("HTTP probe failed")):
+            # Why there was no answer, behind what was asked for.
+            message = f'Get "http://127.0.0.1:{port}/a%20b?c=d": {message}'
         assert (outcome.succeeded, outcome.message) == (succeeded, message)
         assert asked[0].startswith(b"GET /a%20b?c=d HTTP/1.1\r\nHost: web\r\nUser-Agent: kube-probe/")
         assert b"\r\nX: 1\r\n" in asked[0]
@@ -229,8 +232,25 @@ async def test_connections_as_probes() -> None:
         assert (await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)).succeeded
         assert (await probe_connection(TcpSocketAction(port=str(port)), "127.0.0.1", 5)).succeeded
     refused = await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)
-    assert (refused.succeeded, refused.message) == (False, f"dial tcp 127.0.0.1:{port}: Connection refused")
-    assert not (await probe_request(HttpGetAction(port=port), "127.0.0.1", 5)).succeeded
+    why = f"dial tcp 127.0.0.1:{port}: connect: connection refused"
+    assert (refused.succeeded, refused.message) == (False, why)
+    request = await probe_request(HttpGetAction(port=port), "127.0.0.1", 5)
+    assert (request.succeeded, request.message) == (False, f'Get "http://127.0.0.1:{port}/": {why}')
+
+
+@pytest.mark.behaviour("KD-64")
+async def test_what_was_expected_to_be_encrypted_and_is_not() -> None:
+    async def complain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(complain, "127.0.0.1", 0)
+    async with listening:
+        port = listening.sockets[0].getsockname()[1]
+        outcome = await probe_request(HttpGetAction(port=port, scheme="HTTPS"), "127.0.0.1", 5)
+    assert not outcome.succeeded
+    assert outcome.message.endswith("http: server gave HTTP response to HTTPS client")
 
 
 # --- /healthz, /metrics and the command line

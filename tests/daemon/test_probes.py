@@ -198,7 +198,7 @@ async def test_probes_of_one_container_each_have_their_own_result() -> None:
                 command("true", container="absent"),
             )
         )
-        await until_states(one, "Succeeded:idle\n", "Failed:", "Failed:command timed out: timeout 2s exceeded")
+        await until_states(one, "Succeeded:idle\n", "Failed:", 'Failed:command timed out: "sleep 9" timed out after 2s')
         told = await one.until(lambda: one.events("KruiseProbeSucceeded"))
         assert told == ["KruiseProbeSucceeded: idle\n"]
 

@@ -23,6 +23,7 @@ from app.kube.controller import Controller, ControllerMetrics, Result, Watch, to
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
+from app.kube.gotext import duration
 from app.kube.objects import Metadata, Secret, decode_metadata, decode_secret
 from app.kube.queue import QueueMetrics, RateLimits
 from app.kube.ratelimit import TokenBucket
@@ -276,7 +277,7 @@ class ImagePuller:
         regarding = reference(NODE_IMAGES, node_image)
         image = f"Image {task.key.image}:{task.key.tag}"
         if not error:
-            self._recorder.event(regarding, "Normal", "PullImageSucceed", f"{image}, ecalpsedTime {took:.3f}s")
+            self._recorder.event(regarding, "Normal", "PullImageSucceed", f"{image}, ecalpsedTime {duration(took)}")
             return
         for told in (*task.owners[:_MAX_TOLD], regarding):
             self._recorder.event(told, "Warning", "PullImageFailed", f"{image} {error}")

@@ -27,7 +27,7 @@ from app.kube.errors import KubeError, NotFound, message_of
 from app.kube.fielderrors import Path, aggregate, invalid, not_found
 from app.kube.patches import diff
 from app.kube.resources import NODES, PODS
-from app.slices.options import Enabled
+from app.slices.options import Enabled, gate_is_off
 
 DAEMON_GATE: Final = "KruiseDaemon"
 
@@ -69,7 +69,7 @@ async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision
         errors = update_errors(given, judged(review.old_object))
         return Denied(aggregate(errors), code=403) if errors else Allowed()
     if not enabled(DAEMON_GATE):
-        return Denied(f"feature-gate {DAEMON_GATE} is not enabled", code=403)
+        return Denied(gate_is_off(DAEMON_GATE), code=403)
     spec = with_defaults(given).get("spec") or {}
     if errors := spec_errors(spec):
         return Denied(aggregate(errors), code=400)

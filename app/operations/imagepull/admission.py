@@ -24,7 +24,7 @@ from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Pa
 from app.kube.clock import Clock, rfc3339
 from app.kube.fielderrors import FieldError, aggregate
 from app.kube.patches import diff, same
-from app.slices.options import Enabled
+from app.slices.options import Enabled, gate_is_off
 
 DAEMON_GATE: Final = "KruiseDaemon"
 JOB_GATE: Final = "ImagePullJobGate"
@@ -119,9 +119,8 @@ def validate(kind: _Kind, clock: Clock, enabled: Enabled, review: Review) -> Dec
     if is_leaving(review) or (former is not None and same(former, spec)):
         # What still has to happen (a finalizer leaving) must not fail on content that it does not touch.
         return Allowed()
-    for gate in kind.gates:
-        if not enabled(gate):
-            return Denied(f"feature-gate {gate} is not enabled", code=403)
+    if off := [gate for gate in kind.gates if not enabled(gate)]:
+        return Denied(gate_is_off(*off), code=403)
     before = former if isinstance(former, Mapping) else None
     errors = kind.errors(spec, before)
     if errors:

@@ -19,9 +19,10 @@ from app.operations.imagepull.jobs import (
     by_pod_selector,
     by_secret,
 )
-from app.operations.imagepull.lists import BY_LIST, ImageListPullJobReconciler, by_list
+from app.operations.imagepull.lists import ImageListPullJobReconciler
 from app.operations.imagepull.nodeimages import NodeImageReconciler
 from app.operations.imagepull.objects import BY_JOB, NODE_IMAGES, NodeImage, decode_node_image, job_uids
+from app.operations.imagepull.plan.lists import BY_LIST, by_list
 from app.operations.imagepull.secrets import WATCHED_SECRETS, copies_namespace
 from app.pods.update_order import UpdateOrder
 from app.slices import NODES, PODS_BY_NAMESPACE, ControllerContext, ControllerPart, Reconciling, Scope, Watched
@@ -71,6 +72,7 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
         context.stores(WATCHED_NODE_IMAGES),
         context.stores(PODS_BY_NAMESPACE),
         context.stores(WATCHED_SECRETS),
+        context.stores(LISTS),
     )
     reconciler = ImagePullJobReconciler(
         context.client,
@@ -89,6 +91,7 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
             Watch(caches.nodes, reconciler.keys_for_node, reconciler.coalesce_delay),
             Watch(caches.node_images, reconciler.keys_for_node_image, reconciler.coalesce_delay),
             Watch(caches.secrets, reconciler.keys_for_secret),
+            Watch(caches.lists, reconciler.keys_for_list),
             Watch(caches.jobs, reconciler.keys_for_job),
         ],
     )
@@ -117,7 +120,7 @@ NODE_IMAGE_CONTROLLER: Final = ControllerPart(
 )
 IMAGE_PULL_JOB_CONTROLLER: Final = ControllerPart(
     "imagepulljob-controller",
-    watched=(JOBS, NODES, WATCHED_NODE_IMAGES, PODS_BY_NAMESPACE, WATCHED_SECRETS),
+    watched=(JOBS, NODES, WATCHED_NODE_IMAGES, PODS_BY_NAMESPACE, WATCHED_SECRETS, LISTS),
     make=imagepulljob_controller,
     permissions=(
         PolicyRule(("get", "patch", "delete"), (names.APPS_GROUP,), (IMAGE_PULL_JOB.plural,)),

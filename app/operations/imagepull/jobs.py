@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, Final
 
 from app.api import names
-from app.api.imagepull import IMAGE_PULL_JOB, ImagePullJob
+from app.api.imagepull import IMAGE_PULL_JOB, ImageListPullJob, ImagePullJob
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.controller import Result
@@ -29,6 +29,7 @@ from app.operations.imagepull.objects import BY_JOB, NodeImage
 from app.operations.imagepull.plan import jobs as plan
 from app.operations.imagepull.plan.changes import changed_images, has_other_tag, tag_changed
 from app.operations.imagepull.plan.jobs import is_active
+from app.operations.imagepull.plan.lists import BY_LIST, by_list, is_unfinished
 from app.operations.imagepull.plan.nodeimages import awaited, has_node_image, is_ready
 from app.operations.imagepull.plan.nodes import Named, NodeRule, by_pods, is_scheduled
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
@@ -81,6 +82,7 @@ class Caches:
     node_images: Store[NodeImage]
     pods: Store[Pod]
     secrets: Store[PullSecret]
+    lists: Store[ImageListPullJob]
 
 
 class ImagePullJobReconciler:
@@ -124,6 +126,12 @@ class ImagePullJobReconciler:
             self._statuses.pop(uid, None)
             self._waiting.remove(key_of(change.object))
         return (key_of(change.object),)
+
+    def keys_for_list(self, change: Change[ImageListPullJob]) -> Iterable[ObjectKey]:
+        """IMG-104: the jobs of a list that has ended, or is gone, go in their time."""
+        if change.new is not None and is_unfinished(change.new):
+            return ()
+        return [key_of(job) for job in self._caches.jobs.by_index(BY_LIST, change.object.metadata.uid)]
 
     def keys_for_node_image(self, change: Change[NodeImage]) -> Iterable[ObjectKey]:
         """IMG-40: jobs that get or lose the node, and those whose image changed there; IMG-111: jobs that wait for
@@ -283,8 +291,9 @@ class ImagePullJobReconciler:
             others = [one for one in metadata.finalizers if one != names.DELETION_PROTECTION]
             if version := await self._set_finalizers(job, others):
                 self._statuses[metadata.uid] = KnownStatus(known.status, version)
-        if job.deleting:
-            return None
+        made_by = self._list_of(job)
+        if job.deleting or (made_by is not None and is_unfinished(made_by)):
+            return None  # its end brings us here again
         left = plan.seconds_kept(job, self._clock.now())
         if left is None:
             return None
@@ -297,6 +306,13 @@ class ImagePullJobReconciler:
         except NotFound:
             logger.debug("ImagePullJob %s is gone already", key)
         return None
+
+    def _list_of(self, job: ImagePullJob) -> ImageListPullJob | None:
+        """IMG-104: the list that made the job, as far as the cache shows it."""
+        uids, namespace = by_list(job), job.metadata.namespace
+        names_ = (owner.name for owner in job.metadata.owner_references if owner.uid in uids)
+        found = (self._caches.lists.get(name, namespace) for name in names_)
+        return next((one for one in found if one is not None and one.metadata.uid in uids), None)
 
     async def _protect(self, job: ImagePullJob, known: KnownStatus) -> KnownStatus:
         """IMG-48; OpenKruise marks jobs without pull secrets too."""

@@ -20,22 +20,11 @@ from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
 from app.operations.imagepull.jobs import JOBS
 from app.operations.imagepull.plan import lists as plan
+from app.operations.imagepull.plan.lists import BY_LIST
 
 logger = logging.getLogger(__name__)
 
 LISTS: Final = IMAGE_LIST_PULL_JOB.resource()
-BY_LIST: Final = "list"
-
-
-def by_list(job: ImagePullJob) -> list[str]:
-    """Index of ImagePullJobs: the uid of the list that made them."""
-    return [
-        owner.uid
-        for owner in job.metadata.owner_references
-        if owner.controller
-        and owner.kind == IMAGE_LIST_PULL_JOB.kind
-        and owner.api_version.partition("/")[0] == IMAGE_LIST_PULL_JOB.group
-    ]
 
 
 class ImageListPullJobReconciler:

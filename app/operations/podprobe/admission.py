@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import orjson
-
 from app.api import names
+from app.api.gocore import PROBE
+from app.api.gojson import dumps_go, go_value
 from app.api.podprobe import POD_PROBE_MARKER, PodProbeMarker
 from app.api.podprobe.defaults import with_defaults
 from app.api.podprobe.validation import spec_errors
@@ -22,7 +22,7 @@ from app.kube.store import Store
 from app.pods.draft import PodDraft
 from app.pods.steps import StepOrder
 from app.slices import BY_NAMESPACE
-from app.slices.options import Enabled
+from app.slices.options import Enabled, gate_is_off
 
 GATE: Final = "PodProbeMarkerGate"
 DAEMON_GATE: Final = "KruiseDaemon"
@@ -58,9 +58,8 @@ def validate(enabled: Enabled, review: Review) -> Decision:
     if is_leaving(review) or (former is not None and same(former, spec)):
         # What still has to happen (a finalizer leaving) must not fail on content that it does not touch.
         return Allowed()
-    for gate in (GATE, DAEMON_GATE):
-        if not enabled(gate):
-            return Denied(f"feature-gate {gate} is not enabled", code=403)
+    if off := [gate for gate in (GATE, DAEMON_GATE) if not enabled(gate)]:
+        return Denied(gate_is_off(*off), code=403)
     errors = spec_errors(spec, former if isinstance(former, Mapping) else None)
     return Denied(aggregate(errors), code=422) if errors else Allowed()
 
@@ -114,10 +113,13 @@ def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozen
             conditions.add(condition)
             seen.add(key)
             contributing.add(marker.name)
-            probes.append({field: value for field, value in probe.to_dict().items() if field != "markerPolicy"})
+            # As OpenKruise writes it, to the byte: the fields in the order that they have in Go.
+            shown = probe.to_dict()
+            shown.pop("markerPolicy", None)
+            probes.append({**shown, "probe": go_value(PROBE, shown["probe"])})
     if not probes:
         return {}
     return {
-        names.POD_PROBE: orjson.dumps(probes).decode(),
+        names.POD_PROBE: dumps_go(probes),
         names.POD_PROBE_MARKER_LIST: ",".join(sorted(contributing)),
     }

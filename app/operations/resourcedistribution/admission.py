@@ -21,6 +21,7 @@ from app.kube.patches import same
 from app.kube.resources import CONFIGMAPS, SECRETS
 from app.kube.validation import is_config_map_key, is_dns1123_subdomain
 from app.operations.resourcedistribution.plan.copies import without_identity
+from app.slices.options import gate_is_off
 
 GATE: Final = "ResourceDistributionGate"
 
@@ -62,7 +63,7 @@ async def validate(lookups: ResourceLookups, review: Review, *, enabled: bool) -
         # RD-76: what concerns the metadata alone may go on.
         if review.old_object is not None and same(review.old_object.get("spec"), given.get("spec")):
             return Allowed()
-        return Denied(f"feature-gate {GATE} is not enabled", code=403)
+        return Denied(gate_is_off(GATE), code=403)
     errors = set_errors(distribution, former_of(review, read))
     resource = distribution.spec.resource
     if not any(error.field == str(RESOURCE) for error in errors):

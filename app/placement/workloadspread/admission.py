@@ -22,6 +22,7 @@ from app.kube.patches import PatchError, same
 from app.kube.strategic import strategic_merge
 from app.placement.workloadspread.plan.whitelist import Whitelist
 from app.pods.template_check import PERMISSION
+from app.slices.options import gate_is_off
 
 GATE: Final = "WorkloadSpread"
 #: Patches that are tried on the workload's template at most; each is a request.
@@ -78,7 +79,7 @@ async def validate(lookups: SpreadLookups, review: Review, *, enabled: bool) -> 
     if not enabled:
         if review.old_object is not None and same(review.old_object.get("spec"), given.get("spec")):
             return Allowed()
-        return Denied(f"feature-gate {GATE} is not enabled", code=403)
+        return Denied(gate_is_off(GATE), code=403)
     try:
         spread = read(given)
     except (ConversionError, ValidationError) as error:

@@ -16,6 +16,7 @@ from app.api import names
 from app.kube.admission import Allowed, Denied, Operation, Review
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, Resource
 from app.protection.deletion.table import Cascading, ProtectedKind
+from app.slices.options import gate_is_off
 
 T = TypeVar("T")
 
@@ -129,7 +130,7 @@ def _judge(
             return NamespaceContents(name, _field(metadata, "uid", str, "", "metadata."))
         case Cascading.CUSTOM_RESOURCES:
             if not gates.crd_cascading:  # DP-26
-                return _refused(f"feature-gate {CRD_GATE} is not enabled")
+                return _refused(gate_is_off(CRD_GATE))
             return _custom_resources(_field(old, "spec", dict, {}), _field(metadata, "uid", str, "", "metadata."))
         case Cascading.NOTHING:  # DP-29
             return Allowed()

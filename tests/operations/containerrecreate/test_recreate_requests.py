@@ -324,7 +324,9 @@ def test_what_the_webhook_refuses() -> None:
             assert answer.message.startswith(message)
             assert answer.code == 400
         off = await there.answer(body("web-0", "app"), gates="KruiseDaemon=false")
-        assert (off.message, off.code) == ("feature-gate KruiseDaemon is not enabled", 403)
+        assert isinstance(off, Denied)
+        assert off.message.startswith("feature-gate KruiseDaemon is not enabled; ")
+        assert off.code == 403
         await there.node.client.delete(NODES, NODE)
         answer = await there.answer(body("web-0", "app"))
         assert answer.message.endswith(f"its Node {NODE} does not exist")

@@ -163,7 +163,8 @@ def test_the_worked_fan_out() -> None:
             "default",
             "warm",
         )
-        assert (tag["version"], tag["imagePullPolicy"]) == (0, "IfNotPresent")
+        assert "version" not in tag, "as in OpenKruise the first is not written"
+        assert tag["imagePullPolicy"] == "IfNotPresent"
         ends["n1"] = "Succeeded"
         await there.until(lambda: there.tag("n3"))
         status = await there.counts(active=2, succeeded=1)
@@ -233,7 +234,7 @@ def test_a_job_that_never_ends_serves_nodes_that_come_later_and_pulls_again_each
         await there.settled(87_100)
         tag = await there.tag("n1")
         assert tag is not None
-        assert tag["version"] >= 0
+        assert tag.get("version", 0) >= 0
         assert "completionTime" not in await there.counts(succeeded=2)
         assert len([one for one in there.writes if one == ("update", "NodeImage", "n1")]) > 5
 

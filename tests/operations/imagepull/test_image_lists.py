@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from app.api.imagepull import ImageListPullJob
 from app.kube.virtualtime import run
+from app.operations.imagepull.plan.lists import template_hash, template_of
+from app.operations.imagepull.plan.template import shown_template
+from tests.admission.recorded import DATA
 from tests.operations.imagepull.world import JOBS, LISTS, World, world
 
 Json = dict[str, Any]
@@ -90,12 +95,73 @@ def test_the_ttl_is_that_of_the_list_and_no_image_is_pulled_twice() -> None:
         there.pull = lambda node, image: "Succeeded" if image == "a:1" else None
         await there.list_job("a:1", "b:1", completionPolicy={"ttlSecondsAfterFinished": 20})
         await there.counts("several", LISTS, succeeded=1)
-        first = (await jobs(there))["a:1"]["metadata"]["uid"]
+        child = (await jobs(there))["a:1"]
+        assert child["spec"]["completionPolicy"] == {"type": "Always", "ttlSecondsAfterFinished": 20}
+        first = child["metadata"]["uid"]
         await there.settled(60)
         assert (await jobs(there))["a:1"]["metadata"]["uid"] == first
         there.pull = lambda node, image: "Succeeded"
         await there.counts("several", LISTS, succeeded=2)
+
+        async def gone() -> bool:
+            return "a:1" not in await jobs(there)
+
+        # Its own time is long over; nobody makes it again.
+        await there.until(gone, 15)
+        assert await there.get(LISTS, "several", "default") is not None
+        assert set(await jobs(there)) == {"b:1"}
         await there.settled(25)
         assert await there.get(LISTS, "several", "default") is None
+        made = [one["message"] for one in await there.events() if one["reason"] == "Successful create ImagePullJob"]
+        assert made == ["Create 2 ImagePullJob"]
 
     in_world(scenario)
+
+
+def template(**spec: Any) -> Json:
+    return template_of(ImageListPullJob.model_validate({"spec": {"images": ["a:1"], **spec}}))
+
+
+@pytest.mark.behaviour("IMG-70")
+def test_the_hash_is_the_one_that_openkruise_was_seen_to_write() -> None:
+    items = json.loads((DATA / "13-node-agent.json").read_text("utf-8"))["items"]
+    (recorded,) = (one for one in items if one["kind"] == "ImageListPullJob")
+    found = template_hash(template_of(ImageListPullJob.model_validate(recorded)))
+    assert found == recorded["metadata"]["labels"]["controller-revision-hash"] == "58444dc485"
+
+
+@pytest.mark.behaviour("IMG-70")
+def test_what_is_hashed_shows_every_value_with_its_type() -> None:
+    shown = shown_template(
+        template(
+            completionPolicy={"type": "Never"},
+            pullSecrets=["s", "t"],
+            selector={
+                "names": ["n1"],
+                "matchLabels": {"b": "2", "a": "1"},
+                "matchExpressions": [
+                    {"key": "k", "operator": "In", "values": ["x", "y"]},
+                    {"key": "l", "operator": "Exists"},
+                ],
+            },
+            podSelector={},
+            parallelism="5",
+            sandboxConfig={"labels": {"l": "v"}},
+            imagePullPolicy="Always",
+        )
+    )
+    assert shown == (
+        "(v1beta1.ImagePullJobTemplate){PullSecrets:([]string)[s t] "
+        "Selector:(*v1beta1.ImagePullJobNodeSelector){Names:([]string)[n1] LabelSelector:(v1.LabelSelector){"
+        "MatchLabels:(map[string]string)map[a:1 b:2] MatchExpressions:([]v1.LabelSelectorRequirement)["
+        "{Key:(string)k Operator:(v1.LabelSelectorOperator)In Values:([]string)[x y]} "
+        "{Key:(string)l Operator:(v1.LabelSelectorOperator)Exists Values:([]string)<nil>}]}} "
+        "PodSelector:(*v1beta1.ImagePullJobPodSelector){LabelSelector:(v1.LabelSelector){"
+        "MatchLabels:(map[string]string)<nil> MatchExpressions:([]v1.LabelSelectorRequirement)<nil>}} "
+        "Parallelism:(*intstr.IntOrString){Type:(intstr.Type)1 IntVal:(int32)0 StrVal:(string)5} "
+        "PullPolicy:(*v1beta1.PullPolicy)<nil> "
+        "CompletionPolicy:(v1beta1.CompletionPolicy){Type:(v1beta1.CompletionPolicyType)Never "
+        "ActiveDeadlineSeconds:(*int64)<nil> TTLSecondsAfterFinished:(*int32)<nil>} "
+        "SandboxConfig:(*v1beta1.SandboxConfig){Labels:(map[string]string)map[l:v] "
+        "Annotations:(map[string]string)<nil>} ImagePullPolicy:(v1beta1.ImagePullPolicy)Always}"
+    )

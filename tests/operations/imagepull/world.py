@@ -154,8 +154,9 @@ class World:
             tags = []
             for tag in entry["tags"]:
                 status = known.get(tag["tag"], {})
-                if status.get("version", 0) != tag["version"] or not status:
-                    status = {"tag": tag["tag"], "phase": "Pulling", "startTime": now, "version": tag["version"]}
+                version = tag.get("version", 0)
+                if status.get("version", 0) != version or not status:
+                    status = {"tag": tag["tag"], "phase": "Pulling", "startTime": now, "version": version}
                 elif status["phase"] == "Pulling" and (end := self.pull(node, f"{image}:{tag['tag']}")):
                     status = {**status, "phase": end, "completionTime": now}
                 tags.append(status)

@@ -466,6 +466,19 @@ def test_new_pods_carry_the_probes_for_a_provider() -> None:
     assert serverless_annotations([], probed_containers([{"name": "main"}], ())) == {}
 
 
+@pytest.mark.behaviour("PPM-30")
+def test_a_provider_reads_what_go_would_have_written() -> None:
+    request = {"scheme": "HTTP", "path": "/a?b&c", "port": 80, "httpHeaders": [{"name": "X", "value": "<1>"}]}
+    marker = marker_of("m", {**probe(podConditionType="C"), "probe": {"periodSeconds": 2, "httpGet": request}})
+    found = serverless_annotations([marker], frozenset({"main"}))["kruise.io/podprobe"]
+    name = marker.spec.probes[0].name
+    assert found == (
+        f'[{{"name":"{name}","containerName":"main","probe":{{"httpGet":{{"path":"/a?b\\u0026c","port":80,'
+        '"scheme":"HTTP","httpHeaders":[{"name":"X","value":"\\u003c1\\u003e"}]},"periodSeconds":2},'
+        '"podConditionType":"C"}]'
+    )
+
+
 def only_without_scheme(message: str) -> bool:
     """Whether OpenKruise refused nothing but a request without scheme, which is HTTP here."""
     return 'request: spec.probe.httpGet.scheme: Unsupported value: ""' in message
@@ -496,4 +509,10 @@ def test_recorded_markers_are_answered_alike() -> None:
 def test_a_gate_that_is_off_is_named(gates: str, missing: str) -> None:
     accepted = next(case["manifest"] for case in cases("podprobemarker") if case["ok"])
     made = written(POD_PROBE_MARKER, handlers(parse_gates(gates).enabled), accepted)
-    assert made.message == (f"feature-gate {missing} is not enabled" if missing else "")
+    if not missing:
+        assert made.message == ""
+        return
+    assert made.message.startswith(f"feature-gate {missing} is not enabled; start the manager with --feature-gates=")
+    # What it says is the way out.
+    way = made.message.partition("--feature-gates=")[2].partition(" ")[0]
+    assert written(POD_PROBE_MARKER, handlers(parse_gates(f"{gates},{way}").enabled), accepted).message == ""

@@ -296,7 +296,9 @@ def crd(**spec: Any) -> dict[str, Any]:
 def test_a_cascading_definition_cannot_go_at_all_while_its_gate_is_off() -> None:
     cluster = Cluster()
     decision = cluster.decide(deletion("CustomResourceDefinition", crd()), Gates())
-    assert refusal(decision) == "feature-gate DeletionProtectionForCRDCascadingGate is not enabled"
+    gate = "DeletionProtectionForCRDCascadingGate"
+    assert refusal(decision).startswith(f"feature-gate {gate} is not enabled; ")
+    assert f"--feature-gates={gate}=true" in refusal(decision)
     assert cluster.asked == []
     assert len(cluster.refusals) == 1
 

@@ -9,36 +9,51 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.api import names
-from app.api.gojson import dumps_go
 from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, ImageListPullJob, ImagePullJob
 from app.api.imagepull.defaults import job_with_defaults
 from app.api.imagepull.types import NEVER
 from app.kube.clock import parsed_rfc3339, rfc3339
+from app.operations.imagepull.plan.template import shown_template
+from app.pods.hashes import ALPHABET, fnv32a, safe_encode
 
-_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"
 _SUFFIX: Final = 5
 _MAX_NAME: Final = 253
 Json = dict[str, Any]
+#: Index of ImagePullJobs by the lists that made them.
+BY_LIST: Final = "list"
+
+
+def by_list(job: ImagePullJob) -> list[str]:
+    """The uid of the list that made a job."""
+    return [
+        owner.uid
+        for owner in job.metadata.owner_references
+        if owner.controller
+        and owner.kind == IMAGE_LIST_PULL_JOB.kind
+        and owner.api_version.partition("/")[0] == IMAGE_LIST_PULL_JOB.group
+    ]
 
 
 def template_of(job: ImageListPullJob) -> Json:
-    """What all jobs of the list have in common.
-
-    IMG-104: without the TTL, which is the list's own: a job that went before the list is done would be made again, and
-    pull again.
-    """
-    return _without_ttl({key: value for key, value in job.spec.to_dict().items() if key != "images"})
+    """What all jobs of the list have in common."""
+    return {key: value for key, value in job.spec.to_dict().items() if key != "images"}
 
 
 def template_hash(template: Mapping[str, Any]) -> str:
-    """IMG-70: a hash of what the jobs have in common."""
-    return _safe(dumps_go(_comparable(template), sort_keys=True), 10)
+    """IMG-70: the hash of what the jobs have in common, as OpenKruise has it: jobs that it made keep theirs."""
+    return safe_encode(str(fnv32a(shown_template(template).encode("utf-8", "surrogatepass"))))
 
 
 def is_up_to_date(child: ImagePullJob, template: Mapping[str, Any]) -> bool:
-    """IMG-73: whether the job says what the list does; by its content, since the hash of OpenKruise is another."""
+    """IMG-73: whether the job says what the list does; by its content, which admission may have completed."""
     spec = {key: value for key, value in child.spec.to_dict().items() if key != "image"}
-    return bool(_comparable(_without_ttl(spec)) == _comparable(template))
+    return bool(_comparable(spec) == _comparable(template))
+
+
+def is_unfinished(job: ImageListPullJob) -> bool:
+    """IMG-104: whether the list still needs its jobs: one that went before it is done would be made again, and pull
+    again."""
+    return not job.deleting and (job.status is None or not job.status.completion_time)
 
 
 def child_of(job: ImageListPullJob, image: str, template: Mapping[str, Any], hash_: str) -> Json:
@@ -132,13 +147,6 @@ def seconds_kept(job: ImageListPullJob, now: datetime) -> float | None:
     return ttl - (now - ended).total_seconds() if ttl is not None and ended is not None else None
 
 
-def _without_ttl(spec: Json) -> Json:
-    completion = {
-        key: value for key, value in (spec.get("completionPolicy") or {}).items() if key != "ttlSecondsAfterFinished"
-    }
-    return {**spec, "completionPolicy": completion}
-
-
 def _comparable(template: Mapping[str, Any]) -> Any:
     """With defaults, and without what is empty: as two writers of the same would have it."""
     return _full(job_with_defaults({"spec": dict(template)})["spec"])
@@ -152,7 +160,7 @@ def _full(value: Any) -> Any:
 
 def _safe(text: str, length: int) -> str:
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return "".join(_ALPHABET[byte % len(_ALPHABET)] for byte in digest[:length])
+    return "".join(ALPHABET[byte % len(ALPHABET)] for byte in digest[:length])
 
 
 def batches(images: Sequence[str]) -> Iterable[Sequence[str]]:

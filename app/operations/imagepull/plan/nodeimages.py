@@ -131,4 +131,6 @@ def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -
         "pulling": phases.count(PULLING),
         "succeeded": phases.count(SUCCEEDED),
         "failed": phases.count(FAILED),
+        # Only the node knows; like the other counts it is always there.
+        "waiting": status.get("waiting") or 0,
     }

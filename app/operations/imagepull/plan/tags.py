@@ -108,14 +108,15 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
             **policy,
         }
         return
+    # IMG-93: above whatever an earlier round left in the status. The first is 0, which is not written.
+    version = _version_in_status(node_image, name, wanted) + 1
     tags.append(
         {
             "tag": wanted,
             "createdAt": now,
             "pullPolicy": request.pull_policy(spread),
             "ownerReferences": [request.reference],
-            # IMG-93: above whatever an earlier round left in the status.
-            "version": _version_in_status(node_image, name, wanted) + 1,
+            **({"version": version} if version else {}),
             **policy,
         }
     )
