@@ -98,6 +98,8 @@ SIDECAR_TERMINATED_CONDITION: Final = "SidecarTerminated"
 # --- Pod readiness, lifecycle and in-place update ---
 #: On Pods of a workload that was made from a built-in one, so that their selectors do not match one another's.
 MIGRATED_FROM: Final = "pykruise.io/migrated-from"
+MIGRATION: Final = "pykruise.io/migration"
+"""Annotation on a workload while replicas of another move to it: how far that is (CLI-20)."""
 REPAIR_ORDERED_READY: Final = "pykruise.io/repair-ordered-ready"
 """Annotation on a StatefulSet, "true": a Pod that OrderedReady waits for is updated if it is outdated (AS-140)."""
 KRUISE_POD_READY: Final = "KruisePodReady"

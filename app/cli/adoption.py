@@ -6,14 +6,16 @@ asked of the API server before is whether it would take ours, so that nothing is
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from app.cli.printing import write
+from app.cli.printing import complain, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from app.kube.client import Client
+    from app.kube.resources import Resource
     from app.slices.commands import Commands, Migration
 
 _POLL_SECONDS: Final = 1.0
@@ -30,62 +32,100 @@ async def adopted(
     dry_run: bool,
 ) -> bool:
     """Move a built-in workload over, a line for each step; whether it was done in time. Raises CommandError."""
-    from app.kube.errors import KubeError, NotFound, sentence
-    from app.slices.commands import CommandError
+    from app.kube.errors import CommandError, InterruptedCommandError
+    from app.slices.interrupted import told
 
     source, resource = migration.source, commands.kind.resource()
     native = f"{source.kind}.{source.group} {namespace}/{name}"
     ours = f"{commands.kind.kind}.{commands.kind.group} {namespace}/{name}"
     deadline = client.clock.monotonic() + (seconds or float("inf"))
-    try:
-        found: dict[str, Any] = await client.get(source, name, namespace)
-    except NotFound:
-        raise CommandError(f"{native}: not found; name another namespace with -n") from None
-    if found["metadata"].get("deletionTimestamp"):
-        raise CommandError(f"{native}: is being deleted")
+    found = await _get(client, source, name, namespace)
+    if found is None:
+        if await _get(client, resource, name, namespace) is None:
+            raise CommandError(f"{native}: not found; name another namespace with -n")
+        write(f"{native} is gone, and {ours} is there: nothing is left to do; {_see('rollout status', commands, name)}")
+        return True
+    # Deleted without its Pods is what a command of ours did that could not go on.
+    goes = bool(found["metadata"].get("deletionTimestamp"))
+    if goes and "orphan" not in (found["metadata"].get("finalizers") or ()):
+        raise CommandError(f"{native}: is being deleted with its Pods")
     made = migration.made(found, name)
     await client.create(resource, made, namespace, dry_run=True, field_manager="pykruise")
     if dry_run:
         write(f"{native} would be deleted without its Pods, and {ours} made, which adopts them (dry run)")
         return True
-    uid = str(found["metadata"]["uid"])
-    await client.delete(source, name, namespace, propagation_policy="Orphan", uid=uid)
-    write(f"{native} deleted; its Pods run on")
+    replacing = asyncio.ensure_future(_replaced(client, migration, resource, made, found, (native, ours), deadline))
+    interrupted = False
     try:
-        gone = await _gone(client, migration, namespace, name, uid, deadline)
-        stored: Mapping[str, Any] = (
-            await client.create(resource, made, namespace, field_manager="pykruise") if gone else {}
-        )
-    except (KubeError, OSError) as error:
-        raise CommandError(f"{ours}: not made ({sentence(error)}); {_again(made)}") from None
-    except BaseException:
-        write(_again(made))  # interrupted: the object is nowhere else
-        raise
-    if not gone:
-        raise CommandError(f"{native}: is not gone within {seconds:g} s; {_again(made)}")
+        stored = await asyncio.shield(replacing)
+    except asyncio.CancelledError:
+        # Whoever interrupts is not left with neither of the two; it is a matter of a second.
+        interrupted = True
+        complain(f"interrupted; {ours} is made before, since it would be nowhere")
+        stored = await replacing
+    if stored is None:
+        raise CommandError(f"{native}: is not gone within {seconds:g} s; the same command goes on, or {_again(made)}")
     write(f"{ours} made")
-    while not _has_pods(stored, found):
-        if client.clock.monotonic() >= deadline:
-            write(
-                f"{ours}: has not adopted its Pods within {seconds:g} s; see: pykruise explain {_named(commands, name)}"
-            )
-            return False
-        await client.clock.sleep(_POLL_SECONDS)
-        stored = await client.get(resource, name, namespace)
-    write(f"{ours} has adopted its Pods; see: pykruise rollout status {_named(commands, name)}")
+    see = _see("rollout status", commands, name)
+    if interrupted:
+        raise InterruptedCommandError(f"{ours} is made, and the manager lets it adopt the Pods; {see}")
+    with told(lambda: f"{ours} is made, and the manager lets it adopt the Pods; {see}"):
+        while not _has_pods(stored, found):
+            if client.clock.monotonic() >= deadline:
+                why = _see("explain", commands, name)
+                write(f"{ours}: has not adopted its Pods within {seconds:g} s; {why}")
+                return False
+            await client.clock.sleep(_POLL_SECONDS)
+            stored = await client.get(resource, name, namespace)
+    write(f"{ours} has adopted its Pods; {see}")
     return True
+
+
+async def _get(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
+    from app.kube.errors import NotFound
+
+    try:
+        found: dict[str, Any] = await client.get(resource, name, namespace)
+    except NotFound:
+        return None
+    return found
+
+
+async def _replaced(
+    client: Client,
+    migration: Migration,
+    resource: Resource,
+    made: Mapping[str, Any],
+    native: Mapping[str, Any],
+    called: tuple[str, str],
+    deadline: float,
+) -> dict[str, Any] | None:
+    """Ours, made as soon as the built-in one is gone; None where that is there still when time is over. Raises
+    CommandError, or KubeError while nothing has been changed."""
+    from app.kube.errors import CommandError, KubeError, sentence
+
+    metadata = native["metadata"]
+    name, namespace, uid = metadata["name"], metadata["namespace"], str(metadata["uid"])
+    if not metadata.get("deletionTimestamp"):
+        await client.delete(migration.source, name, namespace, propagation_policy="Orphan", uid=uid)
+    write(f"{called[0]} deleted; its Pods run on")
+    try:
+        if not await _gone(client, migration, namespace, name, uid, deadline):
+            return None
+        stored: dict[str, Any] = await client.create(resource, made, namespace, field_manager="pykruise")
+    except (KubeError, OSError) as error:
+        raise CommandError(f"{called[1]}: not made ({sentence(error)}); {_again(made)}") from None
+    except BaseException:
+        write(_again(made))  # interrupted a second time: the object is nowhere else
+        raise
+    return stored
 
 
 async def _gone(client: Client, migration: Migration, namespace: str, name: str, uid: str, deadline: float) -> bool:
     """Wait until the object is gone; False where it is there still when time is over."""
-    from app.kube.errors import NotFound
-
     while True:
-        try:
-            found: Mapping[str, Any] = await client.get(migration.source, name, namespace)
-        except NotFound:
-            return True
-        if found["metadata"]["uid"] != uid:
+        found = await _get(client, migration.source, name, namespace)
+        if found is None or found["metadata"]["uid"] != uid:
             return True
         if client.clock.monotonic() >= deadline:
             return False
@@ -110,5 +150,5 @@ def _again(made: Mapping[str, Any]) -> str:
     return f"make it with: echo {shlex.quote(orjson.dumps(made).decode())} | kubectl create -f -"
 
 
-def _named(commands: Commands, name: str) -> str:
-    return f"{commands.kind.singular}/{name}"
+def _see(verb: str, commands: Commands, name: str) -> str:
+    return f"see: pykruise {verb} {commands.kind.singular}/{name}"

@@ -1,26 +1,25 @@
 """``pykruise migrate``: Pods of a built-in workload come to one of ours, step by step, never too few of them.
 
-For workloads whose Pods are all alike: ours is made beside the source, and replicas move over as ours become available.
-Where ours is the built-in kind under another apiVersion, it adopts the Pods as they run (``app.cli.adoption``).
+For workloads whose Pods are all alike: ours is made beside the source, and replicas move over as ours become available
+(``app.cli.replicas``). Where ours is the built-in kind under another apiVersion, it adopts the Pods as they run
+(``app.cli.adoption``).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from app.cli.cluster import with_cluster
 from app.cli.grammar import Context, DryRun, Kubeconfig, Namespace, Timeout, What
-from app.cli.printing import write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from app.kube.client import Client
     from app.slices.commands import Commands, Migration
 
-_POLL_SECONDS: Final = 1.0
 #: What kubectl calls built-in kinds for short.
 _SHORT: Final = {"Deployment": "deploy", "StatefulSet": "sts", "DaemonSet": "ds"}
 
@@ -47,7 +46,7 @@ def migrate(
 
     Replicas of a Deployment move to a CloneSet step by step; it is made where it is not there yet. A StatefulSet or
     DaemonSet of ours takes the place of the built-in one of its name, and adopts its Pods as they run. Exit code 1: it
-    took too long.
+    took too long. Interrupted, or after that, the same command goes on where it was.
     """
 
     async def work(client: Client, where: str) -> bool:
@@ -72,48 +71,15 @@ async def moved(
 ) -> bool:
     """Move replicas over, a line for each step; whether all have moved in time. Raises CommandError."""
     from app.cli.workloads import parts_of, wanted
-    from app.kube.errors import NotFound
-    from app.slices.commands import CommandError
 
     commands, name = wanted(what)
     kind, source_name = parts_of([source])
     migration = _migration(commands, kind)
     if migration in commands.adoptions:
         return await _adopted(client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run)
-    called = f"{migration.source.kind} {namespace}/{source_name}"
-    try:
-        old: dict[str, Any] = await client.get(migration.source, source_name, namespace)
-    except NotFound:
-        raise CommandError(f"{called}: not found; name another namespace with -n") from None
-    there = _replicas(old)
-    number = there if limits.replicas is None else limits.replicas
-    if number > there:
-        raise CommandError(f"{called}: has {there} replicas, {number} cannot move")
-    resource, made = commands.kind.resource(), migration.made(old, name)
-    try:
-        ours: dict[str, Any] = await client.get(resource, name, namespace)
-    except NotFound:
-        ours = await client.create(resource, made, namespace, field_manager="pykruise")
-        write(f"{commands.kind.kind} {namespace}/{name} made from {called}{' (dry run)' if dry_run else ''}")
-    else:
-        _same_pods(ours, made, f"{commands.kind.kind} {namespace}/{name}", called)
-    if dry_run:
-        write(f"{number} replicas would move, {limits.max_surge} at a time")
-        return True
-    begun, deadline = _replicas(ours), client.clock.monotonic() + (limits.seconds or float("inf"))
-    for step in range(1, -(-number // limits.max_surge) + 1):
-        moving = min(step * limits.max_surge, number)
-        # Ours come first, so that there are never fewer than before.
-        await _scale(client, resource, name, namespace, begun + moving)
-        while not _available(await client.get(resource, name, namespace), begun + moving):
-            if client.clock.monotonic() >= deadline:
-                late = f"not available within {limits.seconds:g} s; those of the source stay"
-                write(f"{moving} of {number} replicas: {late}")
-                return False
-            await client.clock.sleep(_POLL_SECONDS)
-        await _scale(client, migration.source, source_name, namespace, there - moving)
-        write(f"{moving} of {number} replicas moved")
-    return True
+    from app.cli.replicas import replicas_moved
+
+    return await replicas_moved(client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run)
 
 
 def _migration(commands: Commands, kind: str) -> Migration:
@@ -154,27 +120,3 @@ async def _adopted(
             f"{kind} {name}: all Pods move at once, as they run; leave --replicas and --max-surge out"
         )
     return await adopted(client, commands, migration, namespace, name, seconds=limits.seconds, dry_run=dry_run)
-
-
-def _same_pods(ours: Mapping[str, Any], made: Mapping[str, Any], called: str, source: str) -> None:
-    """Raises CommandError where the two would not run the same Pods, or not take theirs apart."""
-    from app.slices.commands import CommandError
-
-    images = [[one.get("image") for one in each["spec"]["template"]["spec"]["containers"]] for each in (ours, made)]
-    if images[0] != images[1]:
-        raise CommandError(f"{called}: is there and runs other images than {source}; bring both together first")
-
-
-async def _scale(client: Client, resource: Any, name: str, namespace: str, replicas: int) -> None:
-    await client.patch(resource, name, {"spec": {"replicas": replicas}}, namespace, field_manager="pykruise")
-
-
-def _replicas(obj: Mapping[str, Any]) -> int:
-    given = obj["spec"].get("replicas")
-    return 1 if given is None else int(given)
-
-
-def _available(stored: Mapping[str, Any], wanted: int) -> bool:
-    status = stored.get("status") or {}
-    seen = status.get("observedGeneration") == stored["metadata"]["generation"]
-    return seen and int(status.get("availableReplicas") or 0) >= wanted

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from app.cli.cluster import CommandError, Context, Kubeconfig, with_cluster
+from app.slices.interrupted import told
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -85,10 +86,24 @@ async def run(
     if not yes:
         say("Nothing was changed; --yes does it.")
         return
+    again = "the same command goes on" if back else "pykruise takeover --back --yes gives the cluster back as it was"
     for number, step in enumerate(plan.steps, 1):
-        say(f"{number}/{len(plan.steps)} {_named(step)}: {step.does}")
-        await carried_out(client, step)
+        where = f"{number}/{len(plan.steps)} {_named(step)}"
+        say(f"{where}: {step.does}")
+        await carried_out_or_told(client, step, where, again, first=number == 1)
     say("Done." if back else "Done. --back gives the cluster back.")
+
+
+async def carried_out_or_told(client: Client, step: Step, where: str, again: str, *, first: bool) -> None:
+    """Do one step; who interrupts it, or sees it fail, is told what is left and how it goes on."""
+    from app.kube.errors import ApiError, KubeError, sentence
+
+    try:
+        with told(lambda: f"{where}: may be done, the steps after it are not; {again}"):
+            await carried_out(client, step)
+    except (KubeError, OSError) as error:
+        nothing = first and isinstance(error, ApiError)
+        raise CommandError(f"{where}: {sentence(error)}; {'nothing was changed' if nothing else again}") from None
 
 
 def shown(plan: Plan) -> list[str]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from app.cli import index
-from app.kube.client import Client
 from app.kube.errors import NotFound
-from app.pods.owned import OwnedObjects, owned_objects
 from app.slices.commands import CommandError, Commands, WrongCommandError
+
+if TYPE_CHECKING:
+    from app.kube.client import Client
+    from app.pods.owned import OwnedObjects
 
 
 def known() -> Sequence[Commands]:
@@ -89,5 +91,7 @@ async def read(client: Client, commands: Commands, namespace: str, name: str) ->
 
 async def owned(client: Client, stored: Mapping[str, Any]) -> OwnedObjects:
     """The Pods that a stored object controls, and its revisions."""
+    from app.pods.owned import owned_objects
+
     metadata = stored["metadata"]
     return await owned_objects(client, metadata["namespace"], metadata["uid"], stored["spec"].get("selector"))

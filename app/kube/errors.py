@@ -236,6 +236,12 @@ class WrongCommandError(CommandError):
     exit_code = 2
 
 
+class InterruptedCommandError(CommandError):
+    """A person ended it in the middle; the message says what is left behind, and how it goes on."""
+
+    exit_code = 130
+
+
 def sentence(error: BaseException) -> str:
     """What went wrong, for a person: what the API server said as kubectl would print it, without the request."""
     if not isinstance(error, ApiError):

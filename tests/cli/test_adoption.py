@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -31,6 +32,8 @@ class Moving(Server):
         self.kind, self.refused, self.adopts, self.goes = kind, refused, adopts, goes
         self.deleted: list[Any] = []
         self.said: list[str] = []
+        #: Who is interrupted while the deletion is under way.
+        self.interrupts: asyncio.Task[bool] | None = None
         metadata = {
             "name": "web",
             "namespace": "shop",
@@ -46,6 +49,8 @@ class Moving(Server):
         tried = request.query.get("dryRun") == "All"
         if request.method == "DELETE":
             self.said.append("delete")
+            if self.interrupts is not None:
+                self.interrupts.cancel()
             self.deleted.append(orjson.loads(request.body or b"{}"))
             return json_response(200, {"kind": "Status"})
         if request.method == "POST":
@@ -61,7 +66,7 @@ class Moving(Server):
         if request.method == "GET" and request.path == self.native and self.deleted and self.goes:
             self.objects.pop(self.native, None)  # the next one finds it gone
         if request.method == "GET" and request.path == f"{self.ours}/web" and self.adopts:
-            found: Any = self.objects[request.path]
+            found: Any = self.objects.get(request.path, {})
             found["status"] = {"observedGeneration": 1, COUNTS[self.kind]: 3}
         return answer
 
@@ -125,7 +130,7 @@ async def test_an_object_that_is_nowhere_any_more_is_told_whole() -> None:
 @pytest.mark.behaviour("CLI-21")
 async def test_one_that_does_not_go_is_told_with_what_is_left_to_do() -> None:
     server = Moving("statefulset", goes=False)
-    with pytest.raises(CommandError, match="is not gone within 10 s; make it with: echo"):
+    with pytest.raises(CommandError, match="is not gone within 10 s; the same command goes on, or make it with: echo"):
         await move(server, "asts/web", "sts/web")
     assert server.said == ["try", "delete"]
 
@@ -162,3 +167,52 @@ async def test_one_that_is_not_there_is_told() -> None:
     del server.objects[server.native]
     with pytest.raises(CommandError, match=r"StatefulSet.apps shop/web: not found; name another namespace"):
         await move(server, "asts/web", "sts/web")
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21", "CLI-23")
+@pytest.mark.parametrize(("kind", "what", "source"), CASES)
+async def test_interrupted_after_the_deletion_ours_is_made_first(
+    kind: str, what: str, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Moving(kind)
+    server.interrupts = asyncio.create_task(move(server, what, source))
+    with pytest.raises(CommandError, match="is made, and the manager lets it adopt the Pods") as ended:
+        await server.interrupts
+    assert ended.value.exit_code == 130
+    assert server.said == ["try", "delete", "make"]
+    assert "is made before, since it would be nowhere" in capsys.readouterr().err
+    # There is nothing left for the same command.
+    assert await move(server, what, source) is True
+    assert "nothing is left to do; see: pykruise rollout status" in capsys.readouterr().out
+    assert server.said == ["try", "delete", "make"]
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21", "CLI-23")
+async def test_interrupted_twice_what_is_nowhere_is_told_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Moving("statefulset", goes=False)
+    moving = asyncio.create_task(move(server, "asts/web", "sts/web"))
+    await asyncio.sleep(2)
+    moving.cancel()
+    await asyncio.sleep(2)
+    moving.cancel()
+    await asyncio.gather(moving, return_exceptions=True)
+    assert "make it with: echo" in capsys.readouterr().out
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21", "CLI-23")
+@pytest.mark.parametrize(("finalizers", "said"), [(["orphan"], ["try", "make"]), (["foregroundDeletion"], [])])
+async def test_a_deletion_that_is_under_way_is_gone_on_with_if_pods_stay(
+    finalizers: list[str], said: list[str]
+) -> None:
+    server = Moving("statefulset")
+    server.objects[server.native]["metadata"] |= {"deletionTimestamp": "2024-01-01T00:00:00Z", "finalizers": finalizers}
+    server.deleted.append({})
+    if said:
+        assert await move(server, "asts/web", "sts/web") is True
+    else:
+        with pytest.raises(CommandError, match="is being deleted with its Pods"):
+            await move(server, "asts/web", "sts/web")
+    assert server.said == said

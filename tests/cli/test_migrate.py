@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from typing import Any
 
 import pytest
 
+from app.api import names
 from app.cli.migrate import Limits, moved
 from app.kube.client import Client
-from app.kube.errors import CommandError, WrongCommandError
+from app.kube.errors import CommandError, InterruptedCommandError, WrongCommandError
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from tests.cli.test_rollout import Server
@@ -115,3 +118,80 @@ async def test_a_target_that_runs_something_else_is_not_touched() -> None:
     server.objects[CLONE_SET]["spec"]["template"]["spec"]["containers"][0]["image"] = "b"
     with pytest.raises(CommandError, match="runs other images than Deployment shop/web"):
         await move(server)
+
+
+class Interrupted(Moving):
+    """Somebody types Ctrl-C while a request is under way: before it is carried out, or before its answer is there."""
+
+    def __init__(self, at: int, *, carried_out: bool) -> None:
+        super().__init__()
+        self.at, self.carried_out = at, carried_out
+
+    def _answer(self, request: Request) -> Response:
+        self.at -= 1
+        if self.at != 0:
+            return super()._answer(request)
+        if self.carried_out:
+            super()._answer(request)
+        raise asyncio.CancelledError
+
+
+@virtual
+@pytest.mark.behaviour("CLI-20", "CLI-23")
+@pytest.mark.parametrize("carried_out", [False, True])
+@pytest.mark.parametrize(("surge", "again"), [(1, 1), (2, 2), (3, 1), (1, 9)])
+async def test_interrupted_anywhere_the_same_command_goes_on(
+    surge: int, again: int, carried_out: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for at in range(1, 60):
+        server = Interrupted(at, carried_out=carried_out)
+        (ended,) = await asyncio.gather(move(server, surge=surge), return_exceptions=True)
+        if ended is True:
+            break
+        if at > 2:  # before, nothing has been written
+            assert isinstance(ended, InterruptedCommandError)
+            assert re.search(r"^interrupted; .*; the same command goes on$", str(ended))
+        assert await move(server, surge=again) is True
+        made = server.objects[CLONE_SET]
+        assert (server.objects[DEPLOYMENT]["spec"]["replicas"], made["spec"]["replicas"]) == (0, 5), at
+        assert names.MIGRATION not in (made["metadata"].get("annotations") or {})
+        assert server.least == 5
+    else:
+        pytest.fail("there are more requests than were looked at")
+    capsys.readouterr()
+
+
+@virtual
+@pytest.mark.behaviour("CLI-20", "CLI-23")
+async def test_a_number_is_that_of_both_commands_together(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Moving(available=False)
+    assert await move(server, replicas=3) is False
+    server.available = True
+    assert await move(server, replicas=3) is True
+    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (2, 3)
+    said = capsys.readouterr().out
+    assert "those of the source stay, and the same command goes on" in said
+    # It is over now, so the next one moves others.
+    assert await move(server, replicas=1) is True
+    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (1, 4)
+
+
+@virtual
+@pytest.mark.behaviour("CLI-20")
+async def test_a_source_without_replicas_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Moving()
+    await move(server)
+    capsys.readouterr()
+    assert await move(server) is True
+    assert capsys.readouterr().out == "Deployment shop/web: has no replicas that could move\n"
+
+
+@virtual
+@pytest.mark.behaviour("CLI-20")
+@pytest.mark.parametrize("note", ["nonsense", "[]", '{"uid": "another", "from": 5, "to": 4, "moved": 0}', '{"uid": 1}'])
+async def test_a_note_of_somebody_else_is_no_reason_to_do_less(note: str) -> None:
+    server = Moving()
+    await move(server, replicas=1)
+    server.objects[CLONE_SET]["metadata"]["annotations"] = {names.MIGRATION: note}
+    assert await move(server) is True
+    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (0, 5)

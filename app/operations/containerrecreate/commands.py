@@ -14,6 +14,7 @@ from app.kube.objects import Node, Pod, decode_pod
 from app.kube.resources import PODS
 from app.operations.containerrecreate.reconcile import REQUESTS
 from app.pods.hashes import random_suffix
+from app.slices.interrupted import told
 from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
 
@@ -58,11 +59,18 @@ async def restart(call: Call) -> int:
         if not containers:
             raise
     body = new_request(name, containers, call, random_suffix(SystemRandom()))
-    made: Json = await call.client.create(REQUESTS, body, call.namespace, field_manager="pykruise")
-    called = made["metadata"]["name"]
+    called = body["metadata"]["name"]
+    look = f"kubectl get {REQUESTS.plural}.{REQUESTS.group} {called} -n {call.namespace}"
+    with told(lambda: f"ContainerRecreateRequest {call.namespace}/{called} may have been made, see: {look}"):
+        await call.client.create(REQUESTS, body, call.namespace, field_manager="pykruise")
     which = f"{', '.join(containers)} of Pod {name}{' (dry run)' if call.dry_run else ''}"
     call.say(f"ContainerRecreateRequest {call.namespace}/{called}: {which}")
-    return await _watch(call, called) if call.flag("wait") and not call.dry_run else 0
+    if call.dry_run or not call.flag("wait"):
+        return 0
+    end = look.replace("get", "delete", 1)
+    goes_on = f"ContainerRecreateRequest {call.namespace}/{called} goes on restarting"
+    with told(lambda: f"{goes_on}, see: {look}; what keeps it from those to come: {end}"):
+        return await _watch(call, called)
 
 
 def _chosen(wanted: list[str], pod: Pod) -> list[str]:

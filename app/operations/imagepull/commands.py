@@ -18,6 +18,7 @@ from app.operations.imagepull.objects import NODE_IMAGES
 from app.operations.imagepull.plan import jobs as plan
 from app.pods.hashes import random_suffix
 from app.slices.commands import table
+from app.slices.interrupted import told
 from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
 
@@ -92,10 +93,16 @@ async def pull(call: Call) -> int:
     body = new_job(image, call, random_suffix(SystemRandom()))
     for secret in body["spec"].get("pullSecrets", ()):
         await _check_secret(call, secret)
-    made: Json = await call.client.create(JOBS, body, call.namespace, field_manager="pykruise")
-    metadata = made["metadata"]
-    call.say(f"ImagePullJob {call.namespace}/{metadata['name']}: {image}{' (dry run)' if call.dry_run else ''}")
-    return await _watch(call, image, metadata) if call.flag("wait") and not call.dry_run else 0
+    name = body["metadata"]["name"]
+    look = f"kubectl get {JOBS.plural}.{JOBS.group} {name} -n {call.namespace}"
+    with told(lambda: f"ImagePullJob {call.namespace}/{name} may have been made, see: {look}"):
+        made: Json = await call.client.create(JOBS, body, call.namespace, field_manager="pykruise")
+    call.say(f"ImagePullJob {call.namespace}/{name}: {image}{' (dry run)' if call.dry_run else ''}")
+    if call.dry_run or not call.flag("wait"):
+        return 0
+    end = look.replace("get", "delete", 1)
+    with told(lambda: f"ImagePullJob {call.namespace}/{name} goes on pulling, see: {look}; what ends it: {end}"):
+        return await _watch(call, image, made["metadata"])
 
 
 async def _check_secret(call: Call, name: str) -> None:

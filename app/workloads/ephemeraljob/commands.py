@@ -16,13 +16,14 @@ from app.api.ephemeraljob import EPHEMERAL_JOB, EphemeralJob
 from app.api.requested import unreadable
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339
-from app.kube.errors import KubeError, NotFound, WrongCommandError
+from app.kube.errors import InterruptedCommandError, KubeError, NotFound, WrongCommandError
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import EVENTS, PODS
 from app.kube.selectors import SelectorError, compile_selector
 from app.kube.text import one_line
 from app.pods.hashes import random_suffix
 from app.slices.commands import CommandError, Commands, Stored, table
+from app.slices.interrupted import told
 from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
 from app.workloads.ephemeraljob.plan.begun import recorded
@@ -91,22 +92,30 @@ async def debug(call: Call) -> int:
     if call.dry_run:
         call.say(f"EphemeralJob {call.namespace}/{job}: container {container} in Pod {name} (dry run)")
         return 0
-    await _label(call, pod, suffix)
+    called = f"EphemeralJob {call.namespace}/{job}"
     try:
+        await _label(call, pod, suffix)
         await call.client.create(OWNER, body, call.namespace, field_manager="pykruise")
-        call.say(f"EphemeralJob {call.namespace}/{job}: container {container} in Pod {name}")
+        call.say(f"{called}: container {container} in Pod {name}")
         ended = await _begun(call, name, container, job)
+    except asyncio.CancelledError:
+        call.say(f"{called}: is taken away")
+        await _withdraw(call, pod, job)
+        left = f"{container}, if it was put in already, stays until the Pod goes"
+        raise InterruptedCommandError(f"interrupted; {called} is taken away; {left}") from None
     except BaseException:
         await _withdraw(call, pod, job)
         raise
-    code: int | None = 0
-    if ended:
-        call.say(f"{container}: {ended}")
-        code = 0 if ended == "exit code 0" else 1
-    else:
-        code = await _attach(call, name, container)
-    if code is not None and await _is_over(call, job):
-        await _label(call, pod, None)
+    stays = f"the job goes 10 minutes after {container} has ended, the label with: kubectl label pod {name} {LABEL}-"
+    with told(lambda: f"{called} and its container are left; {stays} -n {call.namespace}"):
+        code: int | None = 0
+        if ended:
+            call.say(f"{container}: {ended}")
+            code = 0 if ended == "exit code 0" else 1
+        else:
+            code = await _attach(call, name, container)
+        if code is not None and await _is_over(call, job):
+            await _label(call, pod, None)
     return code or 0
 
 

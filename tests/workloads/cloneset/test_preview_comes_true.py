@@ -16,7 +16,8 @@ import pytest
 from app.api import names
 from app.kube.resources import PODS
 from app.kube.transport import Request
-from app.workloads.cloneset.commands import parsed, related_objects, situation
+from app.workloads.cloneset.commands import parsed
+from app.workloads.cloneset.looking import related_objects, situation
 from app.workloads.cloneset.plan.preview import preview
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.mappers import EventMappers

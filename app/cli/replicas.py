@@ -1,0 +1,183 @@
+"""``pykruise migrate`` where ours is made beside the source: replicas move over as ours become available.
+
+How far it is stands in an annotation of ours, written in one request with the replicas it is about, so that the same
+command goes on where another was interrupted, and neither of the two is left with too many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from app.api import names
+from app.cli.printing import write
+from app.kube.errors import NotFound
+from app.slices.commands import CommandError
+from app.slices.interrupted import told
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.cli.migrate import Limits
+    from app.kube.client import Client
+    from app.slices.commands import Commands, Migration
+
+_POLL_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """How far a migration is: ``moved`` of ``number`` replicas (None: of all) have moved, and ours has ``owed`` more
+    that the source has yet to give up."""
+
+    number: int | None
+    moved: int = 0
+    owed: int = 0
+
+
+def written(source: Mapping[str, Any], number: int | None, moved: int, target: int) -> str:
+    """What the annotation says while the source goes to ``target`` replicas, after ``moved`` have moved."""
+    there = _replicas(source)
+    return orjson.dumps(
+        {"uid": source["metadata"].get("uid"), "number": number, "moved": moved, "from": there, "to": target}
+    ).decode()
+
+
+def stand_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int | None) -> Stand:
+    """What an earlier command of the same source left, as far as it is for this ``number`` to go on with."""
+    try:
+        found = orjson.loads((ours["metadata"].get("annotations") or {}).get(names.MIGRATION) or "null")
+        if not isinstance(found, dict) or found.get("uid") != source["metadata"].get("uid"):
+            return Stand(number)
+        before, after, moved = (int(found[key]) for key in ("from", "to", "moved"))
+    except (ValueError, KeyError, TypeError):
+        return Stand(number)  # not written by us
+    there = _replicas(source)
+    owed = max(before - after, 0) if there == before else 0
+    if found.get("number") != number:
+        return Stand(number, 0, owed)
+    return Stand(number, moved + (before - after if there == after else 0), owed)
+
+
+async def replicas_moved(
+    client: Client,
+    commands: Commands,
+    migration: Migration,
+    namespace: str,
+    pair: tuple[str, str],
+    limits: Limits,
+    *,
+    dry_run: bool = False,
+) -> bool:
+    """Move replicas over, a line for each step; whether all have moved in time. Raises CommandError."""
+    name, source_name = pair
+    called = f"{migration.source.kind} {namespace}/{source_name}"
+    ours_called = f"{commands.kind.kind} {namespace}/{name}"
+    try:
+        old: dict[str, Any] = await client.get(migration.source, source_name, namespace)
+    except NotFound:
+        raise CommandError(f"{called}: not found; name another namespace with -n") from None
+    resource, made = commands.kind.resource(), migration.made(old, name)
+    try:
+        ours: dict[str, Any] | None = await client.get(resource, name, namespace)
+    except NotFound:
+        ours = None
+    stand = stand_of(ours, old, limits.replicas) if ours is not None else Stand(limits.replicas)
+    there = _replicas(old) + stand.moved
+    number = there if stand.number is None else stand.number
+    if number > there:
+        raise CommandError(f"{called}: has {there} replicas, {number} cannot move")
+    if ours is None:
+        with told(lambda: f"{ours_called} may have been made, with no Pods yet; {_GOES_ON}"):
+            ours = await client.create(resource, made, namespace, field_manager="pykruise")
+        write(f"{ours_called} made from {called}{' (dry run)' if dry_run else ''}")
+    else:
+        _same_pods(ours, made, ours_called, called)
+    if dry_run:
+        write(f"{number - stand.moved} replicas would move, {limits.max_surge} at a time")
+        return True
+    if not number:
+        write(f"{called}: has no replicas that could move")
+    elif stand.moved:
+        write(f"{stand.moved} of {number} replicas have moved before; {_on(number - stand.moved)}")
+    move = _Move(client, commands, migration, namespace, name, source_name, number, stand, limits)
+    with told(lambda: f"{move.moved} of {number} replicas have moved, and both workloads run on; {_GOES_ON}"):
+        return await move.run(ours, there)
+
+
+_GOES_ON: Final = "the same command goes on"
+
+
+def _on(left: int) -> str:
+    return f"{left} are left" if left else "none is left"
+
+
+@dataclass(slots=True)
+class _Move:
+    """One command that moves replicas."""
+
+    client: Client
+    commands: Commands
+    migration: Migration
+    namespace: str
+    name: str
+    source: str
+    number: int
+    stand: Stand
+    limits: Limits
+    moved: int = 0
+
+    async def run(self, ours: Mapping[str, Any], there: int) -> bool:
+        """Step by step; ``there`` is what the source had before the first."""
+        stand, limits, client = self.stand, self.limits, self.client
+        resource = self.commands.kind.resource()
+        self.moved = stand.moved
+        begun = max(_replicas(ours) - stand.moved - stand.owed, 0)
+        deadline = client.clock.monotonic() + (limits.seconds or float("inf"))
+        while self.moved < self.number:
+            # What an interrupted command has added already is part of the first step, whatever its size was.
+            step = max(limits.max_surge, stand.owed if self.moved == stand.moved else 0)
+            moving = min(self.moved + step, self.number)
+            # Ours come first, so that there are never fewer than before.
+            source = await client.get(self.migration.source, self.source, self.namespace)
+            about = written(source, stand.number, self.moved, there - moving)
+            await self._patch(resource, self.name, begun + moving, about)
+            while not _available(await client.get(resource, self.name, self.namespace), begun + moving):
+                if client.clock.monotonic() >= deadline:
+                    late = f"not available within {limits.seconds:g} s; those of the source stay, and {_GOES_ON}"
+                    write(f"{moving} of {self.number} replicas: {late}")
+                    return False
+                await client.clock.sleep(_POLL_SECONDS)
+            body = {"spec": {"replicas": there - moving}}
+            await client.patch(self.migration.source, self.source, body, self.namespace, field_manager="pykruise")
+            self.moved = moving
+            write(f"{moving} of {self.number} replicas moved")
+        if self.stand.moved < self.number or (ours["metadata"].get("annotations") or {}).get(names.MIGRATION):
+            await self._patch(resource, self.name, None, None)
+        return True
+
+    async def _patch(self, resource: Any, name: str, replicas: int | None, about: str | None) -> None:
+        body: dict[str, Any] = {"metadata": {"annotations": {names.MIGRATION: about}}}
+        if replicas is not None:
+            body["spec"] = {"replicas": replicas}
+        await self.client.patch(resource, name, body, self.namespace, field_manager="pykruise")
+
+
+def _same_pods(ours: Mapping[str, Any], made: Mapping[str, Any], called: str, source: str) -> None:
+    """Raises CommandError where the two would not run the same Pods, or not take theirs apart."""
+    images = [[one.get("image") for one in each["spec"]["template"]["spec"]["containers"]] for each in (ours, made)]
+    if images[0] != images[1]:
+        raise CommandError(f"{called}: is there and runs other images than {source}; bring both together first")
+
+
+def _replicas(obj: Mapping[str, Any]) -> int:
+    given = obj["spec"].get("replicas")
+    return 1 if given is None else int(given)
+
+
+def _available(stored: Mapping[str, Any], wanted: int) -> bool:
+    status = stored.get("status") or {}
+    seen = status.get("observedGeneration") == stored["metadata"]["generation"]
+    return seen and int(status.get("availableReplicas") or 0) >= wanted

@@ -1,0 +1,121 @@
+"""What a CloneSet does to its Pods, as commands ask for it: started anew, what comes next, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.api.cloneset import CloneSet
+from app.api.cloneset.types import RECREATE, ROLLING_UPDATE
+from app.kube.client import Client
+from app.kube.objects import Node, Pod, decode_node
+from app.kube.resources import NODES
+from app.kube.selectors import SelectorError
+from app.pods.predicates import is_active
+from app.pods.ranking import NodeLabels
+from app.pods.revisions import Revision
+from app.slices.commands import CommandError, Report, Stored
+from app.slices.options import Enabled
+from app.workloads.cloneset.commands import RESOURCE, parsed
+from app.workloads.cloneset.plan.explain import explain as explained
+from app.workloads.cloneset.plan.orders import topology_keys
+from app.workloads.cloneset.plan.preview import preview
+from app.workloads.cloneset.plan.resolved import KIND, ResolvedSpec, resolve_spec
+from app.workloads.cloneset.plan.rollout import Inputs
+from app.workloads.cloneset.plan.rollout import counted as rollout_state
+from app.workloads.cloneset.plan.settings import Gates
+from app.workloads.engine.commands import planned, refuse_paused, restart_by_template, restart_each
+from app.workloads.engine.in_place import InPlaceUpdates
+from app.workloads.engine.pods import PodFacts, pod_facts
+from app.workloads.engine.preview import Preview
+from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
+from app.workloads.engine.revisions import Revisions
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedObjects:
+    """What belongs to one CloneSet: Pods it controls, and its revisions, oldest first."""
+
+    pods: Sequence[Pod]
+    revisions: Sequence[Revision]
+    nodes: Mapping[str, Node]
+
+    def node_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a node; None where it is not known."""
+        node = self.nodes.get(name)
+        return node.metadata.labels if node is not None else None
+
+
+async def related_objects(client: Client, owner: CloneSet) -> RelatedObjects:
+    """Read them from the cluster."""
+    pods, revisions = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+    nodes: dict[str, Node] = {}
+    if topology_keys(owner.spec.template):
+        nodes = {node.metadata.name: node for node in (await client.list(NODES, decode=decode_node)).items}
+    return RelatedObjects(pods, revisions, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A CloneSet as the plan sees it: its resolved spec, active Pods, and revisions."""
+
+    resolved: ResolvedSpec
+    pods: Sequence[PodFacts]
+    revisions: Revisions
+    node_labels: NodeLabels
+
+
+def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situation:
+    """Bring together what was read; the update revision may be one that is not recorded yet. Raises CommandError."""
+    try:
+        resolved = resolve_spec(owner, gates)
+    except SelectorError as error:
+        raise CommandError(f"CloneSet {owner.name}: spec.selector: {error}") from None
+    status = owner.status
+    collisions = (status.collision_count or 0) if status is not None else 0
+    recorded = status.current_revision if status is not None else ""
+    revisions = revisions_to_come(resolved.content, related.revisions, recorded, collisions)
+    pods = [
+        pod_facts(pod, resolved.settings)
+        for pod in related.pods
+        if is_active(pod) and resolved.selector.matches(pod.metadata.labels)
+    ]
+    return Situation(resolved, sorted(pods, key=lambda one: one.name), revisions, related.node_labels)
+
+
+async def restart(client: Client, stored: Stored) -> str:
+    """Replace all Pods by new ones, step by step."""
+    owner = parsed(stored)
+    strategy = owner.spec.update_strategy
+    rolling = strategy.rolling_update
+    refuse_paused(RESOURCE, owner.name, paused=rolling is not None and rolling.paused)
+    if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
+        return await restart_by_template(client, RESOURCE, owner)
+    return await restart_each(client, owner, (await related_objects(client, owner)).pods)
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
+    """What the CloneSet as it would be stored does to its Pods."""
+    wanted = parsed(stored)
+    found = situation(wanted, await related_objects(client, wanted), Gates.of(enabled))
+    coming = _preview(client, found)
+    before = wanted.status.update_revision if wanted.status is not None else ""
+    update = found.revisions.update
+    template = "the template stays" if update.uid and update.name == before else "the template changes"
+    head = f"CloneSet {wanted.metadata.namespace}/{wanted.name}: {template}, update revision {update.name}"
+    return planned(head, coming)
+
+
+def _preview(client: Client, found: Situation) -> Preview:
+    now = client.clock.now().timestamp()
+    return preview(found.resolved, found.pods, found.revisions, now, found.node_labels)
+
+
+async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
+    """Why the Pod is as it is, and what comes next for it."""
+    owner = parsed(stored)
+    found = situation(owner, await related_objects(client, owner), Gates.of(enabled))
+    now = client.clock.now().timestamp()
+    rollout = rollout_state(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
+    coming = _preview(client, found)
+    return explained(pod, found.resolved, rollout, coming, found.revisions.update, found.node_labels)

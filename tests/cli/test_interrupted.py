@@ -1,0 +1,135 @@
+"""Commands that somebody interrupts in the middle of their work say what they leave behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+import pytest
+
+from app.cli.takeover import carried_out_or_told
+from app.kube.client import Client
+from app.kube.errors import CommandError
+from app.kube.resources import CONFIGMAPS
+from app.kube.transport import Request, Response
+from app.kube.virtualtime import VirtualClock
+from app.manager.takeover import Step
+from app.operations.containerrecreate.commands import restart
+from app.operations.imagepull.commands import pull
+from app.slices.verbs import Call
+from app.workloads.ephemeraljob.commands import LABEL, debug
+from tests.kube.fakes import json_response, status_body, virtual
+from tests.pods.apiserver import ApiServer, pod_path
+
+POD: Final[Mapping[str, Any]] = {
+    "metadata": {"name": "web-0", "namespace": "shop"},
+    "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
+}
+OPTIONS: Final[Mapping[str, Any]] = {"wait": True, "parallelism": "1", "deadline": "0", "timeout": "60"}
+GROUP: Final = "/apis/apps.kruise.io/"
+
+
+class Busy(ApiServer):
+    """It makes what it is asked for; whoever looks at it a second time is interrupted."""
+
+    def __init__(self, *, at_creation: bool = False) -> None:
+        super().__init__()
+        self.put(pod_path(), dict(POD))
+        self.at_creation = at_creation
+
+    def _answer(self, request: Request) -> Response:
+        ours = request.path.startswith(GROUP)
+        if ours and request.method == ("POST" if self.at_creation else "GET") and "dryRun" not in request.query:
+            raise asyncio.CancelledError
+        if ours and request.method == "POST" and "dryRun" in request.query:
+            return json_response(201, orjson.loads(request.body or b"{}"))
+        return super()._answer(request)
+
+
+def call(server: Busy, *arguments: str, **options: Any) -> tuple[Call, list[str]]:
+    said: list[str] = []
+    client = Client(server, VirtualClock())
+    return Call(client, "shop", arguments, {**OPTIONS, **options}, said.append), said
+
+
+@virtual
+@pytest.mark.behaviour("CLI-23")
+@pytest.mark.parametrize(
+    ("verb", "argument", "plural"),
+    [(restart, "pod/web-0", "containerrecreaterequests"), (pull, "nginx:1", "imagepulljobs")],
+)
+@pytest.mark.parametrize("at_creation", [True, False])
+async def test_what_was_made_goes_on_and_is_named(verb: Any, argument: str, plural: str, at_creation: bool) -> None:
+    server = Busy(at_creation=at_creation)
+    asked, _ = call(server, argument)
+    with pytest.raises(CommandError, match=r"^interrupted; ") as ended:
+        await verb(asked)
+    assert ended.value.exit_code == 130
+    made = [path for path in server.objects if plural in path]
+    assert len(made) == (0 if at_creation else 1)
+    assert ("may have been made" if at_creation else "goes on") in str(ended.value)
+    assert f"kubectl get {plural}.apps.kruise.io " in str(ended.value)
+    if made:
+        name = made[0].rpartition("/")[2]
+        assert f"kubectl delete {plural}.apps.kruise.io {name} -n shop" in str(ended.value)
+
+
+@virtual
+@pytest.mark.behaviour("CLI-23")
+@pytest.mark.parametrize("at_creation", [True, False])
+async def test_a_debug_container_that_does_not_run_yet_is_taken_back(at_creation: bool) -> None:
+    server = Busy(at_creation=at_creation)
+    asked, _ = call(server, "pod/web-0", image="busybox:1", name="tools")
+    with pytest.raises(CommandError, match=r"interrupted; EphemeralJob shop/debug-web-0-.* is taken away") as ended:
+        await debug(asked)
+    assert ended.value.exit_code == 130
+    assert not [path for path in server.objects if "ephemeraljobs" in path]
+    assert LABEL not in (server.objects[pod_path()]["metadata"].get("labels") or {})
+
+
+@virtual
+@pytest.mark.behaviour("CLI-23")
+async def test_a_debug_container_that_runs_stays_and_is_named() -> None:
+    server = Busy()
+    server.objects[pod_path()]["status"] = {
+        "ephemeralContainerStatuses": [{"name": "tools", "state": {"terminated": {"exitCode": 0}}}]
+    }
+    asked, _ = call(server, "pod/web-0", image="busybox:1", name="tools")
+    with pytest.raises(CommandError, match=r"and its container are left; .* kubectl label pod web-0") as ended:
+        await debug(asked)
+    assert ended.value.exit_code == 130
+
+
+class Refusing(ApiServer):
+    """It refuses, or whoever asks is interrupted."""
+
+    def __init__(self, *, interrupts: bool) -> None:
+        super().__init__()
+        self.interrupts = interrupts
+
+    def _answer(self, request: Request) -> Response:
+        if self.interrupts:
+            raise asyncio.CancelledError
+        return json_response(403, status_body(403, "Forbidden", "you may not"))
+
+
+@virtual
+@pytest.mark.behaviour("CLI-23")
+@pytest.mark.parametrize(
+    ("interrupts", "first", "said"),
+    [
+        (True, True, "interrupted; 2/9 x: may be done, the steps after it are not; back"),
+        (False, True, "2/9 x: refused: you may not; nothing was changed"),
+        (False, False, "2/9 x: refused: you may not; back"),
+    ],
+)
+async def test_a_takeover_that_stops_in_the_middle_says_how_it_goes_on(
+    interrupts: bool, first: bool, said: str
+) -> None:
+    client = Client(Refusing(interrupts=interrupts), VirtualClock())
+    step = Step("keep", "create", CONFIGMAPS, "x", "shop", {"metadata": {"name": "x"}})
+    with pytest.raises(CommandError) as ended:
+        await carried_out_or_told(client, step, "2/9 x", "back", first=first)
+    assert str(ended.value) == said
