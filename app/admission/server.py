@@ -266,7 +266,7 @@ class ReviewEndpoint(_PostEndpoint):
                 outcome,
                 review.operation.value,
                 _named(review),
-                review.username,
+                quoted(review.username),
                 message[:300],
             )
         )
@@ -402,11 +402,14 @@ class ConvertEndpoint(_PostEndpoint):
 
 
 def _named(review: Review) -> str:
+    """Kind, namespace and name as they are told and remembered: an API server's are short, a caller's any length."""
     name = review.name
     if not name and review.object is not None:
         metadata = review.object.get("metadata")
         if isinstance(metadata, dict):
             named = metadata.get("name") or metadata.get("generateName")
             name = named if isinstance(named, str) else ""
-    kind = f"{review.kind.kind}/{review.subresource}" if review.subresource else review.kind.kind
-    return f"{kind} {review.namespace}/{name}" if review.namespace else f"{kind} {name}"
+    kind = quoted(review.kind.kind)
+    if review.subresource:
+        kind = f"{kind}/{quoted(review.subresource)}"
+    return f"{kind} {quoted(review.namespace)}/{quoted(name)}" if review.namespace else f"{kind} {quoted(name)}"

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import KubeError, NotFound, ServerError, TooManyRequests, TransportError, describe
-from app.kube.eventcorrelation import Correlated, EventCorrelator, Occurrence
+from app.kube.eventcorrelation import MAX_NAME, Correlated, EventCorrelator, Occurrence
 from app.kube.objects import Object, ObjectReference
 from app.kube.resources import EVENTS, Resource
 from app.kube.text import printable
@@ -75,6 +75,10 @@ class EventRecorder:
         """Something happened to the object. ``reason`` is one CamelCase word, ``message`` a sentence."""
         # Messages quote what others wrote, as the output of a probe, which ends with a line break, and are shown on the
         # terminals of whoever looks at the object.
+        if max(map(len, (regarding.namespace, regarding.name, regarding.uid, regarding.resource_version))) > MAX_NAME:
+            # There is no such object, but whoever reaches a webhook can make it up, and what is told is remembered.
+            self._metrics.dropped()
+            return
         message = printable(message[: MAX_MESSAGE + 1])
         if len(message) > MAX_MESSAGE:
             message = message[: MAX_MESSAGE - 1] + "…"

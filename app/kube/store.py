@@ -86,7 +86,8 @@ class Store(Generic[T]):
         """All objects, or those of a namespace (which looks at all: ask an index where that matters)."""
         if not namespace:
             return list(self._objects.values())
-        return [obj for key, obj in self._objects.items() if key.namespace == namespace]
+        # Large objects are judged in a thread beside (MGR-149), and a change may come meanwhile.
+        return [obj for key, obj in list(self._objects.items()) if key.namespace == namespace]
 
     def by_index(self, index: str, key: str) -> Sequence[T]:
         """The objects an index has under that key. Raises ``KeyError`` for an index that was not declared."""

@@ -12,6 +12,8 @@ from typing import Final, TextIO
 
 import orjson
 
+from app.kube.text import quoted
+
 logger = logging.getLogger(__name__)
 
 LOG_NAME: Final = "protection.log"
@@ -39,13 +41,14 @@ class ProtectionLog:
         self._append(b"")
 
     def write(self, event: str, kind: str, namespace: str, name: str, username: str) -> None:
-        """One refusal (DP-41: the key UserAgent holds the user)."""
+        """One refusal (DP-41: the key UserAgent holds the user). Whoever reaches the port can make names and users up:
+        what is quoted of them is bounded, or few reviews would push older lines out of the file."""
         entry = {
             "Event": event,
             "Kind": kind,
-            "Namespace": namespace,
-            "Name": name,
-            "UserAgent": username,
+            "Namespace": quoted(namespace),
+            "Name": quoted(name),
+            "UserAgent": quoted(username),
         }
         line = orjson.dumps(entry) + b"\n"
         if not self._append(line):

@@ -376,6 +376,25 @@ async def test_requests_are_counted_under_the_names_dashboards_expect() -> None:
     assert 'kruise_admission_decisions_total{outcome="allowed",webhook="mpod.kb.io"} 3.0' in text
 
 
+@pytest.mark.parametrize("field", ["name", "namespace", "subresource", "username", "kind", "metadata"])
+async def test_what_is_remembered_of_a_review_is_short_whatever_it_says(field: str) -> None:
+    """A hundred made-up names of six megabytes were kept for the debug page and the next summary."""
+    app = service(lambda _: Denied("no"))
+    document = json.loads(review_of())
+    request, long = document["request"], "n" * 1_000_000
+    if field == "username":
+        request["userInfo"]["username"] = long
+    elif field == "kind":
+        request["kind"]["kind"] = long
+    elif field == "metadata":
+        request["name"], request["object"]["metadata"]["name"] = "", long
+    else:
+        request[field] = long
+    await ask(app, json.dumps(document).encode())
+    assert all(len("".join(map(str, decided))) < 2_000 for decided in app.decisions)
+    assert len(app._last_decision()) < 2_000
+
+
 async def test_many_reviews_make_few_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(summary, "SINGLE_LINES", 3)
     caplog.set_level(logging.INFO)

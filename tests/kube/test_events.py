@@ -218,6 +218,16 @@ async def test_recording_never_waits_nor_raises(caplog):
     assert "1000 events are waiting already" in caplog.messages[-1]
 
 
+@pytest.mark.parametrize("field", ["namespace", "name", "uid", "resource_version"])
+@virtual
+async def test_nothing_is_remembered_of_objects_that_no_server_has(field):
+    recorder, metrics = recorder_on(MemoryServer(), VirtualClock())
+    fields = {"namespace": "shop", "name": "web-0", field: "n" * 254}
+    recorder.event(ObjectReference(api_version="v1", kind="Pod", **fields), "Normal", "Created", "m")
+    assert metrics.dropped_events == 1
+    assert await recorder.flush(10)
+
+
 @virtual
 async def test_long_messages_are_cut_to_what_the_server_takes():
     server, clock = MemoryServer(), VirtualClock()

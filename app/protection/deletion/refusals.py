@@ -38,7 +38,7 @@ class RefusalCounters(Collector):
         """The families that have a refusal; one without does not appear (DP-40)."""
         for family, documentation in (*_EXTRA.values(), _WORKLOAD):
             metric = Metric(family, documentation, "counter")
-            for (counted, label, value, username), number in self._counts.items():
+            for (counted, label, value, username), number in list(self._counts.items()):  # a thread may be counting
                 if counted == family:
                     metric.add_sample(family, {label: value, "username": username}, number)
             if metric.samples:

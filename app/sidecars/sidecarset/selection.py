@@ -21,6 +21,7 @@ SETTLING: Final = 2.0
 """Seconds in which a set that was admitted is stored and shown by a watch, if it is stored at all."""
 
 MAX_EXPECTED: Final = 100
+MAX_UID: Final = 128
 """How many sets may be waited for so: nobody creates more at once, but anybody may claim to."""
 
 #: A label with its value, or a key alone for "exists".
@@ -105,7 +106,11 @@ class _Expected(NamedTuple):
 
 
 class SidecarSetIndex:
-    """All SidecarSets, prepared; changed one at a time by whoever watches them."""
+    """All SidecarSets, prepared; changed one at a time by whoever watches them.
+
+    What is expected is noted by whoever judges sets, for large ones in a thread beside (MGR-149): each step over it is
+    one that another thread cannot come between.
+    """
 
     def __init__(self) -> None:
         self._sets: dict[str, PreparedSet] = {}
@@ -130,9 +135,10 @@ class SidecarSetIndex:
     def expect(self, name: str, uid: str, generation: int, until: float) -> None:
         """SS-39: this state of a set is about to be stored; ``until`` then (monotonic) the index may be behind.
 
-        No more than MAX_EXPECTED are: each is asked of the API server for every Pod meanwhile.
+        No more than MAX_EXPECTED are: each is asked of the API server for every Pod meanwhile. A uid that no API server
+        gives is not remembered.
         """
-        if len(self._expected) >= MAX_EXPECTED and name not in self._expected:
+        if len(uid) > MAX_UID or (len(self._expected) >= MAX_EXPECTED and name not in self._expected):
             return
         seen = self._seen.get(name)
         if seen is None or not _shows(seen[0], seen[1], uid, generation):
@@ -142,7 +148,9 @@ class SidecarSetIndex:
         """The sets of which a newer state was admitted than the index shows."""
         if not self._expected:
             return []
-        self._expected = {name: state for name, state in self._expected.items() if state.until > now}
+        for name, state in list(self._expected.items()):
+            if state.until <= now:
+                self._expected.pop(name, None)
         return list(self._expected)
 
     def update(self, obj: Mapping[str, Any]) -> PreparedSet | None:
@@ -154,7 +162,7 @@ class SidecarSetIndex:
         fingerprint = _fingerprint(obj)
         expected = self._expected.get(name)
         if expected and fingerprint and _shows(fingerprint[0], fingerprint[1], expected.uid, expected.generation):
-            del self._expected[name]
+            self._expected.pop(name, None)
         known = self._sets.get(name)
         if known is not None and fingerprint is not None and self._seen.get(name) == fingerprint:
             return known  # only its status counts moved

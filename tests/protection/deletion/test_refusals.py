@@ -4,11 +4,13 @@ import io
 import json
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
 from app.manager.exposition import continued, families, text
+from app.protection.deletion import refusals
 from app.protection.deletion.refusals import RefusalCounters, RefusalRecord
 from app.protection.log import ProtectionLog
 
@@ -64,6 +66,28 @@ def test_each_refusal_is_a_line_in_the_protection_log(tmp_path: Path) -> None:
     )
     assert json.loads(lines[1])["UserAgent"] == "jané"
     assert len(lines) == 2
+
+
+def test_of_made_up_names_a_line_quotes_little(tmp_path: Path) -> None:
+    """Ten refusals of one who calls himself by six megabytes pushed all older lines out of the file."""
+    record = RefusalRecord(RefusalCounters(), ProtectionLog(tmp_path))
+    record("Service", "w" * 1_000_000, "s" * 1_000_000, "\x1b" * 1_000_000)
+    line = (tmp_path / "protection.log").read_bytes()
+    assert len(line) < 2_000
+    assert json.loads(line)["Name"].startswith("ssss")
+
+
+def test_metrics_are_shown_while_another_thread_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = RefusalCounters()
+    counters.count("Service", "web", "a", "jane")
+
+    class Overtaken(refusals.Metric):
+        def add_sample(self, *args: Any, **more: Any) -> None:
+            counters.count("Service", "web", f"meanwhile-{len(self.samples)}", "jane")
+            super().add_sample(*args, **more)
+
+    monkeypatch.setattr(refusals, "Metric", Overtaken)
+    assert [len(metric.samples) for metric in counters.collect()] == [1]
 
 
 @pytest.mark.behaviour("DP-41", "MGR-126")

@@ -155,6 +155,37 @@ def test_a_set_that_never_came_to_be_is_asked_for_only_a_while() -> None:
     assert world.live_reads == ["sidecarset s"]
 
 
+class Meanwhile(float):
+    """A time; whoever compares it is overtaken by another thread, which notes one more set."""
+
+    index: SidecarSetIndex
+
+    def __ge__(self, other: Any) -> bool:
+        self.index.expect("meanwhile", "uid", 1, FOREVER)
+        return float(self) >= other
+
+    def __lt__(self, other: Any) -> bool:
+        self.index.expect("meanwhile", "uid", 1, FOREVER)
+        return float(self) < other
+
+
+@pytest.mark.behaviour("SS-39", "MGR-149")
+def test_a_set_that_is_admitted_beside_is_not_forgotten() -> None:
+    """Large sets are judged in a thread: what it notes may come between any two steps of the loop."""
+    index = SidecarSetIndex()
+    index.expect("one", "uid", 1, FOREVER)
+    index.expect("over", "uid", 1, 0.5)
+    now = Meanwhile(1.0)
+    now.index = index
+    assert index.behind(now) == ["one", "meanwhile"]
+
+
+def test_a_uid_that_no_api_server_gives_is_not_remembered() -> None:
+    index = SidecarSetIndex()
+    index.expect("s", "u" * 1_000, 1, FOREVER)
+    assert index.behind(0.0) == []
+
+
 def test_a_set_that_cannot_be_read_matches_nothing_and_says_why() -> None:
     index = SidecarSetIndex()
     assert index.update(one("s")) is not None
