@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from app.admission.envelope import Refusal, answer, read_review
+from app.admission.answers import Refusal, answer
+from app.admission.envelope import read_review
 from app.admission.pod import pod_handler
 from app.api.sidecarset.defaults import with_defaults
 from app.kube.admission import Patched, Review

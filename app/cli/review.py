@@ -14,7 +14,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from app.admission import envelope
+from app.admission import answers, envelope
 from app.api.registry import find_kind
 from app.cli.diff import Line, changes
 from app.kube.admission import (
@@ -166,7 +166,7 @@ def _pod_of(workload: Review) -> Review | None:
 def _as_review(document: dict[str, Any], where: str, namespace: str) -> Review:
     if document.get("kind") == "AdmissionReview":
         found = envelope.read_review(orjson.dumps(document))
-        if isinstance(found, envelope.Refusal):
+        if isinstance(found, answers.Refusal):
             raise ReviewError(f"{where}: {found.message}")
         return found
     api_version, kind = document.get("apiVersion"), document.get("kind")
@@ -249,7 +249,7 @@ def as_json(verdict: Verdict) -> bytes:
     """The answer an API server would have been given, as JSON."""
     refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
     decision: Decision = refusal or (Patched(verdict.operations) if verdict.operations else Allowed())
-    return envelope.answer(verdict.review.uid, decision)
+    return answers.answer(verdict.review.uid, decision)
 
 
 __all__ = ["ManifestError", "ReviewError", "Verdict", "as_json", "review_file", "show"]

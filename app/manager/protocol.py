@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from app.admission.bodies import TOO_LARGE
 from app.manager.limits import Connections
+from app.manager.sliced import SlicedCycle
 
 _IDLE: Final = 0
 #: A request has begun and is not complete.
@@ -33,8 +34,6 @@ _ENDING: Final = 4
 _FIRST: Final = 1e12
 #: Of a body that is too large this much is kept: enough to find whose review it is.
 BEGINNING_BYTES: Final = 64 * 1024
-#: How much of an answer is written before asking whether the client reads.
-SLICE_BYTES: Final = 256 * 1024
 #: What chunked encoding may add to a body: as much again, and this.
 _CHUNKING_BYTES: Final = 64 * 1024
 
@@ -280,7 +279,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.pending = False
         complete = asyncio.Event()
         complete.set()
-        cycle = _Cycle(
+        cycle = SlicedCycle(
             scope=self.scope,
             transport=transport,
             flow=self.flow,
@@ -379,25 +378,6 @@ def _is_client(transport: asyncio.Transport, names: frozenset[str]) -> bool:
         return False
     found = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
     return not names or not names.isdisjoint(found)
-
-
-class _Cycle(RequestResponseCycle):
-    """Writes a large answer in slices: TLS encrypts whatever it is given at once, and says only afterwards whether the
-    client reads."""
-
-    def send(self, message: Any) -> Any:
-        body = message.get("body", b"")
-        return super().send(message) if len(body) <= SLICE_BYTES else self._send_slices(body, message)
-
-    async def _send_slices(self, body: bytes, message: Any) -> None:
-        view = memoryview(body)
-        more = bool(message.get("more_body", False))
-        for start in range(0, len(body), SLICE_BYTES):
-            last = start + SLICE_BYTES >= len(body)
-            part = {**message, "body": bytes(view[start : start + SLICE_BYTES]), "more_body": more or not last}
-            await super().send(part)  # type: ignore[arg-type]
-            if self.disconnected:
-                return
 
 
 class _Lingering:

@@ -20,6 +20,7 @@ from app.certs.external import ExternalFolder, ExternalSecret
 from app.certs.files import FileCertificates
 from app.certs.issue import CertificateError
 from app.certs.secret import SecretCertificates
+from app.certs.source import CertificateSource
 from app.kube.admission import Webhook
 from app.kube.backoff import Backoff
 from app.kube.controller import Controller
@@ -36,7 +37,7 @@ from app.manager.leadership import Reconciling
 from app.manager.limits import PAGES
 from app.manager.permissions import rules_of
 from app.manager.process import Process
-from app.manager.registration import CertificateSource, Registration
+from app.manager.registration import Registration
 from app.manager.rights import Rights
 from app.manager.serving import Server, StartError, bind_address
 from app.manager.settings import Settings

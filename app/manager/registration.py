@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random
-from typing import Any, Final, Protocol, TypedDict, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 import msgspec
 
@@ -32,11 +30,11 @@ from app.admission.configurations import (
 )
 from app.api.kind import KindDefinition
 from app.certs.issue import CertificateError, CertificateSet, expiry
-from app.certs.rotation import blocks
+from app.certs.source import CertificateSource
 from app.kube.admission import Webhook
 from app.kube.backoff import Backoff
 from app.kube.client import Client
-from app.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound, TransportError
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, TransportError
 from app.kube.objects import ObjectMeta
 from app.kube.ratelimit import TokenBucket
 from app.kube.reflector import Reflector, ReflectorMetrics
@@ -48,8 +46,10 @@ from app.kube.resources import (
     Resource,
 )
 from app.kube.store import Store
+from app.manager.attempts import Attempts
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Certificate, SharedValue
+from app.manager.trust import carries, trusted_for_us
 
 logger = logging.getLogger(__name__)
 
@@ -73,28 +73,6 @@ _CONFIGURATIONS: Final = (
 )
 
 
-class CertificateSource(Protocol):
-    """Where the serving certificate comes from: a Secret, a folder."""
-
-    @property
-    def bundle(self) -> bytes:
-        """The CAs clients must trust, PEM."""
-        ...
-
-    @property
-    def next_step_in(self) -> float | None:
-        """Seconds until ``ensure`` may have more to do than reading; None: not known."""
-        ...
-
-    async def ensure(self, published: bytes = b"") -> CertificateSet:
-        """The certificates to use now; ``published`` is what clients are told to trust, PEM."""
-        ...
-
-    def published(self, complete: bool) -> None:
-        """Whether the bundle was seen in place everywhere just now."""
-        ...
-
-
 class _Named(msgspec.Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
@@ -111,40 +89,6 @@ class _Definition(TypedDict):
 
 
 _decode_definition: Final = msgspec.json.Decoder(_Definition).decode
-
-
-class _Attempts:
-    """Goes on with the rest where one object cannot be read or written (a missing right), and tells of it at the end.
-
-    Without a connection there is no rest.
-    """
-
-    def __init__(self) -> None:
-        self.failures: list[Exception] = []
-        #: Whether somebody else was faster with an object: it is not as we wanted it.
-        self.overtaken = False
-
-    @property
-    def may_succeed(self) -> bool:
-        """Whether what was not done can be expected to be done before long; what we have no right to cannot."""
-        return self.overtaken or not all(isinstance(failure, Forbidden) for failure in self.failures)
-
-    async def result(self, attempt: Awaitable[T]) -> T | None:
-        """What the attempt gives; None if it failed. Raises NotFound and TransportError."""
-        try:
-            return await attempt
-        except (NotFound, TransportError):
-            raise
-        except (KubeError, CertificateError) as error:
-            self.failures.append(error)
-            return None
-
-    def raise_first(self) -> None:
-        """Raise the first failure; the others are logged."""
-        for error in self.failures[1:]:
-            logger.warning("registering webhooks failed: %s", error)
-        if self.failures:
-            raise self.failures[0]
 
 
 class Registration:
@@ -266,10 +210,10 @@ class Registration:
         The objects are read before the certificates and written with the resourceVersion read: if another replica took
         the certificates further meanwhile and published that, our write is a conflict and never takes its CA away.
         """
-        attempts = _Attempts()
+        attempts = Attempts()
         definitions = await self._read_definitions(attempts)
         configurations = await self._read_configurations(attempts)
-        published = _published(definitions.values(), (live for _, _, live in configurations if live is not None))
+        published = trusted_for_us(definitions.values(), (live for _, _, live in configurations if live is not None))
         certificates = await self._certificates.ensure(published)
         if self._published.read() is None:
             self._serve(certificates)  # nobody listens yet: without it there is nothing to register
@@ -281,7 +225,7 @@ class Registration:
             done = await attempts.result(self._sync_configuration(resource, name, live, attempts))
             complete &= bool(done)
             known += done is not None
-        trusted = self._may_register or all(_carries(live, certificates.ca_cert) for _, _, live in configurations)
+        trusted = self._may_register or all(carries(live, certificates.ca_cert) for _, _, live in configurations)
         if trusted and not attempts.may_succeed:
             # After the bundle: who is asked to trust a new certificate was told about its CA first.
             self._serve(certificates)
@@ -297,10 +241,10 @@ class Registration:
 
         Listeners that outlived the process before us serve what is trusted; ``sync`` sees to what follows.
         """
-        attempts = _Attempts()
+        attempts = Attempts()
         definitions = await self._read_definitions(attempts)
         configurations = await self._read_configurations(attempts)
-        published = _published(definitions.values(), (live for _, _, live in configurations if live is not None))
+        published = trusted_for_us(definitions.values(), (live for _, _, live in configurations if live is not None))
         certificates = await self._certificates.ensure(published)
         if self._published.read() is None:
             self._serve(certificates)
@@ -314,7 +258,7 @@ class Registration:
 
     # ---- CustomResourceDefinitions
 
-    async def _read_definitions(self, attempts: _Attempts) -> dict[str, _Definition]:
+    async def _read_definitions(self, attempts: Attempts) -> dict[str, _Definition]:
         """MGR-52: the CRDs of ours that are installed; what is missing is told once."""
         found: dict[str, _Definition] = {}
         absent: set[str] = set()
@@ -338,7 +282,7 @@ class Registration:
         self._missing = missing
         return found
 
-    async def _sync_definition(self, name: str, definition: _Definition, attempts: _Attempts) -> bool:
+    async def _sync_definition(self, name: str, definition: _Definition, attempts: Attempts) -> bool:
         """Whether the definition converts through us already; if not, now it does."""
         patch = conversion_patch(definition, self._endpoint, self._ca_bundle)
         what = f"CustomResourceDefinition {name}"
@@ -370,7 +314,7 @@ class Registration:
 
     # ---- webhook configurations
 
-    async def _read_configurations(self, attempts: _Attempts) -> list[tuple[Resource, str, dict[str, Any] | None]]:
+    async def _read_configurations(self, attempts: Attempts) -> list[tuple[Resource, str, dict[str, Any] | None]]:
         found: list[tuple[Resource, str, dict[str, Any] | None]] = []
         for resource, name in _CONFIGURATIONS:
             try:
@@ -383,7 +327,7 @@ class Registration:
         return found
 
     async def _sync_configuration(
-        self, resource: Resource, name: str, live: dict[str, Any] | None, attempts: _Attempts
+        self, resource: Resource, name: str, live: dict[str, Any] | None, attempts: Attempts
     ) -> bool:
         """Whether the configuration stood as declared; if not, now it does."""
         make = mutating_configuration if name == MUTATING_NAME else validating_configuration
@@ -439,33 +383,3 @@ class Registration:
     @property
     def _ca_bundle(self) -> str:
         return base64.b64encode(self._certificates.bundle).decode()
-
-
-def _published(definitions: Iterable[Mapping[str, Any]], configurations: Iterable[Mapping[str, Any]]) -> bytes:
-    """Every CA that an API server is told to trust for us, PEM; what cannot be read is left out."""
-    configs = [
-        ((definition.get("spec") or {}).get("conversion") or {}).get("webhook", {}).get("clientConfig")
-        for definition in definitions
-    ]
-    for configuration in configurations:
-        configs += [entry.get("clientConfig") for entry in configuration.get("webhooks") or []]
-    found: dict[bytes, None] = {}
-    # Nearly all say the same.
-    for bundle in dict.fromkeys((config or {}).get("caBundle") or "" for config in configs):
-        with contextlib.suppress(binascii.Error, ValueError):
-            found[base64.b64decode(bundle, validate=True)] = None
-    return b"".join(found)
-
-
-def _carries(configuration: Mapping[str, Any] | None, authority: bytes) -> bool:
-    """Whether whoever is called by a configuration is trusted if ``authority`` (PEM) signed what it serves."""
-    entries = (configuration or {}).get("webhooks") or []
-    wanted = frozenset(blocks(authority))
-    for entry in entries:
-        try:
-            bundle = base64.b64decode((entry.get("clientConfig") or {}).get("caBundle") or "", validate=True)
-        except (binascii.Error, ValueError):
-            return False
-        if not wanted <= set(blocks(bundle)):
-            return False
-    return True

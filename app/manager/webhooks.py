@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from app.admission.endpoints import Decided
 from app.admission.policies import WebhookPolicies, apply_to_handlers, load_policies
 from app.admission.registry import Registry, build_registry
-from app.admission.server import AdmissionApp, Decided, create_app
+from app.admission.server import AdmissionApp, create_app
 from app.api.conversion import convert
 from app.certs.context import ServingContext
 from app.certs.issue import CertificateError, expiry

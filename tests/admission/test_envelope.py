@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.admission.answers import Refusal, answer, refusal_answer
 from app.admission.bodies import too_many_values
-from app.admission.envelope import Refusal, answer, read_review, refusal_answer, too_large, wrong_content_type
+from app.admission.envelope import read_review, too_large, wrong_content_type
 from app.kube.admission import (
     Allowed,
     Denied,
