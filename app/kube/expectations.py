@@ -6,9 +6,10 @@ one too many. Two kinds (PM-95 to PM-98), in memory only: after a restart the fi
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Final, Generic, TypeVar
 
 from app.kube.clock import Clock
@@ -32,8 +33,13 @@ class Unsatisfied:
     """Something expected is not seen yet. ``waited``: seconds since this was first noticed (PM-98)."""
 
     waited: float
-    #: The names outstanding per action, or the resourceVersion outstanding; for messages.
-    outstanding: str
+    #: Says what is outstanding. There may be thousands of names, and hardly anybody asks.
+    says: Callable[[], str] = field(repr=False)
+
+    @property
+    def outstanding(self) -> str:
+        """The names outstanding per action, or the resourceVersion outstanding; for messages."""
+        return self.says()
 
     def remaining(self, timeout: float) -> float:
         """Seconds left until it should be given up; zero when that time has come."""
@@ -82,19 +88,26 @@ class ScaleExpectations(Generic[K]):
             self.forget(key)
         return True
 
+    def awaiting(self, action: ScaleAction, name: str) -> list[K]:
+        """The workloads that expect this of the object of that name."""
+        return [key for key, actions in self._names.items() if name in actions.get(action, ())]
+
     def unsatisfied(self, key: K) -> Unsatisfied | None:
         """What is outstanding, None when nothing is."""
         actions = self._names.get(key)
         if not actions:
             self._since.clear(key)
             return None
-        outstanding = "; ".join(f"{action} {', '.join(sorted(names))}" for action, names in sorted(actions.items()))
-        return Unsatisfied(self._since.waited(key), outstanding)
+        return Unsatisfied(self._since.waited(key), partial(_names_of, actions))
 
     def forget(self, key: K) -> None:
         """The workload is gone, or its expectations are given up."""
         self._names.pop(key, None)
         self._since.clear(key)
+
+
+def _names_of(actions: Mapping[ScaleAction, Collection[str]]) -> str:
+    return "; ".join(f"{action} {', '.join(sorted(names))}" for action, names in sorted(actions.items()))
 
 
 class ResourceVersionExpectations:
@@ -125,7 +138,8 @@ class ResourceVersionExpectations:
         expected = self._versions.get(uid)
         if expected is None:
             return None
-        return Unsatisfied(self._since.waited(uid), f"resourceVersion {expected}, have {cached.resource_version}")
+        says = f"resourceVersion {expected}, have {cached.resource_version}"
+        return Unsatisfied(self._since.waited(uid), lambda: says)
 
     def forget(self, uid: str) -> None:
         """The object is gone, or its expectation is given up."""

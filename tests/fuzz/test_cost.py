@@ -98,7 +98,7 @@ def _metadata(number: int) -> Mapping[str, object]:
 @pytest.mark.parametrize(
     ("declared", "watched", "made", "each"),
     [
-        (ephemeraljob.SLICE, EPHEMERAL_JOBS, _job, 40.0),
+        (ephemeraljob.SLICE, EPHEMERAL_JOBS, _job, 1.0),
         (podprobe.SLICE, MARKERS, _marker, 1.0),
         (podunavailablebudget.SLICE, BUDGETS, _budget, 1.0),
         (podunavailablebudget.SLICE, BUDGETS, _budget_of_target, 1.0),

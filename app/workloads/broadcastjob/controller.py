@@ -24,11 +24,12 @@ def broadcastjob_controller(context: ControllerContext) -> Reconciling:
         by_scheduler=context.flags.boolean("assign-bcj-pods-by-scheduler"),
         expectation_timeout=context.flags.seconds("expectation-timeout"),
     )
+    delay = reconciler.coalesce_delay
     return Reconciling(
         reconciler,
         [
-            Watch(caches.pods, reconciler.keys_for_pod),
-            Watch(caches.nodes, reconciler.keys_for_node),
+            Watch(caches.pods, reconciler.keys_for_pod, delay),
+            Watch(caches.nodes, reconciler.keys_for_node, delay),
             Watch(caches.jobs, reconciler.keys_for_job),
         ],
     )

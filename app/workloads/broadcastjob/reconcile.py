@@ -116,6 +116,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         started = (parsed_rfc3339(status.start_time) if status is not None else None) or now.replace(microsecond=0)
         pods = self._caches.pods.by_index(BY_CONTROLLER, job.metadata.uid)
         fitting = self._fitting(job, state)
+        state.objects = len(state.nodes) + len(pods)
         fitting |= await self._keeping(state, fitting, pods)
         step = next_step(job, fitting, state.nodes, pods, now, started, seen_failures(job))
         if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:

@@ -28,6 +28,10 @@ from app.workloads.engine.outcome import MAX_CONCURRENT_WRITES
 
 #: Seconds after its time to live in which a job is looked at again that has just ended.
 AFTER_THE_END: Final = 1.0
+#: Seconds between the end of a reconcile and the next one that only Pods or nodes ask for, per so many of them that it
+#: looks at: what comes meanwhile is seen together, and large jobs leave time for others.
+COALESCE_SECONDS: Final = 0.05
+COALESCE_OBJECTS: Final = 1000
 
 
 @dataclass(slots=True)
@@ -38,6 +42,9 @@ class JobState:
     told: set[str] = field(default_factory=set)
     #: The status as we wrote it, and the version of the object since our last write.
     written: KnownStatus | None = None
+    #: How many objects a reconcile looks at, and when the last one ended; None while one is under way.
+    objects: int = 0
+    ended: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +100,23 @@ class JobReconciler(ABC, Generic[J, S]):
         """What comes before all else; whether the job was written for it, which brings us back."""
         return False
 
-    # ---- one reconcile
+    # ---- what changes concern
+
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+        """How long a reconcile that a Pod or a node asks for is put off: a burst of events costs few reconciles."""
+        state = self._states.get(key)
+        if state is None:
+            return 0.0
+        now = self.clock.monotonic()
+        since = now if state.ended is None else state.ended
+        return since + COALESCE_SECONDS * max(1.0, state.objects / COALESCE_OBJECTS) - now
 
     def keys_for_job(self, change: Change[J]) -> Iterable[ObjectKey]:
         """Itself, but for a change of its status alone, which is our own."""
         old, new = change.old, change.new
         return () if old is not None and new is not None and new.is_but_for_status(old) else (key_of(change.object),)
+
+    # ---- one reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
         """Bring one job on."""
@@ -113,6 +131,13 @@ class JobReconciler(ABC, Generic[J, S]):
         if job.deleting:
             await self.let_go(job, state)
             return None
+        state.ended = None
+        try:
+            return await self._work_on(key, job, state)
+        finally:
+            state.ended = self.clock.monotonic()
+
+    async def _work_on(self, key: ObjectKey, job: J, state: S) -> Result | None:
         # What we wrote is so, though the cache does not show it yet.
         job = with_status(job, newest_status(job, state.written).status)
         if (end := self.end_of(job)) is not None:

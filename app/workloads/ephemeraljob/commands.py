@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from app.api import names
 from app.api.ephemeraljob import EPHEMERAL_JOB, EphemeralJob
 from app.api.requested import unreadable
 from app.kube.client import Client
@@ -27,7 +28,7 @@ from app.slices.interrupted import told
 from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
 from app.workloads.ephemeraljob.plan.begun import recorded
-from app.workloads.ephemeraljob.plan.steps import MARK, State, is_meant, next_step, state_of
+from app.workloads.ephemeraljob.plan.steps import MARK, State, candidate, container_names, is_meant, next_step
 from app.workloads.ephemeraljob.reconcile import OWNER
 
 Json = dict[str, Any]
@@ -208,9 +209,11 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     except SelectorError as error:
         raise CommandError(f"EphemeralJob {name}: spec.selector: {error}") from None
     metadata = job.metadata
-    record = recorded(job)
+    record = recorded(metadata.annotations.get(names.EPHEMERAL_JOB_BEGUN, ""))
+    containers = container_names(job)
     there: Sequence[Pod] = (await client.list(PODS, metadata.namespace, decode=decode_pod)).items
-    pods = [pod for pod in there if is_meant(pod, selector, metadata.uid, record)]
+    found = [candidate(pod, selector, metadata.uid, containers) for pod in there]
+    pods = [one for one in found if is_meant(one, record)]
     now = client.clock.now()
     started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
     passed = (now - started).total_seconds() if started is not None else 0.0
@@ -218,16 +221,14 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     head = f"EphemeralJob {metadata.namespace}/{name}: {step.phase}, {step.match} of {len(pods)} Pods are meant"
     if job.status is not None and job.status.completion_time:
         return f"{head}\nit has ended; nothing is put into any Pod"
-    containers = frozenset(str(one.get("name")) for one in job.spec.template.ephemeral_containers)
     coming = {pod.metadata.uid for pod in step.inject}
     rows: list[tuple[str, ...]] = []
-    for pod in sorted(pods, key=lambda one: one.metadata.name):
-        state = state_of(pod, metadata.uid, containers)
-        absent = state is State.ABSENT
+    for one in sorted(pods, key=lambda one: one.pod.metadata.name):
+        pod, absent = one.pod, one.state is State.ABSENT
         rows.append(
             (
                 pod.metadata.name,
-                "-" if absent else str(state),
+                "-" if absent else str(one.state),
                 "put in" if pod.metadata.uid in coming else "-",
                 _why_not(pod, containers) if absent and pod.metadata.uid not in coming else "-",
             )

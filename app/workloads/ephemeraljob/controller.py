@@ -7,11 +7,11 @@ from typing import Final
 from app.api.ephemeraljob import EPHEMERAL_JOB, EphemeralJob
 from app.kube.controller import Watch
 from app.slices import PODS_BY_NAMESPACE, ControllerContext, Reconciling, Watched
-from app.workloads.ephemeraljob.reconcile import UNFINISHED, EphemeralJobReconciler, by_namespace
+from app.workloads.ephemeraljob.reconcile import BY_SELECTOR, BY_UID, EphemeralJobReconciler, by_selector, by_uid
 
 NAME: Final = "ephemeraljob-controller"
 WORKERS: Final = 10
-EPHEMERAL_JOBS: Final = Watched.kind(EPHEMERAL_JOB, EphemeralJob, **{UNFINISHED: by_namespace})
+EPHEMERAL_JOBS: Final = Watched.kind(EPHEMERAL_JOB, EphemeralJob, **{BY_SELECTOR: by_selector, BY_UID: by_uid})
 WATCHED: Final = (EPHEMERAL_JOBS, PODS_BY_NAMESPACE)
 
 
@@ -21,4 +21,5 @@ def ephemeraljob_controller(context: ControllerContext) -> Reconciling:
     reconciler = EphemeralJobReconciler(
         context.client, jobs, pods, context.events, expectation_timeout=context.flags.seconds("expectation-timeout")
     )
-    return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod), Watch(jobs, reconciler.keys_for_job)])
+    of_pods = Watch(pods, reconciler.keys_for_pod, reconciler.coalesce_delay)
+    return Reconciling(reconciler, [of_pods, Watch(jobs, reconciler.keys_for_job)])

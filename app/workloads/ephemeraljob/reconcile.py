@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +18,7 @@ from app.kube.events import EventRecorder
 from app.kube.expectations import ScaleAction
 from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
+from app.kube.selector_index import label_keys, selector_keys
 from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.kube.store import Change, Store, key_of
 from app.slices import BY_NAMESPACE
@@ -25,32 +26,51 @@ from app.workloads.engine.jobs import End, JobReconciler, JobState, write_each
 from app.workloads.ephemeraljob.plan.begun import NONE, Record, merged, recorded, written
 from app.workloads.ephemeraljob.plan.steps import (
     TTL_SECONDS,
+    Candidate,
     State,
     Step,
     broken,
+    candidate,
+    container_names,
     containers_of,
-    is_meant,
     marked_by,
     next_step,
 )
 
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = "apps.kruise.io/ephemeralcontainers-cleanup"
-#: The index of the jobs that have not ended, by their namespace.
-UNFINISHED: Final = "namespace of those that have not ended"
+#: The indexes of the jobs that have not ended: by what their selectors ask for, and by their uid.
+BY_SELECTOR: Final = "selector of those that have not ended"
+BY_UID: Final = "uid of those that have not ended"
 
 
-def by_namespace(job: EphemeralJob) -> list[str]:
-    """The index function of :data:`UNFINISHED`."""
-    return [] if job.status is not None and job.status.completion_time else [job.metadata.namespace]
+def by_selector(job: EphemeralJob) -> Sequence[str]:
+    """The index function of :data:`BY_SELECTOR`; one that cannot be read is under no key."""
+    if not by_uid(job):
+        return ()
+    try:
+        return selector_keys(job.metadata.namespace, compile_selector(job.spec.selector))
+    except SelectorError:
+        return ()
+
+
+def by_uid(job: EphemeralJob) -> Sequence[str]:
+    """The index function of :data:`BY_UID`."""
+    return () if job.status is not None and job.status.completion_time else (job.metadata.uid,)
 
 
 @dataclass(slots=True)
 class _State(JobState):
     """One job."""
 
-    #: The Pods it began with, as we wrote it (EJ-17).
+    #: By uid, each Pod of its namespace as it was looked at; all of the generation.
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    generation: int = 0
+    #: The Pods it began with, as we wrote it (EJ-17); and the annotation that was read last, with what it says.
     record: Record = field(default_factory=dict)
+    read: tuple[str, Record] = ("", NONE)
+    #: The version of the object that the last write of the record made.
+    record_version: str = ""
     #: The uids of those that the API server does not have any more.
     gone: set[str] = field(default_factory=set)
 
@@ -71,8 +91,13 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
 
     def keys_for_job(self, change: Change[EphemeralJob]) -> Iterable[ObjectKey]:
         """As for all jobs; the selector of one that is gone is forgotten."""
-        if change.new is None:
+        old, new = change.old, change.new
+        if new is None:
             self._selectors.pop(change.object.metadata.uid, None)
+        elif old is not None and old.metadata.generation == new.metadata.generation and not new.deleting:
+            state = self._states.get(key_of(new))
+            if state is not None and state.record_version == new.metadata.resource_version:
+                return ()  # the record that we wrote, and went by
         return super().keys_for_job(change)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
@@ -80,18 +105,31 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         old, new = change.old, change.new
         if old is not None and new is not None and _facts(old) == _facts(new):
             return []
-        keys = []
-        marks = marked_by(new) if new is not None else frozenset()
-        mine = marks | marked_by(old) if old is not None else marks
-        labels = [one.metadata.labels for one in (old, new) if one is not None]
-        for job in self.jobs.by_index(UNFINISHED, change.object.metadata.namespace):
-            uid = job.metadata.uid
-            if new is None or uid in marks:
-                self.expected.observe(key_of(job), ScaleAction.CREATE, change.object.metadata.name)
-            selector = self._selector(job)
-            if selector is not None and (uid in mine or any(map(selector.matches, labels))):
-                keys.append(key_of(job))
-        return keys
+        namespace, name = change.object.metadata.namespace, change.object.metadata.name
+        # The containers are there, or will never be.
+        shown = self._marking(new) if new is not None else self.expected.awaiting(ScaleAction.CREATE, name)
+        shown = [key for key in shown if key.namespace == namespace]
+        for key in shown:
+            self.expected.observe(key, ScaleAction.CREATE, name)
+        found = dict.fromkeys(shown)
+        for pod in (old, new):
+            if pod is not None:
+                found |= dict.fromkeys((*self._marking(pod), *self._selecting(pod)))
+        return list(found)
+
+    def _marking(self, pod: Pod) -> list[ObjectKey]:
+        """The jobs that the Pod has containers of."""
+        jobs = (job for uid in marked_by(pod) for job in self.jobs.by_index(BY_UID, uid))
+        return [key_of(job) for job in jobs if job.metadata.namespace == pod.metadata.namespace]
+
+    def _selecting(self, pod: Pod) -> Iterator[ObjectKey]:
+        """The jobs that select the Pod."""
+        labels = pod.metadata.labels
+        for at in label_keys(pod.metadata.namespace, labels):
+            for job in self.jobs.by_index(BY_SELECTOR, at):
+                selector = self._selector(job)
+                if selector is not None and selector.matches(labels):
+                    yield key_of(job)
 
     def _selector(self, job: EphemeralJob) -> Selector | None:
         uid, generation = job.metadata.uid, job.metadata.generation
@@ -140,11 +178,10 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         if selector is None:
             step = broken()
         else:
-            uid, pods = job.metadata.uid, self._pods.by_index(BY_NAMESPACE, job.metadata.namespace)
-            state.record = merged(recorded(job), state.record) if job.spec.replicas is not None else NONE
-            unseen = await self._unseen(job, state, {pod.metadata.uid for pod in pods})
-            meant = [pod for pod in pods if is_meant(pod, selector, uid, state.record)]
-            step = next_step(job, meant, passed, state.record, unseen)
+            candidates = self._candidates(job, state, selector)
+            state.record = self._known_record(job, state)
+            unseen = await self._unseen(job, state, candidates)
+            step = next_step(job, candidates.values(), passed, state.record, unseen)
             if not step.ended and step.record != state.record and not await self._record(job, state, step.record):
                 return None  # it was changed meanwhile, which brings us back
         await self._report(job, state, step, rfc3339(began))
@@ -155,7 +192,32 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         deadline = job.spec.active_deadline_seconds
         return self.again(key, left=deadline - passed if deadline is not None else None)
 
-    async def _unseen(self, job: EphemeralJob, state: _State, there: Collection[str]) -> set[str]:
+    def _candidates(self, job: EphemeralJob, state: _State, selector: Selector) -> Mapping[str, Candidate]:
+        """The Pods of its namespace; one that has not changed is not looked at again."""
+        metadata, containers = job.metadata, container_names(job)
+        known = state.candidates if state.generation == metadata.generation else {}
+        state.generation, found = metadata.generation, dict[str, Candidate]()
+        for pod in self._pods.by_index(BY_NAMESPACE, metadata.namespace):
+            uid = pod.metadata.uid
+            before = known.get(uid)
+            found[uid] = (
+                before
+                if before is not None and before.pod is pod
+                else candidate(pod, selector, metadata.uid, containers)
+            )
+        state.candidates, state.objects = found, len(found)
+        return found
+
+    def _known_record(self, job: EphemeralJob, state: _State) -> Record:
+        """EJ-17: what the annotation says, and what we wrote there that the cache does not show."""
+        if job.spec.replicas is None:
+            return NONE
+        text = job.metadata.annotations.get(names.EPHEMERAL_JOB_BEGUN, "")
+        if text != state.read[0]:
+            state.read = text, recorded(text)
+        return merged(state.read[1], state.record)
+
+    async def _unseen(self, job: EphemeralJob, state: _State, there: Container[str]) -> set[str]:
         """EJ-17: of the Pods it began with, those that the cache lacks and the API server has. Who is gone stays so."""
         namespace, found = job.metadata.namespace, set[str]()
         for uid, one in state.record.items():
@@ -177,6 +239,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         if not await self.write_object(job, state, lambda _: patch):
             return False
         state.record = record
+        state.record_version = state.written.version if state.written is not None else ""
         return True
 
     async def _put(self, key: ObjectKey, job: EphemeralJob, pod: Pod) -> KubeError | None:

@@ -9,7 +9,10 @@ import orjson
 import pytest
 
 from app.api.ephemeraljob import EPHEMERAL_JOB
+from app.kube.objects import Pod
 from app.kube.resources import PODS
+from app.workloads.ephemeraljob import reconcile
+from app.workloads.ephemeraljob.plan.steps import Candidate, candidate
 from app.workloads.ephemeraljob.slice import SLICE
 from tests.workloads.jobs.world import NAMESPACE, World, in_world
 
@@ -358,5 +361,85 @@ def test_a_record_of_pods_that_never_were_ends_a_job_as_failed_and_asks_for_each
         await there.create(JOBS, "ej", {**body, "replicas": 2}, annotations=annotations)
         await status(there, phase="Failed", failed=2)
         assert len(asked) == len(set(asked)) == 50
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-17")
+@pytest.mark.parametrize("seen", [True, False], ids=["while it was paused", "at once"])
+def test_pods_that_were_begun_with_before_we_came_keep_their_place_too(seen: bool) -> None:
+    """OpenKruise writes no record: its marks in the Pods are all there is."""
+
+    async def told(there: World) -> None:
+        await pods(there, 3)
+        there.manager.refuse = lambda _: True
+        await job(there, replicas=2, parallelism=1, paused=seen)
+        held = await there.get(JOBS, "ej")
+        assert held is not None
+        mark = {"name": "KRUISE_EJOB_ID", "value": held["metadata"]["uid"]}
+        patch = {"spec": {"ephemeralContainers": [{**CONTAINER, "env": [mark]}]}}
+        await there.change(PODS, "p1", patch, "ephemeralcontainers")
+        await reports(there, "p1", {"running": {}})
+        there.manager.refuse = lambda _: False
+        await status(there, phase="Paused" if seen else "Running", match=2, running=1)
+        await there.settled(3.0)
+        await there.client.delete(PODS, "p1", NAMESPACE)
+        await there.settled(3.0)
+        await there.change(JOBS, "ej", {"spec": {"paused": False}})
+        await there.settled(3.0)
+        assert await injected(there) == ["p0"]
+        await reports(there, "p0", DONE)
+        await status(there, phase="Failed", match=2, succeeded=1, failed=1)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-13")
+@pytest.mark.parametrize("replicas", [None, 120])
+def test_a_burst_of_pods_that_report_costs_few_reconciles_and_looks_at_each_report_once(
+    replicas: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """120 Pods report twice, 10 ms apart: 2.4 s."""
+    looked_at: list[str] = []
+
+    def counting(pod: Pod, *rest: Any) -> Candidate:
+        looked_at.append(pod.metadata.name)
+        return candidate(pod, *rest)
+
+    monkeypatch.setattr(reconcile, "candidate", counting)
+
+    async def told(there: World) -> None:
+        await pods(there, 120)
+        await job(there, parallelism=120, **({"replicas": replicas} if replicas else {}))
+        await status(there, match=120)
+        await there.settled(3.0)
+        before = len(there.writes)
+        for number in range(120):
+            await reports(there, f"p{number}", {"running": {}})
+            await reports(there, f"p{number}", DONE)
+            await there.clock.sleep(0.02)
+        await status(there, phase="Succeeded", succeeded=120)
+        writes = [kind for _, kind, _ in there.writes[before:] if kind == JOBS.kind]
+        assert len(writes) < 120
+        assert len(looked_at) < 120 * 5
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-13")
+def test_a_pod_that_goes_while_it_is_written_to_holds_nothing_up() -> None:
+    """It matches no more by then: what was expected of it finds the job all the same."""
+
+    async def told(there: World) -> None:
+        await pods(there, 2)
+        there.manager.lose = lambda request: request.path.endswith("/p0/ephemeralcontainers")
+        there.manager.refuse = lambda request: request.path.endswith("/p0/ephemeralcontainers")
+        await job(there)
+        await there.settled(3.0)
+        there.manager.refuse = there.manager.lose = lambda _: False
+        await there.change(PODS, "p0", {"metadata": {"labels": {"app": "y"}}})
+        await there.client.delete(PODS, "p0", NAMESPACE)
+        await there.settled(3.0)
+        assert await injected(there) == ["p1"]
 
     scenario(told)

@@ -12,8 +12,7 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from app.api import names
-from app.api.ephemeraljob import EphemeralJob
+from app.kube.objects import Pod
 
 #: All annotations of an object may have 256 KiB; Pods beyond are worked on without a note.
 MAX_BYTES: Final = 128 * 1024
@@ -32,9 +31,8 @@ NONE: Final[Record] = {}
 _decoder: Final = msgspec.json.Decoder(dict[str, Begun])
 
 
-def recorded(job: EphemeralJob) -> Record:
-    """What the job's annotation says; nothing, if that is not what was written there."""
-    text = job.metadata.annotations.get(names.EPHEMERAL_JOB_BEGUN, "")
+def recorded(text: str) -> Record:
+    """What a job's annotation says; nothing, if that is not what was written there."""
     if not text or len(text) > MAX_BYTES:
         return NONE
     try:
@@ -45,7 +43,7 @@ def recorded(job: EphemeralJob) -> Record:
 
 def merged(one: Record, other: Record) -> Record:
     """Both: what was begun stays begun, and what succeeded has."""
-    if not other or one == other:
+    if not other or one is other or one == other:
         return one
     found = {**one}
     for uid, begun in other.items():
@@ -54,17 +52,20 @@ def merged(one: Record, other: Record) -> Record:
     return found
 
 
-def begun_with(record: Record, pods: Iterable[tuple[str, str]], succeeded: Iterable[str]) -> Record:
-    """The record with these Pods (uid, name) in it, as far as there is room, and those that succeeded noted."""
-    found = dict(record)
-    for uid, pod in pods:
-        if uid not in found:
-            found[uid] = Begun(pod)
+def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) -> Record:
+    """The record with these Pods in it, as far as there is room, and those noted (by uid) that succeeded; the very same
+    one, if it has all of that."""
+    new: dict[str, Begun] = {}
+    for pod in pods:
+        if (uid := pod.metadata.uid) not in record:
+            new[uid] = Begun(pod.metadata.name)
     for uid in succeeded:
-        if uid in found and not found[uid].succeeded:
-            found[uid] = Begun(found[uid].pod, succeeded=True)
-    if found == record:
+        known = new.get(uid) or record.get(uid)
+        if known is not None and not known.succeeded:
+            new[uid] = Begun(known.pod, succeeded=True)
+    if not new:
         return record
+    found = {**record, **new}
     return found if len(written(found)) <= MAX_BYTES else record
 
 

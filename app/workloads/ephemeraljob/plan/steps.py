@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Final
 
 from app.api.ephemeraljob import EphemeralJob
@@ -46,6 +48,19 @@ class Step:
     record: Record = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One Pod as the job sees it: worked out once per resourceVersion and generation."""
+
+    pod: Pod
+    state: State
+    #: The job's selector takes it.
+    selected: bool
+    #: It may get the containers: it is active, and none of its containers has the name of one.
+    free: bool
+    age: tuple[datetime, str]
+
+
 def marked_by(pod: Pod) -> frozenset[str]:
     """The uids of all jobs that the Pod has containers of."""
     return frozenset(env.value for one in pod.spec.ephemeral_containers for env in one.env if env.name == MARK)
@@ -53,7 +68,19 @@ def marked_by(pod: Pod) -> frozenset[str]:
 
 def is_marked(pod: Pod, uid: str) -> bool:
     """Whether the Pod has a container of this job."""
-    return any((MARK, uid) in ((env.name, env.value) for env in one.env) for one in pod.spec.ephemeral_containers)
+    return any(env.name == MARK and env.value == uid for one in pod.spec.ephemeral_containers for env in one.env)
+
+
+def candidate(pod: Pod, selector: Selector, uid: str, names: frozenset[str]) -> Candidate:
+    """``uid``: the job's; ``names``: those of its containers."""
+    there = pod.spec.ephemeral_containers
+    return Candidate(
+        pod,
+        state_of(pod, uid, names),
+        selector.matches(pod.metadata.labels),
+        is_active(pod) and not any(one.name in names for one in there),
+        (pod.metadata.creation_timestamp or _BEGIN, pod.metadata.name),
+    )
 
 
 def state_of(pod: Pod, uid: str, names: frozenset[str]) -> State:
@@ -76,48 +103,45 @@ def state_of(pod: Pod, uid: str, names: frozenset[str]) -> State:
     return State.WAITING if any(one.waiting is not None for one in states) else State.UNCOUNTED
 
 
-def is_meant(pod: Pod, selector: Selector, uid: str, record: Record) -> bool:
+def is_meant(one: Candidate, record: Record) -> bool:
     """EJ-17: whoever has containers of the job stays, and whoever is about to, though it matches no more."""
-    return selector.matches(pod.metadata.labels) or pod.metadata.uid in record or uid in marked_by(pod)
+    return one.selected or one.state is not State.ABSENT or one.pod.metadata.uid in record
 
 
-def targets(pods: Sequence[Pod], uid: str, names: frozenset[str], record: Record) -> list[Pod]:
+def targets(candidates: Iterable[Candidate], record: Record) -> list[Candidate]:
     """EJ-6, EJ-17: those that have containers of this job already come first, whatever became of them; then those that
     were about to get them."""
-    marked = [pod for pod in pods if is_marked(pod, uid)]
-    free = [
-        pod
-        for pod in pods
-        if is_active(pod)
-        and not is_marked(pod, uid)
-        and not any(one.name in names for one in pod.spec.ephemeral_containers)
-    ]
-    return [*sorted(marked, key=_age), *sorted(free, key=lambda pod: (pod.metadata.uid not in record, *_age(pod)))]
-
-
-def _age(pod: Pod) -> tuple[datetime, str]:
-    return pod.metadata.creation_timestamp or _BEGIN, pod.metadata.name
+    marked, begun, others = list[Candidate](), list[Candidate](), list[Candidate]()
+    for one in candidates:
+        if one.state is not State.ABSENT:
+            marked.append(one)
+        elif one.free and one.pod.metadata.uid in record:
+            begun.append(one)
+        elif one.free and one.selected:
+            others.append(one)
+    return [one for group in (marked, begun, others) for one in sorted(group, key=attrgetter("age"))]
 
 
 def next_step(
     job: EphemeralJob,
-    pods: Sequence[Pod],
+    candidates: Iterable[Candidate],
     passed: float,
     record: Record = NONE,
     unseen: Collection[str] = (),
 ) -> Step:
-    """``pods``: those that are meant (:func:`is_meant`); ``passed``: seconds since the job began; ``record``: the Pods
-    it began with; ``unseen``: the uids of those that the cache lacks, though they are there."""
-    spec, uid = job.spec, job.metadata.uid
-    names = frozenset(str(one.get("name")) for one in spec.template.ephemeral_containers)
-    if not names:
+    """``candidates``: Pods of the job's namespace, those that are not meant among them; ``passed``: seconds since the
+    job began; ``record``: the Pods it began with; ``unseen``: the uids of those that the cache lacks, though they are
+    there."""
+    spec = job.spec
+    if not container_names(job):
         return broken()
-    chosen, places = targets(pods, uid, names, record), list[State]()
+    chosen, places = targets(candidates, record), list[State]()
     if spec.replicas is not None:
         places = _left(chosen, record, unseen)[: max(0, spec.replicas)]
         chosen = chosen[: max(0, spec.replicas - len(places))]
-    states = [state_of(pod, uid, names) for pod in chosen]
-    counts = {state: states.count(state) + places.count(state) for state in State}
+    found = Counter(places)
+    found.update(one.state for one in chosen)
+    counts = {state: found[state] for state in State}
     match = len(chosen) + len(places)
     phase, condition = _phase(match, counts)
     conditions = [condition] if condition else []
@@ -130,22 +154,29 @@ def next_step(
     if deadline is not None and passed >= deadline:
         late = ("JobFailed", "DeadlineExceeded", f"{place} was active longer than specified deadline")
         return Step(FAILED, match, counts, conditions=[late], ended=True)
-    done = [pod.metadata.uid for pod, state in zip(chosen, states, strict=True) if state is State.SUCCEEDED]
-    if spec.paused:
-        return Step(PAUSED, match, counts, conditions=conditions, record=begun_with(record, (), done))
-    # EJ-9, EJ-15
-    busy = sum(counts[state] for state in (State.UNCOUNTED, State.WAITING, State.RUNNING))
-    room = max(0, (1 if spec.parallelism is None else spec.parallelism) - busy)
-    absent = [pod for pod, state in zip(chosen, states, strict=True) if state is State.ABSENT]
-    inject = absent[:room]
-    begins = [(pod.metadata.uid, pod.metadata.name) for pod in inject] if spec.replicas is not None else []
-    return Step(phase, match, counts, inject, conditions, record=begun_with(record, begins, done))
+    inject: list[Pod] = []
+    if not spec.paused:
+        # EJ-9, EJ-15
+        busy = sum(counts[state] for state in (State.UNCOUNTED, State.WAITING, State.RUNNING))
+        room = max(0, (1 if spec.parallelism is None else spec.parallelism) - busy)
+        inject = [one.pod for one in chosen if one.state is State.ABSENT][:room]
+    if spec.replicas is not None:
+        # Who has containers was begun with too, though it was OpenKruise that did.
+        marked = [one for one in chosen if one.state is not State.ABSENT]
+        done = [one.pod.metadata.uid for one in marked if one.state is State.SUCCEEDED]
+        record = begun_with(record, (*(one.pod for one in marked), *inject), done)
+    return Step(PAUSED if spec.paused else phase, match, counts, inject, conditions, record=record)
 
 
-def _left(chosen: Collection[Pod], record: Record, unseen: Collection[str]) -> list[State]:
+def container_names(job: EphemeralJob) -> frozenset[str]:
+    """The names of the containers that the job puts in."""
+    return frozenset(str(one.get("name")) for one in job.spec.template.ephemeral_containers)
+
+
+def _left(chosen: Iterable[Candidate], record: Record, unseen: Collection[str]) -> list[State]:
     """The places of Pods that were begun with and are gone, or cannot be worked on any more: those that were seen to
     succeed have, the others have failed."""
-    there = {pod.metadata.uid for pod in chosen}
+    there = {one.pod.metadata.uid for one in chosen}
     return [
         State.UNCOUNTED if uid in unseen else State.SUCCEEDED if one.succeeded else State.FAILED
         for uid, one in record.items()
