@@ -84,6 +84,8 @@ class ConversionWorker:
 
     async def _running(self) -> Process:
         if self._process is None or self._process.returncode is not None:
+            # A large body was just put together. That, and to start a process, hold reviews up for 20 ms each.
+            await asyncio.sleep(0)
             root = str(Path(__file__).parents[2])
             path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
             self._process = await asyncio.create_subprocess_exec(
