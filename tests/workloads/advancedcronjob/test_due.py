@@ -36,6 +36,12 @@ def at(clock: str) -> datetime:
         ("0 0 30 2 *", None, None, "10:21:00", None, None),
         ("*/5 * * * *", "10:30:00", None, "10:21:00", None, 240),
         ("*/5 * * * *", "10:05:00", 10**18, "10:21:30", "10:20:00", 210),
+        # From the last run on, whenever somebody looks and however late a run may be.
+        ("@every 5m", None, None, "10:03:00", None, 240),
+        ("@every 5m", None, 60, "10:07:30", "10:07:00", 270),
+        ("@every 5m", "10:07:00", 60, "10:08:30", None, 210),
+        ("@every 5m", "10:07:00", 30, "10:12:40", None, 260),
+        ("@every 5m", "10:30:00", None, "10:21:00", None, 840),
     ],
 )
 def test_what_was_missed(
@@ -51,6 +57,12 @@ def test_what_was_missed(
 def test_of_too_many_missed_runs_the_latest_is_made_up_for() -> None:
     due = what_is_due(parse("*/1 * * * *"), at("08:00:00"), at("09:41:00"), None)
     assert (due.run, due.many, due.wait) == (at("09:41:00"), True, 60)
+    steady = parse("@every 1m")
+    assert not what_is_due(steady, at("08:00:00"), at("09:40:59"), None).many
+    assert what_is_due(steady, at("08:00:00"), at("09:41:00"), None).many
+    assert not what_is_due(steady, at("08:00:00"), at("09:41:00"), 60).many
+    since = datetime(1, 1, 1, tzinfo=UTC)
+    assert what_is_due(parse("@every 2562047h"), since, at("09:41:00"), None).run is not None
     ages = what_is_due(parse("@every 1s"), datetime(1970, 1, 1, tzinfo=UTC), at("09:41:00"), None)
     assert (ages.run, ages.many) == (at("09:41:00"), True)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from app.api.cron import Schedule, ScheduleError, latest_until, load_zone, parse
+from app.api.cron import Every, Schedule, ScheduleError, latest_until, load_zone, parse
 
 #: More missed runs than these are worth a warning.
 MANY: Final = 100
@@ -43,31 +43,30 @@ def schedule_of(text: str, zone: str | None) -> Schedule:
 
 def what_is_due(schedule: Schedule, since: datetime, now: datetime, deadline: int | None) -> Due:
     """``since``: when the last run was due, or the object was created; ``deadline``: how late a run may be, in
-    seconds."""
-    following = schedule.next(now)
+    seconds. Times that follow each other by a duration count from ``since``, whatever the deadline."""
+    run = latest_until(schedule, since, now)
+    steady = isinstance(schedule, Every)
+    following = schedule.next(run or (since if steady else now))
     wait = (following - now.astimezone(UTC)).total_seconds() if following is not None else None
-    earliest = since
-    if deadline is not None:
-        earliest = max(since, _before(now, deadline))
-    run = _missed(schedule, earliest, now)
     if run is None:
-        late = latest_until(schedule, since, now) if earliest > since else None
-        return Due(None, wait, late=late)
-    return Due(run[0], wait, many=run[1])
+        return Due(None, wait)
+    earliest = since if deadline is None else max(since, _before(now, deadline))
+    if run <= earliest:
+        return Due(None, wait, late=run)
+    return Due(run, wait, many=_are_many(schedule, since, earliest, run))
 
 
 def _before(now: datetime, seconds: int) -> datetime:
     return now - timedelta(seconds=min(max(seconds, 0), _LONGEST))
 
 
-def _missed(schedule: Schedule, earliest: datetime, now: datetime) -> tuple[datetime, bool] | None:
-    """The latest run after ``earliest`` up to ``now``, and whether there are too many of them."""
-    found = None
+def _are_many(schedule: Schedule, since: datetime, earliest: datetime, run: datetime) -> bool:
+    """Whether more runs than :data:`MANY` lie after ``earliest``, up to ``run``."""
+    if isinstance(schedule, Every):
+        return run - max(earliest, since.replace(microsecond=0)) > MANY * schedule.delay
     at: datetime | None = earliest
     for _ in range(MANY + 1):
         at = schedule.next(at) if at is not None else None
-        if at is None or at > now:
-            return (found, False) if found is not None else None
-        found = at
-    latest = latest_until(schedule, earliest, now)
-    return (latest, True) if latest is not None else None
+        if at is None or at > run:
+            return False
+    return True
