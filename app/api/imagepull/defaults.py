@@ -33,8 +33,6 @@ def list_job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     if completion is not None and completion.get("type") in (None, ""):
         completion["type"] = ALWAYS
     _default_pull_policy(spec)
-    if spec.get("pullSecrets") == []:
-        del spec["pullSecrets"]  # as whoever reads it into a type and writes it out again
     return defaulted
 
 

@@ -39,9 +39,6 @@ MAX_PROBES: Final = 256
 def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> list[FieldError]:
     """Everything wrong with a spec; ``former``: the one it replaces."""
     errors = _selector_errors(spec.get("selector"))
-    if former is not None and spec.get("selector") != former.get("selector"):
-        shown = go_label_selector(spec.get("selector"))
-        errors.append(invalid(_SPEC.child("selector"), shown, "selector must be immutable"))
     probes, path = spec.get("probes") or [], _SPEC.child("probes")
     if not probes:
         errors.append(required(path, "empty probes is not valid for PodProbeMarker."))
@@ -51,6 +48,9 @@ def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None
     conditions: set[str] = set()
     for index, probe in enumerate(probes):
         errors += _entry_errors(probe, path.index(index), names, conditions)
+    if former is not None and spec.get("selector") != former.get("selector"):
+        shown = go_label_selector(spec.get("selector"))
+        errors.append(invalid(_SPEC.child("selector"), shown, "selector must be immutable"))
     return errors
 
 
@@ -92,7 +92,7 @@ def _name_error(probe: Mapping[str, Any], path: Path, names: set[str]) -> FieldE
     if name in RESERVED:
         return invalid(path.child("name"), name, "is the name of a condition that belongs to others")
     if name in names:
-        return duplicate(path.child("name"), name)
+        return invalid(path.child("name"), name, "probe name must be unique in PodProbeMarker.")
     return None
 
 

@@ -102,6 +102,10 @@ def mutate(kind: _Kind, clock: Clock, review: Review) -> Decision:
         finalizers = metadata.get("finalizers") or []
         if names.DELETION_PROTECTION not in finalizers:
             metadata["finalizers"] = [*finalizers, names.DELETION_PROTECTION]
+    spec = defaulted.get("spec")
+    if defaulted != given and isinstance(spec, dict) and spec.get("pullSecrets") == []:
+        # Whoever reads the object into Go's type and writes it out again leaves it out; OpenKruise does so only then.
+        del spec["pullSecrets"]
     operations = tuple(diff(given, defaulted, rule="IMG-4"))
     return Patched(operations) if operations else Allowed()
 
