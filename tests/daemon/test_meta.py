@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from app.api import names
+from app.daemon.agent import Features
 from app.daemon.cri import ContainerState, ExecResult
 from app.daemon.meta import plan
 from app.kube.objects import decode_pod
@@ -72,6 +73,17 @@ async def test_containers_are_reported_with_the_hash_the_kubelet_knows_them_by()
         version = (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"]
         await one.clock.sleep(600)
         assert (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"] == version
+
+
+@pytest.mark.behaviour("KD-3", "KD-73")
+@virtual
+async def test_without_its_gate_nothing_is_said_of_the_env() -> None:
+    async with node_with_agent(features=Features(env_from_metadata=False)) as (one, _):
+        await started(one, {"name": "main"}, {"name": "side", "env": [from_label("colour")]}, labels={"colour": "red"})
+        found = await one.until(lambda: meta_of(one))
+        assert [entry["hashes"].keys() for entry in found] == [{"plainHash"}, {"plainHash"}]
+        pod = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+        assert not plan.is_due(pod, env_from_metadata=False)
 
 
 @pytest.mark.behaviour("KD-71")

@@ -33,7 +33,7 @@ def is_reported(pod: Pod) -> bool:
     return ours and metadata.deletion_timestamp is None and bool(pod.status.container_statuses)
 
 
-def is_due(pod: Pod) -> bool:
+def is_due(pod: Pod, *, env_from_metadata: bool = True) -> bool:
     """KD-71: whether the report is missing something, or may be out of date."""
     if not is_reported(pod):
         return False
@@ -47,7 +47,7 @@ def is_due(pod: Pod) -> bool:
         known, container = by_name.get(status.name), containers.get(status.name)
         if known is None or known.container_id != status.container_id:
             return True
-        if container is not None and known.hashes.env_hash != env_hash(container, pod):
+        if env_from_metadata and container is not None and known.hashes.env_hash != env_hash(container, pod):
             return True
     return False
 
@@ -87,8 +87,9 @@ def known_of(meta: RuntimeMeta | None, full_id: str) -> ContainerMeta | None:
     return next((one for one in meta.containers if one.container_id == full_id), None) if meta is not None else None
 
 
-def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen]) -> RuntimeMeta:
-    """KD-72, KD-73: the report about the containers of the Pod's status that the runtime has."""
+def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen], *, env_from_metadata: bool = True) -> RuntimeMeta:
+    """KD-72, KD-73: the report about the containers of the Pod's status that the runtime has. ``env_from_metadata``:
+    whether it says what they read from the Pod's labels and annotations."""
     meta = runtime_meta(pod)
     containers = {container.name: container for container in pod.spec.containers}
     found = []
@@ -106,7 +107,7 @@ def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen]) -> RuntimeMeta:
                 restart_count=_integer(annotations.get(RESTART_COUNT, "")),
                 hashes=ContainerHashes(plain_hash=_hexadecimal(annotations.get(HASH, ""))),
             )
-        if known.hashes.env_hash == 0 and one.details.state is ContainerState.RUNNING:
+        if env_from_metadata and known.hashes.env_hash == 0 and one.details.state is ContainerState.RUNNING:
             wanted = env_names(container)
             if wanted and one.env is None:
                 found.append(known)

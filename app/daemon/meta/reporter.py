@@ -97,7 +97,7 @@ class MetaReporter:
         # KD-71: at the start those that were never reported wait for their next change.
         if is_new and names.RUNTIME_CONTAINERS_META not in pod.metadata.annotations:
             return ()
-        return (key_of(pod),) if plan.is_due(pod) else ()
+        return (key_of(pod),) if plan.is_due(pod, env_from_metadata=self._env_from_metadata) else ()
 
     def _runtime_of(self, pod: Pod) -> Runtime | None:
         for status in pod.status.container_statuses:
@@ -119,7 +119,7 @@ class MetaReporter:
         if runtime is None:
             return None
         seen, complete = await self._look(pod, runtime)
-        meta = plan.reported(pod, runtime.name, seen)
+        meta = plan.reported(pod, runtime.name, seen, env_from_metadata=self._env_from_metadata)
         if meta.containers and meta != runtime_meta(pod):
             await self._write(pod, meta)
         if self._env_from_metadata and plan.outdated(pod, meta):

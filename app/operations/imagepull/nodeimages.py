@@ -116,7 +116,8 @@ class NodeImageReconciler:
         waits = [one for one in (wait, later) if one is not None]
         if not waits:
             return None
-        return Result(requeue_after=max(min(waits), SHORTEST_WAIT + self._rng.random() * WAIT_SPREAD))
+        left = min(waits)
+        return Result(requeue_after=left if left >= SHORTEST_WAIT else SHORTEST_WAIT + self._rng.random() * WAIT_SPREAD)
 
     async def _create(self, node: Node) -> Result | None:
         left = plan.creation_wait(node, self._creation_delay, self._clock.now())
