@@ -20,7 +20,7 @@ from app.kube.plainhttp import Connection, ConnectionLost, Head, HttpError
 
 #: How much is read of what a command prints or a server answers.
 MAX_OUTPUT: Final = 10 * 1024
-#: KD-65: how much of it is reported.
+#: KD-65: of a message with more characters than this, so many bytes are reported.
 MAX_MESSAGE: Final = 1024
 MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -46,7 +46,8 @@ class Outcome:
 
 def text_of(output: bytes) -> str:
     """Output as a message: KD-65, cut at a character (KD-95), without what no status may contain."""
-    return output[:MAX_OUTPUT][:MAX_MESSAGE].decode("utf-8", "ignore").replace("\x00", "")
+    text = output[:MAX_OUTPUT].decode("utf-8", "ignore").replace("\x00", "")
+    return text if len(text) <= MAX_MESSAGE else text.encode()[:MAX_MESSAGE].decode("utf-8", "ignore")
 
 
 def port_number(port: int | str, ports: Sequence[ContainerPort]) -> int:
@@ -121,7 +122,9 @@ async def probe_request(action: HttpGetAction, pod_ip: str, seconds: float) -> O
     if why:
         url = f"{_scheme(action)}://{_joined(host, port)}{_target(action)}"
         return Outcome(succeeded=False, message=text_of(f"Get {quote(url)}: {why}".encode("utf-8", "replace")))
-    if 200 <= status < 400:
+    if 300 <= status < 400:
+        return Outcome(succeeded=True, message=text_of(b"Probe terminated redirects, Response body: " + body))
+    if 200 <= status < 300:
         return Outcome(succeeded=True, message=text_of(body))
     return Outcome(succeeded=False, message=f"HTTP probe failed with statuscode: {status}")
 
@@ -160,7 +163,7 @@ async def _get(action: HttpGetAction, host: str, port: int) -> tuple[int, bytes]
             return head.status, body
         parts = _redirected(scheme, host, port, target, location)
         if parts.hostname != host:
-            return 200, body
+            return head.status, body
         scheme, port = parts.scheme, parts.port or (443 if parts.scheme == "https" else 80)
         target = percent_encoded(parts.path or "/", safe=_PATH_SAFE) + (f"?{parts.query}" if parts.query else "")
     raise HttpError(f"stopped after {MAX_REDIRECTS} redirects")

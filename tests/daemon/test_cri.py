@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc
+import grpc.aio
 import pytest
 
 from app.daemon.cri import (
@@ -18,7 +20,7 @@ from app.daemon.cri import (
     NoSuchContainer,
     RuntimeUnavailable,
 )
-from app.daemon.cri.client import GrpcRuntime
+from app.daemon.cri.client import GrpcRuntime, error_of
 from app.daemon.cri.discovery import CANDIDATES, NoRuntime, connect, sockets
 from app.daemon.cri.generate import main as generate
 from app.kube.clock import SystemClock
@@ -80,9 +82,19 @@ async def test_a_call_that_takes_too_long_says_so(tmp_path: Path) -> None:
             raise DeadlineExceeded("command timed out")
 
         one.execute = refuse
-        with pytest.raises(DeadlineExceeded, match="command timed out"):
+        said = "rpc error: code = DeadlineExceeded desc = command timed out"
+        with pytest.raises(DeadlineExceeded, match=f"^{said}$"):
             await runtime.execute(one.id, ["sleep"], 1)
         await runtime.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [("NOT_FOUND", "NotFound"), ("FAILED_PRECONDITION", "FailedPrecondition"), ("CANCELLED", "Canceled")],
+)
+def test_errors_read_as_those_of_the_kubelet(code: str, shown: str) -> None:
+    error = grpc.aio.AioRpcError(grpc.StatusCode[code], grpc.aio.Metadata(), grpc.aio.Metadata(), "no such thing")
+    assert str(error_of("PullImage", error)) == f"rpc error: code = {shown} desc = no such thing"
 
 
 @pytest.mark.behaviour("KD-16", "KD-34")

@@ -143,11 +143,15 @@ def answer(status: int, body: bytes = b"", **headers: str) -> bytes:
     ("answers", "succeeded", "message"),
     [
         ([answer(200, b"fine")], True, "fine"),
-        ([answer(399, b"odd")], True, "odd"),
+        ([answer(399, b"odd")], True, "Probe terminated redirects, Response body: odd"),
         ([answer(404)], False, "HTTP probe failed with statuscode: 404"),
         ([answer(500)], False, "HTTP probe failed with statuscode: 500"),
         ([answer(302, Location="/there"), answer(200, b"there")], True, "there"),
-        ([answer(302, b"moved", Location="http://other.invalid/")], True, "moved"),
+        (
+            [answer(302, b"moved", Location="http://other.invalid/")],
+            True,
+            "Probe terminated redirects, Response body: moved",
+        ),
         ([answer(302, Location="/again")], False, "stopped after 10 redirects"),
         ([answer(302, Location="http://["), answer(200)], False, "redirected to no address: Invalid IPv6 URL"),
         (

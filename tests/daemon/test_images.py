@@ -11,6 +11,7 @@ import pytest
 
 from app.daemon.cri import Auth
 from app.daemon.images.keyring import Credential, Pattern
+from app.daemon.images.plan import joined
 from app.daemon.images.plugins import Plugins
 from app.daemon.objects import NODE_IMAGES
 from app.kube.resources import SECRETS as SECRET
@@ -188,6 +189,12 @@ async def test_credentials_are_tried_in_turn_and_never_leave_without_them(caplog
         told = " ".join([*await one.events(), caplog.text, str(tags)])
         assert "s3cret-word" not in told
         assert "wrong-word" not in told
+
+
+@pytest.mark.behaviour("KD-37")
+@pytest.mark.parametrize(("errors", "shown"), [(["a"], "a"), (["a", "b", "a"], "[a, b]"), (["a", "a"], "a")])
+def test_errors_of_several_credentials_are_told_together(errors: list[str], shown: str) -> None:
+    assert joined(errors) == shown
 
 
 @pytest.mark.behaviour("KD-97")

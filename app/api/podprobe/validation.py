@@ -29,6 +29,10 @@ RESERVED: Final = frozenset(
         *("SidecarSetUpgradable", "SidecarTerminated", "SidecarsMissing"),
     )
 )
+#: What OpenKruise does not take as a name of a probe, which is no condition yet.
+_RESERVED_NAMES: Final = frozenset(
+    ("PodScheduled", "Initialized", "Ready", "ContainersReady", "KruisePodReady", "InPlaceUpdateReady")
+)
 _NUMBERS: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket")
 _HEADER: Final = "[-A-Za-z0-9]+"
@@ -89,7 +93,7 @@ def _name_error(probe: Mapping[str, Any], path: Path, names: set[str]) -> FieldE
         return invalid(path.child("name"), name, f"probe name can't contains '{SEPARATOR}'")
     if not probe.get("containerName"):
         return required(path.child("containerName"), "probe containerName can't be empty in PodProbeMarker.")
-    if name in RESERVED:
+    if name in _RESERVED_NAMES:
         return invalid(path.child("name"), name, "is the name of a condition that belongs to others")
     if name in names:
         return invalid(path.child("name"), name, "probe name must be unique in PodProbeMarker.")

@@ -41,6 +41,8 @@ _SLACK_SECONDS: Final = 5.0
 #: KD-64: nobody reads more of a command's output.
 _MAX_OUTPUT: Final = 64 * 1024
 _MAX_MESSAGE: Final = 2048
+#: Codes that Go spells otherwise.
+_GO_NAMES: Final = {"OK": "OK", "CANCELLED": "Canceled"}
 #: What containerd answers when it listens already and does not know its containers yet.
 _STARTING: Final = "server is not initialized yet"
 
@@ -175,25 +177,32 @@ class GrpcRuntime:
         try:
             return await call(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
-            raise _error(method.rpartition("/")[2], error) from None
+            raise error_of(method.rpartition("/")[2], error) from None
 
 
 def _state(number: int) -> ContainerState:
     return ContainerState(number) if 0 <= number <= 3 else ContainerState.UNKNOWN
 
 
-def _error(method: str, error: grpc.aio.AioRpcError) -> CriError:
+def error_of(method: str, error: grpc.aio.AioRpcError) -> CriError:
     """The error in our words. What a runtime says may be long, and is anybody's text."""
     code, said = error.code(), (error.details() or "")[:_MAX_MESSAGE]
+    # As every client in Go shows it, the kubelet among them.
+    shown = f"rpc error: code = {_GO_NAMES.get(code.name) or _camel(code.name)} desc = {said}"
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DeadlineExceeded(said or f"{method}: no answer in time")
+            return DeadlineExceeded(shown)
         case grpc.StatusCode.UNAVAILABLE:
             return RuntimeUnavailable(f"{method}: the container runtime cannot be reached: {said}")
         case grpc.StatusCode.UNKNOWN if _STARTING in said:
             return RuntimeUnavailable(f"{method}: the container runtime is starting: {said}")
         case grpc.StatusCode.NOT_FOUND:
-            return NoSuchContainer(said or f"{method}: not found")
+            return NoSuchContainer(shown)
         case grpc.StatusCode.UNIMPLEMENTED:
             return CriError(f"{method}: the runtime does not speak CRI v1: {said}")
-    return CriError(said or f"{method}: {code.name}")
+    return CriError(shown)
+
+
+def _camel(name: str) -> str:
+    """``FAILED_PRECONDITION`` as ``FailedPrecondition``."""
+    return "".join(part.capitalize() for part in name.split("_"))

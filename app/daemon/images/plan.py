@@ -168,7 +168,8 @@ def status_patch(node_image: NodeImage, progress: Mapping[Key, ImageTagStatus]) 
     }
     images |= {image: None for image in old.image_statuses if image not in tags}
     if images:
-        patch["imageStatuses"] = images
+        # Like the counts, what is empty looks as in OpenKruise: there is nothing.
+        patch["imageStatuses"] = images if tags else None
     return patch or None
 
 
@@ -201,6 +202,12 @@ def find(images: Sequence[Image], key: Key) -> Image | None:
 def image_id(key: Key, image: Image | None) -> str:
     """KD-32: how the status names the image."""
     return f"{key.image}@{image.id}" if image is not None else ""
+
+
+def joined(errors: Sequence[str]) -> str:
+    """KD-37: several errors as one, as Go shows them; each once."""
+    each = list(dict.fromkeys(errors))
+    return each[0] if len(each) == 1 else f"[{', '.join(each)}]"
 
 
 def short(message: str) -> str:

@@ -259,7 +259,7 @@ class ImagePuller:
         # KD-94
         self._secrets.forget(task.secrets)
         self._plugins.forget()
-        raise CriError("; ".join(dict.fromkeys(errors)))
+        raise CriError(plan.joined(errors))
 
     async def _credentials(self, task: Task) -> list[Credential]:
         found: list[Credential] = []

@@ -185,7 +185,7 @@ def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Repor
             statuses.append(PodProbeStatus(pod.name, pod.namespace, pod.uid, tuple(states)))
     if tuple(statuses) == node_pod_probe.status.pod_probe_statuses:
         return Report(None)
-    return Report({"podProbeStatuses": msgspec.to_builtins(statuses)}, tuple(news))
+    return Report({"podProbeStatuses": msgspec.to_builtins(statuses) or None}, tuple(news))
 
 
 def _state(name: str, old: ProbeState | None, result: Result) -> ProbeState:

@@ -123,7 +123,9 @@ class NodePodProbeReconciler:
     async def _drop(self, node_pod_probe: NodePodProbe, gone: set[str]) -> None:
         def drop(spec: dict[str, Any]) -> None:
             left = [entry for entry in spec.get("podProbes") or () if entry.get("uid") not in gone]
-            spec["podProbes"] = left or None
+            spec["podProbes"] = left
+            if not left:
+                del spec["podProbes"]
 
         await change_probes(self._client, node_pod_probe.metadata.name, drop)
 

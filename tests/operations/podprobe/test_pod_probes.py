@@ -217,6 +217,8 @@ def test_nodes_probe_exactly_the_pods_of_each_marker() -> None:
             await there.client.get(MARKERS, "a", "default")
         await there.client.delete(PODS, "p1", "default", grace_period_seconds=0)
         await there.probes("n1", {})
+        left = [(await there.client.get(NODE_PROBES, name))["spec"] for name in ("n1", "n2")]
+        assert left == [{}, {}], "as in OpenKruise no empty list is left"
 
     in_world(scenario)
 
@@ -440,6 +442,9 @@ def test_a_condition_of_others_is_never_written(condition: str) -> None:
     assert [str(error) for error in spec_errors(stored.spec.to_dict())] != []
     marks = marks_of([ProbeState("a#ok", "Failed")], frozenset({"a#ok"}), {"a": stored}.get)
     assert marks.conditions == {}
+    # A name is no condition yet: only those are refused that OpenKruise refuses.
+    named = marker_of("a", probe(condition, markerPolicy=MARKS))
+    assert bool(spec_errors(named.spec.to_dict())) is (condition == "Ready")
 
 
 @pytest.mark.behaviour("PPM-30", "PW-19")

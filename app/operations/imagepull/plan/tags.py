@@ -169,6 +169,8 @@ def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
             left = [one for one in secrets if one.get("mode") == BATCH or not _is_gone(one, facts.gone_secrets)]
             if len(left) < len(secrets):
                 entry["pullSecrets"] = left
+                if not left:
+                    del entry["pullSecrets"]
         entry["tags"].sort(key=_by_tag)
     return min(waits) if waits else None
 
@@ -216,6 +218,8 @@ def _filter_tags(node_image: Json, stays: Callable[[str, Json], bool]) -> None:
         entry["tags"] = [tag for tag in entry.get("tags") or () if stays(name, tag)]
         if not entry["tags"]:
             del images[name]
+            if not images:
+                del node_image["spec"]["images"]
 
 
 def _drop_owners(tag: Json, stays: Callable[[Json], bool]) -> bool:

@@ -172,6 +172,8 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
             left.append({**entry, "probes": others})
     left += [entry for uid, entry in wanted.items() if uid not in seen and entry["probes"]]
     spec["podProbes"] = [entry for entry in left if entry.get("probes")]
+    if not spec["podProbes"]:
+        del spec["podProbes"]
     return without
 
 
