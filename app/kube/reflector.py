@@ -12,9 +12,8 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from enum import StrEnum
 from random import Random
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -31,12 +30,13 @@ from app.kube.errors import (
     RequestInfo,
     ServerError,
     TransportError,
-    describe,
     read_status,
     status_error,
 )
 from app.kube.objects import Object
+from app.kube.reflector_metrics import NoMetrics, ReflectorError, ReflectorMetrics
 from app.kube.resources import ObjectKey, Resource
+from app.kube.setaside import UnreadableObjects
 from app.kube.store import Store, key_of
 from app.kube.wire import Stream
 
@@ -61,38 +61,6 @@ INITIAL_IDLE_SECONDS = 30.0
 
 _CHANGES = frozenset({watch.ADDED, watch.MODIFIED, watch.DELETED})
 _KNOWN = _CHANGES | {watch.BOOKMARK}
-#: How much is kept of why an object could not be read.
-_WHY_LENGTH = 256
-
-
-class ReflectorError(StrEnum):
-    """What a reflector reports to its metrics."""
-
-    LIST_FAILED = "list_failed"
-    WATCH_FAILED = "watch_failed"
-    EXPIRED = "expired"
-    UNREADABLE = "unreadable_object"
-    #: A line of a watch that is about no object.
-    UNKNOWN_EVENT = "unknown_event"
-    UNEXPECTED = "unexpected"
-
-
-class ReflectorMetrics(Protocol):
-    """Hooks for counting; ``kind`` is the resource's kind."""
-
-    def listed(self, kind: str, objects: int) -> None: ...
-    def events(self, kind: str, count: int) -> None: ...
-    def error(self, kind: str, what: ReflectorError) -> None: ...
-    def set_aside(self, kind: str, objects: int) -> None: ...
-
-
-class NoMetrics:
-    """Counts nothing."""
-
-    def listed(self, kind: str, objects: int) -> None: ...
-    def events(self, kind: str, count: int) -> None: ...
-    def error(self, kind: str, what: ReflectorError) -> None: ...
-    def set_aside(self, kind: str, objects: int) -> None: ...
 
 
 class _NoStreamingList(Exception):
@@ -143,8 +111,7 @@ class Reflector(Generic[T]):
         self._version = ""
         #: When the watch that runs, or ran last, was granted.
         self._opened: float | None = None
-        #: Objects that could not be read, with why: told once.
-        self._aside: dict[ObjectKey, str] = {}
+        self._unreadable = UnreadableObjects(resource.kind, self._metrics)
         #: Where a watch brought something that is no event.
         self._unread_after: str | None = None
 
@@ -236,8 +203,7 @@ class Reflector(Generic[T]):
     def _replace(self, objects: list[T], unreadable: set[ObjectKey], version: str) -> None:
         if not version:
             raise DecodeError(self._info, "a list without resourceVersion: is this a Kubernetes API server?")
-        for key in self._aside.keys() - unreadable:
-            self._take_back(key)
+        self._unreadable.keep_only(unreadable)
         good = [obj for obj in objects if self._put(obj, unreadable)]
         self.store.replace(good, keep=unreadable)
         self._version = version
@@ -344,7 +310,7 @@ class Reflector(Generic[T]):
             obj = change.object
             if change.type == watch.DELETED:
                 self.store.remove(key_of(obj), obj)
-                self._take_back(key_of(obj))
+                self._unreadable.take_back(key_of(obj))
             else:
                 self._put(obj)
             self._version = obj.metadata.resource_version or self._version
@@ -366,7 +332,7 @@ class Reflector(Generic[T]):
         if event.type == watch.DELETED:
             key = _raw_key(event.object) if obj is None else key_of(obj)
             self.store.remove(key, obj)
-            self._take_back(key)
+            self._unreadable.take_back(key)
         elif obj is not None:
             self._put(obj)
         seen = obj.metadata if obj is not None else watch.metadata_of(event.object)
@@ -380,7 +346,7 @@ class Reflector(Generic[T]):
         except Exception as error:  # noqa: BLE001 - whatever a decoder makes of one object, the others are read
             key = _raw_key(raw)
             unreadable.add(key)
-            self._set_aside(key, error)
+            self._unreadable.set_aside(key, error)
             return None
         return obj
 
@@ -398,32 +364,17 @@ class Reflector(Generic[T]):
         key = key_of(obj)
         try:
             if self._keep is not None and not self._keep(obj):
-                self._take_back(key)
+                self._unreadable.take_back(key)
                 self.store.remove(key)
                 return False
             self.store.put(obj)
         except Exception as error:  # noqa: BLE001 - a mistake over one object must not keep the others away
             if unreadable is not None:
                 unreadable.add(key)
-            self._set_aside(key, error)
+            self._unreadable.set_aside(key, error)
             return False
-        self._take_back(key)
+        self._unreadable.take_back(key)
         return True
-
-    def _set_aside(self, key: ObjectKey, error: Exception) -> None:
-        kind = self.resource.kind
-        self._metrics.error(kind, ReflectorError.UNREADABLE)
-        why = str(error) if isinstance(error, ValueError | msgspec.MsgspecError) else f"{type(error).__name__}: {error}"
-        why = ascii(why[:_WHY_LENGTH])[1:-1]  # it may quote what somebody wrote
-        if self._aside.get(key) != why:
-            name = describe(kind, key.namespace, key.name or "(no name)")
-            logger.error("%s cannot be read and is left as it was known: %s", name, why)
-        self._aside[key] = why
-        self._metrics.set_aside(kind, len(self._aside))
-
-    def _take_back(self, key: ObjectKey) -> None:
-        if self._aside and self._aside.pop(key, None) is not None:
-            self._metrics.set_aside(self.resource.kind, len(self._aside))
 
     def _unknown(self, type_: str) -> None:
         """An event of a type that this version does not know; its object is seen when it is listed again."""

@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from app.kube.client import Client
-from app.kube.reflector import Reflector, ReflectorMetrics
+from app.kube.reflector import Reflector
+from app.kube.reflector_metrics import ReflectorMetrics
 from app.kube.store import Store
 from app.manager.slices import slices
 from app.slices import Scope, Slice, Stores, Watched

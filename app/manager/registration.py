@@ -37,7 +37,8 @@ from app.kube.client import Client
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, TransportError
 from app.kube.objects import ObjectMeta
 from app.kube.ratelimit import TokenBucket
-from app.kube.reflector import Reflector, ReflectorMetrics
+from app.kube.reflector import Reflector
+from app.kube.reflector_metrics import ReflectorMetrics
 from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
     MUTATINGWEBHOOKCONFIGURATIONS,

@@ -34,7 +34,8 @@ from app.kube.objects import (
     decode_pod,
     decode_secret,
 )
-from app.kube.reflector import Reflector, ReflectorError
+from app.kube.reflector import Reflector
+from app.kube.reflector_metrics import ReflectorError
 from app.kube.resources import (
     CONFIGMAPS,
     CONTROLLERREVISIONS,

@@ -7,7 +7,7 @@ import pytest
 
 from app.kube.client import Client
 from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
-from app.kube.reflector import NoMetrics
+from app.kube.reflector_metrics import NoMetrics
 from app.kube.virtualtime import VirtualClock
 from app.manager.caches import Caches
 from app.pods.owners import BY_CONTROLLER, ownerless

@@ -9,16 +9,8 @@ from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE, I
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
 from app.operations.imagepull.admission import DAEMON_GATE, JOB_GATE
-from app.operations.imagepull.jobs import (
-    BY_IMAGE,
-    BY_POD_SELECTOR,
-    BY_SECRET,
-    Caches,
-    ImagePullJobReconciler,
-    by_image,
-    by_pod_selector,
-    by_secret,
-)
+from app.operations.imagepull.indexes import BY_IMAGE, BY_POD_SELECTOR, BY_SECRET, by_image, by_pod_selector, by_secret
+from app.operations.imagepull.jobs import Caches, ImagePullJobReconciler
 from app.operations.imagepull.lists import ImageListPullJobReconciler
 from app.operations.imagepull.nodeimages import NodeImageReconciler
 from app.operations.imagepull.objects import BY_JOB, NODE_IMAGES, NodeImage, decode_node_image, job_uids

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,11 +12,12 @@ from app.api import names
 from app.api.imagepull import IMAGE_PULL_JOB, ImageListPullJob, ImagePullJob
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.concurrently import settled
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
-from app.kube.images import FamiliarImage, familiar_image
+from app.kube.images import FamiliarImage
 from app.kube.objects import Metadata, Node, OwnerReference, Pod, decode_metadata
 from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
@@ -25,6 +25,7 @@ from app.kube.selectors import Selector, SelectorError
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
 from app.operations.imagepull.cache import NodeImages
+from app.operations.imagepull.indexes import BY_IMAGE, BY_POD_SELECTOR, BY_SECRET, image_of
 from app.operations.imagepull.objects import BY_JOB, NodeImage
 from app.operations.imagepull.plan import jobs as plan
 from app.operations.imagepull.plan.changes import changed_images, has_other_tag, tag_changed
@@ -41,36 +42,12 @@ from app.slices import BY_NAMESPACE
 logger = logging.getLogger(__name__)
 
 JOBS: Final = IMAGE_PULL_JOB.resource()
-BY_IMAGE: Final = "image"
-BY_POD_SELECTOR: Final = "namespace of podSelector"
-BY_SECRET: Final = "pull secret"  # noqa: S105  # the name of an index
 #: NodeImages written at once.
 MAX_CONCURRENT_WRITES: Final = 8
 #: Reports of nodes are counted together for so many seconds.
 COALESCE_SECONDS: Final = 0.2
 #: A job that found a node filled by others meanwhile looks again so soon.
 FILLED_SECONDS: Final = 1.0
-
-
-def image_of(job: ImagePullJob) -> FamiliarImage | None:
-    """The job's image; None where admission was off and it cannot be read."""
-    return familiar_image(job.spec.image)
-
-
-def by_image(job: ImagePullJob) -> list[str]:
-    """Index of active jobs: the repository."""
-    image = image_of(job) if is_active(job) else None
-    return [image.name] if image is not None else []
-
-
-def by_pod_selector(job: ImagePullJob) -> list[str]:
-    """Index of active jobs that choose nodes by Pods: their namespace."""
-    return [job.metadata.namespace] if is_active(job) and job.spec.pod_selector is not None else []
-
-
-def by_secret(job: ImagePullJob) -> list[str]:
-    """Index of active jobs: their pull secrets."""
-    return [f"{job.metadata.namespace}/{name}" for name in job.spec.pull_secrets or ()] if is_active(job) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,15 +356,8 @@ class ImagePullJobReconciler:
 
     async def _change(self, nodes: Iterable[str], edit: Any) -> None:
         """Write NodeImages, a few at once; the first error is raised when all are through."""
-        slots = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
-
-        async def one(name: str) -> None:
-            async with slots:
-                await self._node_images.change(name, edit)
-
-        errors = [
-            error for error in await asyncio.gather(*map(one, nodes), return_exceptions=True) if error is not None
-        ]
+        changes = (self._node_images.change(name, edit) for name in nodes)
+        errors = [one for one in await settled(changes, MAX_CONCURRENT_WRITES) if isinstance(one, BaseException)]
         for error in errors:
             if not isinstance(error, Conflict):
                 raise error

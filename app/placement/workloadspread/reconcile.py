@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from app.api import names
 from app.api.workloadspread import WORKLOAD_SPREAD, WorkloadSpread
 from app.kube.client import Client
 from app.kube.clock import rfc3339
+from app.kube.concurrently import together
 from app.kube.controller import Result
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
@@ -22,6 +22,7 @@ from app.kube.resources import PODS, ObjectKey
 from app.kube.rulings import Ruling
 from app.kube.shared_status import SharedStatus
 from app.kube.store import Change
+from app.placement.workloadspread.changes import pods_alike, workload_facts
 from app.placement.workloadspread.index import PreparedSpread, SpreadIndex
 from app.placement.workloadspread.plan.costs import Cost, costs, is_priced
 from app.placement.workloadspread.plan.grouping import NO_SUBSET, Adoption, Candidate, adopt, recorded_subset
@@ -29,12 +30,11 @@ from app.placement.workloadspread.plan.record import record_of, version_of
 from app.placement.workloadspread.plan.replicas import ReplicasPathError
 from app.placement.workloadspread.plan.status import Outcome, compute, entry_keys, keys_of
 from app.placement.workloadspread.plan.whitelist import Whitelist
-from app.placement.workloadspread.workloads import REVISION, Caches, Target, UnknownKindError, Workloads
+from app.placement.workloadspread.workloads import Caches, Target, UnknownKindError, Workloads
 from app.pods.predicates import is_active
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 #: Requests about single Pods that are under way at once.
 MAX_CONCURRENT: Final = 16
@@ -102,7 +102,7 @@ class WorkloadSpreadReconciler:
             if record_of(change.new.metadata.annotations) is not None:
                 self._adopted.pop(pod.metadata.uid, None)
         here = self._index.of(pod.metadata.namespace)
-        if here is None or (change.old is not None and change.new is not None and _alike(change.old, change.new)):
+        if here is None or (change.old is not None and change.new is not None and pods_alike(change.old, change.new)):
             return ()
         found = set()
         for one in (change.old, change.new):
@@ -122,7 +122,9 @@ class WorkloadSpreadReconciler:
             metadata = change.object.metadata
             here = self._index.of(metadata.namespace)
             if here is None or (
-                change.old is not None and change.new is not None and _facts(change.old) == _facts(change.new)
+                change.old is not None
+                and change.new is not None
+                and workload_facts(change.old) == workload_facts(change.new)
             ):
                 return ()
             found = {spread.key for spread in here.by_target.get((group, kind, metadata.name), ())}
@@ -202,7 +204,7 @@ class WorkloadSpreadReconciler:
             raw = await self._as_json(pod)
             return Candidate(pod, raw, node, version) if raw is not None else None
 
-        found = await _together(look(pod, version) for pod, version in homeless)
+        found = await together((look(pod, version) for pod, version in homeless), MAX_CONCURRENT)
         return [one for one in found if one is not None]
 
     async def _as_json(self, pod: Pod) -> Mapping[str, Any] | None:
@@ -243,7 +245,7 @@ class WorkloadSpreadReconciler:
             await self._patch(one.pod, one.metadata)
             self._adopted[one.pod.metadata.uid] = one.subset
 
-        await _together(map(write, found))
+        await together(map(write, found), MAX_CONCURRENT)
         return found
 
     async def _price(self, spread: WorkloadSpread, versions: Versions, target: Target) -> list[KubeError]:
@@ -269,7 +271,7 @@ class WorkloadSpreadReconciler:
                 self._event(spread, "Warning", "PatchPodDeletionCostFailed", text)
                 failures.append(error)
 
-        await _together(map(price, costs(spread, versions, target.latest, target.wanted)))
+        await together(map(price, costs(spread, versions, target.latest, target.wanted)), MAX_CONCURRENT)
         return failures
 
     async def _patch(self, pod: Pod, metadata: Mapping[str, Any]) -> None:
@@ -343,7 +345,7 @@ class WorkloadSpreadReconciler:
                 self._event(spread, "Warning", "DeletePodFailed", text)
                 failures.append(error)
 
-        await _together(delete(subset, pod) for subset, pod in outcome.moved_on)
+        await together((delete(subset, pod) for subset, pod in outcome.moved_on), MAX_CONCURRENT)
         return failures
 
     # ---- what is told
@@ -369,47 +371,3 @@ class WorkloadSpreadReconciler:
 
     def _event(self, spread: WorkloadSpread, kind: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         self._events.event(reference(WORKLOAD_SPREAD.resource(), spread), kind, reason, text)
-
-
-def _alike(old: Pod, new: Pod) -> bool:
-    """Whether nothing changed that counts."""
-    return old.metadata.uid == new.metadata.uid and _pod_facts(old) == _pod_facts(new)
-
-
-def _pod_facts(pod: Pod) -> tuple[Any, ...]:
-    metadata, scheduled = pod.metadata, pod.condition("PodScheduled")
-    return (
-        is_active(pod),
-        pod.spec.node_name,
-        metadata.annotations.get(names.MATCHED_WORKLOAD_SPREAD),
-        metadata.annotations.get(names.POD_DELETION_COST),
-        metadata.labels,
-        (scheduled.status, scheduled.reason) if scheduled is not None else None,
-    )
-
-
-def _facts(workload: Any) -> tuple[Any, ...]:
-    metadata, status = workload.metadata, getattr(workload, "status", None)
-    return (
-        metadata.uid,
-        metadata.generation,
-        bool(metadata.deletion_timestamp),
-        metadata.annotations.get(REVISION),
-        metadata.labels.get(names.POD_TEMPLATE_HASH),
-        getattr(status, "update_revision", None),
-    )
-
-
-async def _together(work: Iterable[Awaitable[T]]) -> list[T]:
-    """All of it, so much at once; the first error is raised when all is done."""
-    limit = asyncio.Semaphore(MAX_CONCURRENT)
-
-    async def limited(one: Awaitable[T]) -> T:
-        async with limit:
-            return await one
-
-    found = await asyncio.gather(*map(limited, work), return_exceptions=True)
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return [one for one in found if not isinstance(one, BaseException)]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from typing import Any, Final
 
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget, PodUnavailableBudgetStatus
 from app.kube.client import Client
+from app.kube.concurrently import concurrently
 from app.kube.controller import Result
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
@@ -200,19 +200,17 @@ class BudgetReconciler:
 
     async def _look_at(self, namespace: str, names: Iterable[str]) -> Mapping[str, PodFacts | None]:
         """Pods as the API server has them now. One that cannot be read is left for the next time."""
-        limit = asyncio.Semaphore(MAX_CONCURRENT)
 
         async def look(name: str) -> tuple[str, PodFacts | None] | None:
-            async with limit:
-                try:
-                    pod = await self._client.get(PODS, name, namespace, decode=decode_pod)
-                except NotFound:
-                    return name, None
-                except (KubeError, ValueError):
-                    return None
+            try:
+                pod = await self._client.get(PODS, name, namespace, decode=decode_pod)
+            except NotFound:
+                return name, None
+            except (KubeError, ValueError):
+                return None
             return name, facts_of(pod, vertical_scaling=self._vertical_scaling)
 
-        return dict([found for found in await asyncio.gather(*map(look, names)) if found is not None])
+        return dict([found for found in await concurrently(map(look, names), MAX_CONCURRENT) if found is not None])
 
     def _facts_of(self, pod: Pod) -> PodFacts:
         uid, version = pod.metadata.uid, pod.metadata.resource_version
@@ -235,22 +233,20 @@ class BudgetReconciler:
             and self._claims.budget_for(namespace, pod.metadata.labels, self._workloads.above(pod) if by_target else ())
             in ("", name)
         ]
-        limit = asyncio.Semaphore(MAX_CONCURRENT)
 
         async def annotate(pod: Pod) -> KubeError | None:
             body = {"metadata": {"uid": pod.metadata.uid, "annotations": is_related(name)}}
-            async with limit:
-                try:
-                    written = await self._client.patch(PODS, pod.metadata.name, body, namespace, decode=decode_metadata)
-                except (NotFound, Conflict):
-                    # It is gone, or another has its name by now.
-                    return None
-                except KubeError as error:
-                    return error
+            try:
+                written = await self._client.patch(PODS, pod.metadata.name, body, namespace, decode=decode_metadata)
+            except (NotFound, Conflict):
+                # It is gone, or another has its name by now.
+                return None
+            except KubeError as error:
+                return error
             self._annotated.expect(written.metadata)
             return None
 
-        failures = [one for one in await asyncio.gather(*map(annotate, wanted)) if one is not None]
+        failures = [one for one in await concurrently(map(annotate, wanted), MAX_CONCURRENT) if one is not None]
         return failures[0] if failures else None
 
     # ---- what is told

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any, Final, TypeAlias
 
 from app.sandbox.apiserver import metadata
-from app.sandbox.apiserver.rules import crds, others, pods, podsubresources, webhooks, workloads
+from app.sandbox.apiserver.rules import crds, data, others, pods, podsubresources, services, webhooks, workloads
 from app.sandbox.apiserver.rules.defaults import DEFAULTS, TEMPLATES, fill_in
 from app.sandbox.apiserver.strategies import Strategy
 
@@ -111,20 +111,20 @@ _SPECIAL: Final[Mapping[str, Strategy]] = {
     "persistentvolumeclaims": Strategy(errors=others.claim_errors),
     "poddisruptionbudgets.policy": Strategy(errors=others.budget_errors),
     "services": Strategy(
-        default=workloads.default_service,
-        prepare_create=workloads.prepare_service,
-        prepare_update=workloads.keep_families,
-        warnings=workloads.service_warnings,
-        errors=workloads.service_errors,
-        update_errors=workloads.service_stays,
-        name_rule=workloads.service_name_errors,
+        default=services.default_service,
+        prepare_create=services.prepare_service,
+        prepare_update=services.keep_families,
+        warnings=services.service_warnings,
+        errors=services.service_errors,
+        update_errors=services.service_stays,
+        name_rule=services.service_name_errors,
     ),
-    "configmaps": Strategy(errors=workloads.config_map_errors, update_errors=workloads.frozen_data_stays),
+    "configmaps": Strategy(errors=data.config_map_errors, update_errors=data.frozen_data_stays),
     "secrets": Strategy(
-        default=workloads.default_secret,
-        warnings=workloads.secret_warnings,
+        default=data.default_secret,
+        warnings=data.secret_warnings,
         errors=others.secret_errors,
-        update_errors=workloads.secret_stays,
+        update_errors=data.secret_stays,
     ),
     "rolebindings.rbac.authorization.k8s.io": Strategy(
         default=workloads.default_role_binding,

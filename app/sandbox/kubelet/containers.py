@@ -7,109 +7,23 @@ Times are seconds on the node's clock.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final
 
 import msgspec
 
-from app.kube.images import parse_image
-from app.kube.objects import Struct
-from app.sandbox.kubelet.behaviour import Behaviour, Pace
-from app.sandbox.kubelet.probes import PASSED, Asked, Kind, asked, first, probe_of
+from app.sandbox.kubelet.behaviour import Behaviour
+from app.sandbox.kubelet.probes import PASSED, Kind, asked, first, probe_of
 from app.sandbox.kubelet.program import KILLED, NEVER, hook_of
+from app.sandbox.kubelet.pulling import bad_image, pull, pull_back_off, pull_failed, pulling
+from app.sandbox.kubelet.runs import NEW, Context, Moved, Run, Stage, back_off
 from app.sandbox.kubelet.status import ended, full_name, running, waiting
 from app.sandbox.objects import Container, ContainerStatus, Pod
 
-#: The kubelet's back-off, for pulls and for crashes: this, doubled up to the longest.
-BACK_OFF_SECONDS: Final = 10.0
-LONGEST_BACK_OFF: Final = 300.0
 #: A container that ran this long begins anew with the back-off.
 CALM_SECONDS: Final = 600.0
-#: How long a failed pull shows its error before the back-off does.
-ERROR_SHOWN_SECONDS: Final = 1.0
 #: More moves without time passing would be a mistake of ours.
 _MOST_MOVES: Final = 100
 _CHANGED: Final = "Container {} definition changed, will be restarted"
-
-
-class Stage(Enum):
-    """Where a container is."""
-
-    NEW = "new"
-    PULLING = "pulling"
-    PULL_FAILED = "pull failed"
-    PULL_BACK_OFF = "pull back-off"
-    BAD_IMAGE = "bad image"
-    CONFIGURING = "configuring"
-    STARTING = "starting"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    ENDED = "ended"
-    CRASH_BACK_OFF = "crash back-off"
-
-
-class Run(Struct, frozen=True):
-    """What the node remembers of a container beside its status."""
-
-    stage: Stage = Stage.NEW
-    #: When it began to run.
-    since: float = 0.0
-    #: When it moves on from a stage that takes a while.
-    until: float = NEVER
-    #: The image pulled or run.
-    image: str = ""
-    pull_failures: int = 0
-    crashes: int = 0
-    #: The exit code of one that is being stopped, and why it is.
-    code: int = 0
-    why: str = ""
-    startup: Asked = PASSED
-    readiness: Asked = PASSED
-    liveness: Asked = PASSED
-
-
-NEW: Final = Run()
-
-
-class Happened(NamedTuple):
-    """An event of the Pod; ``container``: which one it is about."""
-
-    type: Literal["Normal", "Warning"]
-    reason: str
-    message: str
-    container: str
-
-
-@dataclass(slots=True)
-class Context:
-    """One Pod at one moment, and what is noted while its containers move on."""
-
-    pod: Pod
-    now: float
-    pace: Pace
-    behave: Callable[[Container], Behaviour]
-    #: What keeps a container from being created; '' if nothing does.
-    hindrance: Callable[[Container], str]
-    has_image: Callable[[str], bool]
-    unready: frozenset[str] = frozenset()
-    crash: Mapping[str, int] = field(default_factory=dict)
-    events: list[Happened] = field(default_factory=list)
-    pulled: list[str] = field(default_factory=list)
-    crashed: list[str] = field(default_factory=list)
-    #: When something is due next.
-    next: float = NEVER
-
-    def wait_until(self, moment: float) -> None:
-        """Something is due then."""
-        self.next = min(self.next, moment)
-
-    def record_event(self, container: Container, reason: str, message: str, *, warning: bool = False) -> None:
-        """Note an event about a container."""
-        self.events.append(Happened("Warning" if warning else "Normal", reason, message, container.name))
-
-
-_Moved: TypeAlias = "tuple[Run, ContainerStatus] | None"
 
 
 def advance(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> tuple[Run, ContainerStatus]:
@@ -143,7 +57,7 @@ def restored(container: Container, status: ContainerStatus | None, now: float) -
     last, reason = status.last_state.terminated, status.state.waiting.reason if status.state.waiting else ""
     if reason == "CrashLoopBackOff" and last is not None and last.finished_at is not None:
         crashes = max(1, status.restart_count)
-        until = last.finished_at.timestamp() + _back_off(crashes)
+        until = last.finished_at.timestamp() + back_off(crashes)
         return Run(Stage.CRASH_BACK_OFF, until=until, image=status.image, crashes=crashes + 1)
     return NEW
 
@@ -151,91 +65,7 @@ def restored(container: Container, status: ContainerStatus | None, now: float) -
 # ---- before it runs
 
 
-def _pull(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
-    """Begin to pull, or find the image on the node."""
-    image = container.image
-    if parse_image(image) is None:
-        message = (
-            f'Failed to apply default image tag "{image}": couldn\'t parse image name "{image}": invalid reference'
-        )
-        ctx.record_event(container, "InspectFailed", f"{message} format", warning=True)
-        run = Run(Stage.BAD_IMAGE, image=image, crashes=run.crashes)
-        return run, waiting(container, status, "InvalidImageName", f"{message} format")
-    failures = run.pull_failures if run.image == image else 0
-    if container.image_pull_policy != "Always" and ctx.has_image(full_name(image)):
-        ctx.record_event(container, "Pulled", f'Container image "{image}" already present on machine')
-        run = msgspec.structs.replace(run, stage=Stage.CONFIGURING, image=image, pull_failures=0)
-    elif container.image_pull_policy == "Never":
-        message = f'Container image "{image}" is not present with pull policy of Never'
-        ctx.record_event(container, "ErrImageNeverPull", message, warning=True)
-        run = Run(Stage.BAD_IMAGE, image=image, crashes=run.crashes)
-        return run, waiting(container, status, "ErrImageNeverPull", message)
-    else:
-        ctx.record_event(container, "Pulling", f'Pulling image "{image}"')
-        run = msgspec.structs.replace(
-            run, stage=Stage.PULLING, image=image, pull_failures=failures, until=ctx.now + _pull_seconds(ctx, container)
-        )
-    return run, waiting(container, status, "ContainerCreating")
-
-
-def _pull_seconds(ctx: Context, container: Container) -> float:
-    seconds = ctx.behave(container).script.pull_seconds
-    return ctx.pace.pull if seconds is None else seconds
-
-
-def _pulling(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
-    if run.image != container.image:
-        return Run(crashes=run.crashes), status
-    if ctx.now < run.until:
-        ctx.wait_until(run.until)
-        return None
-    error = ctx.behave(container).pull_error
-    if not error:
-        seconds = f"{_pull_seconds(ctx, container):g}s"
-        ctx.pulled.append(full_name(run.image))
-        text = (
-            f'Successfully pulled image "{run.image}" in {seconds} ({seconds} including waiting). Image size: 0 bytes'
-        )
-        ctx.record_event(container, "Pulled", text)
-        return msgspec.structs.replace(run, stage=Stage.CONFIGURING, pull_failures=0), status
-    message = f'failed to pull and unpack image "{full_name(run.image)}": {error}'
-    ctx.record_event(container, "Failed", f'Failed to pull image "{run.image}": {message}', warning=True)
-    ctx.record_event(container, "Failed", "Error: ErrImagePull", warning=True)
-    run = msgspec.structs.replace(
-        run, stage=Stage.PULL_FAILED, pull_failures=run.pull_failures + 1, until=ctx.now + ERROR_SHOWN_SECONDS
-    )
-    return run, waiting(container, status, "ErrImagePull", message)
-
-
-def _pull_failed(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
-    if run.image != container.image:
-        return Run(crashes=run.crashes), status
-    if ctx.now < run.until:
-        ctx.wait_until(run.until)
-        return None
-    error = status.state.waiting.message if status.state.waiting is not None else ""
-    message = f'Back-off pulling image "{run.image}"'
-    ctx.record_event(container, "BackOff", message)
-    ctx.record_event(container, "Failed", "Error: ImagePullBackOff", warning=True)
-    until = run.until - ERROR_SHOWN_SECONDS + _back_off(run.pull_failures)
-    run = msgspec.structs.replace(run, stage=Stage.PULL_BACK_OFF, until=until)
-    return run, waiting(container, status, "ImagePullBackOff", f"{message}: ErrImagePull: {error}")
-
-
-def _pull_back_off(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
-    if run.image != container.image:
-        return Run(crashes=run.crashes), status
-    if ctx.now < run.until:
-        ctx.wait_until(run.until)
-        return None
-    return msgspec.structs.replace(run, stage=Stage.NEW), status
-
-
-def _bad_image(_ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
-    return (Run(crashes=run.crashes), status) if run.image != container.image else None
-
-
-def _configuring(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+def _configuring(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
     """PM-145: without the ConfigMap key its env needs, the container cannot be created."""
     if run.image != container.image:
         return Run(crashes=run.crashes), status
@@ -256,7 +86,7 @@ def _configuring(ctx: Context, container: Container, run: Run, status: Container
     return run, waiting(container, status, "ContainerCreating")
 
 
-def _starting(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+def _starting(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
     if ctx.now < run.until:
         ctx.wait_until(run.until)
         return None
@@ -286,7 +116,7 @@ def _starting(ctx: Context, container: Container, run: Run, status: ContainerSta
 # ---- while it runs
 
 
-def _running(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+def _running(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
     behaviour = ctx.behave(container)
     if container.name in ctx.crash and container.name not in ctx.crashed:
         ctx.crashed.append(container.name)
@@ -375,7 +205,7 @@ def term_of(ctx: Context, container: Container) -> tuple[float, int]:
     return ctx.pace.stop if seconds is None else seconds, behaviour.program.on_term
 
 
-def _stop(ctx: Context, container: Container, run: Run, status: ContainerStatus, why: str) -> _Moved:
+def _stop(ctx: Context, container: Container, run: Run, status: ContainerStatus, why: str) -> Moved:
     """Ask the container to stop; it has the Pod's grace period for it."""
     ctx.record_event(container, "Killing", why.format(container.name))
     seconds, code = stop_of(ctx, container)
@@ -385,20 +215,20 @@ def _stop(ctx: Context, container: Container, run: Run, status: ContainerStatus,
     return msgspec.structs.replace(run, stage=Stage.STOPPING, until=ctx.now + seconds, code=code, why=why), status
 
 
-def _stopping(ctx: Context, _container: Container, run: Run, status: ContainerStatus) -> _Moved:
+def _stopping(ctx: Context, _container: Container, run: Run, status: ContainerStatus) -> Moved:
     if ctx.now < run.until:
         ctx.wait_until(run.until)
         return None
     return _ends(ctx, run, status, run.until, run.code)
 
 
-def _ends(ctx: Context, run: Run, status: ContainerStatus, when: float, code: int) -> _Moved:
+def _ends(ctx: Context, run: Run, status: ContainerStatus, when: float, code: int) -> Moved:
     calm = when - run.since >= CALM_SECONDS
     run = msgspec.structs.replace(run, stage=Stage.ENDED, until=NEVER, crashes=0 if calm else run.crashes)
     return run, ended(status, min(when, ctx.now), code)
 
 
-def _after_end(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+def _after_end(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
     """Start again, at once or after the back-off, where the Pod wants that."""
     if run.why == _CHANGED:
         return NEW, status  # whatever the restart policy; nothing is known against the new image
@@ -406,7 +236,7 @@ def _after_end(ctx: Context, container: Container, run: Run, status: ContainerSt
         return None
     finished = ctx.now
     if run.crashes > 0:
-        seconds = _back_off(run.crashes)
+        seconds = back_off(run.crashes)
         name = f"{ctx.pod.metadata.name}_{ctx.pod.metadata.namespace}({ctx.pod.metadata.uid})"
         text = f"restarting failed container={container.name} pod={name}"
         ctx.record_event(container, "BackOff", f"Back-off {text}", warning=True)
@@ -418,7 +248,7 @@ def _after_end(ctx: Context, container: Container, run: Run, status: ContainerSt
     return run, status
 
 
-def _crash_back_off(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> _Moved:
+def _crash_back_off(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
     if full_name(run.image) != full_name(container.image):
         return Run(), status
     if ctx.now < run.until:
@@ -440,21 +270,17 @@ def restarts(pod: Pod, container: Container, status: ContainerStatus) -> bool:
     return pod.spec.restart_policy != "Never" and terminated.exit_code != 0
 
 
-def _back_off(failures: int) -> float:
-    return min(LONGEST_BACK_OFF, BACK_OFF_SECONDS * 2.0 ** (max(1, failures) - 1))
-
-
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}m{rest}s" if minutes else f"{rest}s"
 
 
-_MOVES: Final[Mapping[Stage, Callable[[Context, Container, Run, ContainerStatus], _Moved]]] = {
-    Stage.NEW: _pull,
-    Stage.PULLING: _pulling,
-    Stage.PULL_FAILED: _pull_failed,
-    Stage.PULL_BACK_OFF: _pull_back_off,
-    Stage.BAD_IMAGE: _bad_image,
+_MOVES: Final[Mapping[Stage, Callable[[Context, Container, Run, ContainerStatus], Moved]]] = {
+    Stage.NEW: pull,
+    Stage.PULLING: pulling,
+    Stage.PULL_FAILED: pull_failed,
+    Stage.PULL_BACK_OFF: pull_back_off,
+    Stage.BAD_IMAGE: bad_image,
     Stage.CONFIGURING: _configuring,
     Stage.STARTING: _starting,
     Stage.RUNNING: _running,

@@ -6,7 +6,6 @@ off for that Pod alone.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Final
 
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.kube.client import Client, PatchType
+from app.kube.concurrently import concurrently
 from app.kube.errors import UNANSWERED, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import ObjectReference, Pod, decode_pod
@@ -141,13 +141,7 @@ class Roller:
     async def _each(self, one: Pass, due: Iterable[Judged], work: Work) -> bool:
         """Do the same on every Pod that is not put off; whether some are left for the next pass."""
         pods = [judged.pod for judged in due if not self._is_held(one.progress, judged.pod)]
-        free = asyncio.Semaphore(MAX_CONCURRENT)
-
-        async def limited(pod: Pod) -> None:
-            async with free:
-                await self._attempt(one, pod, work)
-
-        await asyncio.gather(*map(limited, pods[:MAX_AT_A_TIME]))
+        await concurrently((self._attempt(one, pod, work) for pod in pods[:MAX_AT_A_TIME]), MAX_CONCURRENT)
         return len(pods) > MAX_AT_A_TIME
 
     async def _end_hot_upgrades(self, one: Pass) -> bool:

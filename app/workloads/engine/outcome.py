@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
+from app.kube.concurrently import concurrently
 from app.kube.errors import UNANSWERED, Conflict, KubeError, message_of
 from app.pods.budget import RETRY_SECONDS
 
@@ -38,17 +38,6 @@ class Outcome:
     shortfall: str = ""
 
 
-async def concurrently(work: Iterable[Awaitable[T]], limit: int = MAX_CONCURRENT_WRITES) -> list[T]:
-    """The results in order, of so many at once at most."""
-    free = asyncio.Semaphore(limit)
-
-    async def limited(one: Awaitable[T]) -> T:
-        async with free:
-            return await one
-
-    return await asyncio.gather(*(limited(one) for one in work))
-
-
 async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:
     """Side by side, with what each raised of the API server's refusals; other errors are raised."""
 
@@ -58,7 +47,7 @@ async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | P
         except (KubeError, PodGoneError) as error:
             return error
 
-    return await concurrently(caught(one) for one in work)
+    return await concurrently((caught(one) for one in work), MAX_CONCURRENT_WRITES)
 
 
 def outcome_of(found: Sequence[object]) -> Outcome:

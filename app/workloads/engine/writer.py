@@ -16,6 +16,7 @@ from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.api.model import KubeObject
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, Decode, PatchType
+from app.kube.concurrently import concurrently
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
@@ -32,7 +33,7 @@ from app.workloads.engine.creation import NewPod
 from app.workloads.engine.expectations import Expectations, claim_expectation
 from app.workloads.engine.initial_conditions import awaits_initial_conditions
 from app.workloads.engine.kind import Owner, WorkloadKind
-from app.workloads.engine.outcome import PodGoneError, PodHeldError, concurrently
+from app.workloads.engine.outcome import PodGoneError, PodHeldError
 from app.workloads.engine.refresh import PodRefresh
 from app.workloads.engine.server_version import ServerVersion
 from app.workloads.engine.wording import Wording

@@ -21,7 +21,7 @@ from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.errors import Conflict, NotFound
-from app.kube.reflector import NoMetrics
+from app.kube.reflector_metrics import NoMetrics
 from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES, PODS, SERVICEACCOUNTS
 from app.kube.transport import AiohttpTransport
 from app.manager.caches import Caches

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, required
-from app.sandbox.apiserver.rules.workloads import secret_errors as secret_key_errors
+from app.sandbox.apiserver.rules.data import secret_errors as secret_key_errors
 
 Json: TypeAlias = dict[str, Any]
 
