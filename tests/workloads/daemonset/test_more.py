@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -164,6 +166,41 @@ async def test_a_ready_pod_becomes_available_in_time_and_then_nothing_is_written
         before = len(cluster.sent.requests)
         await cluster.clock.sleep(600)
         assert [line for line in cluster.sent.requests[before:] if not line.startswith("GET")] == []
+
+
+@virtual
+@pytest.mark.behaviour("DS-67", "DS-45", "DS-46")
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        (rolling(maxUnavailable="20%"), {"DELETE Pod": 1, "POST pods": 1, "PATCH Pod status": 1}),
+        (rolling("InPlaceIfPossible", maxUnavailable="20%"), {"PATCH Pod": 1, "PATCH Pod status": 2}),
+        (rolling(maxSurge="20%"), {"DELETE Pod": 1, "POST pods": 1, "PATCH Pod status": 1}),
+    ],
+    ids=["Standard", "in place", "surge"],
+)
+async def test_an_update_asks_for_nothing_but_what_changes_each_pod(strategy: Json, expected: dict[str, int]) -> None:
+    """No reads, no event for each, no second write where one would do; a Pod's own is counted by its name."""
+    nodes = 30
+    async with small_cluster(nodes=nodes) as cluster:
+        await cluster.apply(updateStrategy=strategy)
+        await cluster.all_updated(nodes)
+        # Beyond 25 in a row events of one object are dropped, so that those of the update do not count here.
+        await cluster.clock.sleep(5)
+        before = len(cluster.sent.requests)
+        await cluster.image("nginx:2")
+        await cluster.all_updated(nodes)
+        await cluster.clock.sleep(5)
+        of_pods = Counter(
+            re.sub(r"/api/v1/namespaces/default/", "", re.sub(r"pods/[^/]+", "Pod", line)).replace("/", " ")
+            for line in cluster.sent.requests[before:]
+            if "/pods" in line
+        )
+        assert of_pods == {what: count * nodes for what, count in expected.items()}
+        others = [line for line in cluster.sent.requests[before:] if "/pods" not in line]
+        assert not [line for line in others if line.startswith("GET")]
+        # One revision, and a status for each reconcile in which it changed.
+        assert len(others) < nodes, others
 
 
 @virtual
