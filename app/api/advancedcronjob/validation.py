@@ -113,6 +113,9 @@ def _template_errors(
         yield forbidden(_TEMPLATE, f"spec can have only one template, {_WORDS}")
         return
     (name,) = given
+    if not isinstance(template[name], Mapping):
+        yield from validate({"type": "object"}, template[name], _TEMPLATE.child(name))
+        return
     inner, path = template[name].get("spec") or {}, _TEMPLATE.child(name, "spec")
     # Our schema says nothing of what is in a template; what is made of it has one.
     schema = SCHEMAS[name]

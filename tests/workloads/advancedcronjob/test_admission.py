@@ -43,10 +43,21 @@ def write(obj: Json, old: Json | None = None) -> Written:
 
 
 @pytest.mark.behaviour("ACJ-4")
-@pytest.mark.parametrize("template", [images(completionPolicy=3), {"broadcastJobTemplate": {"spec": {"template": 5}}}])
+@pytest.mark.parametrize(
+    "template",
+    [
+        images(completionPolicy=3),
+        {"broadcastJobTemplate": {"spec": {"template": 5}}},
+        {"imageListPullJobTemplate": True},
+    ],
+)
 def test_a_template_whose_fields_have_other_types_is_refused_by_its_field(template: Json) -> None:
     errors = list(spec_errors(cron(template=template)["spec"], None, [], datetime(2026, 11, 22, tzinfo=UTC)))
-    assert [str(one).partition(":")[0].rpartition(".")[2] for one in errors] in (["completionPolicy"], ["template"])
+    assert [str(one).partition(":")[0].rpartition(".")[2] for one in errors] in (
+        ["completionPolicy"],
+        ["template"],
+        ["imageListPullJobTemplate"],
+    )
 
 
 @pytest.mark.behaviour("ACJ-3", "ACJ-4", "ACJ-24", "ACJ-26", "U-55")

@@ -1,0 +1,126 @@
+"""Every field of every kind with values of other types, straight to the port: a 4xx that names it, or no objection."""
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+
+from app.admission.metrics import AdmissionMetrics
+from app.admission.server import create_app
+from app.api.conversion import convert
+from app.kube.admission import Operation
+from app.kube.virtualtime import VirtualClock
+from app.manager.gates import GATES, parse_gates
+from app.manager.slices import kinds
+from app.manager.standalone import Standalone
+from tests.fuzz import targets
+from tests.fuzz.targets import Question
+
+SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
+JSON = {"Content-Type": "application/json"}
+#: Whatever a field holds, two of these are of another type.
+WRONG: tuple[Any, ...] = (True, "x", [{}])
+#: What is deeper is a part of Pod templates mostly, which all kinds judge alike; the fuzzer looks there.
+DEPTH = 5
+KINDS = {kind.plural: kind.kind for kind in kinds()}
+ALL_GATES = ",".join(f"{gate}=true" for gate in GATES)
+Steps = tuple[Any, ...]
+
+
+def standalone() -> Standalone:
+    return Standalone(SAMPLES, parse_gates(ALL_GATES), VirtualClock(), Random(1))
+
+
+ASKED = [
+    one
+    for one in targets.questions(standalone().registry)
+    if one.plural in KINDS and one.operation is not Operation.DELETE
+]
+
+
+def fields(value: Any, steps: Steps = ()) -> Iterator[Steps]:
+    """The places in an object; of a list only the first."""
+    if steps:
+        yield steps
+    if len(steps) == DEPTH:
+        return
+    items = value.items() if isinstance(value, dict) else enumerate(value[:1]) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from fields(item, (*steps, key))
+
+
+def complete(asked: Question, obj: Any) -> Any:
+    metadata = {"name": "a", "namespace": "shop", "uid": "u", "resourceVersion": "7", "generation": 1}
+    return {
+        "apiVersion": f"{asked.group}/{asked.version}",
+        **copy.deepcopy(obj),
+        "metadata": {**metadata, **(obj.get("metadata") or {})},
+    }
+
+
+def objects(asked: Question) -> Iterator[tuple[Any, list[Steps]]]:
+    """Right objects of a kind, and the fields of each that none before it has."""
+    random = Random(7)
+    recorded = targets._recorded().get((asked.group, asked.version, KINDS[asked.plural]), ())
+    known: set[Steps] = set()
+    for obj in (*recorded, *(targets.good(random, asked) for _ in range(3))):
+        made = complete(asked, obj)
+        new = [steps for steps in fields(made) if steps not in known]
+        known.update(new)
+        yield made, new
+
+
+def replaced(obj: Any, steps: Steps, value: Any) -> Any:
+    changed = copy.deepcopy(obj)
+    holder = changed
+    for step in steps[:-1]:
+        holder = holder[step]
+    holder[steps[-1]] = value
+    return changed
+
+
+def review(asked: Question, new: Any, old: Any) -> bytes:
+    request = {
+        "uid": "1",
+        "kind": {"group": asked.group, "version": asked.version, "kind": KINDS[asked.plural]},
+        "resource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
+        "namespace": "shop",
+        "name": "a",
+        "operation": asked.operation.value,
+        "object": new,
+        "oldObject": old,
+    }
+    if asked.subresource:
+        request["subResource"] = asked.subresource
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+@pytest.mark.behaviour("MGR-45")
+@pytest.mark.parametrize("asked", ASKED, ids=lambda one: f"{one.path[1:]}-{one.version}-{one.operation}")
+async def test_no_value_of_another_type_is_a_mistake_of_ours(asked: Question) -> None:
+    service = standalone()
+    await service.reload()
+    app = create_app(service.registry, convert, AdmissionMetrics())
+    wrong: dict[str, str] = {}
+    tried = 0
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:
+        for obj, places in objects(asked):
+            for steps in places:
+                for value in WRONG:
+                    changed = replaced(obj, steps, value)
+                    pairs = (
+                        [(changed, None)] if asked.operation is Operation.CREATE else [(changed, obj), (obj, changed)]
+                    )
+                    for new, old in pairs:
+                        tried += 1
+                        answer = await http.post(asked.path, content=review(asked, new, old), headers=JSON)
+                        status = answer.json()["response"].get("status", {}) if answer.status_code == 200 else {}
+                        if answer.status_code >= 500 or status.get("code", 200) >= 500:
+                            wrong[f"{'.'.join(map(str, steps))}={value!r}"] = answer.text[:300]
+    assert tried > 30
+    assert wrong == {}
