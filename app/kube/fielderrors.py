@@ -209,3 +209,10 @@ def go_string_slice(value: Sequence[str] | None) -> str:
     if value is None:
         return "[]string(nil)"
     return "[]string{" + ", ".join(map(quote, value)) + "}"
+
+
+def go_int_or_string(value: int | str | None) -> GoLiteral:
+    """``value`` as ``%#v`` prints an ``intstr.IntOrString``; none is 0."""
+    if isinstance(value, str):
+        return GoLiteral(f"intstr.IntOrString{{Type:1, IntVal:0, StrVal:{quote(value)}}}")
+    return GoLiteral(f'intstr.IntOrString{{Type:0, IntVal:{value or 0}, StrVal:""}}')

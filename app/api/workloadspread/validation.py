@@ -12,7 +12,7 @@ from app.api.core_validation.scheduling import node_selector_term_errors, prefer
 from app.api.gopod import POD_TEMPLATE
 from app.api.workloadspread.conversion import NAMES
 from app.api.workloadspread.types import ADAPTIVE, FIXED, TargetReference, WorkloadSpread, WorkloadSpreadSubset
-from app.kube.fielderrors import FieldError, GoLiteral, Path, invalid, required
+from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, invalid, required
 from app.kube.gotext import quote
 from app.kube.intorpercent import IntOrPercentError, is_percent, scaled
 from app.kube.selectors import validate_selector
@@ -96,7 +96,7 @@ def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool = False) -> list[Fie
         total += scaled(subset.max_replicas, _ALL_PERCENT, round_up=True)
     if percent and total < _ALL_PERCENT and subsets[-1].max_replicas is not None:
         detail = "the sum of maxReplicas may only be less than 100% when the last subset's maxReplicas is left out"
-        errors.append(invalid(SUBSETS.index(0).child("maxReplicas"), _go_number(subsets[0].max_replicas), detail))
+        errors.append(invalid(SUBSETS.index(0).child("maxReplicas"), go_int_or_string(subsets[0].max_replicas), detail))
     return errors
 
 
@@ -114,7 +114,7 @@ def _number_error(
     spread: WorkloadSpread, subset: WorkloadSpreadSubset, at: Path, percent: bool | None, total: int
 ) -> FieldError | None:
     value = subset.max_replicas
-    given = _go_number(value)
+    given = go_int_or_string(value)
     if percent is not None and percent is not isinstance(value, str):
         return invalid(at, given, "the maxReplicas of all subsets must be of one type: all numbers, or all percentages")
     if isinstance(value, str) and spread.spec.target_ref.kind == "StatefulSet":
@@ -147,7 +147,7 @@ def strategy_errors(spread: WorkloadSpread) -> list[FieldError]:
     errors = []
     if len(subsets) > 1 and subsets[-1].max_replicas is not None:
         detail = "the last subset's maxReplicas must be nil when using adaptive scheduleStrategy"
-        errors.append(invalid(at.child("adaptive"), _go_number(subsets[-1].max_replicas), detail))
+        errors.append(invalid(at.child("adaptive"), go_int_or_string(subsets[-1].max_replicas), detail))
     seconds = strategy.adaptive.reschedule_critical_seconds
     most = most_critical_seconds(len(subsets))
     if seconds is not None and not 0 <= seconds <= most:
@@ -245,9 +245,3 @@ def _go(target: TargetReference) -> GoLiteral:
         f"v1beta1.TargetReference{{APIVersion:{quote(target.api_version)}, Kind:{quote(target.kind)}, "
         f"Name:{quote(target.name)}}}"
     )
-
-
-def _go_number(value: int | str | None) -> GoLiteral:
-    if isinstance(value, str):
-        return GoLiteral(f"intstr.IntOrString{{Type:1, IntVal:0, StrVal:{quote(value)}}}")
-    return GoLiteral(f'intstr.IntOrString{{Type:0, IntVal:{value or 0}, StrVal:""}}')

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.podunavailablebudget.settings import OPERATIONS, parse_total, split_operations
-from app.kube.fielderrors import FieldError, GoLiteral, Path, invalid, not_supported, required
+from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, invalid, not_supported, required
 from app.kube.gotext import quote
 from app.kube.patches import same
 from app.kube.selectors import go_label_selector, validate_selector
@@ -122,7 +122,7 @@ def _how_many_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     at, value = SPEC.child(given[0]), spec[given[0]]
     if not isinstance(value, str):
         return [invalid(at, value, "must be greater than or equal to 0")] if value < 0 else []
-    shown = GoLiteral(f"intstr.IntOrString{{Type:1, IntVal:0, StrVal:{quote(value)}}}")
+    shown = go_int_or_string(value)
     if not _percent(value):
         return [invalid(at, shown, _PERCENT_EXPECTED)]
     # Digits without end cost no more than their count.

@@ -24,7 +24,16 @@ from app.api.sidecarset.types import (
     TransferEnvVar,
 )
 from app.api.update_order import priority_error, scatter_error
-from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, not_supported, required
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    forbidden,
+    go_int_or_string,
+    invalid,
+    not_supported,
+    required,
+)
 from app.kube.gotext import quote
 from app.kube.objects import ControllerRevision
 from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
@@ -184,8 +193,7 @@ def update_strategy_errors(strategy: UpdateStrategy, path: Path) -> list[FieldEr
 def _count_errors(value: int | str | None, path: Path) -> list[FieldError]:
     """A number or a percentage, neither below 0."""
     if isinstance(value, str):
-        shown = GoLiteral(f"intstr.IntOrString{{Type:1, IntVal:0, StrVal:{quote(value)}}}")
-        return [invalid(path, shown, message) for message in is_percent(value)]
+        return [invalid(path, go_int_or_string(value), message) for message in is_percent(value)]
     return [invalid(path, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []
 
 

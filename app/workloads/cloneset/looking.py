@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.api.cloneset import CloneSet
-from app.api.cloneset.types import RECREATE, ROLLING_UPDATE
 from app.kube.client import Client
 from app.kube.objects import Node, Pod, decode_node
 from app.kube.resources import NODES
@@ -24,11 +23,11 @@ from app.workloads.cloneset.plan.resolved import KIND, ResolvedSpec, resolve_spe
 from app.workloads.cloneset.plan.rollout import Inputs
 from app.workloads.cloneset.plan.rollout import counted as rollout_state
 from app.workloads.cloneset.plan.settings import Gates
-from app.workloads.engine.commands import planned, refuse_paused, restart_by_template, restart_each
+from app.workloads.engine import commands as engine
 from app.workloads.engine.in_place import InPlaceUpdates
 from app.workloads.engine.pods import PodFacts, pod_facts
 from app.workloads.engine.preview import Preview
-from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
+from app.workloads.engine.reading import pods_and_revisions, revisions_of
 from app.workloads.engine.revisions import Revisions
 
 
@@ -71,10 +70,7 @@ def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situati
         resolved = resolve_spec(owner, gates)
     except SelectorError as error:
         raise CommandError(f"CloneSet {owner.name}: spec.selector: {error}") from None
-    status = owner.status
-    collisions = (status.collision_count or 0) if status is not None else 0
-    recorded = status.current_revision if status is not None else ""
-    revisions = revisions_to_come(resolved.content, related.revisions, recorded, collisions)
+    revisions = revisions_of(owner.status, resolved.content, related.revisions)
     pods = [
         pod_facts(pod, resolved.settings)
         for pod in related.pods
@@ -86,12 +82,11 @@ def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situati
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods by new ones, step by step."""
     owner = parsed(stored)
-    strategy = owner.spec.update_strategy
-    rolling = strategy.rolling_update
-    refuse_paused(RESOURCE, owner.name, paused=rolling is not None and rolling.paused)
-    if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
-        return await restart_by_template(client, RESOURCE, owner)
-    return await restart_each(client, owner, (await related_objects(client, owner)).pods)
+
+    async def pods() -> Sequence[Pod]:
+        return (await related_objects(client, owner)).pods
+
+    return await engine.restart(client, RESOURCE, owner, owner.spec.update_strategy, pods)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
@@ -100,10 +95,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     found = situation(wanted, await related_objects(client, wanted), Gates.of(enabled))
     coming = _preview(client, found)
     before = wanted.status.update_revision if wanted.status is not None else ""
-    update = found.revisions.update
-    template = "the template stays" if update.uid and update.name == before else "the template changes"
-    head = f"CloneSet {wanted.metadata.namespace}/{wanted.name}: {template}, update revision {update.name}"
-    return planned(head, coming)
+    return engine.planned(engine.template_head(RESOURCE, wanted, before, found.revisions.update), coming)
 
 
 def _preview(client: Client, found: Situation) -> Preview:

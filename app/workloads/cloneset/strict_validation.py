@@ -11,14 +11,22 @@ from typing import Any, Final
 
 from app.kube.fielderrors import FieldError, Path, invalid, required
 from app.kube.intorpercent import is_more_than_all
-from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_label_value, is_qualified_name
+from app.kube.validation import LABEL_VALUE_MAX_LENGTH
 from app.workloads.cloneset.validation import (
     Rollout,
     count_problem,
     deadline_errors,
     pods_to_delete,
 )
-from app.workloads.engine.validation import NOT_NEGATIVE, SPEC, claims_without_spec
+from app.workloads.engine.validation import (
+    HOLDS_NOTHING,
+    NOT_NEGATIVE,
+    SPEC,
+    claims_without_spec,
+    holds_nothing,
+    hook_errors,
+    hooks,
+)
 
 GATE: Final = "CloneSetStrictValidation"
 #: A revision's hash is at most this long (CS-70), and a dash stands before it.
@@ -56,28 +64,15 @@ def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older:
     if is_more_than_all(fields.get("partition")):
         words = "is more than 100%: it keeps all Pods at the old revision, as 100% does"
         yield invalid(path.child("partition"), fields["partition"], words)
-    yield from _hooks(spec.get("lifecycle") or {})
+    for path, hook in hooks(spec):
+        if holds_nothing(hook):
+            yield required(path, HOLDS_NOTHING)
+        yield from hook_errors(hook, path)
     if not older:
         # B-2: refused in v1alpha1.
         yield from deadline_errors(spec)
         at = SPEC.child("scaleStrategy", "podsToDelete")
         yield from (invalid(at, name, pods_refused[name]) for name in pods_to_delete(spec) if name in pods_refused)
-
-
-def _hooks(lifecycle: Mapping[str, Any]) -> Iterator[FieldError]:
-    for moment, hook in lifecycle.items():
-        path = SPEC.child("lifecycle", moment)
-        if not isinstance(hook, Mapping):
-            continue
-        if not hook.get("finalizersHandler") and not hook.get("labelsHandler"):
-            yield required(path, "has neither labelsHandler nor finalizersHandler, so it holds no Pod")
-        for index, name in enumerate(hook.get("finalizersHandler") or ()):
-            at = path.child("finalizersHandler").index(index)
-            yield from (invalid(at, name, message) for message in is_qualified_name(name))
-        for key, value in sorted((hook.get("labelsHandler") or {}).items()):
-            at = path.child("labelsHandler")
-            yield from (invalid(at, key, message) for message in is_qualified_name(key))
-            yield from (invalid(at.key(key), value, message) for message in is_label_value(value))
 
 
 def name_warning(name: str) -> str:

@@ -18,14 +18,25 @@ from app.api.daemonset.types import (
     SURGING,
     UPDATE_TYPES,
 )
-from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, not_supported, required
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    forbidden,
+    go_int_or_string,
+    invalid,
+    not_supported,
+    required,
+)
 from app.kube.gotext import quote
 from app.kube.patches import same
 from app.kube.selectors import validate_selector
 from app.kube.validation import is_dns1123_subdomain
 from app.workloads.engine.validation import (
+    HOLDS_NOTHING,
     NOT_NEGATIVE,
     SPEC,
+    holds_nothing,
     selector_errors,
     template_errors,
     template_spec,
@@ -177,9 +188,8 @@ def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     if lifecycle.get("preNormal") is not None:
         yield f"{SPEC.child('lifecycle', 'preNormal')}: has no effect on Pods of a DaemonSet"
     hook = lifecycle.get("preDelete")
-    if isinstance(hook, Mapping) and not hook.get("labelsHandler") and not hook.get("finalizersHandler"):
-        at = SPEC.child("lifecycle", "preDelete")
-        yield f"{at}: has neither labelsHandler nor finalizersHandler, so it holds no Pod"
+    if isinstance(hook, Mapping) and holds_nothing(hook):
+        yield f"{SPEC.child('lifecycle', 'preDelete')}: {HOLDS_NOTHING}"
     strategy = spec.get("updateStrategy") or {}
     selector = (strategy.get("rollingUpdate") or {}).get("selector")
     if selector is not None:
@@ -195,4 +205,4 @@ def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
 def _shown(value: int | str | None) -> object:
     if isinstance(value, int) or value is None:
         return value
-    return GoLiteral(f"intstr.IntOrString{{Type:1, IntVal:0, StrVal:{quote(value)}}}")
+    return go_int_or_string(value)

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Protocol
 
 from app.api import names
+from app.api.in_place import RECREATE, ROLLING_UPDATE
 from app.api.model import KubeObject
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.kube.resources import PODS, Resource
 from app.pods.predicates import is_active
+from app.pods.revisions import Revision
 from app.slices.commands import PLAN_COLUMNS, CommandError, Report
 from app.workloads.engine.preview import Preview
+
+
+class RollingUpdate(Protocol):
+    """Of a roll-out what a restart asks."""
+
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def pod_update_policy(self) -> str: ...
+
+
+class UpdateStrategy(Protocol):
+    """Of an update strategy what a restart asks."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def rolling_update(self) -> RollingUpdate | None: ...
+
 
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 _MANAGER: Final = "pykruise"
@@ -26,6 +47,12 @@ def planned(head: str, coming: Preview) -> Report:
     rows = [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
     notes = [f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}"] if coming.rest else []
     return Report(head, PLAN_COLUMNS, rows, [*notes, *([coming.ends] if coming.ends else [])])
+
+
+def template_head(resource: Resource, owner: KubeObject, before: str, update: Revision) -> str:
+    """What is to become of the workload itself; ``before``: the update revision that its status names."""
+    template = "the template stays" if update.uid and update.name == before else "the template changes"
+    return f"{resource.kind} {owner.metadata.namespace}/{owner.name}: {template}, update revision {update.name}"
 
 
 def nothing_happens(coming: Preview) -> str:
@@ -46,6 +73,21 @@ async def restart_by_template(client: Client, resource: Resource, owner: KubeObj
     patch: dict[str, Any] = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
     await client.patch(resource, owner.name, patch, owner.metadata.namespace, field_manager=_MANAGER)
     return "restarted"
+
+
+async def restart(
+    client: Client,
+    resource: Resource,
+    owner: KubeObject,
+    strategy: UpdateStrategy,
+    pods: Callable[[], Awaitable[Sequence[Pod]]],
+) -> str:
+    """Replace all Pods by new ones, step by step. Raises CommandError. ``pods``: reads them where they are needed."""
+    rolling = strategy.rolling_update
+    refuse_paused(resource, owner.name, paused=rolling is not None and rolling.paused)
+    if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
+        return await restart_by_template(client, resource, owner)
+    return await restart_each(client, owner, await pods())
 
 
 async def restart_each(client: Client, owner: KubeObject, pods: Sequence[Pod]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from app.api.model import KubeObject
 from app.kube.client import Client
@@ -31,3 +31,19 @@ def revisions_to_come(content: Content, recorded: Sequence[Revision], current: s
     update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
     ordered = [*(one for one in recorded if one.name != update.name), update]
     return Revisions(current_revision(current, ordered, update), update, ordered, collisions)
+
+
+class RecordedStatus(Protocol):
+    """Of a status what says which revisions there are."""
+
+    @property
+    def current_revision(self) -> str: ...
+    @property
+    def collision_count(self) -> int | None: ...
+
+
+def revisions_of(status: RecordedStatus | None, content: Content, recorded: Sequence[Revision]) -> Revisions:
+    """The same by the status of a workload, if it has one."""
+    if status is None:
+        return revisions_to_come(content, recorded, "", 0)
+    return revisions_to_come(content, recorded, status.current_revision, status.collision_count or 0)

@@ -13,12 +13,14 @@ from app.api.in_place import IN_PLACE_ONLY, POD_UPDATE_POLICIES
 from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, go_string_map, invalid, not_supported, required
 from app.kube.patches import diff
 from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
+from app.kube.validation import is_label_value, is_qualified_name
 from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
 from app.pods.revisions import Revision
 from app.pods.templates import template_data
 
 SPEC: Final = Path("spec")
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
+HOLDS_NOTHING: Final = "has neither labelsHandler nor finalizersHandler, so it holds no Pod"
 _IMAGE: Final = re.compile(r"/containers/[0-9]+/image").fullmatch
 _RESOURCE: Final = re.compile(r"/containers/[0-9]+/resources/(limits|requests)/(cpu|memory)").fullmatch
 
@@ -52,6 +54,29 @@ def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
         if not claim.get("accessModes") and not claim.get("resources"):
             at = SPEC.child("volumeClaimTemplates").index(index).child("spec")
             yield required(at, "a claim needs accessModes and resources.requests.storage")
+
+
+def hooks(spec: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """The lifecycle hooks of a spec, each with its path."""
+    for moment, hook in (spec.get("lifecycle") or {}).items():
+        if isinstance(hook, Mapping):
+            yield SPEC.child("lifecycle", moment), hook
+
+
+def holds_nothing(hook: Mapping[str, Any]) -> bool:
+    """Whether a hook names neither labels nor finalizers."""
+    return not hook.get("finalizersHandler") and not hook.get("labelsHandler")
+
+
+def hook_errors(hook: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """Finalizers and labels of a hook that no Pod can have."""
+    for index, name in enumerate(hook.get("finalizersHandler") or ()):
+        at = path.child("finalizersHandler").index(index)
+        yield from (invalid(at, name, message) for message in is_qualified_name(name))
+    for key, value in sorted((hook.get("labelsHandler") or {}).items()):
+        at = path.child("labelsHandler")
+        yield from (invalid(at, key, message) for message in is_qualified_name(key))
+        yield from (invalid(at.key(key), value, message) for message in is_label_value(value))
 
 
 def where_policies_stand(kind: object) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from app.api.statefulset.defaults import ClaimGates
 from app.kube.client import Client
-from app.workloads.statefulset.storage import list_storage_classes
+from app.pods.storageclasses import list_storage_classes
 
 
 class StandaloneLookups:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from app.api.in_place import ON_DELETE, RECREATE, ROLLING_UPDATE
+from app.api.in_place import ON_DELETE
 from app.api.requested import unreadable
 from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.api.statefulset.defaults import ClaimGates, with_defaults
@@ -20,11 +20,11 @@ from app.pods.ordinals import ordinal_of
 from app.pods.revisions import short_hash
 from app.slices.commands import CommandError, Commands, Migration, Progress, Report, Stored, counted
 from app.slices.options import Enabled
-from app.workloads.engine.commands import planned, refuse_paused, restart_by_template, restart_each
+from app.workloads.engine import commands as engine
 from app.workloads.engine.moving import moved_manifest
 from app.workloads.engine.pods import PodFacts, pod_facts
 from app.workloads.engine.preview import Preview
-from app.workloads.engine.reading import pods_and_revisions, revisions_to_come
+from app.workloads.engine.reading import pods_and_revisions, revisions_of
 from app.workloads.engine.revisions import Revisions
 from app.workloads.statefulset.plan.explain import explain as explained
 from app.workloads.statefulset.plan.preview import preview
@@ -62,10 +62,7 @@ async def situation(client: Client, owner: StatefulSet, gates: Gates) -> Situati
     except SelectorError as error:
         raise CommandError(f"StatefulSet {owner.name}: spec.selector: {error}") from None
     pods, recorded = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
-    status = owner.status
-    current = status.current_revision if status is not None else ""
-    collisions = (status.collision_count or 0) if status is not None else 0
-    revisions = revisions_to_come(resolved.content, recorded, current, collisions)
+    revisions = revisions_of(owner.status, resolved.content, recorded)
     return Situation(resolved, [pod_facts(pod, resolved.settings) for pod in pods], revisions)
 
 
@@ -97,13 +94,11 @@ def progress_of(found: StatefulSet) -> Progress:
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods by new ones, step by step."""
     owner = parsed(stored)
-    strategy = owner.spec.update_strategy
-    rolling = strategy.rolling_update
-    refuse_paused(RESOURCE, owner.name, paused=rolling is not None and rolling.paused)
-    if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
-        return await restart_by_template(client, RESOURCE, owner)
-    pods, _ = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
-    return await restart_each(client, owner, pods)
+
+    async def pods() -> Sequence[Pod]:
+        return (await pods_and_revisions(client, KIND, owner, owner.spec.selector))[0]
+
+    return await engine.restart(client, RESOURCE, owner, owner.spec.update_strategy, pods)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
@@ -112,10 +107,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     found = await situation(client, wanted, Gates.of(enabled))
     coming = found.preview(client.clock.now().timestamp())
     before = wanted.status.update_revision if wanted.status is not None else ""
-    update = found.revisions.update
-    template = "the template stays" if update.uid and update.name == before else "the template changes"
-    head = f"StatefulSet {wanted.metadata.namespace}/{wanted.name}: {template}, update revision {update.name}"
-    return planned(head, coming)
+    return engine.planned(engine.template_head(RESOURCE, wanted, before, found.revisions.update), coming)
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:

@@ -16,6 +16,7 @@ from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
 from app.pods.ordinals import ordinal_of
+from app.pods.storageclasses import StorageClasses, list_storage_classes
 from app.workloads.engine.conditions import status_patch, with_failures
 from app.workloads.engine.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.engine.outcome import Outcome, gather_results
@@ -33,7 +34,6 @@ from app.workloads.statefulset.plan.update import ClaimState, plan_update, relea
 from app.workloads.statefulset.scaling import Scaler
 from app.workloads.statefulset.snapshot import Observed
 from app.workloads.statefulset.state import StatefulSetState
-from app.workloads.statefulset.storage import StorageClasses, list_storage_classes
 from app.workloads.statefulset.updating import StatefulSetUpdater, grow_claims
 from app.workloads.statefulset.writing import StatefulSetWriter
 

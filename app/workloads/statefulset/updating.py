@@ -9,6 +9,7 @@ from app.kube.errors import KubeError, message_of
 from app.kube.gotext import quote
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision
+from app.pods.storageclasses import StorageClasses
 from app.workloads.engine.settings import UpdatePolicy
 from app.workloads.engine.snapshot import AnySnapshot
 from app.workloads.engine.steps import Step
@@ -16,7 +17,6 @@ from app.workloads.engine.updater import Updater
 from app.workloads.statefulset.plan.claims import Growth
 from app.workloads.statefulset.plan.update import BEGUN, CLAIMS_GROWN, MARKED
 from app.workloads.statefulset.snapshot import Observed
-from app.workloads.statefulset.storage import StorageClasses
 from app.workloads.statefulset.writing import StatefulSetWriter
 
 #: Reasons for replacing a Pod that are not about the update in place that was wanted.

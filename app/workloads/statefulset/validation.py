@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -11,14 +11,27 @@ from app.api import names
 from app.api.in_place import IN_PLACE_ONLY, IN_PLACE_POLICIES, ON_DELETE, POD_UPDATE_POLICIES, ROLLING_UPDATE
 from app.api.statefulset.types import DELETE, ON_POD_ROLLING_UPDATE, ORDERED_READY, PARALLEL, RETAIN
 from app.api.update_order import priority_error
-from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, not_supported, required
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    forbidden,
+    go_int_or_string,
+    invalid,
+    not_supported,
+    required,
+)
 from app.kube.gotext import quote
 from app.kube.patches import same
-from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label, is_label_value, is_qualified_name
+from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label
 from app.workloads.engine.validation import (
+    HOLDS_NOTHING,
     NOT_NEGATIVE,
     SPEC,
     claims_without_spec,
+    holds_nothing,
+    hook_errors,
+    hooks,
     in_place_only_errors,
     selector_errors,
     template_errors,
@@ -100,7 +113,7 @@ def _policy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 def _reserve_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """AS-17."""
     listed = spec.get("reserveOrdinals") or []
-    shown = GoLiteral("[]intstr.IntOrString{" + ", ".join(map(_go_int_or_string, listed)) + "}")
+    shown = GoLiteral("[]intstr.IntOrString{" + ", ".join(str(go_int_or_string(one)) for one in listed) + "}")
     for index, one in enumerate(listed):
         where = f"{index} th reserve ordinal"
         if isinstance(one, int):
@@ -129,7 +142,7 @@ def _limit_errors(limit: int | str, spec: Mapping[str, Any], path: Path) -> Iter
         share: int | None = limit
     else:
         if not _percent(limit):
-            yield invalid(path, GoLiteral(_go_int_or_string(limit)), _PERCENT_WORDS)
+            yield invalid(path, go_int_or_string(limit), _PERCENT_WORDS)
         digits = limit.replace("%", "")
         share = -(-int(digits) // 100) if re.fullmatch(r"[+-]?[0-9]{1,18}", digits, re.ASCII) else None
         if share is None:
@@ -139,7 +152,7 @@ def _limit_errors(limit: int | str, spec: Mapping[str, Any], path: Path) -> Iter
         yield invalid(path, share, "should not be less than 1")
     if spec.get("podManagementPolicy") != PARALLEL and limit != 1:
         words = f"can only work with {PARALLEL} PodManagementPolicyType"
-        yield invalid(path, GoLiteral(_go_int_or_string(limit)), words)
+        yield invalid(path, go_int_or_string(limit), words)
 
 
 def _strategy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
@@ -295,7 +308,10 @@ def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Itera
     claims = [name for name, _ in map(_claim, spec.get("volumeClaimTemplates") or ())]
     for name in sorted({name for name in claims if claims.count(name) > 1}):
         yield f"{SPEC.child('volumeClaimTemplates')}: {quote(name)} stands there more than once"
-    yield from _hook_warnings(spec.get("lifecycle") or {})
+    for path, hook in hooks(spec):
+        if holds_nothing(hook):
+            yield f"{path}: {HOLDS_NOTHING}"
+        yield from map(str, hook_errors(hook, path))
     policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
     reserved = (spec.get("reserveOrdinals") or []) != ((former or {}).get("reserveOrdinals") or [])
     if policy.get("whenScaled") == DELETE and claims and spec.get("reserveOrdinals") and reserved:
@@ -304,33 +320,3 @@ def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Itera
             f"{SPEC.child('reserveOrdinals')}: with persistentVolumeClaimRetentionPolicy.whenScaled {DELETE} the "
             "claims of a Pod whose ordinal is reserved are deleted with it"
         )
-
-
-def _hook_warnings(lifecycle: Mapping[str, Any]) -> Iterator[str]:
-    for moment, hook in lifecycle.items():
-        path = SPEC.child("lifecycle", moment)
-        if not isinstance(hook, Mapping):
-            continue
-        finalizers, labels = hook.get("finalizersHandler") or (), hook.get("labelsHandler") or {}
-        if not finalizers and not labels:
-            yield f"{path}: has neither labelsHandler nor finalizersHandler, so it holds no Pod"
-        for index, name in enumerate(finalizers):
-            at = path.child("finalizersHandler").index(index)
-            yield from (str(invalid(at, name, message)) for message in is_qualified_name(name))
-        for key, value in sorted(labels.items()):
-            at = path.child("labelsHandler")
-            yield from (str(invalid(at, key, message)) for message in is_qualified_name(key))
-            yield from (str(invalid(at.key(key), value, message)) for message in is_label_value(value))
-
-
-def new_errors(found: Sequence[FieldError], before: Sequence[FieldError]) -> list[FieldError]:
-    """Mistakes that the object did not have before."""
-    known = set(map(str, before))
-    return [error for error in found if str(error) not in known]
-
-
-def _go_int_or_string(value: int | str) -> str:
-    """As Go prints one with ``%#v``."""
-    if isinstance(value, int):
-        return f'intstr.IntOrString{{Type:0, IntVal:{value}, StrVal:""}}'
-    return f"intstr.IntOrString{{Type:1, IntVal:0, StrVal:{quote(value)}}}"

@@ -8,7 +8,7 @@ import pytest
 
 from app.api.conversion import convert
 from app.kube.objects import ObjectMeta
-from app.workloads.statefulset.storage import StorageClass, StorageClasses
+from app.pods.storageclasses import StorageClass, StorageClasses
 from tests.admission.writing import ALPHA, BETA
 from tests.workloads.statefulset.writing import Lookups, claim, refusal, rolling, stateful_set, write
 

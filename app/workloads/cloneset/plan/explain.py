@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from math import inf
+from datetime import UTC, datetime
 
 from app.api import names
 from app.kube.objects import Pod
 from app.pods.inplace import GraceError, RefreshAction, StateError, refresh
-from app.pods.lifecycle import Hook, LifecycleState
+from app.pods.lifecycle import LifecycleState
 from app.pods.predicates import is_active
 from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision, short_hash
 from app.workloads.cloneset.plan.orders import deletion_order
 from app.workloads.cloneset.plan.resolved import ResolvedSpec
 from app.workloads.cloneset.plan.rollout import RolloutState
+from app.workloads.engine.explain import held_lines, hook_members, next_line, readiness_lines, revision_line
 from app.workloads.engine.pods import PodFacts
-from app.workloads.engine.preview import Action, Preview
-
-_PASSIVE = {
-    Action.IN_PLACE: "updated in place",
-    Action.RECREATE: "recreated",
-    Action.CREATE: "created",
-    Action.DELETE: "deleted",
-}
-_READINESS = ("Ready", names.KRUISE_POD_READY, names.IN_PLACE_UPDATE_READY)
+from app.workloads.engine.preview import Preview
 
 
 def explain(
@@ -38,7 +30,11 @@ def explain(
     facts = next((one for one in rollout.pods if one.pod.metadata.uid == pod.metadata.uid), None)
     if facts is None:
         return [_not_counted(pod, resolved)]
-    lines = [_revision_line(facts, update), *_readiness_lines(facts, resolved, rollout), *_hook_lines(facts, resolved)]
+    lines = [
+        revision_line(facts, short_hash(update.name)),
+        *_readiness_lines(facts, resolved, rollout),
+        *_hook_lines(facts, resolved),
+    ]
     lines += _coming_lines(facts, rollout, coming)
     return [*lines, _scale_in_line(facts, resolved, rollout, node_labels)]
 
@@ -52,65 +48,22 @@ def _not_counted(pod: Pod, resolved: ResolvedSpec) -> str:
     return "does not count: another object controls it"
 
 
-def _revision_line(facts: PodFacts, update: Revision) -> str:
-    if facts.revision == short_hash(update.name):
-        return f"revision: {facts.revision}, the update revision"
-    return f"revision: {facts.revision or 'none'}, older than the update revision {short_hash(update.name)}"
-
-
 def _readiness_lines(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState) -> Iterator[str]:
-    state = facts.lifecycle or "none"
-    if facts.available(rollout.now):
-        yield f"available; lifecycle state {state}"
-        return
-    yield f"not available; lifecycle state {state}"
-    pod = facts.pod
-    if pod.status.phase != "Running":
-        where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ", on no node yet"
-        yield f"  its phase is {pod.status.phase or 'not reported'}{where}"
-    for type_ in _READINESS:
-        condition = pod.condition(type_)
-        if condition is not None and condition.status != "True":
-            said = condition.message or condition.reason
-            yield f"  condition {type_} is {condition.status}{f': {said}' if said else ''}"
-    if facts.available_after != inf and facts.available_after >= rollout.now:
-        rest = timedelta(seconds=round(facts.available_after - rollout.now))
-        yield f"  ready, and counts as available in {rest} (minReadySeconds {resolved.settings.min_ready_seconds})"
-    if facts.in_grace:
-        yield "  it is out of service until the grace period of its update ends"
-    yield from _update_line(facts, resolved, rollout)
+    available = facts.available(rollout.now)
+    yield from readiness_lines(facts, rollout.now, resolved.settings.min_ready_seconds, available=available)
+    if not available:
+        yield from _update_line(facts, resolved, rollout)
 
 
 def _hook_lines(facts: PodFacts, resolved: ResolvedSpec) -> Iterator[str]:
     lifecycle = resolved.settings.lifecycle
-    if lifecycle is None:
-        return
-    hook: Hook | None = None
-    if facts.lifecycle in (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATED):
+    if lifecycle is not None and facts.lifecycle in (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATED):
         awaits_initial_conditions = facts.lifecycle == LifecycleState.PREPARING_NORMAL
         hook = lifecycle.pre_normal if awaits_initial_conditions else lifecycle.in_place_update
-        lacks = _members(hook, facts.pod, present=False) if hook is not None else []
-        if lacks:
+        if hook is not None and (lacks := hook_members(hook, facts.pod, present=False)):
             yield f"  it comes into service once it has these: {', '.join(lacks)}"
         return
-    if facts.lifecycle == LifecycleState.PREPARING_DELETE:
-        hook, what = lifecycle.pre_delete, "its deletion"
-    elif facts.lifecycle == LifecycleState.PREPARING_UPDATE:
-        hook, what = lifecycle.in_place_update, "its update"
-    if hook is None:
-        return
-    holds = _members(hook, facts.pod, present=True)
-    if holds:
-        yield f"  {what} waits until these are taken away: {', '.join(holds)}"
-
-
-def _members(hook: Hook, pod: Pod, *, present: bool) -> list[str]:
-    """The finalizers and labels of the hook that the Pod has, or those it lacks."""
-    finalizers, labels = pod.metadata.finalizers, pod.metadata.labels
-    found = [f"finalizer {name}" for name in hook.finalizers if (name in finalizers) is present]
-    return found + [
-        f"label {key}={value}" for key, value in hook.labels.items() if (labels.get(key) == value) is present
-    ]
+    yield from held_lines(facts, lifecycle)
 
 
 def _update_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState) -> Iterator[str]:
@@ -129,15 +82,7 @@ def _coming_lines(facts: PodFacts, rollout: RolloutState, coming: Preview) -> It
     if facts.marked or facts.name in rollout.settings.pods_to_delete:
         why = f"label {names.SPECIFIED_DELETE}" if facts.marked else "podsToDelete"
         yield f"somebody asked to have it deleted ({why})"
-    turn = coming.of(facts.name)
-    if turn is not None:
-        steps = max(one.step for one in coming.steps)
-        reason = f": {turn.reason}" if turn.reason else ""
-        yield f"next: will be {_PASSIVE[turn.action]} in step {turn.step} of {steps}{reason}"
-    elif facts.name in coming.rest:
-        yield f"next: stays at its revision ({coming.ends})" if coming.ends else "next: stays at its revision"
-    else:
-        yield "next: nothing is to be done about it"
+    yield next_line(facts.name, coming)
 
 
 def _scale_in_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState, node_labels: NodeLabels) -> str:
