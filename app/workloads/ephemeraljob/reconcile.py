@@ -23,7 +23,7 @@ from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.kube.store import Change, Store, key_of
 from app.slices import BY_NAMESPACE
 from app.workloads.engine.jobs import End, JobReconciler, JobState, write_each
-from app.workloads.ephemeraljob.plan.begun import NONE, Record, merged, recorded, written
+from app.workloads.ephemeraljob.plan.begun import NONE, Record, is_needed, merged, recorded, written
 from app.workloads.ephemeraljob.plan.steps import (
     TTL_SECONDS,
     Candidate,
@@ -66,8 +66,9 @@ class _State(JobState):
     #: By uid, each Pod of its namespace as it was looked at; all of the generation.
     candidates: dict[str, Candidate] = field(default_factory=dict)
     generation: int = 0
-    #: The Pods it began with, as we wrote it (EJ-17); and the annotation that was read last, with what it says.
+    #: The Pods it began with (EJ-17); what of them we wrote; and the annotation that was read last, with what it says.
     record: Record = field(default_factory=dict)
+    saved: Record = field(default_factory=dict)
     read: tuple[str, Record] = ("", NONE)
     #: The version of the object that the last write of the record made.
     record_version: str = ""
@@ -182,8 +183,13 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
             state.record = self._known_record(job, state)
             unseen = await self._unseen(job, state, candidates)
             step = next_step(job, candidates.values(), passed, state.record, unseen)
-            if not step.ended and step.record != state.record and not await self._record(job, state, step.record):
-                return None  # it was changed meanwhile, which brings us back
+            begins = {pod.metadata.uid for pod in step.inject}
+            if not step.ended and is_needed(step.record, state.saved, begins, candidates):
+                if not await self._record(job, state, step.record):
+                    return None  # it was changed meanwhile, which brings us back
+                state.saved = step.record
+            if not step.ended:
+                state.record = step.record
         await self._report(job, state, step, rfc3339(began))
         # EJ-8, EJ-9
         await write_each(step.inject, partial(self._put, key, job))
@@ -209,13 +215,14 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return found
 
     def _known_record(self, job: EphemeralJob, state: _State) -> Record:
-        """EJ-17: what the annotation says, and what we wrote there that the cache does not show."""
+        """EJ-17: what the annotation says, what we wrote there that the cache does not show, and what we saw."""
         if job.spec.replicas is None:
             return NONE
         text = job.metadata.annotations.get(names.EPHEMERAL_JOB_BEGUN, "")
         if text != state.read[0]:
             state.read = text, recorded(text)
-        return merged(state.read[1], state.record)
+        state.saved = merged(state.read[1], state.saved)
+        return merged(state.saved, state.record)
 
     async def _unseen(self, job: EphemeralJob, state: _State, there: Container[str]) -> set[str]:
         """EJ-17: of the Pods it began with, those that the cache lacks and the API server has. Who is gone stays so."""
@@ -238,7 +245,6 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         patch = {"metadata": {"annotations": {names.EPHEMERAL_JOB_BEGUN: written(record)}}}
         if not await self.write_object(job, state, lambda _: patch):
             return False
-        state.record = record
         state.record_version = state.written.version if state.written is not None else ""
         return True
 

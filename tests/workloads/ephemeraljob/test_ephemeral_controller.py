@@ -368,7 +368,7 @@ def test_a_record_of_pods_that_never_were_ends_a_job_as_failed_and_asks_for_each
 @pytest.mark.behaviour("EJ-17")
 @pytest.mark.parametrize("seen", [True, False], ids=["while it was paused", "at once"])
 def test_pods_that_were_begun_with_before_we_came_keep_their_place_too(seen: bool) -> None:
-    """OpenKruise writes no record: its marks in the Pods are all there is."""
+    """OpenKruise writes no record: its marks in the Pods are all there is. Nothing is written for what is there."""
 
     async def told(there: World) -> None:
         await pods(there, 3)
@@ -383,8 +383,14 @@ def test_pods_that_were_begun_with_before_we_came_keep_their_place_too(seen: boo
         there.manager.refuse = lambda _: False
         await status(there, phase="Paused" if seen else "Running", match=2, running=1)
         await there.settled(3.0)
+        held = await there.get(JOBS, "ej")
+        assert held is not None
+        assert "annotations" not in held["metadata"]
         await there.client.delete(PODS, "p1", NAMESPACE)
         await there.settled(3.0)
+        held = await there.get(JOBS, "ej")
+        assert held is not None
+        assert '"pod":"p1"' in held["metadata"]["annotations"]["apps.kruise.io/ephemeraljob-begun"]
         await there.change(JOBS, "ej", {"spec": {"paused": False}})
         await there.settled(3.0)
         assert await injected(there) == ["p0"]

@@ -6,7 +6,7 @@ many Pods it may be: elsewhere nobody takes the place of another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -67,6 +67,18 @@ def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) ->
         return record
     found = {**record, **new}
     return found if len(written(found)) <= MAX_BYTES else record
+
+
+def is_needed(record: Record, saved: Record, begins: Container[str], there: Container[str]) -> bool:
+    """Whether the record has to be written before anything else is done. ``saved``: what of it is written already;
+    ``begins``: the uids of the Pods that are put into now; ``there``: of all Pods there are. While a Pod is there its
+    containers say as much as a note, so that those of a job that was taken over cost no write."""
+    if record is saved:
+        return False
+    return any(
+        uid in begins or uid not in there if (known := saved.get(uid)) is None else known.succeeded != one.succeeded
+        for uid, one in record.items()
+    )
 
 
 def written(record: Record) -> str:
