@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from app.slices.commands import CommandError, WrongCommandError
+
+#: So many Pods are named where one was not found.
+_NAMED: Final = 5
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -45,13 +48,19 @@ async def changed(
     return f"{shown(commands, metadata['name'])} {said}{' (dry run)' if dry_run else ''}"
 
 
+def _restartable() -> str:
+    from app.cli.workloads import known
+
+    return ", ".join(one.kind.singular for one in known() if one.restart is not None)
+
+
 async def restarted(client: Client, namespace: str, what: Sequence[str]) -> str:
     """What came of it, in a line."""
     from app.cli.workloads import read, wanted
 
     commands, name = wanted(what)
     if commands.restart is None:
-        raise CommandError(f"{commands.kind.kind} {name}: cannot be restarted")
+        raise CommandError(f"{commands.kind.kind} {name}: cannot be restarted; these can: {_restartable()}")
     done = await commands.restart(client, await read(client, commands, namespace, name))
     return f"{shown(commands, name)} {done}"
 
@@ -104,11 +113,17 @@ def _pause_patch(stored: Mapping[str, Any], where: Sequence[str], *, paused: boo
 
 def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     """``KIND NAME CONTAINER=IMAGE …`` as what names the object, and the images. Raises WrongCommandError."""
+    from app.kube.images import parse_image
+
     what = [word for word in words if "=" not in word]
     pairs = [word.partition("=") for word in words if "=" in word]
     images = {container: image for container, _, image in pairs}
     if not images or any(not container or not image for container, _, image in pairs):
         raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME CONTAINER=IMAGE, where * is every container")
+    if not what:
+        raise WrongCommandError(f"{' '.join(words)}: of what? Expected KIND NAME CONTAINER=IMAGE, or KIND/NAME")
+    if unusable := [image for image in images.values() if parse_image(image) is None]:
+        raise WrongCommandError(f"{unusable[0]}: is no reference of an image; write it like nginx:1.27")
     if len(images) < len(pairs):
         raise WrongCommandError(f"{' '.join(words)}: a container is named twice")
     return what, images
@@ -168,9 +183,10 @@ async def scaled_in(
     if len(set(asked)) < len(asked):
         raise WrongCommandError("--pods: a Pod is named twice")
     stored = await read(client, commands, namespace, name)
-    there = {pod.metadata.name for pod in (await owned(client, stored)).pods}
+    there = sorted(pod.metadata.name for pod in (await owned(client, stored)).pods)
     if missing := [pod for pod in asked if pod not in there]:
-        raise CommandError(f"{called}: has no Pod {', '.join(missing)}")
+        some = ", ".join(there[:_NAMED]) + (f" and {len(there) - _NAMED} more" if len(there) > _NAMED else "")
+        raise CommandError(f"{called}: has no Pod {', '.join(missing)}; it has {some or 'none'}")
     operations = commands.scale_in(stored, asked)
     replicas = next((one["value"] for one in operations if one["path"] == "/spec/replicas"), None)
     said = f"scaled in to {replicas} replicas: {', '.join(asked)} will be deleted"

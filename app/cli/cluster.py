@@ -17,6 +17,8 @@ from app.kube.errors import CommandError as CommandError
 
 if TYPE_CHECKING:
     from app.kube.client import Client
+    from app.kube.config import ClusterConfig
+    from app.kube.wire import Transport
 
 T = TypeVar("T")
 
@@ -27,15 +29,25 @@ async def cluster(kubeconfig: str, context: str, *, dry_run: bool = False) -> As
     from app.kube.client import Client
     from app.kube.clock import SystemClock
     from app.kube.config import load_config
-    from app.kube.transport import AiohttpTransport
 
     config = await load_config(kubeconfig, context or None)
-    transport = AiohttpTransport(config)
+    transport = _transport(config)
     try:
         client = Client(transport, SystemClock(), user_agent="pykruise", dry_run=dry_run)
         yield client, config.namespace or "default"
     finally:
         await transport.close()
+
+
+def _transport(config: ClusterConfig) -> Transport:
+    """The way to the API server; the plain one, where it does, is there in a fifth of the time."""
+    if config.proxy:
+        from app.kube.transport import AiohttpTransport
+
+        return AiohttpTransport(config)
+    from app.kube.plainhttp import PlainTransport
+
+    return PlainTransport(config)
 
 
 def with_cluster(

@@ -79,7 +79,7 @@ def revision(revisions: Sequence[Recorded], number: int, called: str) -> Recorde
     found = next((one for one in revisions if one.number == number), None)
     if found is None:
         known = ", ".join(str(one.number) for one in revisions) or "none"
-        raise CommandError(f"{called}: there is no revision {number}; there are {known}")
+        raise CommandError(f"{called}: there is no revision {number}; recorded: {known}")
     return found
 
 

@@ -98,9 +98,13 @@ def serve(
     from app.protection.deletion.table import TableError
 
     logs.configure(logging_format, logs.level_for(verbosity))
+    if not policies.exists():
+        raise failed(f"--policies: {policies} does not exist", 2)
     try:
         code = run(ServeOptions(policies, host, port, workers, certs, parse_gates(feature_gates)))
-    except (StartError, CertificateError, FeatureGateError, TableError) as error:
+    except FeatureGateError as error:
+        raise failed(str(error), 2) from None
+    except (StartError, CertificateError, TableError) as error:
         raise failed(str(error)) from None
     raise typer.Exit(code)
 

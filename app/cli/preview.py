@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 
@@ -12,10 +13,9 @@ from app.cli.grammar import Gates, Output, words
 from app.cli.printing import write, written
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
     from app.kube.client import Client
-    from app.manager.gates import FeatureGates
     from app.slices.commands import Commands, Report
 
 _PODS: Final = ("pod", "pods", "po")
@@ -79,7 +79,7 @@ def explain(
     """
     from app.cli.workloads import kind_of, parts_of
 
-    gates = _gates(feature_gates)
+    gates = _gates(feature_gates) if feature_gates else _DefaultGates()
     try:
         word, name = parts_of(what)
         commands = None if word in (*_PODS, *_NODES) else kind_of(word)
@@ -98,11 +98,30 @@ def explain(
     _print(with_cluster(kubeconfig, context, namespace, work), output)
 
 
+class HasGates(Protocol):
+    """Feature gates that can be asked."""
+
+    def enabled(self, name: str) -> bool:
+        """Whether a gate is on."""
+
+
+class _DefaultGates:
+    """The gates by default. To know them takes the import of every kind, so that waits until one is asked."""
+
+    @cached_property
+    def _found(self) -> HasGates:
+        return _gates("")
+
+    def enabled(self, name: str) -> bool:
+        """Whether a gate is on."""
+        return self._found.enabled(name)
+
+
 def _print(found: Report, output: Any) -> None:
     write(found.text() if output == "text" else written(found.data(), output))
 
 
-def _gates(text: str) -> FeatureGates:
+def _gates(text: str) -> HasGates:
     from app.manager.gates import FeatureGateError, parse_gates
 
     try:
@@ -148,12 +167,12 @@ def _unusable(manifest: Mapping[str, Any]) -> str:
     return "" if isinstance(manifest.get("spec"), dict) else f"{kind} {name} has no spec"
 
 
-async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: FeatureGates) -> str:
+async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: HasGates) -> str:
     """The table of what would happen, as text."""
     return (await planned(client, namespace, manifest, features)).text()
 
 
-async def coming(client: Client, namespace: str, what: Sequence[str], features: FeatureGates) -> Report:
+async def coming(client: Client, namespace: str, what: Sequence[str], features: HasGates) -> Report:
     """What happens to Pods from here on, if nothing is changed. Raises CommandError."""
     from app.cli.workloads import read, wanted
     from app.slices.commands import report
@@ -164,7 +183,7 @@ async def coming(client: Client, namespace: str, what: Sequence[str], features: 
     return report(await commands.plan(client, await read(client, commands, namespace, name), features.enabled))
 
 
-async def moved(client: Client, namespace: str, origin: str, features: FeatureGates) -> Report:
+async def moved(client: Client, namespace: str, origin: str, features: HasGates) -> Report:
     """What becomes of a built-in workload that is moved over to our kind of its name. Raises CommandError."""
     from app.cli.workloads import known, parts_of
     from app.slices.commands import WrongCommandError
@@ -179,7 +198,7 @@ async def moved(client: Client, namespace: str, origin: str, features: FeatureGa
     return await move(client, namespace, name, features.enabled)
 
 
-async def planned(client: Client, namespace: str, manifest: dict[str, Any], features: FeatureGates) -> Report:
+async def planned(client: Client, namespace: str, manifest: dict[str, Any], features: HasGates) -> Report:
     """The table of what would happen. Raises CommandError, or KubeError with what the API server refuses."""
     from app.cli.workloads import commands_for
     from app.slices.commands import report
@@ -219,12 +238,12 @@ async def _as_it_would_be(
     return answer if version == kind.hub.name else convert(answer, kind.resource().api_version)
 
 
-async def explanation(client: Client, namespace: str, name: str, features: FeatureGates) -> str:
+async def explanation(client: Client, namespace: str, name: str, features: HasGates) -> str:
     """Everything about one Pod, as text."""
     return (await of_pod(client, namespace, name, features)).text()
 
 
-async def of_pod(client: Client, namespace: str, name: str, features: FeatureGates) -> Report:
+async def of_pod(client: Client, namespace: str, name: str, features: HasGates) -> Report:
     """Everything about one Pod. Raises CommandError."""
     from app.cli.workloads import commands_for, known, read
     from app.kube.errors import NotFound
@@ -243,7 +262,7 @@ async def of_pod(client: Client, namespace: str, name: str, features: FeatureGat
         line
         for one in known()
         if one.explain_any is not None
-        for line in await one.explain_any(client, pod, features.enabled)
+        for line in await _allowed(one.explain_any(client, pod, features.enabled), one.kind.kind)
     ]
     found = obstacles(pod)
     waits, todo = [f"  {one.what}" for one in found], [one.way_out for one in found]
@@ -270,7 +289,7 @@ def _held(commands: Commands, stored: Mapping[str, Any]) -> list[str]:
     return []
 
 
-async def of_node(client: Client, name: str, features: FeatureGates) -> Report:
+async def of_node(client: Client, name: str, features: HasGates) -> Report:
     """Which Pods that belong on every node it has, which it lacks and why; what its agent does. Raises CommandError."""
     from app.cli.workloads import known
     from app.kube.errors import NotFound
@@ -287,7 +306,7 @@ async def of_node(client: Client, name: str, features: FeatureGates) -> Report:
         line
         for one in known()
         if one.explain_node is not None
-        for line in await one.explain_node(client, node, features.enabled)
+        for line in await _allowed(one.explain_node(client, node, features.enabled), one.kind.kind)
     ]
     lines = lines or ["nothing runs on every node"]
     for asked in (explain for one in slices() for explain in one.explain_node()):
@@ -295,14 +314,22 @@ async def of_node(client: Client, name: str, features: FeatureGates) -> Report:
     return Report(f"Node {name}", notes=lines)
 
 
-async def whole_explanation(
-    client: Client, commands: Commands, namespace: str, name: str, features: FeatureGates
-) -> str:
+async def _allowed(asked: Awaitable[Sequence[str]], about: str) -> Sequence[str]:
+    """Lines about one kind; who may not read it is told so, and the rest."""
+    from app.kube.errors import Forbidden, sentence
+
+    try:
+        return await asked
+    except Forbidden as error:
+        return [f"{about}: not looked at: {sentence(error)}"]
+
+
+async def whole_explanation(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> str:
     """How the Pods of an object stand, as text."""
     return (await whole(client, commands, namespace, name, features)).text()
 
 
-async def whole(client: Client, commands: Commands, namespace: str, name: str, features: FeatureGates) -> Report:
+async def whole(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> Report:
     """How the Pods of an object stand, and what can be done. Raises CommandError."""
     from dataclasses import replace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
@@ -38,4 +39,6 @@ def items(found: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
 
 def complain(message: str) -> None:
     """One line on standard error, in the one style that all commands have."""
-    sys.stderr.write(f"pykruise: {one_line(message)}\n")
+    with contextlib.suppress(OSError):  # the exit code is told all the same
+        sys.stderr.write(f"pykruise: {one_line(message)}\n")
+        sys.stderr.flush()

@@ -118,7 +118,7 @@ def read_reviews(path: str, namespace: str) -> list[Review]:
     A workload is followed by a Pod of its template."""
     manifests = _manifests(path)
     if not manifests:
-        raise ReviewError(f"{path}: holds no object")
+        raise ReviewError(f"{'standard input' if path == '-' else path}: holds no object")
     reviews = []
     for manifest in manifests:
         reviews.append(_as_review(manifest.object, manifest.at(), namespace))

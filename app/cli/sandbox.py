@@ -86,12 +86,15 @@ def sandbox(
     from app.sandbox.run import Options, check
 
     file = kubeconfig.absolute()
-    flags = (f"--feature-gates={feature_gates}",) if feature_gates else ()
+    # AllAlpha does not mean this one: nobody brings certificates from outside.
+    flags = (f"--feature-gates={feature_gates},EnableExternalCerts=false",) if feature_gates else ()
     loaded = tuple(samples() if with_samples else ())
     try:
         if sum((detach, wait, stop)) > 1:
             raise failed("--detach, --wait and --stop: name one of them", 2)
-        parse_gates(feature_gates)
+        gates = parse_gates(feature_gates)
+        if "EnableExternalCerts" in gates.given and gates.enabled("EnableExternalCerts"):
+            raise failed("--feature-gates: EnableExternalCerts: nobody brings certificates here; leave it out", 2)
         if stop or wait:
             (detached.stop if stop else detached.wait)(file)
             return

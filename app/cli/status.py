@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from app.cli.printing import Format, items, write, written
 from app.kube.text import one_line
@@ -21,6 +24,9 @@ POLL_SECONDS: Final = 1.0
 STALLED: Final = 3
 #: How many Pods are named; the others are counted.
 NAMED: Final = 3
+#: A narrower terminal gets lines: beside a bar there were a word or two in each.
+MIN_COLUMNS: Final = 60
+T = TypeVar("T")
 
 _Show = Callable[["Progress", str], None]
 
@@ -36,20 +42,22 @@ async def show_status(
     commands, name = wanted(what)
     called = describe(commands.kind.kind, namespace if commands.kind.namespaced else "", name)
     if commands.progress is None:
-        raise CommandError(f"{called}: has no roll-out to look at")
+        raise CommandError(
+            f"{called}: has no roll-out to look at; see: pykruise explain {commands.kind.singular}/{name}"
+        )
     deadline = client.clock.monotonic() + give_up if give_up else float("inf")
     with _shown(output, {"kind": commands.kind.kind, "namespace": namespace, "name": name}, watch=watch) as show:
         seen: tuple[Progress, str] | None = None
         looks, reasons = 0, ""
         while True:
-            stored = await read(client, commands, namespace, name)
+            stored = await _in_time(read(client, commands, namespace, name), client, deadline, called)
             progress = commands.progress(stored)
             looks = looks + 1 if seen is not None and seen[0] == progress else 0
             if looks == 0:
                 reasons = ""
             ended = progress.done or bool(progress.failed) or client.clock.monotonic() >= deadline
             if not progress.done and (ended or not watch or looks % STALLED == STALLED - 1):
-                reasons = await _reasons(client, commands, stored)
+                reasons = await _in_time(_reasons(client, commands, stored), client, deadline, called)
             if seen != (progress, reasons):
                 show(progress, reasons)
                 seen = progress, reasons
@@ -69,6 +77,18 @@ async def show_status(
     return not ended
 
 
+async def _in_time(work: Awaitable[T], client: Client, deadline: float, called: str) -> T:
+    """What comes of it, if it does before the deadline, or a moment after. Raises CommandError."""
+    from app.slices.commands import CommandError
+
+    left = deadline - client.clock.monotonic()
+    try:
+        async with asyncio.timeout(None if left == float("inf") else max(left, POLL_SECONDS)):
+            return await work
+    except TimeoutError:
+        raise CommandError(f"{called}: the API server gave no answer in time") from None
+
+
 @contextmanager
 def _shown(output: Format, about: Mapping[str, Any], *, watch: bool) -> Iterator[_Show]:
     """How progress is shown: a bar on a terminal, a line for each change in a pipe, or data."""
@@ -76,7 +96,7 @@ def _shown(output: Format, about: Mapping[str, Any], *, watch: bool) -> Iterator
         yield lambda progress, reasons: write(
             written({**about, **progress.data(), "reasons": reasons}, output, one_line=watch)
         )
-    elif sys.stdout.isatty():
+    elif sys.stdout.isatty() and os.environ.get("TERM") != "dumb" and get_terminal_size().columns >= MIN_COLUMNS:
         with _bar() as show:
             yield show
     else:
@@ -110,12 +130,16 @@ def _bar() -> Iterator[_Show]:
 async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]) -> str:
     """Why Pods of the object are not ready: the first few, and how many there are."""
     from app.cli.workloads import owned
+    from app.kube.errors import Forbidden, sentence
     from app.pods.obstacles import obstacles
 
     if not commands.kind.namespaced or "selector" not in stored["spec"]:
         return ""
     found = []
-    pods = await commands.pods(client, stored) if commands.pods is not None else (await owned(client, stored)).pods
+    try:
+        pods = await commands.pods(client, stored) if commands.pods is not None else (await owned(client, stored)).pods
+    except Forbidden as error:
+        return f"which Pods are not ready is not known: {sentence(error)}"
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if in_the_way := obstacles(pod):
             found.append(f"{pod.metadata.name}: {in_the_way[0].what}")
@@ -126,7 +150,7 @@ async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]
 async def show_all(client: Client, namespace: str, words: Sequence[str], *, output: Format = "text") -> str:
     """The roll-outs of all kinds, or of one, in a namespace ('': in all). Raises CommandError."""
     from app.cli.workloads import kind_of, known
-    from app.kube.errors import NotFound
+    from app.kube.errors import Forbidden, NotFound, sentence
     from app.slices.commands import CommandError, table
 
     asked = [kind_of(word.lower()) for word in words] or [one for one in known() if one.progress is not None]
@@ -138,6 +162,12 @@ async def show_all(client: Client, namespace: str, words: Sequence[str], *, outp
             listed = await client.list(commands.kind.resource(), namespace if commands.kind.namespaced else "")
         except NotFound:
             continue  # the kind is not installed
+        except Forbidden as error:
+            if len(asked) == 1:
+                raise
+            rows.append((namespace or "-", commands.kind.kind, "-", "unreadable", "-", sentence(error)))
+            data.append({"kind": commands.kind.kind, "namespace": namespace, "message": sentence(error)})
+            continue
         for stored in listed.items:
             metadata = stored["metadata"]
             where, name = str(metadata.get("namespace") or ""), str(metadata["name"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from app.cli.cluster import CommandError, Context, Kubeconfig, with_cluster
+from app.cli.printing import write
 from app.slices.interrupted import told
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def takeover(
     """
 
     async def work(client: Client, where: str) -> None:
-        await run(client, where, image, yes=yes, back=back, leave_unserved=leave_unserved, say=print)
+        await run(client, where, image, yes=yes, back=back, leave_unserved=leave_unserved, say=write)
 
     with_cluster(kubeconfig, context, namespace, work)
 
@@ -63,7 +64,7 @@ async def run(
     yes: bool = False,
     back: bool = False,
     leave_unserved: bool = False,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = write,
 ) -> None:
     """Look, say what there is and what would be done, and with ``yes`` do it. Raises CommandError or KubeError."""
     from app.manager.permissions import all_rules
@@ -82,7 +83,8 @@ async def run(
     for line in shown(plan):
         say(line)
     if plan.blockers:
-        raise CommandError(f"{len(plan.blockers)} things keep it from being done, see above")
+        things = "one thing keeps" if len(plan.blockers) == 1 else f"{len(plan.blockers)} things keep"
+        raise CommandError(f"{things} it from being done, see above")
     if not yes:
         say("Nothing was changed; --yes does it.")
         return

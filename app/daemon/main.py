@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Final, NoReturn
 
 from app.daemon.agent import Agent, Features
 from app.daemon.config import cluster_config
@@ -40,9 +40,17 @@ class UsageError(Exception):
     """The command line or the environment cannot be used."""
 
 
+class _Parser(argparse.ArgumentParser):
+    """It says what is wrong in one line, as all commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2."""
+        self.exit(2, f"pykruise: {message} (pykruise daemon --help lists all)\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The flags of OpenKruise's agent, and --kubeconfig."""
-    found = argparse.ArgumentParser(prog="pykruise daemon", description=__doc__, allow_abbrev=False)
+    found = _Parser(prog="pykruise daemon", description=__doc__, allow_abbrev=False)
     flag = found.add_argument
     flag("--kubeconfig", default="", help="how to reach the API server; by default the service account of the Pod")
     flag("--addr", default=":10221", help="address of /healthz and /metrics")

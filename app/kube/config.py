@@ -77,7 +77,7 @@ async def load_config(
 
 async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConfig:
     """The configuration of a context (default: the current one) in one or several kubeconfig files."""
-    _check_readable(paths)
+    _check_readable(paths, context)
     if os.pathsep not in paths and (found := _plain(paths, context)) is not None:
         return found
     # Imported here: 20 MiB and a third of a second that most do not need.
@@ -130,7 +130,7 @@ async def load_in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
     return _cluster_config(configuration, "the Pod's service account", _nothing_to_renew)
 
 
-def _check_readable(paths: str) -> None:
+def _check_readable(paths: str, context: str | None) -> None:
     """Say plainly what is wrong with a file before the package trips over it."""
     import yaml  # who has a service account reads none
 
@@ -148,8 +148,35 @@ def _check_readable(paths: str) -> None:
             raise ConfigError(f"kubeconfig {file} is not YAML: {error}; {WAYS_OUT}") from error
         if not isinstance(content, dict) or not isinstance(content.get("clusters"), list):
             raise ConfigError(f"kubeconfig {file} is not a kubeconfig: it lists no clusters; {WAYS_OUT}")
+        if os.pathsep not in paths and (missing := _missing(content, context)):
+            raise ConfigError(f"kubeconfig {file}: {missing}; see: kubectl --kubeconfig {file} config view")
     if not found:
         raise ConfigError(f"kubeconfig {paths} does not exist; {WAYS_OUT}")
+
+
+def _missing(document: Mapping[str, Any], wanted: str | None) -> str:
+    """What a kubeconfig refers to and does not hold; '' if nothing."""
+    if not isinstance(document.get("contexts") or [], list):
+        return ""  # nothing of its shape is known
+    contexts, clusters, users = (_by_name(document.get(key), key[:-1]) for key in ("contexts", "clusters", "users"))
+    name = wanted or document.get("current-context")
+    if not name:
+        return f"no context is chosen; name one with --context: {', '.join(contexts) or 'there is none'}"
+    if name not in contexts:
+        return f"there is no context {name}; there are: {', '.join(contexts) or 'none'}"
+    of_context = contexts[name]
+    for kind, there in (("cluster", clusters), ("user", users)):
+        if of_context.get(kind) and of_context[kind] not in there:
+            return f"context {name} names the {kind} {of_context[kind]}, which is not in it"
+    return ""
+
+
+def _by_name(entries: Any, key: str) -> Mapping[str, Mapping[str, Any]]:
+    found = {}
+    for one in entries if isinstance(entries, list) else ():
+        if isinstance(one, dict) and isinstance(one.get("name"), str):
+            found[one["name"]] = one[key] if isinstance(one.get(key), dict) else {}
+    return found
 
 
 def _cluster_config(configuration: Configuration, source: str, renew: Callable[[], Awaitable[None]]) -> ClusterConfig:
@@ -238,6 +265,8 @@ def _loader_class() -> Any:
                 ) from None
             except OSError as error:
                 raise ConfigException(f"the exec plugin {spec['command']} cannot be run: {error}") from error
+            except ConfigException as error:
+                raise ConfigException(f"the exec plugin {spec['command']} failed: {error}") from error
             expiry = status.get("expirationTimestamp")
             self._exec_expiry = datetime.fromisoformat(expiry) if expiry else None
             if "token" in status:

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         _check(settings, environ)
     except _START_ERRORS as error:
         logs.fatal(str(error))
-        return 1
+        return 2 if isinstance(error, FlagError) else 1
     count = flags.integer("webhook-processes")
     if count == 0:
         return min(1, _be(lambda: single_process(settings, environ, listeners)))

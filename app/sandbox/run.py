@@ -225,8 +225,10 @@ async def with_manager(running: Sandbox, *, install: bool = True) -> AsyncIterat
             env=environment,
             start_new_session=True,
         )
+    keep_log = True
     try:
         await _until_ready(process, f"http://{HOST}:{health}/readyz", options.log)
+        keep_log = False
         await load(running.client, options.samples)
         yield
     finally:
@@ -237,7 +239,8 @@ async def with_manager(running: Sandbox, *, install: bool = True) -> AsyncIterat
             except TimeoutError:
                 process.kill()
                 await process.wait()
-        options.log.unlink(missing_ok=True)
+        if not keep_log:  # what did not come up says there why
+            options.log.unlink(missing_ok=True)
 
 
 async def _until_ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:

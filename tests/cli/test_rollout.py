@@ -214,7 +214,7 @@ async def test_history_lists_revisions_and_shows_one() -> None:
     assert [(line[0], line[2], line[3]) for line in lines[1:]] == [("1", "3", "current"), ("2", "0", "update")]
     shown = yaml.safe_load(await history_text(client, "shop", WHAT, 1))
     assert shown["spec"]["containers"][0]["image"] == "nginx:1"
-    with pytest.raises(CommandError, match="there is no revision 9; there are 1, 2"):
+    with pytest.raises(CommandError, match="there is no revision 9; recorded: 1, 2"):
         await history_text(client, "shop", WHAT, 9)
     server, client = world("nginx:1", "nginx:2")
     for path, obj in server.objects.items():

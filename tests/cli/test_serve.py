@@ -139,7 +139,7 @@ def test_several_workers_answer_on_one_port_and_one_that_dies_comes_back(serving
 )
 def test_what_keeps_it_from_starting_is_one_line(arguments: list[str], message: str) -> None:
     code, err = started(arguments)
-    assert code == 1
+    assert code == 2
     assert message in err
     assert "Traceback" not in err
 

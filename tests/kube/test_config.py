@@ -173,9 +173,17 @@ async def test_a_missing_exec_plugin_is_named(tmp_path):
         (b"a: [", "is not YAML"),
         (b"", "is not a kubeconfig: it lists no clusters"),
         (b"- a\n- b\n", "is not a kubeconfig: it lists no clusters"),
-        (b"clusters: []\n", "Expected key current-context"),
-        (b"clusters: []\ncurrent-context: a\n", "Expected object with name a in .*contexts list"),
+        (b"clusters: []\n", "no context is chosen; name one with --context: there is none"),
+        (b"clusters: []\ncurrent-context: a\n", "there is no context a; there are: none"),
         (b"clusters: [1]\ncurrent-context: a\ncontexts: 3\n", "is not a kubeconfig"),
+        (
+            b"clusters: [{name: c}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: d}}]\n",
+            "context a names the cluster d, which is not in it",
+        ),
+        (
+            b"clusters: [{name: c}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n",
+            "context a names the user u, which is not in it",
+        ),
         (
             b"clusters: [{name: c, cluster: {}}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n",
             "the cluster of the context has no server address",

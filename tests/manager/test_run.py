@@ -29,7 +29,7 @@ def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(logging, "_srcfile", logging._srcfile)
 
     def start(*arguments: str) -> str:
-        assert main(arguments, {"HOME": "/nonexistent"}) == 1
+        assert main(arguments, {"HOME": "/nonexistent"}) in (1, 2)
         said = capsys.readouterr().err
         assert "Traceback" not in said
         return said.splitlines()[-1]
@@ -165,6 +165,6 @@ def test_the_command_line_leaves_flags_in_gos_spelling_alone() -> None:
     command = [sys.executable, "-m", "app.cli.main", "manager", "-v=4", "--enable-leader-election", "--nope=1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (
-        1,
+        2,
         "pykruise: unknown flag --nope (pykruise manager --help lists all)\n",
     )

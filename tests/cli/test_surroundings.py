@@ -1,0 +1,208 @@
+"""Terminals, pipes and clusters as they are in a bad night: full, closed, narrow, hung, forbidden."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from typer.testing import CliRunner
+
+from app.api import names
+from app.cli.changes import images_of
+from app.cli.main import app
+from app.cli.preview import explanation
+from app.cli.status import _shown, show_all, show_status
+from app.kube.client import Client
+from app.kube.errors import CommandError, Forbidden, WrongCommandError
+from app.kube.transport import Request, Response
+from app.kube.virtualtime import VirtualClock
+from app.manager.gates import parse_gates
+from app.slices.commands import Progress
+from tests.cli.answers import Answers
+from tests.cli.test_rollout import DONE, PODS, WHAT, world
+from tests.kube.fakes import json_response, status_body, virtual
+from tests.pods.apiserver import ApiServer
+
+PROGRAM: Final = str(Path(sys.executable).with_name("pykruise"))
+LATE: Final = {"updatedReplicas": 1, "updatedAvailableReplicas": 1, "availableReplicas": 1}
+
+
+def in_shell(line: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.behaviour("CLI-11")
+@pytest.mark.parametrize("words", ["-h", "--version", "completion bash", "rollout status -h"])
+def test_where_there_is_no_room_it_is_one_line(words: str) -> None:
+    done = in_shell(f"{PROGRAM} {words} > /dev/full")
+    assert (done.returncode, done.stderr) == (1, "pykruise: No space left on device\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
+@pytest.mark.behaviour("CLI-11")
+def test_the_exit_code_is_told_where_the_reason_cannot_be() -> None:
+    assert in_shell(f"{PROGRAM} frobnicate 2> /dev/full").returncode == 2
+
+
+@pytest.mark.behaviour("CLI-11")
+@pytest.mark.parametrize(("closed", "said"), [(">&-", ""), ("<&-", "pykruise "), (">&- 2>&- <&-", "")])
+def test_streams_that_are_closed_are_no_error(closed: str, said: str) -> None:
+    done = in_shell(f"{PROGRAM} --version {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(said)
+
+
+@pytest.mark.behaviour("CLI-11")
+def test_an_encoding_that_lacks_a_character_is_no_error(tmp_path: Path) -> None:
+    server = Answers({})
+    try:
+        line = f"LC_ALL=C PYTHONIOENCODING=ascii {PROGRAM} takeover --kubeconfig {server.kubeconfig(tmp_path)}"
+        done = in_shell(line)
+    finally:
+        server.close()
+    assert (done.returncode, done.stderr) == (1, "pykruise: one thing keeps it from being done, see above\n")
+    assert "there is nothing to take over" in done.stdout
+
+
+@pytest.mark.behaviour("CLI-11")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("completion", "missing argument 'shell'. Choose from: bash, zsh, fish; see"),
+        ("version -o xml", "invalid value for '--output' / '-o': 'xml' is not one of"),
+        ("rollout history clone/web --revision x", "invalid value for '--revision': it is no whole number; see"),
+        (
+            "migrate clone/web --from deploy/web --max-surge 0",
+            "invalid value for '--max-surge': it is less than 1; see",
+        ),
+        ("--kubeconfig x rollout status", "no such option: --kubeconfig here; it stands behind the command, see"),
+        ("sandbox --feature-gates EnableExternalCerts=true", "EnableExternalCerts: nobody brings certificates here"),
+        ("daemon --nonsense", "unrecognized arguments: --nonsense (pykruise daemon --help lists all)"),
+    ],
+)
+def test_what_is_not_understood_is_one_sentence_and_exit_code_2(words: str, said: str) -> None:
+    done = in_shell(f"{PROGRAM} {words}")
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2
+    assert said in line
+
+
+@pytest.mark.behaviour("CLI-18")
+@pytest.mark.parametrize(
+    ("columns", "term", "bar"), [("80", "xterm", True), ("40", "xterm", False), ("80", "dumb", False)]
+)
+def test_a_terminal_without_room_for_a_bar_gets_lines(
+    columns: str, term: str, bar: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", term)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    with _shown("text", {}, watch=True) as show:
+        show(Progress(1, 1, 2, False, "", "1 of 2 Pods updated"), "")
+    said = capsys.readouterr().out
+    assert (said == "1 of 2 Pods updated\n") is not bar
+
+
+# ---- clusters
+
+
+class Guarded(ApiServer):
+    """What a path below ``forbidden`` is asked for is refused."""
+
+    def __init__(self, forbidden: tuple[str, ...], inner: ApiServer) -> None:
+        super().__init__()
+        self.forbidden, self.inner = forbidden, inner
+
+    def _answer(self, request: Request) -> Response:
+        if any(part in request.path for part in self.forbidden):
+            return json_response(403, status_body(403, "Forbidden", "you cannot list it"))
+        return self.inner._answer(request)
+
+
+@virtual
+@pytest.mark.behaviour("CLI-14")
+async def test_who_may_not_read_pods_sees_the_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    server, _ = world("nginx:1", "nginx:2", status={**DONE, **LATE})
+    client = Client(Guarded((PODS,), server), VirtualClock())
+    assert await show_status(client, "shop", WHAT, watch=False, give_up=0) is True
+    said = capsys.readouterr().out
+    assert said.startswith(
+        "1 of 3 Pods updated, 1 available; which Pods are not ready is not known: refused: you cannot"
+    )
+
+
+@virtual
+@pytest.mark.behaviour("CLI-13")
+async def test_kinds_that_one_may_not_list_are_said_beside_the_others() -> None:
+    server, _ = world("nginx:1", status=DONE)
+    client = Client(Guarded(("statefulsets",), server), VirtualClock())
+    said = await show_all(client, "shop", [])
+    assert "StatefulSet" in said
+    assert "refused: you cannot list it" in said
+    assert "CloneSet" in said
+    with pytest.raises(Forbidden):
+        await show_all(client, "shop", ["asts"])
+
+
+@virtual
+@pytest.mark.behaviour("CLI-17")
+async def test_what_one_may_not_read_about_a_pod_is_said_beside_the_rest() -> None:
+    server, _ = world("nginx:1", status=DONE)
+    server.objects[f"{PODS}/web-0"]["metadata"]["annotations"] = {names.RELATED_PUB: "guard"}
+    client = Client(Guarded(("podunavailablebudgets",), server), VirtualClock())
+    said = await explanation(client, "shop", "web-0", parse_gates(""))
+    assert "PodUnavailableBudget: not looked at: refused: you cannot list it" in said
+    assert said.startswith("Pod shop/web-0 of CloneSet web")
+
+
+class Hung(ApiServer):
+    """It takes the question, and never answers."""
+
+    async def request(self, request: Request) -> Response:
+        await VirtualClock().sleep(3600)
+        return await super().request(request)
+
+
+@virtual
+@pytest.mark.behaviour("CLI-18")
+async def test_a_timeout_holds_while_the_server_hangs() -> None:
+    client = Client(Hung(), VirtualClock())
+    started = client.clock.monotonic()
+    with pytest.raises(CommandError, match="CloneSet shop/web: the API server gave no answer in time"):
+        await show_status(client, "shop", WHAT, watch=True, give_up=5)
+    assert client.clock.monotonic() - started == pytest.approx(5, abs=0.1)
+
+
+@pytest.mark.behaviour("CLI-10")
+def test_what_has_no_roll_out_is_led_to_what_there_is(tmp_path: Path) -> None:
+    path = "/apis/policy.kruise.io/v1beta1/namespaces/default/podunavailablebudgets/x"
+    stored: dict[str, Any] = {path: {"metadata": {"name": "x", "namespace": "default"}, "spec": {}}}
+    server = Answers(stored)
+    try:
+        kubeconfig = server.kubeconfig(tmp_path)
+        status = CliRunner().invoke(app, ["rollout", "status", "pub/x", "--kubeconfig", kubeconfig])
+        restart = CliRunner().invoke(app, ["rollout", "restart", "pub/x", "--kubeconfig", kubeconfig])
+    finally:
+        server.close()
+    assert "has no roll-out to look at; see: pykruise explain podunavailablebudget/x" in status.stderr
+    assert re.search("cannot be restarted; these can: .*cloneset", restart.stderr)
+    assert (status.exit_code, restart.exit_code) == (1, 1)
+
+
+@pytest.mark.behaviour("CLI-15")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["main=nginx:1"], "main=nginx:1: of what? Expected KIND NAME CONTAINER=IMAGE"),
+        (["clone/web", "main=A B"], "A B: is no reference of an image; write it like nginx:1.27"),
+    ],
+)
+def test_images_that_are_none_are_refused(words: list[str], said: str) -> None:
+    with pytest.raises(WrongCommandError) as refused:
+        images_of(words)
+    assert str(refused.value).startswith(said)
