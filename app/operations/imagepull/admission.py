@@ -103,11 +103,25 @@ def mutate(kind: _Kind, clock: Clock, review: Review) -> Decision:
         if names.DELETION_PROTECTION not in finalizers:
             metadata["finalizers"] = [*finalizers, names.DELETION_PROTECTION]
     spec = defaulted.get("spec")
+    if kind is not _NODE_IMAGES and version.name == names.V1BETA1 and only_completes_pull_policy(given, defaulted):
+        return Allowed()
     if defaulted != given and isinstance(spec, dict) and spec.get("pullSecrets") == []:
         # Whoever reads the object into Go's type and writes it out again leaves it out; OpenKruise does so only then.
         del spec["pullSecrets"]
     operations = tuple(diff(given, defaulted, rule="IMG-4"))
     return Patched(operations) if operations else Allowed()
+
+
+def only_completes_pull_policy(given: Object, defaulted: Object) -> bool:
+    """IMG-4: whether nothing is missing but members of a pull policy, which mean the same where they are not said. In
+    v1beta1 OpenKruise leaves them out then, and so do we: an object reads the same here and there."""
+    before, after = given.get("spec"), defaulted.get("spec")
+    if not (
+        isinstance(before, Mapping) and isinstance(after, Mapping) and isinstance(before.get("pullPolicy"), Mapping)
+    ):
+        return False
+    rest = {**defaulted, "spec": {**after, "pullPolicy": before["pullPolicy"]}}
+    return rest == given
 
 
 def validate(kind: _Kind, clock: Clock, enabled: Enabled, review: Review) -> Decision:
