@@ -140,7 +140,9 @@ class EventRecorder:
 
     @staticmethod
     def _repetition(event: Correlated) -> dict[str, Any]:
-        return {"count": event.count, "lastTimestamp": rfc3339(event.last), "message": event.occurrence.message}
+        # Nothing to say is not said: a probe that prints nothing has succeeded too.
+        message = {"message": event.occurrence.message} if event.occurrence.message else {}
+        return {"count": event.count, "lastTimestamp": rfc3339(event.last), **message}
 
     def _body(self, event: Correlated, namespace: str) -> dict[str, Any]:
         occurrence = event.occurrence

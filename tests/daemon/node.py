@@ -204,7 +204,7 @@ class Node:
         """What was told, as ``reason: message``."""
         listing = await self.client.list(EVENTS)
         return [
-            f"{event['reason']}: {event['message']}"
+            f"{event['reason']}: {event.get('message', '')}"
             for event in listing.items
             if not reason or event["reason"] == reason
         ]

@@ -143,6 +143,19 @@ async def test_an_event_is_written_as_kubectl_describe_reads_it():
 
 
 @virtual
+async def test_an_event_that_has_nothing_to_say_says_nothing():
+    server, clock = MemoryServer(), VirtualClock()
+    recorder, _ = recorder_on(server, clock)
+    async with running(recorder.run()):
+        recorder.event(
+            reference(PODS, Pod(metadata=ObjectMeta(name="web-0", namespace="shop"))), "Normal", "Probed", ""
+        )
+        await recorder.flush(10)
+    (event,) = server.objects.values()
+    assert "message" not in event
+
+
+@virtual
 async def test_events_of_cluster_scoped_objects_go_to_the_default_namespace():
     server, clock = MemoryServer(), VirtualClock()
     recorder, _ = recorder_on(server, clock)

@@ -163,7 +163,8 @@ class NodePodProbeReconciler:
                 body: dict[str, Any] = {"metadata": {"uid": metadata.uid, **change}}
                 await self._patch(pod, body)
             if conditions:
-                body = {"metadata": {"uid": metadata.uid}, "status": {"conditions": conditions}}
+                quiet = [{**one, "message": one["message"] or None} for one in conditions]
+                body = {"metadata": {"uid": metadata.uid}, "status": {"conditions": quiet}}
                 await self._patch(pod, body, kind=PatchType.STRATEGIC, subresource="status")
         except NotFound:
             logger.debug("Pod %s is gone", key_of(pod))

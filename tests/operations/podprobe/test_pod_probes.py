@@ -80,14 +80,14 @@ class World:
         entries = found["spec"].get("podProbes") or []
         return {one["name"]: [probe["name"] for probe in one["probes"]] for one in entries}
 
-    async def result(self, node: str, pod: Json, **states: str) -> None:
-        """The node reports these results, by name of the probe with _ for #."""
+    async def result(self, node: str, pod: Json, *, silent: bool = False, **states: str) -> None:
+        """The node reports these results, by name of the probe with _ for #. ``silent``: without a message."""
         now = rfc3339(self.client.clock.now())
         entries = [
             {
                 "name": name.replace("_", "#"),
                 "state": state,
-                "message": f"said {state}",
+                **({} if silent else {"message": f"said {state}"}),
                 "lastProbeTime": now,
                 "lastTransitionTime": now,
             }
@@ -275,6 +275,11 @@ def test_labels_annotations_and_the_condition_follow_the_result() -> None:
         condition = await there.condition("game.io/healthy")
         assert condition is not None
         assert condition["status"] == "False"
+        await there.result("n1", pod, silent=True, a_ok="Failed")
+        await there.settled(1)
+        condition = await there.condition("game.io/healthy")
+        assert condition is not None
+        assert "message" not in condition, "what a probe said before does not stay, and nothing is not shown"
         # What is set stays when the marker goes.
         await there.result("n1", pod, a_ok="Succeeded")
         await there.settled(1)
