@@ -9,10 +9,8 @@ from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.kube.objects import OwnerReference, Pod
 from app.kube.store import Store
-from app.pods.budget import DisruptionBudget, LeastAvailable, known
-from app.pods.counters import WorkloadCounters
+from app.pods.budget import LeastAvailable
 from app.pods.lifecycle import Lifecycle
-from app.pods.passes import PassObserver
 from app.pods.readiness.plan import InitialMetadata
 from app.pods.update_order import UpdateOrder
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
@@ -21,6 +19,7 @@ from app.workloads.cloneset.plan.orders import in_order
 from app.workloads.cloneset.plan.resolved import KIND, settings_of
 from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.cloneset.reconcile import CloneSetCaches, CloneSetReconciler
+from app.workloads.engine import controllers as engine
 from app.workloads.engine.initial_conditions import initial_metadata as engine_initial_metadata
 
 NAME: Final = "cloneset-controller"
@@ -45,12 +44,8 @@ def cloneset_controller(context: ControllerContext) -> Reconciling:
         context.events,
         context.rng,
         gates=Gates.of(context.enabled),
-        budget=next(iter(context.provided(DisruptionBudget)), None),
-        metrics=context.counters(WorkloadCounters).of(CLONE_SET.kind),
-        expectation_timeout=flags.seconds("expectation-timeout"),
-        force_expectations=context.enabled("ForceDeleteTimeoutExpectationGate"),
-        observer=next(iter(context.provided(PassObserver)), None),
         exclude_preparing_delete=flags.boolean("cloneset-scaling-exclude-preparing-delete"),
+        **engine.options(context, CLONE_SET),
     )
     return Reconciling(reconciler, reconciler.watches())
 
@@ -73,28 +68,20 @@ def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """PPM-53: what maxUnavailable of a CloneSet leaves; one Pod may be unavailable in any case."""
-    sets, gates = context.stores(CLONE_SETS), Gates.of(context.enabled)
+    """What maxUnavailable of a CloneSet leaves; one Pod may be unavailable in any case."""
+    gates = Gates.of(context.enabled)
 
-    def least_available(owner: OwnerReference, namespace: str) -> int | None:
-        if (owner.group, owner.kind) != (CLONE_SET.group, CLONE_SET.kind):
-            return None
-        found = known(sets.get(owner.name, namespace), owner)
+    def least(found: CloneSet) -> int:
         numbers = limits(settings_of(found, gates))
-        return max(0, numbers.replicas - max(1, numbers.max_unavailable))
+        return numbers.replicas - max(1, numbers.max_unavailable)
 
-    return least_available
+    return engine.least_available(context, CLONE_SET, CLONE_SETS, least)
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:
-    """IMG-105: by the default order, priorities and scattering of a CloneSet."""
-    sets = context.stores(CLONE_SETS)
+    """The default order, priorities and scattering of a CloneSet."""
 
-    def update_order(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:
-        found = next((sets.get(owner.name, one.metadata.namespace) for one in pods[:1]), None)
-        if found is None or found.metadata.uid != owner.uid:
-            return None
-        rolling = found.spec.update_strategy.rolling_update
-        return in_order(pods, pods, rolling)
+    def order(found: CloneSet, pods: Sequence[Pod]) -> Sequence[Pod]:
+        return in_order(pods, pods, found.spec.update_strategy.rolling_update)
 
-    return update_order
+    return engine.update_order(context, CLONE_SETS, order)

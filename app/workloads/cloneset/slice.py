@@ -36,6 +36,7 @@ from app.workloads.cloneset.controller import (
     update_order_of,
 )
 from app.workloads.cloneset.strict_validation import GATE as STRICT_VALIDATION
+from app.workloads.engine import controllers as engine
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -62,19 +63,11 @@ SLICE: Final = Slice(
             watched=WATCHED,
             make=cloneset_controller,
             permissions=(
-                PolicyRule(("get", "patch"), (names.APPS_GROUP,), ("clonesets",)),
-                PolicyRule(("patch",), (names.APPS_GROUP,), ("clonesets/status",)),
-                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
-                PolicyRule(("update",), (names.APPS_GROUP,), ("clonesets/finalizers",)),
-                PolicyRule(("create", "delete", "get", "patch"), ("",), ("pods",)),
+                *engine.permissions(CLONE_SET),
+                PolicyRule(("patch",), (names.APPS_GROUP,), ("clonesets",)),
                 PolicyRule(("create", "delete", "patch"), ("",), ("persistentvolumeclaims",)),
-                PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
                 # A claim that is given to its Pod must not be deleted before it (CS-120).
                 PolicyRule(("update",), ("",), ("pods/finalizers",)),
-                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
-                # CS-139, CS-141
-                PolicyRule(("create", "delete", "list"), (names.APPS_GROUP,), ("imagepulljobs",)),
                 # CS-114
                 PolicyRule(("list",), ("",), ("nodes",)),
             ),
@@ -90,13 +83,9 @@ SLICE: Final = Slice(
         Provides(UpdateOrder, update_order_of, watched=(CLONE_SETS,)),
     ),
     gates=(
-        "PodWebhook",
+        *engine.GATES,
         "CloneSetShortHash",
         "CloneSetPartitionRollback",
-        "ForceDeleteTimeoutExpectationGate",
-        "InPlaceUpdateEnvFromMetadata",
-        "InPlaceWorkloadVerticalScaling",
-        "KruiseDaemon",
         "PreDownloadImageForInPlaceUpdate",
         "PreparingUpdateAsUpdate",
         "RecreatePodWhenChangeVCTInCloneSetGate",
@@ -108,7 +97,7 @@ SLICE: Final = Slice(
         # OpenKruise replaces as many Pods as the surge has.
         Gate("CloneSetInPlaceSurge", "with maxSurge a CloneSet updates in place and takes the surge away again"),
     ),
-    flags=("expectation-timeout", "cloneset-scaling-exclude-preparing-delete"),
+    flags=(engine.EXPECTATION_TIMEOUT, "cloneset-scaling-exclude-preparing-delete"),
     protected=(Protected(CLONE_SET, cascading="replicas"),),
     workloads=(CLONE_SET,),
     commands=commands,

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.api import names
 from app.api.daemonset import DAEMON_SET
-from app.kube.admission import PolicyRule
 from app.pods.budget import LeastAvailable
 from app.pods.counters import WorkloadCounters
 from app.pods.update_order import UpdateOrder
@@ -22,6 +20,7 @@ from app.workloads.daemonset.controller import (
     least_available_of,
     update_order_of,
 )
+from app.workloads.engine import controllers as engine
 from app.workloads.engine.template_checks import ClusterTemplates, StandaloneTemplates
 
 
@@ -47,18 +46,7 @@ SLICE: Final = Slice(
             NAME,
             watched=WATCHED,
             make=daemonset_controller,
-            permissions=(
-                PolicyRule(("get",), (names.APPS_GROUP,), ("daemonsets",)),
-                PolicyRule(("patch",), (names.APPS_GROUP,), ("daemonsets/status",)),
-                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
-                PolicyRule(("update",), (names.APPS_GROUP,), ("daemonsets/finalizers",)),
-                PolicyRule(("create", "delete", "get", "patch"), ("",), ("pods",)),
-                PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
-                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
-                # DS-62, DS-64
-                PolicyRule(("create", "delete", "list"), (names.APPS_GROUP,), ("imagepulljobs",)),
-            ),
+            permissions=engine.permissions(DAEMON_SET),
             workers=WORKERS,
             workers_flag="daemonset-workers",
             counters=(WorkloadCounters,),
@@ -70,17 +58,13 @@ SLICE: Final = Slice(
     ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(
-        "PodWebhook",
+        *engine.GATES,
         "DaemonSetPruneIneligibleNodes",
-        "ForceDeleteTimeoutExpectationGate",
-        "InPlaceUpdateEnvFromMetadata",
-        "InPlaceWorkloadVerticalScaling",
-        "KruiseDaemon",
         "PreDownloadImageForDaemonSetUpdate",
         # OpenKruise replaces unavailable old Pods all at once.
         Gate("DaemonSetStrictMaxUnavailable", "old Pods of a DaemonSet that are unavailable use up its maxUnavailable"),
     ),
-    flags=("expectation-timeout", "assign-pods-by-scheduler"),
+    flags=(engine.EXPECTATION_TIMEOUT, "assign-pods-by-scheduler"),
     workloads=(DAEMON_SET,),
     commands=commands,
 )

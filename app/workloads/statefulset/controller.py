@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.api.statefulset import STATEFUL_SET, StatefulSet
-from app.kube.objects import OwnerReference, Pod
+from app.kube.objects import Pod
 from app.kube.selectors import SelectorError
-from app.pods.budget import DisruptionBudget, LeastAvailable, known
-from app.pods.counters import WorkloadCounters
+from app.pods.budget import LeastAvailable
 from app.pods.ordinals import ordinal_of
-from app.pods.passes import PassObserver
 from app.pods.update_order import UpdateOrder, by_priority
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
+from app.workloads.engine import controllers as engine
 from app.workloads.engine.snapshot import Caches
 from app.workloads.statefulset.plan.resolved import settings_of
 from app.workloads.statefulset.plan.settings import Gates
@@ -40,42 +39,32 @@ def statefulset_controller(context: ControllerContext) -> Reconciling:
         context.stores(ALL_CLAIMS),
         context.events,
         gates=Gates.of(context.enabled),
-        budget=next(iter(context.provided(DisruptionBudget)), None),
-        metrics=context.counters(WorkloadCounters).of(STATEFUL_SET.kind),
-        expectation_timeout=context.flags.seconds("expectation-timeout"),
-        force_expectations=context.enabled("ForceDeleteTimeoutExpectationGate"),
-        observer=next(iter(context.provided(PassObserver)), None),
+        **engine.options(context, STATEFUL_SET),
     )
     return Reconciling(reconciler, reconciler.watches())
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """PPM-53: what maxUnavailable of a StatefulSet leaves."""
-    sets, gates = context.stores(STATEFUL_SETS), Gates.of(context.enabled)
+    """What maxUnavailable of a StatefulSet leaves."""
+    gates = Gates.of(context.enabled)
 
-    def least_available(owner: OwnerReference, namespace: str) -> int | None:
-        if (owner.group, owner.kind) != (STATEFUL_SET.group, STATEFUL_SET.kind):
-            return None
-        found = known(sets.get(owner.name, namespace), owner)
+    def least(found: StatefulSet) -> int:
         settings = settings_of(found.spec, gates)
-        return max(0, settings.replicas - settings.update_limit)
+        return settings.replicas - settings.update_limit
 
-    return least_available
+    return engine.least_available(context, STATEFUL_SET, STATEFUL_SETS, least)
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:
-    """IMG-105: by descending ordinal, or by the priorities of a StatefulSet that updates in no order."""
-    sets, gates = context.stores(STATEFUL_SETS), Gates.of(context.enabled)
+    """By descending ordinal, or by the priorities of a StatefulSet that updates in no order."""
+    gates = Gates.of(context.enabled)
 
-    def update_order(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:
-        found = next((sets.get(owner.name, one.metadata.namespace) for one in pods[:1]), None)
-        if found is None or found.metadata.uid != owner.uid:
-            return None
-        descending = sorted(pods, key=lambda pod: -ordinal_of(owner.name, pod.metadata.name))
+    def order(found: StatefulSet, pods: Sequence[Pod]) -> Sequence[Pod]:
+        descending = sorted(pods, key=lambda pod: -ordinal_of(found.name, pod.metadata.name))
         settings = settings_of(found.spec, gates)
         try:
             return by_priority(descending, settings.priority) if settings.unordered else descending
         except SelectorError:
             return descending
 
-    return update_order
+    return engine.update_order(context, STATEFUL_SETS, order)

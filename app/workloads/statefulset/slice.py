@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.api import names
 from app.api.statefulset import STATEFUL_SET
 from app.kube.admission import PolicyRule
 from app.pods.budget import LeastAvailable
@@ -12,6 +11,7 @@ from app.pods.counters import WorkloadCounters
 from app.pods.update_order import UpdateOrder
 from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Protected, Provides, Slice
 from app.slices.commands import Commands
+from app.workloads.engine import controllers as engine
 from app.workloads.statefulset import admission
 from app.workloads.statefulset.admission_lookups import ClusterLookups, StandaloneLookups
 from app.workloads.statefulset.controller import (
@@ -48,17 +48,8 @@ SLICE: Final = Slice(
             watched=WATCHED,
             make=statefulset_controller,
             permissions=(
-                PolicyRule(("get",), (names.APPS_GROUP,), ("statefulsets",)),
-                PolicyRule(("patch",), (names.APPS_GROUP,), ("statefulsets/status",)),
-                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
-                PolicyRule(("update",), (names.APPS_GROUP,), ("statefulsets/finalizers",)),
-                PolicyRule(("create", "delete", "get", "patch"), ("",), ("pods",)),
+                *engine.permissions(STATEFUL_SET),
                 PolicyRule(("create", "get", "patch"), ("",), ("persistentvolumeclaims",)),
-                PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
-                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
-                # AS-125
-                PolicyRule(("create", "delete", "list"), (names.APPS_GROUP,), ("imagepulljobs",)),
                 # AS-104
                 PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
             ),
@@ -73,11 +64,7 @@ SLICE: Final = Slice(
     ),
     admission=(AdmissionPart(decisions, webhooks=admission.WEBHOOKS),),
     gates=(
-        "PodWebhook",
-        "ForceDeleteTimeoutExpectationGate",
-        "InPlaceUpdateEnvFromMetadata",
-        "InPlaceWorkloadVerticalScaling",
-        "KruiseDaemon",
+        *engine.GATES,
         "PodIndexLabel",
         "PreDownloadImageForInPlaceUpdate",
         "PreparingUpdateAsUpdate",
@@ -86,7 +73,7 @@ SLICE: Final = Slice(
         "StatefulSetStartOrdinal",
         "TemplateNoDefaults",
     ),
-    flags=("expectation-timeout",),
+    flags=(engine.EXPECTATION_TIMEOUT,),
     protected=(Protected(STATEFUL_SET, cascading="replicas"),),
     workloads=(STATEFUL_SET,),
     commands=commands,
