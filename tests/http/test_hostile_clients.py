@@ -407,6 +407,14 @@ async def test_no_more_connections_than_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+async def test_where_there_are_few_descriptors_fewer_connections_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (300, 300))
+    monkeypatch.setattr(limits.resource, "setrlimit", lambda *_: pytest.fail("no more may be had"))
+    assert limits.within_descriptors(Limits(connections=1_000)).connections == 150
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda _: (1_000, 1_000))
+    assert limits.within_descriptors(Limits(connections=1_000)).connections == 1_000 - limits.OTHER_DESCRIPTORS
+
+
 async def test_stopping_answers_what_has_begun() -> None:
     async with port() as one:
         caller = await one.connect()
