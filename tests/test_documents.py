@@ -56,6 +56,13 @@ def test_links_lead_somewhere(name: str) -> None:
     assert list(broken(page.read_text("utf-8"), page)) == []
 
 
+def test_the_index_names_every_page() -> None:
+    """Those of rules stand in an index of their own."""
+    index = {name for name in linked(ROOT / "docs/README.md") if name.startswith("docs/")}
+    own = {name for name in pages() if name.startswith("docs/") and not name.startswith("docs/behaviours/")}
+    assert own - index - {"docs/README.md"} == set()
+
+
 def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(
