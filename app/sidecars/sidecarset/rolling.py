@@ -105,6 +105,7 @@ class Roller:
 
     async def carry_out(self, one: Pass) -> float:
         """SS-83, SS-92 … SS-107: what is due on the set's Pods; in how many seconds to look again, 0 for none."""
+        began = self._clock.monotonic()
         self._release(one.progress)
         if not one.view.strategy.rolling:
             return 0.0
@@ -116,11 +117,12 @@ class Roller:
             more |= await self._update(one)
         if more:
             return REQUEUE_DELAY
-        now = self._clock.monotonic()
         if one.progress.waits:
             return WAIT_FOR_OTHERS
+        # A Pod whose time came while this pass went on may have been passed over just before.
+        until = min((hold.until for hold in one.progress.held.values() if hold.until > began), default=None)
         # A clock that counts in floats may not notice less, and the pass would come back for ever.
-        return min((max(REQUEUE_DELAY, hold.until - now) for hold in self._holds(one.progress).values()), default=0.0)
+        return 0.0 if until is None else max(REQUEUE_DELAY, until - self._clock.monotonic())
 
     def _release(self, progress: Progress) -> None:
         """Those whose time has come may be tried again; how long they waited is remembered for as long again."""
