@@ -50,7 +50,8 @@ class InPlaceUpdates:
                 and policy is not None
                 and policy != UpdatePolicy.IN_PLACE_ONLY,
             )
-            found = update_spec(own, target, options, grace_seconds=settings.grace_seconds or 0)
+            bears = short_hash(target.name) if gates.update_hash else ""
+            found = update_spec(own, target, options, grace_seconds=settings.grace_seconds or 0, revision=bears)
             if own is not None:  # else the cache may be behind: what it lacks now it may have next time
                 self.specs[key] = found
         return found

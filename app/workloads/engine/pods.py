@@ -11,7 +11,7 @@ from math import inf
 
 from app.api import names
 from app.kube.objects import Pod
-from app.pods.inplace import StateError, is_in_grace, is_update_complete
+from app.pods.inplace import StateError, finished_annotations, is_in_grace, is_update_complete
 from app.pods.lifecycle import LifecycleState, is_hooked
 from app.pods.predicates import is_active, is_running_and_ready, is_specified_delete, ready_since
 from app.pods.readiness.plan import has_gate
@@ -79,7 +79,9 @@ def pod_facts(pod: Pod, settings: WorkloadSettings) -> PodFacts:
         settled=normal
         and not in_grace
         and (names.POD_TEMPLATE_HASH in labels or not settings.gates.template_hash)
-        and (in_place.status == "True" if in_place is not None else not has_gate(pod, names.IN_PLACE_UPDATE_READY)),
+        and (in_place.status == "True" if in_place is not None else not has_gate(pod, names.IN_PLACE_UPDATE_READY))
+        # What no lifecycle shows, the state of the update does.
+        and (settings.gates.lifecycle_states or not finished_annotations(pod)),
         awaits_initial_conditions=awaits_initial_conditions(pod),
         update_complete=_is_update_complete(pod, settings),
     )

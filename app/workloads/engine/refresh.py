@@ -81,7 +81,8 @@ def refresh_pod(
     state = next_state(pod, settings.lifecycle, at_update_revision=returns, update_complete=complete)
     if state is LifecycleState.NORMAL and gets_initial_conditions(pod, settings.lifecycle):
         return NOTHING
-    metadata = _metadata(pod, state, now, complete, settings.gates.template_hash)
+    finishes = complete and (state is not None or not settings.gates.lifecycle_states)
+    metadata = _metadata(pod, state, now, finishes, settings.gates.template_hash)
     conditions: list[Any] = []
     # A Pod that waits for its first conditions gets both from the readiness controller, in one write.
     if step.status is not None and not initial_conditions(pod):
@@ -94,9 +95,8 @@ def refresh_pod(
     # under way for a minute must not undo what was decided since, by another leader even.
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     body = {"metadata": {**seen, **metadata}}
-    finished = (
-        complete and (state is not None or bool(conditions)) and names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations
-    )
+    was_updated = names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations
+    finished = was_updated and complete and (state is not None or bool(conditions) or bool(finished_annotations(pod)))
     if conditions:
         return PodRefresh(
             status={**body, "status": {"conditions": conditions}}, moves=bool(metadata), completes=finished
@@ -105,14 +105,14 @@ def refresh_pod(
 
 
 def _metadata(
-    pod: Pod, state: LifecycleState | None, now: datetime, complete: bool, template_hash: bool
+    pod: Pod, state: LifecycleState | None, now: datetime, finishes: bool, template_hash: bool
 ) -> dict[str, Any]:
     labels: dict[str, Any] = {}
     annotations: dict[str, Any] = {}
     if state is not None:
         labels, annotations = state_members(state, now)
-        if complete:
-            annotations = {**annotations, **finished_annotations(pod)}
+    if finishes:
+        annotations = {**annotations, **finished_annotations(pod)}
     revision = pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH)
     if template_hash and revision and names.POD_TEMPLATE_HASH not in pod.metadata.labels:
         labels = {**labels, names.POD_TEMPLATE_HASH: short_hash(revision)}

@@ -29,6 +29,10 @@ class EngineGates:
     template_hash: bool = True
     #: Pods carry the bare hash of their revision, not its name.
     short_hash: bool = False
+    #: An update in place bears the bare hash of its revision, not its name (PM-20).
+    update_hash: bool = False
+    #: An update in place is shown as states of the Pod's lifecycle (PM-55).
+    lifecycle_states: bool = True
     #: A change of the claim templates replaces Pods.
     recreate_on_claim_change: bool = False
     #: Budgets are asked before a Pod is updated.

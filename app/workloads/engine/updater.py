@@ -182,7 +182,10 @@ class Updater:
             del labels[names.POD_TEMPLATE_HASH]
         at = pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
         try:
-            delay = await self.writer.update_in_place(snapshot.owner.uid, pod, spec, labels, revision=at)
+            shown = settings.gates.lifecycle_states
+            delay = await self.writer.update_in_place(
+                snapshot.owner.uid, pod, spec, labels, revision=at, shows_state=shown
+            )
         except Conflict:
             raise  # somebody else writes the Pod just now: the next reconcile tries again
         except KubeError as error:

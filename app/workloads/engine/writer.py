@@ -320,9 +320,17 @@ class Writer:
             return
 
     async def update_in_place(
-        self, owner_uid: str, pod: Pod, spec: UpdateSpec, labels: Mapping[str, str], *, revision: str
+        self,
+        owner_uid: str,
+        pod: Pod,
+        spec: UpdateSpec,
+        labels: Mapping[str, str],
+        *,
+        revision: str,
+        shows_state: bool = True,
     ) -> float | None:
-        """PM-22 … PM-29: out of service, then the change. The seconds until it goes on, if it waits.
+        """PM-22 … PM-29: out of service, then the change. The seconds until it goes on, if it waits. ``shows_state``:
+        as a state of its lifecycle, too.
 
         ``revision``: the one the Pod is at; whoever finds it at another, or in another state, has been overtaken: None.
         """
@@ -338,7 +346,7 @@ class Writer:
             if unready is not None:
                 found = await self._patch(owner_uid, found, unready, "status", decode_pod)
             now = self._clock.now()
-            state_labels, annotations = state_members(LifecycleState.UPDATING, now)
+            state_labels, annotations = state_members(LifecycleState.UPDATING, now) if shows_state else ({}, {})
             begun = start(
                 found,
                 spec,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from app.kube.resources import PODS
@@ -91,7 +93,7 @@ async def test_with_surge_the_new_pod_is_available_before_the_old_one_goes() -> 
 
 
 @virtual
-@pytest.mark.behaviour("DS-48", "DS-51", "DS-52", "DS-36")
+@pytest.mark.behaviour("DS-48", "DS-51", "DS-52", "DS-36", "PM-20", "PM-55")
 async def test_an_image_is_changed_in_place() -> None:
     async with small_cluster() as cluster:
         await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
@@ -107,8 +109,33 @@ async def test_an_image_is_changed_in_place() -> None:
             assert gates.count("InPlaceUpdateReady") == 1
             conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
             assert conditions["InPlaceUpdateReady"] == "True"
+            # As OpenKruise was recorded to leave such Pods: no lifecycle shows the update, which bears the bare hash.
+            assert set(pod["metadata"]["labels"]) == {"app", "controller-revision-hash"}
+            assert set(pod["metadata"]["annotations"]) == {"apps.kruise.io/inplace-update-state"}
+            state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
+            assert state["revision"] == pod["metadata"]["labels"]["controller-revision-hash"]
+            assert state["state"] == "Updated"
         told = await cluster.events("SuccessfulUpdatePodInPlace")
         assert sorted(told) == sorted(f"successfully update pod {pod['metadata']['name']} in-place" for pod in pods)
+        assert await cluster.events("SuccessfulDelete") == []
+
+
+@virtual
+@pytest.mark.behaviour("DS-48", "DS-52")
+async def test_labels_change_in_place_without_a_restart() -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
+        await cluster.all_updated()
+        changed = template()
+        changed["metadata"]["labels"]["tier"] = "gold"
+        await cluster.patch({"spec": {"template": changed}})
+        await cluster.all_updated()
+        await cluster.clock.sleep(5)
+        for pod in await cluster.pods():
+            assert pod["metadata"]["labels"]["tier"] == "gold"
+            assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+            state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
+            assert state["state"] == "Updated"
         assert await cluster.events("SuccessfulDelete") == []
 
 

@@ -18,6 +18,8 @@ DEFAULT_BURST: Final = 250
 class Gates(EngineGates):
     """The feature gates the plan asks."""
 
+    update_hash: bool = True
+    lifecycle_states: bool = False
     #: Nodes that should run no Pod take no part in an update (DS-39).
     prune_ineligible: bool = False
     #: Unavailable old Pods use up maxUnavailable (DS-77).
