@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -132,6 +133,24 @@ def test_the_status_loses_what_is_no_longer_asked_and_is_not_written_twice() -> 
     assert [state["name"] for state in report.status["podProbeStatuses"][0]["probeStates"]] == ["ppm#a"]
     same = {"name": "ppm#a", "state": "Succeeded", "lastProbeTime": NOW, "lastTransitionTime": NOW}
     assert plan.report(node_pod_probe(same), {KEY: Result("Succeeded", "", NOW)}).status is None
+
+
+@pytest.mark.behaviour("KD-98")
+def test_many_probes_that_say_much_do_not_fill_the_object() -> None:
+    probes = [{"name": f"ppm#{number}", "containerName": "main", "probe": {}} for number in range(2_000)]
+    pod = {"name": "p", "namespace": "ns", "uid": "u", "IP": "", "probes": probes}
+    asked = decode_node_pod_probe(json.dumps({"spec": {"podProbes": [pod]}}).encode())
+    said = "漢" * 1024
+    results = {Key("ns", "p", "u", "main", probe["name"]): Result("Succeeded", said, NOW) for probe in probes}
+    report = plan.report(asked, results)
+    assert report.status is not None
+    messages = [state["message"] for state in report.status["podProbeStatuses"][0]["probeStates"]]
+    assert sum(len(message.encode()) for message in messages) <= plan.MAX_MESSAGES
+    assert set(messages) == {said[: plan.MAX_MESSAGES // 2_000 // 3]}
+    assert {result.message for _, result in report.news} == set(messages)
+    # What was cut is no news the next time.
+    written = json.dumps({"spec": {"podProbes": [pod]}, "status": report.status}).encode()
+    assert plan.report(decode_node_pod_probe(written), results) == plan.Report(None)
 
 
 @pytest.mark.behaviour("KD-67")

@@ -17,6 +17,9 @@ FAILED: Final = "Failed"
 UNKNOWN: Final = "Unknown"
 #: KD-66: a result that does not change is told again after so long.
 REFRESH_SECONDS: Final = 600.0
+#: KD-98: what the messages of all probes may take of a NodePodProbe, in bytes. An API server takes 1.5 MB of it, with
+#: what is asked for: whoever has many probes say much shall not keep those of others from being told.
+MAX_MESSAGES: Final = 512 * 1024
 
 
 class Key(NamedTuple):
@@ -167,6 +170,7 @@ def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Repor
         for status in node_pod_probe.status.pod_probe_statuses
         for state in status.probe_states
     }
+    share = MAX_MESSAGES // max(1, sum(len(pod.probes) for pod in node_pod_probe.spec.pod_probes))
     statuses: list[PodProbeStatus] = []
     news: list[tuple[Key, Result]] = []
     for pod in node_pod_probe.spec.pod_probes:
@@ -175,6 +179,7 @@ def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Repor
             key = Key(pod.namespace, pod.name, pod.uid, probe.container_name, probe.name)
             old, result = known.get((pod.uid, probe.name)), results.get(key)
             if result is not None:
+                result = replace(result, message=_cut(result.message, share))
                 state = _state(probe.name, old, result)
                 if old is None or (state.state, state.message) != (old.state, old.message):
                     news.append((key, result))
@@ -186,6 +191,12 @@ def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Repor
     if tuple(statuses) == node_pod_probe.status.pod_probe_statuses:
         return Report(None)
     return Report({"podProbeStatuses": msgspec.to_builtins(statuses) or None}, tuple(news))
+
+
+def _cut(message: str, limit: int) -> str:
+    """KD-98, KD-95: no more bytes than this, and whole characters."""
+    # No character takes more than four.
+    return message if len(message) <= limit // 4 else message.encode()[:limit].decode("utf-8", "ignore")
 
 
 def _state(name: str, old: ProbeState | None, result: Result) -> ProbeState:

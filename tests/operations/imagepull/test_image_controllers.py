@@ -329,6 +329,27 @@ def test_parallelism_zero_pauses_a_job_until_it_is_raised() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("IMG-40", "IMG-51", "IMG-52")
+def test_a_node_that_joins_is_served_until_the_job_has_ended() -> None:
+    async def scenario(there: World) -> None:
+        await there.nodes("n1", "n2", "n3")
+        ends = {"n1": "Succeeded", "n2": "Failed"}
+        there.pull = lambda node, image: ends.get(node)
+        await there.job(parallelism=2)
+        await there.counts(desired=3, active=1, succeeded=1, failed=1)
+        await there.nodes("n4")
+        await there.until(lambda: there.tag("n4"))
+        await there.counts(desired=4, active=2, succeeded=1, failed=1)
+        ends |= {"n3": "Succeeded", "n4": "Succeeded"}
+        await there.counts(desired=4, active=0, succeeded=3, failed=1, message="job has completed")
+        await there.nodes("n5")
+        await there.settled()
+        assert await there.tag("n5") is None
+        assert (await there.status())["desired"] == 4
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("IMG-56", "IMG-92")
 def test_two_jobs_share_a_tag_and_both_wait_for_the_second_round() -> None:
     async def scenario(there: World) -> None:
