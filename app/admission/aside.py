@@ -2,13 +2,15 @@
 
 To judge 1.5 MB takes a third of a second, and no Pod shall wait for that. A thread of its own decides about one of them
 after the other, with an event loop of its own for what it asks; while it works the interpreter goes back and forth
-between it and the loop that answers all others.
+between it and the loop that answers all others. Namespaces take turns: whoever writes many large objects waits for
+himself, and anybody else for one of his.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections import OrderedDict, deque
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -26,6 +28,9 @@ class Aside:
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
+        self._busy = False
+        #: Who waits for the thread, by namespace; the namespace whose turn is next comes first.
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def decide(self, decide: Decide, review: Review, seconds: float) -> Decision:
         """The decision. Raises what ``decide`` raises, and ``TimeoutError``."""
@@ -33,7 +38,37 @@ class Aside:
             sys.setswitchinterval(SWITCH_SECONDS)
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="large reviews")
         async with asyncio.timeout(seconds):
-            return await asyncio.get_running_loop().run_in_executor(self._thread, _decided, decide, review)
+            await self._turn(review.namespace)
+            try:
+                return await asyncio.get_running_loop().run_in_executor(self._thread, _decided, decide, review)
+            finally:
+                self._pass_on()
+
+    async def _turn(self, namespace: str) -> None:
+        """Wait until the thread is this review's."""
+        if not self._busy:
+            self._busy = True
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(namespace, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()  # it came too late
+            raise
+
+    def _pass_on(self) -> None:
+        """Give the thread to the next namespace. Who has given up waiting has no turn."""
+        while self._waiting:
+            namespace, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[namespace] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy = False
 
     def close(self) -> None:
         """End the thread when it is done with what it is at."""

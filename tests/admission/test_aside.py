@@ -8,12 +8,24 @@ import httpx
 import orjson
 import pytest
 
-from app.admission.aside import LARGE_BYTES
+from app.admission.aside import LARGE_BYTES, Aside
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import create_app
 from app.api.conversion import convert
-from app.kube.admission import Allowed, Decide, Decision, Denied, Handler, Operation, Review, Rule, Webhook
+from app.kube.admission import (
+    Allowed,
+    Decide,
+    Decision,
+    Denied,
+    GroupVersionKind,
+    GroupVersionResource,
+    Handler,
+    Operation,
+    Review,
+    Rule,
+    Webhook,
+)
 from app.kube.config import ClusterConfig
 from app.kube.transport import AiohttpTransport, Request
 
@@ -99,6 +111,66 @@ async def test_what_is_large_gets_the_same_answers(size: int) -> None:
         assert (await post(http, "/sets", size))["status"]["code"] == 400
     async with service(lambda _: Denied("no", code=422), fails) as http:
         assert (await post(http, "/sets", size))["status"]["message"] == "no"
+
+
+def of(namespace: str) -> Review:
+    kind = ("apps.kruise.io", "v1beta1")
+    return Review(
+        uid="u",
+        operation=Operation.CREATE,
+        kind=GroupVersionKind(*kind, "CloneSet"),
+        resource=GroupVersionResource(*kind, "clonesets"),
+        namespace=namespace,
+    )
+
+
+@pytest.mark.behaviour("MGR-149")
+async def test_namespaces_take_turns() -> None:
+    """Whoever writes many large objects waits for himself."""
+    aside, order, may = Aside(), [], threading.Event()
+
+    def judge(review: Review) -> Decision:
+        assert may.wait(60)
+        order.append(review.namespace)
+        return Allowed()
+
+    try:
+        asked = [asyncio.ensure_future(aside.decide(judge, of(namespace), 60)) for namespace in ("a",) * 5]
+        await asyncio.sleep(0)
+        asked.append(asyncio.ensure_future(aside.decide(judge, of("b"), 60)))
+        await asyncio.sleep(0)
+        may.set()
+        assert await asyncio.gather(*asked) == [Allowed()] * 6
+        assert order == ["a", "a", "b", "a", "a", "a"]
+    finally:
+        may.set()
+        aside.close()
+
+
+@pytest.mark.behaviour("MGR-149")
+async def test_who_gives_up_waiting_keeps_nobody_from_his_turn() -> None:
+    aside, may = Aside(), threading.Event()
+
+    def judge(_: Review) -> Decision:
+        assert may.wait(60)
+        return Allowed()
+
+    try:
+        first = asyncio.ensure_future(aside.decide(judge, of("a"), 60))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await aside.decide(judge, of("a"), 0)
+        cancelled = asyncio.ensure_future(aside.decide(judge, of("b"), 60))
+        last = asyncio.ensure_future(aside.decide(judge, of("c"), 60))
+        await asyncio.sleep(0)
+        aside._pass_on()  # as if the first were done: the turn comes in the moment in which it is given up
+        cancelled.cancel()
+        may.set()
+        assert await asyncio.gather(first, last) == [Allowed()] * 2
+        assert await aside.decide(judge, of("a"), 60) == Allowed()
+    finally:
+        may.set()
+        aside.close()
 
 
 async def test_connections_belong_to_the_loop_that_asked_first() -> None:
