@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 from app.api import names
 from app.api.broadcastjob import BroadcastJob
@@ -38,6 +39,9 @@ from app.workloads.broadcastjob.plan.steps import (
 )
 from app.workloads.engine.jobs import End, JobReconciler, JobState, write_each
 from app.workloads.engine.outcome import MAX_CONCURRENT_WRITES
+
+#: A patch of nothing.
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         fitting = self._fitting(job, state)
         state.objects = len(state.nodes) + len(pods)
         fitting |= await self._keeping(state, fitting, pods)
-        step = next_step(job, fitting, state.nodes, pods, now, started, seen_failures(job))
+        seen = seen_failures(job)
+        step = next_step(job, fitting, state.nodes, pods, now, started, seen)
         if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:
             self.record_event(job, "Normal", "Continue", "continue to process job")
         for node, found in step.duplicates.items():
@@ -131,6 +136,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         counts = step.counts
         if step.next is Next.PAUSE and step.reason:
             await self._pause(job, state, counts.failed)
+        if step.next is Next.GO_ON and counts.failed < seen and not await self._note_seen(job, state, counts.failed):
+            return None  # it was changed meanwhile, which brings us back
         if step.next in (Next.FAIL, Next.GO_ON):
             counts = await self._carry_out(key, job, state, step)
         await self._report(job, state, step, counts, started)
@@ -250,10 +257,15 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
 
     async def _pause(self, job: BroadcastJob, state: _State, failed: int) -> None:
         """BJ-22: in the object, so that whoever sets it back goes on."""
-        annotations = {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)}
-        patch = {"metadata": {"annotations": annotations}, "spec": {"paused": True}}
-        if await self.write_object(job, state, lambda _: patch):
+        if await self._note_seen(job, state, failed, {"spec": {"paused": True}}):
             self.record_event(job, "Warning", "Paused", "job is paused, due to failed pod")
+
+    async def _note_seen(
+        self, job: BroadcastJob, state: _State, failed: int, more: Mapping[str, Any] = NOTHING
+    ) -> bool:
+        """BJ-22: for how many failed Pods it was paused. Where some are gone, the next one is a new failure."""
+        annotations = {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)}
+        return await self.write_object(job, state, lambda _: {"metadata": {"annotations": annotations}, **more})
 
     async def _report(self, job: BroadcastJob, state: _State, step: Step, counts: Counts, started: datetime) -> None:
         known = job.status.to_dict() if job.status is not None else {}

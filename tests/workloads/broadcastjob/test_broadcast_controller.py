@@ -10,7 +10,7 @@ import pytest
 
 from app.api.broadcastjob import BROADCAST_JOB
 from app.kube.objects import decode_pod
-from app.kube.resources import EVENTS, NODES
+from app.kube.resources import EVENTS, NODES, PODS
 from app.workloads.broadcastjob.slice import SLICE
 from tests.workloads.jobs.world import NAMESPACE, World, in_world
 
@@ -203,6 +203,23 @@ def test_a_failure_pauses_until_the_user_goes_on() -> None:
         await counts(there, phase="paused", failed=2)
         reasons = await there.reasons()
         assert {"Paused", "Continue"} <= set(reasons)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-22")
+def test_a_failed_pod_that_is_deleted_for_another_try_pauses_again_when_that_fails_too() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 1)
+        await job(there, failurePolicy={"type": "Pause"})
+        for _ in range(3):
+            await counts(there, phase="running", active=1, failed=0)
+            (name,) = await active(there)
+            await there.pod_status(name, "Failed")
+            await counts(there, phase="paused", active=0, failed=1)
+            await there.client.delete(PODS, name, NAMESPACE)
+            await there.change(JOBS, "bj", {"spec": {"paused": False}})
+        await counts(there, phase="running", active=1, failed=0)
 
     scenario(told)
 
