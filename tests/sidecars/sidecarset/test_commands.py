@@ -62,7 +62,7 @@ async def test_status_pause_resume_history_and_undo(capsys: pytest.CaptureFixtur
         assert text == f"sidecarset.apps.kruise.io/s rolled back to revision 1 ({first})"
         restored = (await world.user.get(SETS, "s"))["spec"]
         assert [one["image"] for one in restored["containers"]] == ["a:1"]
-        with pytest.raises(CommandError, match="there is no revision 9; there are 1, 2"):
+        with pytest.raises(CommandError, match="there is no revision 9; recorded: 1, 2"):
             await undone(world.user, "default", WHAT, 9, dry_run=False)
 
 
