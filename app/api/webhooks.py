@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from app.api import names
 from app.api.gojson import GoType, GoTypeError, normalized
 from app.api.kind import KindDefinition
 from app.api.requested import judged, version_to_default
@@ -30,7 +29,7 @@ SPEC_CHANGED: Final = MatchCondition("spec-changed", "request.operation != 'UPDA
 def mutating_webhook(
     kind: KindDefinition, summary: str, *permissions: PolicyRule, when: Sequence[MatchCondition] = (SPEC_CHANGED,)
 ) -> Webhook:
-    """The webhook that fills in the defaults of a kind that both API versions serve. ``permissions``: what it may ask
+    """The webhook that fills in the defaults of a kind, in all its versions. ``permissions``: what it may ask
     of the API server; ``when``: conditions without which it is not called."""
     return _webhook(kind, "mutate", summary, permissions, when)
 
@@ -45,7 +44,7 @@ def validating_webhook(
 def _webhook(
     kind: KindDefinition, verb: str, summary: str, permissions: tuple[PolicyRule, ...], when: Sequence[MatchCondition]
 ) -> Webhook:
-    versions = (names.V1ALPHA1, names.V1BETA1)
+    versions = tuple(sorted(version.name for version in kind.versions))
     return Webhook(
         name=f"{verb[0]}{kind.singular}.kb.io",
         path=f"/{verb}-{kind.group.replace('.', '-')}-{kind.singular}",

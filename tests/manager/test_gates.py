@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.manager.gates import GATES, FeatureGateError, Stage, parse_gates
+from app.manager.slices import slices
 
 NEEDS_POD_WEBHOOK = [
     "KruisePodReadinessGate",
@@ -94,15 +95,7 @@ def test_cascading_protection_needs_protection() -> None:
 
 @pytest.mark.behaviour("MGR-73")
 def test_no_group_switches_what_openkruise_does_not_have() -> None:
-    ours = {
-        "CloneSetStrictValidation",
-        "CloneSetInPlaceSurge",
-        "DaemonSetStrictMaxUnavailable",
-        "CloneSetPodManagedFields",
-        "DeletionProtectionCountsPods",
-        "PersistentPodStateForgetsLostNodes",
-        "RepairMissedPods",
-    }
+    ours = {gate.name for one in slices() for gate in one.gates if not isinstance(gate, str)}
     assert {name for name, gate in GATES.items() if gate.stage is Stage.OURS} == ours
     gates = parse_gates("AllAlpha=true,AllBeta=true")
     assert not any(map(gates.enabled, ours))
