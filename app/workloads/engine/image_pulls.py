@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from app.api import names
 from app.kube.client import Client
@@ -45,19 +45,24 @@ _SERVED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
 
 @dataclass(frozen=True, slots=True)
 class RolloutCounts:
-    """What the decision asks of a roll-out; ``max_unavailable`` rounded down."""
+    """What the decision asks of a roll-out; ``max_unavailable`` rounded down; ``updated``: ready or not, asked by
+    DaemonSets alone."""
 
     replicas: int
     partition: int
     max_unavailable: int
     updated_ready: int
+    updated: int = 0
 
 
 class ImagePuller:
     """Makes ImagePullJobs and takes them away. Decided once per update revision, remembered on it by a label.
 
-    A workload may decide otherwise in a subclass: :meth:`decision`, :meth:`images`.
+    A workload may decide otherwise in a subclass: :meth:`decision`, :meth:`images`. ``warns``: failures are told as
+    warnings.
     """
+
+    warns: ClassVar[bool] = False
 
     def __init__(self, client: Client, writer: Writer, history: History) -> None:
         self._client = client
@@ -107,12 +112,12 @@ class ImagePuller:
                 continue
             except NotFound:
                 text = f"failed to create ImagePullJob {name}: this cluster does not serve ImagePullJobs of {_SERVED}"
-                self._writer.event(workload, "FailedCreateImagePullJob", text)
+                self._writer.event(workload, "FailedCreateImagePullJob", text, warning=self.warns)
                 logger.warning("%s: %s", snapshot.owner, text)
                 return False
             except KubeError as error:
                 text = f"failed to create ImagePullJob {name}: {message_of(error)}"
-                self._writer.event(workload, "FailedCreateImagePullJob", text)
+                self._writer.event(workload, "FailedCreateImagePullJob", text, warning=self.warns)
             else:
                 self._writer.event(workload, "CreatedImagePullJob", f"created ImagePullJob {name} for image: {image}")
         return True
@@ -152,11 +157,11 @@ def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
         partition=counts.partition,
         max_unavailable=counts.max_unavailable,
         updated_ready=counts.updated_ready,
-        min_updated_ready=_min_updated_ready(snapshot, counts.replicas) if current.name != update.name else 0,
+        min_updated_ready=min_updated_ready_of(snapshot, counts.replicas) if current.name != update.name else 0,
     )
 
 
-def _min_updated_ready(snapshot: AnySnapshot, replicas: int) -> int:
+def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
     """PM-161, B-16: the field, or what it cannot hold and the annotation says, such as a percentage."""
     value: int | None = snapshot.resolved.image_pulls.min_updated_ready
     if value is not None:

@@ -12,7 +12,7 @@ import pytest
 from app.api.crd import manifest
 from app.api.imagepull import IMAGE_PULL_JOB
 from app.kube.objects import Pod
-from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, NODES, PODS
+from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
 from app.kube.transport import Request, Response
 from app.pods.budget import Disruption, Verdict
 from app.workloads.daemonset.slice import SLICE
@@ -302,6 +302,39 @@ async def test_images_are_pulled_ahead_while_an_update_is_under_way() -> None:
             return not await _jobs(cluster)
 
         await cluster.until(cleaned, "the jobs are gone")
+
+
+@virtual
+@pytest.mark.behaviour("DS-65")
+async def test_images_wait_for_the_first_updated_pods_where_the_annotation_says_so() -> None:
+    async with small_cluster(PULLS) as cluster:
+        await _serve_jobs(cluster)
+        annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": "50%"}
+        await cluster.apply(annotations=annotations, updateStrategy=rolling(maxUnavailable=1, partition=2))
+        await cluster.all_updated()
+        await cluster.image("nginx:2")
+        await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
+        await cluster.clock.sleep(30)
+        assert await _jobs(cluster) == []
+        await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=1)}})
+        await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+
+        async def made() -> bool:
+            return len(await _jobs(cluster)) == 1
+
+        await cluster.until(made, "the image is pulled")
+
+
+@virtual
+@pytest.mark.behaviour("DS-65", "DS-69")
+async def test_an_image_that_cannot_be_pulled_ahead_is_told_as_a_warning() -> None:
+    async with small_cluster(PULLS) as cluster:
+        await cluster.apply()
+        await cluster.all_updated()
+        await cluster.image("nginx:2")
+        await cluster.all_updated()
+        found = (await cluster.user.list(EVENTS, NAMESPACE)).items
+        assert {one["type"] for one in found if one["reason"] == "FailedCreateImagePullJob"} == {"Warning"}
 
 
 @virtual
