@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Final
-from unicodedata import category
 
 #: What a log line quotes of any one value.
 QUOTED_BYTES: Final = 256
+#: What stands as it is though Python does not print it: lines, tabs, and the spaces of other scripts.
+_SPACES: Final = frozenset("\n\t\u00a0\u1680\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B))))
 
 
 def quoted(value: object, limit: int = QUOTED_BYTES) -> str:
@@ -34,12 +35,7 @@ def printable(text: str) -> str:
     it means the same."""
     if all(line.isprintable() for line in text.replace("\t", "").split("\n")):
         return text
-    return "".join(one if one.isprintable() or _is_space(one) else _escaped(one) for one in text)
-
-
-def _is_space(character: str) -> bool:
-    """A space that is none of ASCII, as between the words of Chinese, stands as it is too."""
-    return character in "\n\t" or category(character) == "Zs"
+    return "".join(one if one.isprintable() or one in _SPACES else _escaped(one) for one in text)
 
 
 def _escaped(character: str) -> str:

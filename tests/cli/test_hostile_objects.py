@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -166,6 +167,8 @@ def test_data_stays_what_it_is(output: Any) -> None:
 @pytest.mark.behaviour("CLI-22")
 def test_text_keeps_its_lines_and_what_is_no_command() -> None:
     assert printable("a\tb\nc é …") == "a\tb\nc é …"
+    spaces = "".join(one for one in map(chr, range(0x110000)) if unicodedata.category(one) == "Zs")
+    assert printable(spaces) == spaces
     assert printable("a\rb\x9bc\U000e0041") == "a\\u000db\\u009bc\\udb40\\udc41"
 
 
