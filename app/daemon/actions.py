@@ -29,7 +29,11 @@ _PATH_SAFE: Final = "/?#[]@!$&'()*+,;=:%~"
 
 
 class HookError(Exception):
-    """The hook could not be run, or failed."""
+    """The hook could not be run, or failed. ``output``: what it said."""
+
+    def __init__(self, why: str, output: str = "") -> None:
+        super().__init__(why)
+        self.output = output
 
 
 class ProbeError(Exception):
@@ -245,8 +249,10 @@ async def run_hook(
     if hook.exec is not None:
         result = await runtime.execute(container_id, hook.exec.command, 0)
         if result.code != 0:
+            shown = " ".join(hook.exec.command)
             raise HookError(
-                f"the command ended with exit code {result.code}: {text_of(result.stderr or result.stdout)}"
+                f"command '{shown}' exited with {result.code}: {text_of(result.stderr)}",
+                text_of(result.stdout + result.stderr),
             )
     elif hook.http_get is not None:
         host = hook.http_get.host or pod_ip

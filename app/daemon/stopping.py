@@ -11,6 +11,7 @@ from app.daemon.cri import CriError, NoSuchContainer, Runtime
 from app.daemon.objects import ContainerPort, Handler
 from app.kube.clock import Clock
 from app.kube.events import EventRecorder
+from app.kube.gotext import quote
 from app.kube.objects import ObjectReference
 from app.kube.resources import PODS
 
@@ -37,6 +38,23 @@ def container_reference(namespace: str, name: str, uid: str, container: str) -> 
         name=name,
         uid=uid,
         field_path=f"spec.containers{{{container}}}",
+    )
+
+
+def hook_failed(hook: Handler, regarding: ObjectReference, error: Exception) -> str:
+    """KD-51: that a hook failed, as the kubelet tells it of hooks that it runs."""
+    if hook.exec is not None:
+        kind, shown = "Exec", f"[{' '.join(hook.exec.command)}]"
+    elif hook.http_get is not None:
+        kind, shown = "HTTP", hook.http_get.path
+    else:
+        return f"Cannot run handler: {error}"
+    container = regarding.field_path.partition("{")[2].removesuffix("}")
+    pod = f"{regarding.name}_{regarding.namespace}({regarding.uid})"
+    said = error.output if isinstance(error, HookError) else ""
+    return (
+        f"{kind} lifecycle hook ({shown}) for Container {quote(container)} in Pod {quote(pod)} failed - "
+        f"error: {error}, message: {quote(said)}"
     )
 
 
@@ -88,7 +106,7 @@ class Stopper:
         except TimeoutError:
             why = f"preStop hook not completed in grace period of {grace} s"
         except (HookError, CriError) as error:
-            why = str(error)
+            why = hook_failed(hook, regarding, error)
         else:
             return
         self._recorder.event(regarding, "Warning", "FailedPreStopHook", why)

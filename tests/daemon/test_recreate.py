@@ -294,10 +294,27 @@ def test_a_container_that_cannot_be_stopped(policy: str, after: dict[str, str]) 
     [
         ({"exec": {"command": ["sleep", "4"]}}, 10, 6, ""),
         ({"exec": {"command": ["sleep", "40"]}}, 10, 2, "preStop hook not completed in grace period of 10 s"),
-        ({"exec": {"command": ["false"]}}, 10, 10, "the command ended with exit code 1: "),
+        (
+            {"exec": {"command": ["false"]}},
+            10,
+            10,
+            'Exec lifecycle hook ([false]) for Container "app" in Pod "{pod}" failed - '
+            "error: command 'false' exited with 1: , message: \"\"",
+        ),
         ({"sleep": {"seconds": 3}}, 10, 7, ""),
-        ({"tcpSocket": {"port": 1}}, 10, 10, "invalid handler: it is neither exec nor httpGet nor sleep"),
-        ({"httpGet": {"port": "http"}}, 10, 10, "the container has no port 'http'"),
+        (
+            {"tcpSocket": {"port": 1}},
+            10,
+            10,
+            "Cannot run handler: invalid handler: it is neither exec nor httpGet nor sleep",
+        ),
+        (
+            {"httpGet": {"port": "http", "path": "/end"}},
+            10,
+            10,
+            'HTTP lifecycle hook (/end) for Container "app" in Pod "{pod}" failed - '
+            "error: the container has no port 'http', message: \"\"",
+        ),
         ({"exec": {"command": ["true"]}}, 0, 2, ""),
     ],
 )
@@ -310,7 +327,9 @@ def test_hooks_take_their_time_from_the_grace_period(hook: dict[str, Any], grace
             await one.request(pod, "app", terminationGracePeriodSeconds=grace, hooks=hooks)
             await until_state(one, phase="Recreating", app="Recreating")
             assert [grace for _, grace in one.runtime.stops] == [left]
-            assert await one.events("FailedPreStopHook") == ([f"FailedPreStopHook: {warning}"] if warning else [])
+            metadata = pod["metadata"]
+            told = warning.replace("{pod}", f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})")
+            assert await one.events("FailedPreStopHook") == ([f"FailedPreStopHook: {told}"] if warning else [])
             if not grace:
                 assert one.runtime.commands == []
 
