@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from app.daemon.actions import HookError, Network, probe_connection, probe_request, run_hook
-from app.daemon.health import HealthServer
+from app.daemon.health import MAX_CONNECTIONS, HealthServer
 from app.daemon.main import UsageError, address, features, gates
 from app.daemon.objects import Handler, HttpGetAction, HttpHeader, TcpSocketAction
 from app.kube.clock import SystemClock
@@ -281,6 +281,29 @@ async def test_health_and_metrics() -> None:
     writer.write(b"nonsense\r\n\r\n")
     assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
     writer.close()
+    listening.close()
+
+
+@pytest.mark.behaviour("KD-4")
+async def test_the_kubelet_is_answered_whoever_holds_connections() -> None:
+    """The port is the node's: sixteen connections of any Pod were enough to have the agent restarted for ever."""
+    health = HealthServer(lambda: "", lambda: b"", "text/plain", seconds=600)
+    listening = await health.start("127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    kubelets, request = await asyncio.open_connection("127.0.0.1", port)
+    held = []
+    async with asyncio.timeout(60):
+        for _ in range(MAX_CONNECTIONS + 20):
+            held.append(await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0)))
+        # Each of those that were given up is seen to be, so all have been accepted.
+        for reader, _ in held[:21]:
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        request.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await kubelets.read()).startswith(b"HTTP/1.1 200 ")
+        assert (await transport(port).request(Request("GET", "/healthz", {}, {}))).body == b"ok"
+    for _, writer in (*held, (kubelets, request)):
+        writer.close()
     listening.close()
 
 
