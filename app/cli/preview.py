@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     what: Annotated[list[str] | None, words("KIND NAME, or KIND/NAME: what comes next as it is now")] = None,
-    file: Annotated[str, typer.Option("--filename", "-f", help="The object as it shall be; - for standard input")] = "",
+    file: Annotated[str, typer.Option("--filename", "-f", help="The object as you want it; - for standard input")] = "",
     origin: Annotated[
         str, typer.Option("--from", help="statefulset/NAME: what becomes of a native one that is moved over")
     ] = "",
@@ -48,7 +48,7 @@ def plan(
     """
     gates = _gates(feature_gates)
     if [bool(what), bool(file), bool(origin)].count(True) != 1:
-        expected = "-f FILE, the object as it shall be, KIND NAME: what comes next as it is, or --from KIND/NAME"
+        expected = "-f FILE, the object as you want it, KIND NAME: what comes next as it is, or --from KIND/NAME"
         raise failed(f"plan: expected one of {expected}", 2)
     manifest = _manifest(file) if file else {}
     given = str((manifest.get("metadata") or {}).get("namespace") or "")

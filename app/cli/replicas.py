@@ -111,7 +111,7 @@ _GOES_ON: Final = "the same command goes on"
 
 
 def _on(left: int) -> str:
-    return f"{left} are left" if left else "none is left"
+    return f"{left} {'is' if left == 1 else 'are'} left" if left else "none is left"
 
 
 @dataclass(slots=True)

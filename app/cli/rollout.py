@@ -161,7 +161,7 @@ def image(
 
 def scale_in(
     what: What,
-    pods: Annotated[list[str], typer.Option("--pods", metavar="NAME,NAME", help="The Pods that shall go")],
+    pods: Annotated[list[str], typer.Option("--pods", metavar="NAME,NAME", help="The Pods to delete")],
     namespace: Namespace = "",
     dry_run: DryRun = False,
     kubeconfig: Kubeconfig = "",

@@ -46,6 +46,11 @@ _INSTEAD: Final[Mapping[str, str]] = {
 }
 
 
+#: What people look for most, and what they look for least: ``pykruise -h`` lists the others between them.
+_FIRST: Final = ("rollout", "set", "explain", "plan", "scale-in", "migrate")
+_LAST: Final = ("serve", "takeover", "prepare-uninstall", "manager", "daemon", "completion", "version")
+
+
 def program() -> str:
     """What the command is called: ``pykruise``, or ``kubectl kruise`` where kubectl calls it."""
     return "kubectl kruise" if Path(sys.argv[0]).name == "kubectl-kruise" else "pykruise"
@@ -62,8 +67,11 @@ class WithVerbs(TyperGroup):
         return found
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of all."""
-        return [*super().list_commands(ctx), *verbs()]
+        """The names of all, those of every day first."""
+        there = [*super().list_commands(ctx), *verbs()]
+        daily = [name for name in _FIRST if name in there]
+        beside = [name for name in _LAST if name in there]
+        return [*daily, *(name for name in there if name not in (*daily, *beside)), *beside]
 
     def main(
         self,

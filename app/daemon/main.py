@@ -105,7 +105,7 @@ def address(text: str) -> tuple[str, int]:
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run until told to stop. Exit code 1: it could not start."""
+    """Run until told to stop. Exit code 1: it could not start; 2: what it was given was not understood."""
     options = parser().parse_args(arguments)
     logs.configure("text", logs.level_for(options.v))
     # It tells of its own event loop at every call.
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         asyncio.run(_run(node, options, environ))
     except (UsageError, KubeError, PluginConfigError, OSError) as error:
         logger.error("%s", error)  # noqa: TRY400 - the message says what is wrong and what to do
-        return 1
+        return 2 if isinstance(error, UsageError) else 1
     return 0
 
 

@@ -37,11 +37,12 @@ RECONCILER: Final = "reconciler"
 #: Where processors are scarce reviews go first: somebody waits for each. A third of a webhook process's share is left.
 RECONCILER_NICENESS: Final = 5
 #: What keeps a process from beginning its work, told in one line.
-_START_ERRORS: Final = (FlagError, StartError, ConfigError, PolicyError, TableError, CertificateError)
+_START_ERRORS: Final = (StartError, ConfigError, PolicyError, TableError, CertificateError)
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """The command. Returns the exit code; what keeps it from starting is one line on standard error."""
+    """The command. Returns the exit code, 2 for what was not understood; what keeps it from starting is one line on
+    standard error."""
     if any(argument in ("-h", "--help") for argument in arguments):
         print(help_text())  # noqa: T201
         return 0
@@ -49,12 +50,16 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         flags = parse_flags(arguments)
         logs.configure(flags.text("logging-format"), logs.level_for(flags.integer("v")))
         settings = read_settings(flags, environ)
+    except (FlagError, StartError) as error:
+        logs.fatal(str(error))
+        return 2
+    try:
         _warn_of_what_does_nothing(settings)
         listeners = bind_all(settings)
         _check(settings, environ)
     except _START_ERRORS as error:
         logs.fatal(str(error))
-        return 2 if isinstance(error, FlagError) else 1
+        return 1
     count = flags.integer("webhook-processes")
     if count == 0:
         return min(1, _be(lambda: single_process(settings, environ, listeners)))

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
+from typing import Final
 
 from app.kube.client import Client
 from app.kube.errors import WrongCommandError
+from app.slices.options import parse_duration
+
+#: In seconds; what a field of 32 bits holds.
+_LONGEST: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +54,17 @@ class Call:
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise WrongCommandError(f"--{name}: {text!r} is no whole number from 0")
         return int(text)
+
+    def seconds(self, name: str) -> int:
+        """The seconds of a duration such as ``90s``, ``5m`` or ``90``. Raises WrongCommandError."""
+        text = self.text(name)
+        try:
+            found = float(text) if text.isascii() and text.isdigit() else parse_duration(text)
+        except ValueError:
+            found = -1.0
+        if not 0 <= found < _LONGEST:
+            raise WrongCommandError(f"--{name}: {text!r} is no duration; write it like 90s, 5m or 1h30m")
+        return ceil(found)
 
     def object_name(self, *words: str) -> str:
         """The name in ``pod/NAME``, ``pod NAME`` or ``NAME``, where ``words`` are those of the kind. Raises

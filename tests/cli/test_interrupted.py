@@ -11,7 +11,7 @@ import pytest
 
 from app.cli.takeover import carried_out_or_told
 from app.kube.client import Client
-from app.kube.errors import CommandError
+from app.kube.errors import CommandError, WrongCommandError
 from app.kube.resources import CONFIGMAPS
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
@@ -82,7 +82,7 @@ async def test_what_was_made_goes_on_and_is_named(verb: Any, argument: str, plur
 async def test_a_debug_container_that_does_not_run_yet_is_taken_back(at_creation: bool) -> None:
     server = Busy(at_creation=at_creation)
     asked, _ = call(server, "pod/web-0", image="busybox:1", name="tools")
-    with pytest.raises(CommandError, match=r"interrupted; EphemeralJob shop/debug-web-0-.* is taken away") as ended:
+    with pytest.raises(CommandError, match=r"interrupted; EphemeralJob shop/debug-web-0-.* was taken away") as ended:
         await debug(asked)
     assert ended.value.exit_code == 130
     assert not [path for path in server.objects if "ephemeraljobs" in path]
@@ -133,3 +133,20 @@ async def test_a_takeover_that_stops_in_the_middle_says_how_it_goes_on(
     with pytest.raises(CommandError) as ended:
         await carried_out_or_told(client, step, "2/9 x", "back", first=first)
     assert str(ended.value) == said
+
+
+@pytest.mark.behaviour("CLI-18")
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("0", 0), ("90", 90), ("90s", 90), ("5m", 300), ("1h30m", 5400), ("1500ms", 2)]
+)
+def test_times_are_durations_everywhere(text: str, seconds: int) -> None:
+    asked, _ = call(Busy(), "pod/web-0", timeout=text)
+    assert asked.seconds("timeout") == seconds
+
+
+@pytest.mark.behaviour("CLI-18")
+@pytest.mark.parametrize("text", ["", "soon", "-5", "-5s", "5 m", "99999999999", "9999999h"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    asked, _ = call(Busy(), "pod/web-0", timeout=text)
+    with pytest.raises(WrongCommandError, match=r"--timeout: .* is no duration; write it like 90s, 5m or 1h30m"):
+        asked.seconds("timeout")

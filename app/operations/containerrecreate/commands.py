@@ -32,15 +32,15 @@ def new_request(pod: str, containers: Sequence[str], call: Call, suffix: str) ->
         if call.flag(option):
             strategy[field] = True
     if call.text("grace"):
-        strategy["terminationGracePeriodSeconds"] = call.number("grace")
+        strategy["terminationGracePeriodSeconds"] = call.seconds("grace")
     spec: Json = {
         "podName": pod,
         "containers": [{"name": name} for name in containers],
         "strategy": strategy,
         "ttlSecondsAfterFinished": TTL_SECONDS,
     }
-    if call.number("deadline"):
-        spec["activeDeadlineSeconds"] = call.number("deadline")
+    if call.seconds("deadline"):
+        spec["activeDeadlineSeconds"] = call.seconds("deadline")
     metadata = {"name": f"restart-{pod[:_MAX_NAME]}-{suffix}"}
     return {"apiVersion": REQUESTS.api_version, "kind": REQUESTS.kind, "metadata": metadata, "spec": spec}
 
@@ -136,8 +136,8 @@ RESTART: Final = LongVerb(
         Option("ordered", "One after the other, each when the one before is ready", flag=True),
         Option("force", "Also those that were restarted meanwhile", flag=True),
         Option("keep-going", "Go on where one cannot be stopped", flag=True),
-        Option("grace", "So many seconds to stop; those of the Pod by default"),
-        Option("deadline", "Give up after so many seconds; 0: never", default="0"),
+        Option("grace", "How long it has to stop, such as 30s; as in the Pod by default"),
+        Option("deadline", "Give up after this, such as 5m; 0: never", default="0"),
     ),
     restart,
 )

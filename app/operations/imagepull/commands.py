@@ -48,8 +48,8 @@ def new_job(image: FamiliarImage, call: Call, suffix: str) -> Json:
     """The ImagePullJob that the command asks for."""
     words = "".join(char if char.isascii() and char.isalnum() else "-" for char in str(image).lower())
     policy: Json = {"type": "Always", "ttlSecondsAfterFinished": TTL_SECONDS}
-    if call.number("deadline"):
-        policy["activeDeadlineSeconds"] = call.number("deadline")
+    if call.seconds("deadline"):
+        policy["activeDeadlineSeconds"] = call.seconds("deadline")
     spec: Json = {
         "image": str(image),
         "parallelism": call.number("parallelism"),
@@ -173,7 +173,7 @@ PULL: Final = LongVerb(
         Option("nodes", "Only nodes with these labels, such as zone=a,disk!=slow", short="l"),
         Option("wait", "Show how far each node is until all are done; exit code 1 if one failed", flag=True, short="w"),
         Option("parallelism", "On so many nodes at once", default="10"),
-        Option("deadline", "Give up after so many seconds; 0: never", default="0"),
+        Option("deadline", "Give up after this, such as 5m; 0: never", default="0"),
         Option("secret", "Names of pull secrets of the namespace, with commas"),
         Option("again", "Also where the node has the image", flag=True),
     ),

@@ -90,11 +90,12 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
     """The declaration of a row."""
     cascading = "" if kind.cascading is Cascading.NOTHING else " or Cascading"
     ours = is_ours(kind.group)
+    called = f"an {kind.kind}" if kind.kind.startswith(("A", "E", "I", "O")) else f"a {kind.kind}"
     return Webhook(
         name=kind.webhook,
         path=kind.path,
         mutating=False,
-        summary=f"Refuses to delete a {kind.kind} whose label {names.DELETE_PROTECTION} says Always{cascading}",
+        summary=f"Refuses to delete {called} whose label {names.DELETE_PROTECTION} says Always{cascading}",
         rules=(Rule((Operation.DELETE,), (kind.group,), kind.versions, (kind.resource,)),),
         # DP-31: a label is meant also while no replica runs. policies/webhooks.yaml may say Ignore.
         failure_policy="Fail",

@@ -71,9 +71,9 @@ async def debug(call: Call) -> int:
     """Put a container into the Pod; attach to it, where there is a terminal and a kubectl."""
     words = call.arguments[:1] if call.arguments and "/" in call.arguments[0] else call.arguments
     name = Call(call.client, call.namespace, words, call.options, call.say).object_name("pod", "pods", "po")
-    call.number("timeout")  # what is wrong with it is said before anything is made
+    call.seconds("timeout")  # what is wrong with it is said before anything is made
     if not call.text("image"):
-        raise WrongCommandError(f"debug {call.arguments[0]}: say with --image what shall run there")
+        raise WrongCommandError(f"debug {call.arguments[0]}: say with --image what to run there")
     try:
         pod: Pod = await call.client.get(PODS, name, call.namespace, decode=decode_pod)
     except NotFound:
@@ -100,10 +100,10 @@ async def debug(call: Call) -> int:
         call.say(f"{called}: container {container} in Pod {name}")
         ended = await _begun(call, name, container, job)
     except asyncio.CancelledError:
-        call.say(f"{called}: is taken away")
+        call.say(f"{called}: is being taken away")
         await _withdraw(call, pod, job)
         left = f"{container}, if it was put in already, stays until the Pod goes"
-        raise InterruptedCommandError(f"interrupted; {called} is taken away; {left}") from None
+        raise InterruptedCommandError(f"interrupted; {called} was taken away; {left}") from None
     except BaseException:
         await _withdraw(call, pod, job)
         raise
@@ -148,7 +148,7 @@ async def _label(call: Call, pod: Pod, value: str | None) -> None:
 
 async def _begun(call: Call, pod: str, container: str, job: str) -> str:
     """'' once the container runs; how it ended, if it did before. Raises CommandError."""
-    shown, until = "", call.client.clock.monotonic() + call.number("timeout")
+    shown, until = "", call.client.clock.monotonic() + call.seconds("timeout")
     while call.client.clock.monotonic() < until:
         found: Json = await call.client.get(PODS, pod, call.namespace)
         statuses = (found.get("status") or {}).get("ephemeralContainerStatuses") or ()
@@ -281,10 +281,10 @@ DEBUG: Final = LongVerb(
     "Put a container with tools into a running Pod. An EphemeralJob does it; you are attached to the container.",
     "pod/NAME [-- COMMAND]",
     (
-        Option("image", "What shall run there"),
+        Option("image", "The image to run there"),
         Option("target", "Share the processes of this container", short="c"),
         Option("name", "What the container is called; drawn by default"),
-        Option("timeout", "Wait so many seconds for it to run", default="120"),
+        Option("timeout", "Wait so long for it to run, such as 5m", default="120"),
         Option("no-attach", "Only say how to attach to it", flag=True),
     ),
     debug,
