@@ -110,7 +110,7 @@ def test_a_written_one_brings_pods_of_a_native_statefulset_back(world: World) ->
     expression = {"key": HOST, "operator": "In", "values": [host]}
     assert preferred == [{"weight": 7, "preference": {"matchExpressions": [expression]}}]
     refused = world.apply(WRITTEN.replace("name: places", "name: second"), check=False)
-    assert "is already the target of PersistentPodState places" in refused.stderr
+    assert "pps.spec.targetRef is in conflict with other PersistentPodState places: " in refused.stderr
     impossible = world.apply(WRITTEN.replace("weight: 7", "weight: 101"), check=False)
     assert "must be in the range 1-100" in impossible.stderr
     world.kubectl("delete", "statefulset.apps", "web", "-n", world.namespace)

@@ -64,7 +64,8 @@ def conflict_errors(state: PersistentPodState, others: Iterable[PersistentPodSta
     target = state.spec.target_ref
     for other in others:
         if other.name != state.name and not other.deleting and same_target(other.spec.target_ref, target):
-            return [invalid(TARGET, _go(target), f"is already the target of PersistentPodState {other.name}")]
+            detail = f"pps.spec.targetRef is in conflict with other PersistentPodState {other.name}"
+            return [invalid(TARGET, _go(target), f"{detail}: change or delete that one")]
     return []
 
 

@@ -61,7 +61,7 @@ def test_the_target_stays() -> None:
 def test_a_workload_has_one() -> None:
     other = state("first", required=[ZONE], target={**TARGET, "apiVersion": "apps.kruise.io/v1alpha1"})
     refused = answer(state(required=[ZONE]), others=(other,))
-    assert "is already the target of PersistentPodState first" in refused.message
+    assert "pps.spec.targetRef is in conflict with other PersistentPodState first: " in refused.message
     assert answer(state("first", required=[HOST], target=other["spec"]["targetRef"]), other, others=(other,)).obj
     leaving = {**other, "metadata": {**other["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     assert answer(state(required=[ZONE]), others=(leaving,)).obj
