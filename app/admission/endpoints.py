@@ -36,11 +36,11 @@ _PART_OF_TIMEOUT: Final = 0.9
 #: Where webhooks of ours, of any version, and of OpenKruise are registered.
 _WEBHOOK_PATH: Final = re.compile(r"/(mutate|validate)-[a-z0-9-]{1,100}")
 #: How many paths that are not served the log names.
-_TOLD_PATHS: Final = 64
+_LOGGED_PATHS: Final = 64
 #: How much of an answer is sent at once: encrypting all of a long one would keep others waiting.
 _SLICE: Final = 256 * 1024
 #: How many objects that cannot be converted are named in the log.
-_TOLD_AT_MOST: Final = 1000
+_MAX_LOGGED: Final = 1000
 _DECISIONS: Final = (Allowed, Patched, Denied)
 _OUTCOMES: Final = {Allowed: "allowed", Patched: "patched", Denied: "denied"}
 
@@ -249,7 +249,7 @@ class UnknownPathEndpoint(_PostEndpoint):
     def __init__(self, app: AdmissionApp, served: tuple[str, ...], stats: PathStats) -> None:
         super().__init__(app, stats)
         self._served = ", ".join(sorted(served))
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def answer(self, request: _Request) -> _Answer:
         """Allowed at the path of a webhook; else the refusal, with the uid if the body has one."""
@@ -260,8 +260,8 @@ class UnknownPathEndpoint(_PostEndpoint):
         if isinstance(review, answers.Refusal):
             return self.refuse(review)
         self._stats.decided("unserved", "allowed")
-        if request.path not in self._told and len(self._told) < _TOLD_PATHS:
-            self._told.add(request.path)
+        if request.path not in self._logged and len(self._logged) < _LOGGED_PATHS:
+            self._logged.add(request.path)
             logger.warning("reviews come to %s, which is not served here: they pass", request.path)
         return 200, answers.answer(review.uid, Allowed())
 
@@ -277,7 +277,7 @@ class ConvertEndpoint(_PostEndpoint):
         super().__init__(app, stats)
         self._convert = convert
         self._worker = worker
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def answer(self, request: _Request) -> _Answer:
         """The ConversionReview that answers a body."""
@@ -297,7 +297,7 @@ class ConvertEndpoint(_PostEndpoint):
             self._stats.bad_request(answer.outcome)
         if answer.unconverted:
             self._stats.decided("convert", "unconverted", answer.unconverted)
-            self._tell(answer)
+            self._log_unconverted(answer)
         return answer.status, answer.payload
 
     async def _converted(self, body: bytes) -> conversion.Converted:
@@ -305,12 +305,12 @@ class ConvertEndpoint(_PostEndpoint):
             return conversion.convert_review(body, self._convert)
         return await self._worker.answer(body)
 
-    def _tell(self, answer: conversion.Converted) -> None:
+    def _log_unconverted(self, answer: conversion.Converted) -> None:
         """Name the objects that cannot be converted, each once."""
-        told = [reason for reason in answer.reasons if reason not in self._told]
-        if not told or len(self._told) >= _TOLD_AT_MOST:
+        told = [reason for reason in answer.reasons if reason not in self._logged]
+        if not told or len(self._logged) >= _MAX_LOGGED:
             return
-        self._told.update(told)
+        self._logged.update(told)
         logger.error("/convert passed on %d objects as they are: %s", answer.unconverted, "; ".join(told))
 
 

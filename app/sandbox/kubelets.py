@@ -21,7 +21,7 @@ from app.kube.objects import ConfigMap, decode_config_map, decode_metadata
 from app.kube.reflector import Reflector
 from app.kube.resources import CONFIGMAPS, PODS, SECRETS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.sandbox.kubelet.behaviour import CRASH, Pace, Scripts, trouble
+from app.sandbox.kubelet.behaviour import CRASH, Pace, Scripts, script_error
 from app.sandbox.kubelet.environment import needs
 from app.sandbox.kubelet.logs import log_of
 from app.sandbox.kubelet.plan import PodInputs, PodPlan, PodRun, plan
@@ -201,7 +201,7 @@ class Kubelets:
         # Only now: what could not be written has not happened, and is planned once more.
         is_new, state.run = state.run is None, todo.run
         self._images[pod.spec.node_name].update(todo.pulled)
-        self._tell(pod, todo, is_new=is_new)
+        self._record_events(pod, todo, is_new=is_new)
         if todo.clear_crash:
             gone = {"metadata": {"uid": metadata.uid, "annotations": {CRASH: None}}}
             await self._client.patch(PODS, metadata.name, gone, metadata.namespace)
@@ -236,11 +236,11 @@ class Kubelets:
         )
         state.version = written.metadata.resource_version
 
-    def _tell(self, pod: Pod, todo: PodPlan, *, is_new: bool) -> None:
+    def _record_events(self, pod: Pod, todo: PodPlan, *, is_new: bool) -> None:
         recorder = self._recorders.get(pod.spec.node_name)
         if recorder is None:
             return
-        if is_new and (wrong := trouble(pod)):
+        if is_new and (wrong := script_error(pod)):
             recorder.event(reference(PODS, pod), "Warning", "BehaviourIgnored", wrong)
         inits = {one.name for one in pod.spec.init_containers}
         for event in todo.events:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from app.kube.images import parse_image
 from app.kube.patches import merge_patch
 from app.sandbox.kubelet import BEHAVIOUR, CRASH, UNREADY, Pace, PodInputs, PodPlan, PodRun, plan
-from app.sandbox.kubelet.behaviour import trouble
+from app.sandbox.kubelet.behaviour import script_error
 from app.sandbox.kubelet.environment import needs
 from app.sandbox.kubelet.logs import log_of
 from app.sandbox.objects import decode_pod
@@ -599,7 +599,7 @@ def test_logs_are_what_the_command_prints() -> None:
 def test_an_annotation_nobody_understands_is_ignored_and_told() -> None:
     pod = body(annotations={BEHAVIOUR: '{"main": {"readyAfter": "soon"}}'})
     assert states(settled(pod)) == {"main": "running"}
-    assert "Expected `float`, got `str` - at `$[...].readyAfter`" in trouble(decode_pod(json.dumps(pod).encode()))
+    assert "Expected `float`, got `str` - at `$[...].readyAfter`" in script_error(decode_pod(json.dumps(pod).encode()))
 
 
 @pytest.mark.parametrize(("path", "ready"), [("/tmp/ready", False), ("/etc/hostname", True)])

@@ -209,7 +209,7 @@ class ImagePuller:
         else:
             logger.info("pulled %s in %.1f s", task.reference, took)
             self._show(pull, phase=SUCCEEDED, progress=100, image_id=image_id, completion_time=self._now())
-        self._tell(task, error, took)
+        self._record_events(task, error, took)
 
     async def _attempts(self, task: Task, began: float) -> tuple[str, str]:
         """The id of the image, or why there is none."""
@@ -269,7 +269,7 @@ class ImagePuller:
                 found += read_secret(secret)
         return found + await self._plugins.credentials(task.reference)
 
-    def _tell(self, task: Task, error: str, took: float) -> None:
+    def _record_events(self, task: Task, error: str, took: float) -> None:
         """KD-41, in OpenKruise's words and spelling."""
         node_image = self._store.by_key(self._key)
         if node_image is None:

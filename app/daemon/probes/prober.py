@@ -195,7 +195,7 @@ class Prober:
         )
         self._written = written.metadata.resource_version
         for key_of_probe, result in report.news:
-            self._tell(key_of_probe, result)
+            self._record_events(key_of_probe, result)
         return None
 
     def _update(self, wanted: dict[Key, Wanted]) -> None:
@@ -220,7 +220,7 @@ class Prober:
                 worker.want = want
         self._containers.forget({key.uid for key in wanted})
 
-    def _tell(self, key: Key, result: Result) -> None:
+    def _record_events(self, key: Key, result: Result) -> None:
         """KD-68."""
         regarding = ObjectReference(
             api_version=PODS.api_version, kind=PODS.kind, namespace=key.namespace, name=key.pod, uid=key.uid

@@ -206,9 +206,9 @@ class NodeImageReconciler:
             else:
                 break
         for failure in failures:
-            self._tell(node_image, failure)
+            self._record_events(node_image, failure)
 
-    def _tell(self, node_image: NodeImage, failure: plan.Unanswered) -> None:
+    def _record_events(self, node_image: NodeImage, failure: plan.Unanswered) -> None:
         """IMG-34."""
         name, tag = failure.image.name, failure.image.tag
         text = f"Failed to pull image {name}:{tag} on node {node_image.metadata.name} for {failure.message}"

@@ -82,7 +82,7 @@ class PodProbeMarkerReconciler:
         #: By uid: the selector as compiled.
         self._selectors: dict[str, Selector | None] = {}
         #: By uid: what is wrong with the marker, as it was told.
-        self._told: dict[str, set[str]] = {}
+        self._last_events: dict[str, set[str]] = {}
         #: By uid: the status as last written, until the cache shows it.
         self._statuses: dict[str, KnownStatus] = {}
 
@@ -93,7 +93,7 @@ class PodProbeMarkerReconciler:
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
             self._selectors.pop(change.object.metadata.uid, None)
-            self._told.pop(change.object.metadata.uid, None)
+            self._last_events.pop(change.object.metadata.uid, None)
         if new is None:
             self._statuses.pop(change.object.metadata.uid, None)
         return (key_of(change.object),)
@@ -175,7 +175,7 @@ class PodProbeMarkerReconciler:
             known = await self._set_finalizers(marker, known, finalizers)
         wrong = impossible(marker, (pod for pods in by_node.values() for pod in pods))
         wrong |= await self._write(marker, by_node, by_node)
-        self._tell(marker, wrong)
+        self._record_events(marker, wrong)
         if self._serverless:
             for pod in serverless:
                 await self._mark(marker, pod)
@@ -224,13 +224,13 @@ class PodProbeMarkerReconciler:
         await change_probes(self._client, node, edit)
         return without
 
-    def _tell(self, marker: PodProbeMarker, wrong: Mapping[str, str]) -> None:
+    def _record_events(self, marker: PodProbeMarker, wrong: Mapping[str, str]) -> None:
         """PPM-46, PPM-47: each once, as long as it is so."""
-        told = self._told.pop(marker.metadata.uid, set())
+        told = self._last_events.pop(marker.metadata.uid, set())
         for what in sorted(wrong.keys() - told)[:_MAX_TOLD]:
             self._events.event(reference(MARKERS, marker), "Warning", "NotProbed", wrong[what])
         if wrong:
-            self._told[marker.metadata.uid] = set(wrong)
+            self._last_events[marker.metadata.uid] = set(wrong)
 
     async def _mark(self, marker: PodProbeMarker, pod: Pod) -> None:
         """PPM-31."""

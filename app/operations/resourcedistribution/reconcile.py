@@ -355,11 +355,13 @@ class ResourceDistributionReconciler:
             return status_patch(status_of(targets, failures, status, metadata.generation, now), status)
 
         wanted = status_of(targets, failures, present.status, metadata.generation, now)
-        self._tell(distribution, newly_failed(wanted, present.status), failures)
+        self._record_events(distribution, newly_failed(wanted, present.status), failures)
         resource = RESOURCE_DISTRIBUTION.resource()
         state.status = await write_status(self._client, resource, metadata, present, difference)
 
-    def _tell(self, distribution: ResourceDistribution, conditions: Iterable[str], failures: Sequence[Failure]) -> None:
+    def _record_events(
+        self, distribution: ResourceDistribution, conditions: Iterable[str], failures: Sequence[Failure]
+    ) -> None:
         """RD-76: a Warning for what began to fail."""
         kind = RESOURCE_DISTRIBUTION
         regarding = ObjectReference(

@@ -94,7 +94,7 @@ class PersistentPodStateReconciler:
         #: The status that was written last.
         self._written: dict[ObjectKey, KnownStatus] = {}
         #: What was said of a key, so that it is not said each time.
-        self._told: dict[ObjectKey, set[tuple[str, str]]] = {}
+        self._last_events: dict[ObjectKey, set[tuple[str, str]]] = {}
 
     # ---- which changes concern which keys
 
@@ -169,7 +169,7 @@ class PersistentPodStateReconciler:
         self._written.pop(key, None)
         if any(again):
             return Result(requeue=True)
-        self._told.pop(key, None)
+        self._last_events.pop(key, None)
         return None
 
     async def _look_at_list(self) -> Result | None:
@@ -244,7 +244,7 @@ class PersistentPodStateReconciler:
             workload = self._watched_target(state) if watched else await self._listed_target(state)
         except Forbidden as error:
             text = f"{target.kind} {key.namespace}/{target.name} cannot be read: {message_of(error)}"
-            self._tell(key, reference(RESOURCE, state), "TargetNotReadable", text)
+            self._record_events(key, reference(RESOURCE, state), "TargetNotReadable", text)
             return AGAIN
         gone = self._gone.pop(key, {})
         try:
@@ -283,7 +283,7 @@ class PersistentPodStateReconciler:
             found = recording(spec, status.get("podStates") or {}, workload, pods, former, self._labels_of)
             unknown = bool(found.unknown_nodes)
             homeless = lost(spec, found.states, ready, self._labels_of, self._all_labels(), MAX_SEARCHES)
-            self._tell_lost(key, state, homeless)
+            self._record_lost(key, state, homeless)
             if homeless and self._options.forget_lost:
                 kept = {name: one for name, one in found.states.items() if name not in homeless}
                 found = type(found)(kept, found.unknown_nodes)
@@ -315,9 +315,11 @@ class PersistentPodStateReconciler:
     def _all_labels(self) -> Iterable[Mapping[str, str]]:
         return (node.metadata.labels for node in self._caches.nodes.list())
 
-    # ---- what is told
+    # ---- events
 
-    def _tell_lost(self, key: ObjectKey, state: PersistentPodState, homeless: Mapping[str, Mapping[str, str]]) -> None:
+    def _record_lost(
+        self, key: ObjectKey, state: PersistentPodState, homeless: Mapping[str, Mapping[str, str]]
+    ) -> None:
         """PPS-43."""
         said = set()
         for name, labels in homeless.items():
@@ -328,9 +330,9 @@ class PersistentPodStateReconciler:
                 else "a Pod made for it waits until there is one, or until status.podStates forgets it"
             )
             text = f"Pod {name} was last ready where {place}, and no node is there any more: {way_out}"
-            self._tell(key, reference(RESOURCE, state), _PLACE_LOST, text)
+            self._record_events(key, reference(RESOURCE, state), _PLACE_LOST, text)
             said.add(text)
-        told = self._told.get(key, set())
+        told = self._last_events.get(key, set())
         told -= {(reason, text) for reason, text in told if reason == _PLACE_LOST and text not in said}
 
     def _not_generated(self, workload: Workload, why: str) -> None:
@@ -344,10 +346,10 @@ class PersistentPodStateReconciler:
             name=workload.name,
             uid=workload.uid,
         )
-        self._tell(key, regarding, "PersistentPodStateNotGenerated", text)
+        self._record_events(key, regarding, "PersistentPodStateNotGenerated", text)
 
-    def _tell(self, key: ObjectKey, regarding: ObjectReference, reason: str, text: str) -> None:
-        told = self._told.setdefault(key, set())
+    def _record_events(self, key: ObjectKey, regarding: ObjectReference, reason: str, text: str) -> None:
+        told = self._last_events.setdefault(key, set())
         if (reason, text) not in told:
             told.add((reason, text))
             self._events.event(regarding, "Warning", reason, text)

@@ -72,7 +72,7 @@ class WorkloadSpreadReconciler:
         #: Pods that have no subset, as JSON, by uid: with the version that was read.
         self._raw: dict[str, tuple[str, Mapping[str, Any]]] = {}
         #: What was said last of a target that cannot be read.
-        self._told: dict[ObjectKey, str] = {}
+        self._last_events: dict[ObjectKey, str] = {}
         #: The subsets of Pods whose record was written and is not shown yet, by uid.
         self._adopted: dict[str, str] = {}
 
@@ -146,7 +146,7 @@ class WorkloadSpreadReconciler:
         spread, prepared = self._caches.spreads.by_key(key), self._index.get(key)
         if spread is None or prepared is None or spread.deleting:
             self._statuses.forget(key)
-            self._told.pop(key, None)
+            self._last_events.pop(key, None)
             return None
         try:
             target = await self._workloads.find(prepared)
@@ -154,16 +154,16 @@ class WorkloadSpreadReconciler:
             self._event(spread, "Warning", "ReplicasUnknown", str(error))
             raise
         except UnknownKindError as error:
-            self._tell_once(key, spread, "UnknownWorkload", str(error))
+            self._event_once(key, spread, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
-            self._tell_once(key, spread, "MissingRight", f"The manager may not read a workload: {message_of(error)}")
+            self._event_once(key, spread, "MissingRight", f"The manager may not read a workload: {message_of(error)}")
             raise
-        self._told.pop(key, None)
+        self._last_events.pop(key, None)
         versions = await self._grouped(spread, prepared, target)
         failures = await self._price(spread, versions, target)
         outcome = await self._write(key, versions, target)
-        self._tell(spread, outcome)
+        self._record_events(spread, outcome)
         failures += await self._move_on(spread, outcome)
         if failures:
             raise failures[0]
@@ -348,9 +348,9 @@ class WorkloadSpreadReconciler:
         await together((delete(subset, pod) for subset, pod in outcome.moved_on), MAX_CONCURRENT)
         return failures
 
-    # ---- what is told
+    # ---- events
 
-    def _tell(self, spread: WorkloadSpread, outcome: Outcome) -> None:
+    def _record_events(self, spread: WorkloadSpread, outcome: Outcome) -> None:
         """WS-70."""
         namespace = spread.metadata.namespace
         for missed in outcome.missed:
@@ -364,10 +364,10 @@ class WorkloadSpreadReconciler:
             )
             self._event(spread, "Normal", "RecoverSchedulable", text)
 
-    def _tell_once(self, key: ObjectKey, spread: WorkloadSpread, reason: str, text: str) -> None:
-        if self._told.get(key) != text:
+    def _event_once(self, key: ObjectKey, spread: WorkloadSpread, reason: str, text: str) -> None:
+        if self._last_events.get(key) != text:
             self._event(spread, "Warning", reason, text)
-        self._told[key] = text
+        self._last_events[key] = text
 
     def _event(self, spread: WorkloadSpread, kind: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         self._events.event(reference(WORKLOAD_SPREAD.resource(), spread), kind, reason, text)

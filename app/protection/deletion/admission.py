@@ -189,22 +189,22 @@ class DeletionJudge:
             pods = await self._lookups.active_pods(namespace)
         except (KubeError, TimeoutError) as error:
             return contents_not_listed("pods", _text(error))
-        if (denied := judge_pods(self._told(pods))) is not None:
+        if (denied := judge_pods(self._shown_to_caller(pods))) is not None:
             return denied
         try:
             claims = await self._lookups.bound_claims(namespace)
         except (KubeError, TimeoutError) as error:
             return contents_not_listed("pvc", _text(error))
-        return judge_claims(self._told(claims))
+        return judge_claims(self._shown_to_caller(claims))
 
     async def _custom_resources(self, question: CustomResources) -> Denied | None:
         try:
             found = await self._lookups.custom_resources(question.resource)
         except (KubeError, TimeoutError) as error:
             return custom_resources_not_listed(question, _text(error), forbidden=isinstance(error, Forbidden))
-        return judge_custom_resources(self._told(found))
+        return judge_custom_resources(self._shown_to_caller(found))
 
-    def _told(self, found: Count) -> Count:
+    def _shown_to_caller(self, found: Count) -> Count:
         """DP-56: how many objects there are elsewhere is nothing for who may have made up the question."""
         return found if self._gates.known_callers else dataclasses.replace(found, secret=True)
 

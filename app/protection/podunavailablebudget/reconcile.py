@@ -62,7 +62,7 @@ class BudgetReconciler:
         self._claims = Claims(caches.budgets)
         self._facts: dict[str, tuple[str, PodFacts]] = {}
         self._seen: dict[ObjectKey, dict[str, Seen]] = {}
-        self._told: dict[ObjectKey, str] = {}
+        self._last_events: dict[ObjectKey, str] = {}
         self._annotated = ResourceVersionExpectations(client.clock)
 
     # ---- which changes concern which budgets
@@ -136,19 +136,19 @@ class BudgetReconciler:
         budget = self._caches.budgets.by_key(key)
         if budget is None or budget.deleting:
             self._seen.pop(key, None)
-            self._told.pop(key, None)
+            self._last_events.pop(key, None)
             return None
         try:
             members = await self._workloads.members(budget)
         except UnknownKindError as error:
             # A mistake in the object, not of ours: it may become right by itself, should the kind be installed.
-            self._tell_once(key, budget, "UnknownWorkload", str(error))
+            self._event_once(key, budget, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
-            self._tell_once(key, budget, "MissingRight", f"The manager may not read a workload: {message_of(error)}")
+            self._event_once(key, budget, "MissingRight", f"The manager may not read a workload: {message_of(error)}")
             raise
         failure = await self._annotate(budget, members.pods)
-        self._tell_of_others(key, budget, members)
+        self._record_of_others(key, budget, members)
         found = await self._write(key, budget, members)
         if failure is not None:
             raise failure
@@ -182,7 +182,7 @@ class BudgetReconciler:
             self._event(budget, "Warning", "CalculateExpectedPodCountFailed", str(error))
             raise
         for name in found.not_deleted:
-            self._tell_not_deleted(budget, name)
+            self._record_not_deleted(budget, name)
         return found
 
     def _going(self, budget: PodUnavailableBudget, members: Container[str]) -> dict[str, PodFacts]:
@@ -249,12 +249,12 @@ class BudgetReconciler:
         failures = [one for one in await concurrently(map(annotate, wanted), MAX_CONCURRENT) if one is not None]
         return failures[0] if failures else None
 
-    # ---- what is told
+    # ---- events
 
-    def _tell_of_others(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> None:
+    def _record_of_others(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> None:
         """PUB-52, PUB-128: no Pods, or Pods that another budget has."""
         if not members.pods:
-            self._tell_once(key, budget, "NoPods", "No matching pods found", warning=False)
+            self._event_once(key, budget, "NoPods", "No matching pods found", warning=False)
             return
         known = self._claims.names(key.namespace)
         theirs: dict[str, int] = {}
@@ -264,19 +264,19 @@ class BudgetReconciler:
                 theirs[name] = theirs.get(name, 0) + 1
         if theirs:
             shown = ", ".join(f"{count} are judged by {name}" for name, count in sorted(theirs.items())[:NAMED])
-            self._tell_once(key, budget, "OverlappingBudgets", f"Of its Pods {shown}")
+            self._event_once(key, budget, "OverlappingBudgets", f"Of its Pods {shown}")
         else:
-            self._told.pop(key, None)
+            self._last_events.pop(key, None)
 
-    def _tell_once(
+    def _event_once(
         self, key: ObjectKey, budget: PodUnavailableBudget, reason: str, message: str, *, warning: bool = True
     ) -> None:
         """An event, unless it was the last that was told."""
-        if self._told.get(key) != f"{reason} {message}":
-            self._told[key] = f"{reason} {message}"
+        if self._last_events.get(key) != f"{reason} {message}":
+            self._last_events[key] = f"{reason} {message}"
             self._event(budget, "Warning" if warning else "Normal", reason, message)
 
-    def _tell_not_deleted(self, budget: PodUnavailableBudget, name: str) -> None:
+    def _record_not_deleted(self, budget: PodUnavailableBudget, name: str) -> None:
         """PUB-55."""
         metadata = budget.metadata
         pod = self._caches.pods.get(name, metadata.namespace)

@@ -111,7 +111,7 @@ def guarding(context: AdmissionContext) -> Decisions:
     if context.client is None:
         owners: Owners = DirectOwners()
         statuses: Statuses = LocalStatuses(budgets)
-        refused: Refused = _tell_nobody
+        refused: Refused = _record_nothing
     else:
         owners = LiveOwners(context.client)
         statuses = shared_statuses(context.client, budgets, context.rng)
@@ -131,7 +131,7 @@ def guarding(context: AdmissionContext) -> Decisions:
     return Decisions(steps=(BudgetStep(claims, owners),), guards=(guard,))
 
 
-def _tell_nobody(_pod: Pod, _username: str) -> None:
+def _record_nothing(_pod: Pod, _username: str) -> None:
     """Standalone mode keeps nothing."""
 
 

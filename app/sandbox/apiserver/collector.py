@@ -269,11 +269,13 @@ class Collector:
         if not remaining:
             self._finalize(namespace)
             return
-        self._tell(namespace, [refusal.message for refusal in refused], remaining, finalizers)
+        self._write_conditions(namespace, [refusal.message for refusal in refused], remaining, finalizers)
         if refused:
             raise refused[0]
 
-    def _tell(self, namespace: str, failures: list[str], remaining: dict[str, int], finalizers: dict[str, int]) -> None:
+    def _write_conditions(
+        self, namespace: str, failures: list[str], remaining: dict[str, int], finalizers: dict[str, int]
+    ) -> None:
         """Write into the namespace what it waits for."""
         collection = self._core.named("namespaces")
         entry = collection.objects.get(namespace)

@@ -24,7 +24,7 @@ ORPHANS: Final = "namespace of Pods without controller"
 #: More Pods than this are not made or taken away in one go.
 BURST: Final = 500
 #: When an expectation that the cache does not show is given up, in seconds.
-PATIENCE: Final = 30.0
+EXPECTATION_TIMEOUT: Final = 30.0
 
 #: What a store of Pods must have for these controllers.
 INDEXES: Final[Mapping[str, Callable[[Pod], Iterable[str]]]] = {
@@ -121,7 +121,7 @@ class PodControl:
         unsatisfied = self._expected.unsatisfied(key)
         if unsatisfied is None:
             return 0.0
-        remaining = unsatisfied.remaining(PATIENCE)
+        remaining = unsatisfied.remaining(EXPECTATION_TIMEOUT)
         if not remaining:
             self._expected.forget(key)
         return remaining

@@ -106,7 +106,7 @@ Scripts: TypeAlias = Callable[[Pod, Container], Script | None]
 def behaviour_of(
     pod: Pod, container: Container, env: Mapping[str, str], decide: Scripts | None = None, *, init: bool = False
 ) -> Behaviour:
-    """How the container behaves. An annotation nobody understands counts as none; ``trouble`` says so."""
+    """How the container behaves. An annotation nobody understands counts as none; ``script_error`` says so."""
     script = decide(pod, container) if decide is not None else None
     if script is None:
         try:
@@ -121,7 +121,7 @@ def behaviour_of(
     return Behaviour(program, script, script.pull_error or unreachable(container.image))
 
 
-def trouble(pod: Pod) -> str:
+def script_error(pod: Pod) -> str:
     """What is wrong with the Pod's annotation; '' if nothing."""
     try:
         scripts(pod.metadata.annotations.get(BEHAVIOUR, ""))

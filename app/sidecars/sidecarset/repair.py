@@ -82,7 +82,7 @@ class Repair:
             return None
         step = await self._step(key.namespace, pods, missed)
         if step.left:
-            self._tell(missed[0], step.left)
+            self._record_events(missed[0], step.left)
             return Result(requeue_after=SLOW_RETRY)
         if step.evict is not None:
             await self._evict(step.evict)
@@ -142,7 +142,7 @@ class Repair:
         metadata = found.get("metadata")
         return found if isinstance(metadata, Mapping) and metadata.get("uid") == owner.uid else None
 
-    def _tell(self, pod: Pod, why: str) -> None:
+    def _record_events(self, pod: Pod, why: str) -> None:
         self._events.event(reference(PODS, pod), "Warning", NOT_REPAIRED, f"not replaced: {why}")
 
 

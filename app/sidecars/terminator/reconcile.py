@@ -45,14 +45,14 @@ class SidecarTerminatorReconciler:
         #: Uids of Pods without sidecars; which containers are some never changes.
         self._without: set[str] = set()
         #: By uid: the sidecars that were said to be out of reach.
-        self._told: dict[str, tuple[str, ...]] = {}
+        self._last_events: dict[str, tuple[str, ...]] = {}
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """SS-112."""
         uid = change.object.metadata.uid
         if change.new is None:
             self._without.discard(uid)
-            self._told.pop(uid, None)
+            self._last_events.pop(uid, None)
             return ()
         return (key_of(change.new),) if uid not in self._without and may_be_due(change.new) else ()
 
@@ -81,7 +81,7 @@ class SidecarTerminatorReconciler:
             self._without.add(uid)
             return None
         step = plan(pod, virtual=await self._is_on_virtual_node(pod))
-        self._tell_unreachable(pod, step)
+        self._record_unreachable(pod, step)
         if step.images:
             await self._set_images(pod, step)
         if step.phase:
@@ -103,7 +103,7 @@ class SidecarTerminatorReconciler:
         containers = [{"name": name, "image": image} for name, image in step.images.items()]
         body = {"metadata": {"uid": pod.metadata.uid}, "spec": {"containers": containers}}
         await self._patch(pod, body)
-        self._tell(pod, tuple(step.images), "in-place update")
+        self._record_events(pod, tuple(step.images), "in-place update")
 
     async def _set_phase(self, pod: JobPod, phase: str) -> None:
         """SS-115; only as the Pod was seen: its node may have told its end meanwhile."""
@@ -133,17 +133,17 @@ class SidecarTerminatorReconciler:
                 logger.info("Pod %s: request %s was not answered", key_of(pod), step.request)
                 await self._client.delete(REQUESTS, step.request, namespace, uid=found["metadata"]["uid"])
         else:
-            self._tell(pod, step.stop, "crr")
+            self._record_events(pod, step.stop, "crr")
 
-    def _tell(self, pod: JobPod, containers: tuple[str, ...], how: str) -> None:
+    def _record_events(self, pod: JobPod, containers: tuple[str, ...], how: str) -> None:
         message = f"Kruise SidecarTerminator is trying to terminate sidecar [{' '.join(containers)}] using {how}"
         self._events.event(reference(PODS, pod), "Normal", REASON, message)
 
-    def _tell_unreachable(self, pod: JobPod, step: Step) -> None:
+    def _record_unreachable(self, pod: JobPod, step: Step) -> None:
         """SS-114: once per Pod and containers."""
-        if not step.unreachable or self._told.get(pod.metadata.uid) == step.unreachable:
+        if not step.unreachable or self._last_events.get(pod.metadata.uid) == step.unreachable:
             return
-        self._told[pod.metadata.uid] = step.unreachable
+        self._last_events[pod.metadata.uid] = step.unreachable
         message = (
             f"sidecar [{' '.join(step.unreachable)}] is not terminated: on ordinary nodes that takes env "
             f'{names.ENV_TERMINATE_SIDECAR}="true", on virtual ones {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE}'

@@ -1,4 +1,4 @@
-"""Carrying out what the plan says about scaling: Pods revived, created and deleted, and their claims."""
+"""Carrying out what the plan says about scaling: Pods kept after all, created and deleted, and their claims."""
 
 from __future__ import annotations
 

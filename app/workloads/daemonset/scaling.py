@@ -115,7 +115,7 @@ class Scaler:
         if not plan.delete:
             return Outcome()
         for pod in plan.ended:
-            self._tell_ended(snapshot, pod)
+            self._record_ended(snapshot, pod)
         found = await gather_results(
             remove(self._writer, self._clock, snapshot, pod.pod, hooked=pod.hooked) for pod in plan.delete
         )
@@ -125,7 +125,7 @@ class Scaler:
                 snapshot.state.note_ended(pod.node, self._clock.monotonic())
         return outcome
 
-    def _tell_ended(self, snapshot: DaemonSetSnapshot, pod: DaemonPod) -> None:
+    def _record_ended(self, snapshot: DaemonSetSnapshot, pod: DaemonPod) -> None:
         """DS-29."""
         where = f"daemon pod {pod.pod.metadata.namespace}/{pod.name} on node {pod.node}"
         if pod.pod.status.phase == "Failed":

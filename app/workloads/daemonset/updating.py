@@ -32,7 +32,7 @@ class DaemonSetUpdater(Updater):
         outcome, moved = await self.refresh(snapshot, ())
         if outcome.error is not None:
             return outcome
-        self._tell_limit(snapshot, plan)
+        self._record_limit(snapshot, plan)
         if plan.create:
             created = await self._scaler.create(snapshot, plan.create)
             outcome.requeue_after += created.requeue_after
@@ -68,7 +68,7 @@ class DaemonSetUpdater(Updater):
         """DS-45: scaling creates the next one."""
         await remove(self.writer, self._clock_of_hooks, snapshot, step.pod.pod, hooked=step.pod.delete_hooked)
 
-    def _tell_limit(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> None:
+    def _record_limit(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> None:
         """DS-78: when it begins to hold Pods up, and when it does so in other numbers."""
         state, limits = snapshot.state, snapshot.resolved.settings.limits(snapshot.nodes.desired)
         numbers = (plan.unavailable, limits.max_unavailable) if plan.waiting else None

@@ -94,7 +94,7 @@ class LivenessReconciler:
         #: Requests that were just made: uid of the Pod, and when.
         self._made: dict[ObjectKey, tuple[str, float]] = {}
         #: By uid of the Pod: what was said about each request that is held back.
-        self._told: dict[str, dict[str, str]] = {}
+        self._last_events: dict[str, dict[str, str]] = {}
 
     # ---- what a change concerns
 
@@ -102,7 +102,7 @@ class LivenessReconciler:
         """The node of a Pod that has saved probes."""
         old, new = change.old, change.new
         if new is None:
-            self._told.pop(change.object.metadata.uid, None)
+            self._last_events.pop(change.object.metadata.uid, None)
         if old is not None and new is not None and _same(old, new):
             return ()
         return {ObjectKey("", node) for pod in (old, new) if pod is not None for node in liveness_nodes(pod)}
@@ -183,7 +183,7 @@ class LivenessReconciler:
                     verdict = await self._budget.ask(live, Disruption.UPDATE)
                     reason = None if verdict.allowed else verdict.reason
             if reason is not None:
-                self._tell_held(pod, failure, reason)
+                self._record_held(pod, failure, reason)
                 return False
             # Even where no answer comes the request may have been made.
             self._made[key] = (pod.metadata.uid, self._clock.monotonic())
@@ -195,7 +195,7 @@ class LivenessReconciler:
             except ApiError:
                 self._made.pop(key, None)
                 raise
-        self._told.get(pod.metadata.uid, {}).pop(key.name, None)
+        self._last_events.get(pod.metadata.uid, {}).pop(key.name, None)
         said = f": {failure.message}" if failure.message else ""
         message = f"Container {failure.container} failed its liveness probe and is restarted{said}"
         self._events.event(reference(PODS, pod), "Warning", FAILED_REASON, message)
@@ -257,9 +257,9 @@ class LivenessReconciler:
         )
         return live if same else None
 
-    def _tell_held(self, pod: Pod, failure: Failure, reason: str) -> None:
+    def _record_held(self, pod: Pod, failure: Failure, reason: str) -> None:
         """PPM-55: once for each reason."""
-        told, name = self._told.setdefault(pod.metadata.uid, {}), request_name(pod, failure)
+        told, name = self._last_events.setdefault(pod.metadata.uid, {}), request_name(pod, failure)
         if told.get(name) != reason:
             told[name] = reason
             message = f"Container {failure.container} failed its liveness probe and is not restarted yet: {reason}"
