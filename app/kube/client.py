@@ -368,12 +368,12 @@ def _info(request: Request) -> RequestInfo:
 
 def if_readable(decode: Decode[T]) -> Decode[T | None]:
     """The same with None for what cannot be read: where one object that somebody stored past admission must not keep
-    others from being looked at."""
+    others from being looked at. Nobody hides an object of his by the depth of its managed fields."""
 
     def read(body: bytes) -> T | None:
         try:
-            return decode(body)
-        except ValueError:
+            return depth.read(decode, body)
+        except (msgspec.MsgspecError, ValueError):
             return None
 
     return read

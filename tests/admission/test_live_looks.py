@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,13 @@ from app.placement.persistentpodstate import admission as persistentpodstate
 from app.placement.workloadspread import admission_lookups as workloadspread
 from app.protection.podunavailablebudget import admission_lookups as podunavailablebudget
 from tests.kube.fakes import Connections, listing, virtual
+from tests.kube.hostile import chain
 
 TARGET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
 Look = Callable[[Client], Awaitable[Sequence[Any]]]
 
 
-@pytest.mark.parametrize(
+LOOKS = pytest.mark.parametrize(
     ("look", "spec"),
     [
         (
@@ -36,9 +38,23 @@ Look = Callable[[Client], Awaitable[Sequence[Any]]]
     ],
     ids=["budgets", "spreads", "states"],
 )
+
+
+@LOOKS
 @virtual
 async def test_one_object_that_cannot_be_read_does_not_hide_the_others(look: Look, spec: dict[str, Any]) -> None:
     transport = Connections()
     broken = {"metadata": {"name": "broken", "namespace": "shop"}, "spec": {"targetRef": 3}}
     transport.answers.append(listing(1, broken, {"metadata": {"name": "good", "namespace": "shop"}, "spec": spec}))
     assert [one.metadata.name for one in await look(Client(transport, VirtualClock()))] == ["good"]
+
+
+@LOOKS
+@virtual
+async def test_no_object_is_hidden_by_the_depth_of_its_managed_fields(look: Look, spec: dict[str, Any]) -> None:
+    transport = Connections()
+    fields = [{"manager": "tenant", "fieldsV1": "HERE"}]
+    answer = listing(1, {"metadata": {"name": "deep", "namespace": "shop", "managedFields": fields}, "spec": spec})
+    assert b'"HERE"' in answer.body
+    transport.answers.append(replace(answer, body=answer.body.replace(b'"HERE"', chain(9_000))))
+    assert [one.metadata.name for one in await look(Client(transport, VirtualClock()))] == ["deep"]

@@ -18,11 +18,13 @@ from app.pods.readiness.plan import not_ready_keys
 from app.pods.runtimemeta import runtime_meta
 from app.sidecars.sidecarset.plan import records
 from app.sidecars.sidecarset.plan.upgradable import told
+from app.workloads.ephemeraljob.plan import begun
 
 TEXTS = {
     "deep": '{"a":' * 3_000 + "1" + "}" * 3_000,
     "deep list": "[" * 100_000,
     "a set, deep": '{"set":{"lastContainerStatuses":' + '{"a":' * 900 + "1" + "}" * 900 + "}}",
+    "an entry, deep": '{"set":{"pod":"p","x":' + "[" * 10_000 + "]" * 10_000 + "}}",
     "no object": "[1]",
     "null": "null",
     "numbers": '{"set":1e999}',
@@ -36,6 +38,7 @@ KEYS = (
     "apps.kruise.io/inplace-update-state",
     "apps.kruise.io/inplace-update-grace",
     "apps.kruise.io/runtime-containers-meta",
+    names.EPHEMERAL_JOB_BEGUN,
 )
 READERS: dict[str, Callable[[Pod], Any]] = {
     "hash": lambda pod: records.recorded(pod.metadata.annotations, "set"),
@@ -49,6 +52,7 @@ READERS: dict[str, Callable[[Pod], Any]] = {
     "meta": runtime_meta,
     "keys": lambda pod: not_ready_keys(pod.status.conditions[0].message),
     "told": lambda pod: told(pod, "set"),
+    "begun": lambda pod: begun.recorded(pod.metadata.annotations[names.EPHEMERAL_JOB_BEGUN]),
 }
 
 

@@ -37,7 +37,7 @@ def recorded(text: str) -> Record:
         return NONE
     try:
         return _decoder.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return NONE
 
 
