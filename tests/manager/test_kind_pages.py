@@ -64,3 +64,20 @@ def test_differences_are_listed_by_page() -> None:
     assert "| A-1 | Yes. (Differs: no.) |" in text
     assert "A-2" not in text
     assert "[B]" not in text
+
+
+@pytest.mark.parametrize(
+    ("sentence", "listed"),
+    [
+        ("Differs: no.", True),
+        ("*(reason)* Differs: no.", True),
+        ("Yes (differs: no).", True),
+        ("Yes (differs).", True),
+        ("Yes; differs: no.", True),
+        ("Yes, and, differs, no.", True),
+        ("Only what differs is written.", False),
+        ("Each only where it differs, and whole.", False),
+    ],
+)
+def test_a_difference_is_known_by_its_word(sentence: str, listed: bool) -> None:
+    assert ("| A-1 |" in reference.differences_page({"a.md": f"# A\n- `A-1` {sentence}\n"})) is listed
