@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 import orjson
 
-from app.admission.bodies import MAX_VALUES, too_many_values
+from app.admission.bodies import LARGE_BYTES, MAX_VALUES, too_many_values, without_collections
 from app.api.conversion import ConversionError, UnknownKindError
 from app.kube.depth import hide_depth, items_of
 
@@ -54,6 +54,10 @@ class _NotAReviewError(ValueError):
 
 def convert_review(body: bytes, convert: Convert) -> Converted:
     """The answer to one ConversionReview."""
+    return _answered(body, convert) if len(body) < LARGE_BYTES else without_collections(_answered, body, convert)
+
+
+def _answered(body: bytes, convert: Convert) -> Converted:
     try:
         return _convert_review(body, convert)
     except (RecursionError, TypeError, orjson.JSONDecodeError) as error:

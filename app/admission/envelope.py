@@ -8,7 +8,6 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admis
 
 from __future__ import annotations
 
-import gc
 import json
 import re
 from collections.abc import Iterable, Iterator
@@ -17,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from app.admission.answers import V1, V1BETA1, Refusal, printable
-from app.admission.bodies import MAX_VALUES, too_many_values
+from app.admission.bodies import LARGE_BYTES, MAX_VALUES, too_many_values, without_collections
 from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review
 from app.kube.depth import shallow_json
 from app.kube.memo import remembered
@@ -25,9 +24,6 @@ from app.kube.text import quoted
 
 #: An API server takes objects of at most 3 MiB and a review holds two; the same bound controller-runtime uses.
 MAX_BODY_BYTES: Final = 7 * 1024 * 1024
-
-#: From here on the garbage collector waits while a body is decoded.
-LARGE_BODY_BYTES: Final = 64 * 1024
 
 #: How far into an unreadable body a uid is looked for: the API server writes it first.
 _HEAD_BYTES: Final = 64 * 1024
@@ -52,7 +48,7 @@ def read_review(body: bytes) -> Review | Refusal:
         message = f"request body holds more than {MAX_VALUES} values"
         return Refusal("too_many_values", message, code=413, uid=_uid_in_head(body))
     try:
-        document = orjson.loads(body) if len(body) < LARGE_BODY_BYTES else _large(body)
+        document = orjson.loads(body) if len(body) < LARGE_BYTES else without_collections(orjson.loads, body)
     except orjson.JSONDecodeError as error:
         document = _without_deep_managed_fields(body) if _TOO_DEEP in error.msg else None
         if document is None:
@@ -91,18 +87,6 @@ def _without_deep_managed_fields(body: bytes) -> Any:
         return orjson.loads(shallow.data)
     except orjson.JSONDecodeError:
         return None
-
-
-def _large(body: bytes) -> Any:
-    """The document of a large body: decoding makes no garbage, and looking for it again and again meanwhile took ten
-    times as long as decoding."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        return orjson.loads(body)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def _unknown_version(version: object, uid: str) -> Refusal:
