@@ -81,6 +81,8 @@ class Connection:
             reader, writer = await asyncio.open_connection(
                 host, port, ssl=context, server_hostname=name, limit=MAX_HEAD
             )
+        except ssl.SSLError:
+            raise  # of a certificate it is a ValueError too
         except ValueError:
             raise OSError(f"{host[:80]!r} cannot be the name of a host") from None
         return cls(reader, writer)

@@ -10,6 +10,7 @@ from aiohttp import web
 
 from app.kube.config import ClusterConfig
 from app.kube.errors import TransportError
+from app.kube.plainhttp import PlainTransport
 from app.kube.transport import AiohttpTransport, Request
 
 
@@ -227,8 +228,9 @@ async def test_a_certificate_nobody_vouches_for_is_said_plainly(tmp_path):
         port = server.sockets[0].getsockname()[1]
         config = ClusterConfig(f"https://127.0.0.1:{port}", ssl_context=ssl.create_default_context())
         async with transport_to(config) as transport:
-            with pytest.raises(TransportError, match=r"is not trusted: .*; check certificate-authority"):
-                await transport.request(get("/"))
+            for one in (transport, PlainTransport(config)):
+                with pytest.raises(TransportError, match=r"is not trusted: .*; check certificate-authority"):
+                    await one.request(get("/"))
 
 
 def self_signed(folder) -> str:
