@@ -76,7 +76,8 @@ class Normaliser:
         if isinstance(value, str) and _AGE.fullmatch(value):
             return "<age>"
         if isinstance(value, str):
-            return self._value(_LONG_AGO.sub("<long>", value))
+            # Parts of a uid may look like days.
+            return _LONG_AGO.sub("<long>", self._text(value))
         return self._value(value)
 
     def _text(self, text: str) -> str:
