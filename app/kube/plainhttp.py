@@ -207,13 +207,17 @@ class PlainTransport:
         """``on_response`` is told of each answer: HTTP status (or ``<error>``), method and host."""
         if config.proxy:
             raise ConfigError(f"{config.source}: a proxy to the API server is not supported here; take it away")
-        parts = urlsplit(config.host)
+        try:
+            parts = urlsplit(config.host)
+            port = parts.port
+        except ValueError as error:
+            raise ConfigError(f"{config.source}: {config.host!r} is no address of an API server: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError(f"{config.source}: {config.host!r} is no address of an API server")
         self.config = config
         self._on_response = on_response
         self._host = parts.hostname
-        self._port = parts.port or (443 if parts.scheme == "https" else 80)
+        self._port = port or (443 if parts.scheme == "https" else 80)
         self._authority = parts.netloc
         self._prefix = parts.path.rstrip("/")
         context = config.ssl_context if config.ssl_context is not None else ssl.create_default_context()

@@ -126,6 +126,9 @@ async def test_where_nobody_listens_the_error_says_so() -> None:
         await transport(port).request(GET)
     with pytest.raises(ConfigError):
         PlainTransport(ClusterConfig("ftp://x"))
+    for wrong in ("https://x:abc", "https://x:99999", "https://[::1"):
+        with pytest.raises(ConfigError, match="is no address of an API server"):
+            PlainTransport(ClusterConfig(wrong, source="test"))
     with pytest.raises(ConfigError, match="proxy"):
         PlainTransport(ClusterConfig("https://x", proxy="http://p"))
 
