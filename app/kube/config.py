@@ -162,12 +162,15 @@ def _missing(document: Mapping[str, Any], wanted: str | None) -> str:
     name = wanted or document.get("current-context")
     if not name:
         return f"no context is chosen; name one with --context: {', '.join(contexts) or 'there is none'}"
+    if not isinstance(name, str):
+        return "current-context is not the name of a context"
     if name not in contexts:
         return f"there is no context {name}; there are: {', '.join(contexts) or 'none'}"
     of_context = contexts[name]
     for kind, there in (("cluster", clusters), ("user", users)):
-        if of_context.get(kind) and of_context[kind] not in there:
-            return f"context {name} names the {kind} {of_context[kind]}, which is not in it"
+        of_kind = of_context.get(kind)
+        if of_kind and not (isinstance(of_kind, str) and of_kind in there):
+            return f"context {name} names the {kind} {of_kind}, which is not in it"
     return ""
 
 

@@ -184,6 +184,11 @@ async def test_a_missing_exec_plugin_is_named(tmp_path):
             b"clusters: [{name: c}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n",
             "context a names the user u, which is not in it",
         ),
+        (b"clusters: []\ncurrent-context: [a]\n", "current-context is not the name of a context"),
+        (
+            b"clusters: [{name: c}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: [c]}}]\n",
+            r"context a names the cluster \['c'\], which is not in it",
+        ),
         (
             b"clusters: [{name: c, cluster: {}}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n",
             "the cluster of the context has no server address",
