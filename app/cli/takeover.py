@@ -98,13 +98,14 @@ async def run(
 
 async def carried_out_or_told(client: Client, step: Step, where: str, again: str, *, first: bool) -> None:
     """Do one step; who interrupts it, or sees it fail, is told what is left and how it goes on."""
-    from app.kube.errors import ApiError, KubeError, sentence
+    from app.kube.errors import ApiError, KubeError, ServerError, sentence
 
     try:
         with told(lambda: f"{where}: may be done, the steps after it are not; {again}"):
             await carried_out(client, step)
     except (KubeError, OSError) as error:
-        nothing = first and isinstance(error, ApiError)
+        # An API server that fails, or takes too long, may have written it before.
+        nothing = first and isinstance(error, ApiError) and not isinstance(error, ServerError)
         raise CommandError(f"{where}: {sentence(error)}; {'nothing was changed' if nothing else again}") from None
 
 

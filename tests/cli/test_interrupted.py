@@ -105,30 +105,30 @@ async def test_a_debug_container_that_runs_stays_and_is_named() -> None:
 class Refusing(ApiServer):
     """It refuses, or whoever asks is interrupted."""
 
-    def __init__(self, *, interrupts: bool) -> None:
+    def __init__(self, code: int) -> None:
         super().__init__()
-        self.interrupts = interrupts
+        self.code = code
 
     def _answer(self, request: Request) -> Response:
-        if self.interrupts:
+        if not self.code:
             raise asyncio.CancelledError
-        return json_response(403, status_body(403, "Forbidden", "you may not"))
+        reason = {403: "Forbidden", 504: "Timeout"}[self.code]
+        return json_response(self.code, status_body(self.code, reason, "you may not"))
 
 
 @virtual
 @pytest.mark.behaviour("CLI-23")
 @pytest.mark.parametrize(
-    ("interrupts", "first", "said"),
+    ("code", "first", "said"),
     [
-        (True, True, "interrupted; 2/9 x: may be done, the steps after it are not; back"),
-        (False, True, "2/9 x: refused: you may not; nothing was changed"),
-        (False, False, "2/9 x: refused: you may not; back"),
+        (0, True, "interrupted; 2/9 x: may be done, the steps after it are not; back"),
+        (403, True, "2/9 x: refused: you may not; nothing was changed"),
+        (403, False, "2/9 x: refused: you may not; back"),
+        (504, True, "2/9 x: refused: you may not; back"),
     ],
 )
-async def test_a_takeover_that_stops_in_the_middle_says_how_it_goes_on(
-    interrupts: bool, first: bool, said: str
-) -> None:
-    client = Client(Refusing(interrupts=interrupts), VirtualClock())
+async def test_a_takeover_that_stops_in_the_middle_says_how_it_goes_on(code: int, first: bool, said: str) -> None:
+    client = Client(Refusing(code), VirtualClock())
     step = Step("keep", "create", CONFIGMAPS, "x", "shop", {"metadata": {"name": "x"}})
     with pytest.raises(CommandError) as ended:
         await carried_out_or_told(client, step, "2/9 x", "back", first=first)
