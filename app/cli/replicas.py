@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from app.slices.commands import Commands, Migration
 
 _POLL_SECONDS: Final = 1.0
+#: As many replicas as a field of 32 bits can say.
+_MOST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,11 @@ def stand_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int | N
         found = orjson.loads((ours["metadata"].get("annotations") or {}).get(names.MIGRATION) or "null")
         if not isinstance(found, dict) or found.get("uid") != source["metadata"].get("uid"):
             return Stand(number)
-        before, after, moved = (int(found[key]) for key in ("from", "to", "moved"))
-    except (ValueError, KeyError, TypeError):
+        before, after, moved = (found[key] for key in ("from", "to", "moved"))
+    except (ValueError, KeyError):
         return Stand(number)  # not written by us
+    if not all(isinstance(one, int) and 0 <= one <= _MOST for one in (before, after, moved)):
+        return Stand(number)  # nor that
     there = _replicas(source)
     owed = max(before - after, 0) if there == before else 0
     if found.get("number") != number:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from typing import Any
 
+import orjson
 import pytest
 
 from app.api import names
@@ -188,10 +189,22 @@ async def test_a_source_without_replicas_is_said(capsys: pytest.CaptureFixture[s
 
 @virtual
 @pytest.mark.behaviour("CLI-20")
-@pytest.mark.parametrize("note", ["nonsense", "[]", '{"uid": "another", "from": 5, "to": 4, "moved": 0}', '{"uid": 1}'])
+@pytest.mark.parametrize(
+    "note",
+    [
+        "nonsense",
+        "[]",
+        '{"uid": "another", "from": 5, "to": 4, "moved": 0}',
+        '{"uid": 1}',
+        '{"uid": "UID", "number": null, "from": 4, "to": 3, "moved": -3}',
+        '{"uid": "UID", "number": null, "from": 4, "to": 3, "moved": 1e300}',
+        '{"uid": "UID", "number": null, "from": 4, "to": 3, "moved": "2"}',
+    ],
+)
 async def test_a_note_of_somebody_else_is_no_reason_to_do_less(note: str) -> None:
     server = Moving()
     await move(server, replicas=1)
-    server.objects[CLONE_SET]["metadata"]["annotations"] = {names.MIGRATION: note}
+    uid = orjson.dumps(server.objects[DEPLOYMENT]["metadata"].get("uid")).decode()
+    server.objects[CLONE_SET]["metadata"]["annotations"] = {names.MIGRATION: note.replace('"UID"', uid)}
     assert await move(server) is True
     assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (0, 5)
