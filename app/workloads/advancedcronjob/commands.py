@@ -47,13 +47,10 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     elif due.late is not None:
         lines.append(f"the run of {rfc3339(due.late)} was missed: startingDeadlineSeconds has passed")
     rows: list[tuple[str, ...]] = []
-    at = now
-    for _ in range(RUNS):
-        following = schedule.next(at)
-        if following is None:
-            break
-        at = following
+    at = due.following
+    while at is not None and len(rows) < RUNS:
         rows.append((rfc3339(at), name_of(name, at)))
+        at = schedule.next(at)
     lines.append(table([("RUN", "JOB"), *rows]) if rows else "no further run: the schedule names no time to come")
     return "\n".join(lines)
 

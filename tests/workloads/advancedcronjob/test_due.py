@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from app.api.cron import parse
 from app.kube.resources import JOBS
+from app.workloads.advancedcronjob.commands import plan
 from app.workloads.advancedcronjob.plan.due import schedule_of, what_is_due
 from app.workloads.advancedcronjob.plan.jobs import Child, State, last_scheduled, name_of, to_trim
 
@@ -51,6 +55,26 @@ def test_what_was_missed(
     assert due.run == (at(run) if run else None)
     assert due.wait == wait
     assert not due.many
+
+
+@pytest.mark.behaviour("ACJ-15")
+@pytest.mark.parametrize(
+    ("text", "last", "runs"),
+    [
+        ("@every 5m", "10:02:00", ["10:22:00", "10:27:00"]),
+        ("@every 5m", "10:20:00", ["10:25:00", "10:30:00"]),
+        ("*/5 * * * *", "10:02:00", ["10:25:00", "10:30:00"]),
+    ],
+)
+def test_a_plan_tells_the_runs_that_come(text: str, last: str, runs: list[str]) -> None:
+    stored = {
+        "metadata": {"name": "acj", "namespace": "default", "uid": "u", "creationTimestamp": "2022-03-03T10:00:00Z"},
+        "spec": {"schedule": text, "template": {"jobTemplate": {"spec": {"template": {"spec": {}}}}}},
+        "status": {"lastScheduleTime": f"2022-03-03T{last}Z"},
+    }
+    client: Any = SimpleNamespace(clock=SimpleNamespace(now=lambda: at("10:21:30")))
+    rows = asyncio.run(plan(client, stored, lambda _: True)).partition("RUN")[2].splitlines()[1:3]
+    assert [row.split() for row in rows] == [[f"2022-03-03T{run}Z", name_of("acj", at(run))] for run in runs]
 
 
 @pytest.mark.behaviour("ACJ-22")

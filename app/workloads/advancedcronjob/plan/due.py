@@ -25,6 +25,8 @@ class Due:
     many: bool = False
     #: The latest time that was due and is too late now.
     late: datetime | None = None
+    #: The next time; None if there is none.
+    following: datetime | None = None
 
 
 def schedule_of(text: str, zone: str | None) -> Schedule:
@@ -49,11 +51,11 @@ def what_is_due(schedule: Schedule, since: datetime, now: datetime, deadline: in
     following = schedule.next(run or (since if steady else now))
     wait = (following - now.astimezone(UTC)).total_seconds() if following is not None else None
     if run is None:
-        return Due(None, wait)
+        return Due(None, wait, following=following)
     earliest = since if deadline is None else max(since, _before(now, deadline))
     if run <= earliest:
-        return Due(None, wait, late=run)
-    return Due(run, wait, many=_are_many(schedule, since, earliest, run))
+        return Due(None, wait, late=run, following=following)
+    return Due(run, wait, many=_are_many(schedule, since, earliest, run), following=following)
 
 
 def _before(now: datetime, seconds: int) -> datetime:
