@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.gocore import PROBE
-from app.api.gojson import dumps_go, go_value
+from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.api.podprobe import POD_PROBE_MARKER, PodProbeMarker
 from app.api.podprobe.defaults import with_defaults
 from app.api.podprobe.validation import spec_errors
@@ -110,13 +110,17 @@ def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozen
             key, condition = (probe.container_name, probe.name), probe.pod_condition_type
             if probe.container_name not in containers or not condition or condition in conditions or key in seen:
                 continue
-            conditions.add(condition)
-            seen.add(key)
-            contributing.add(marker.name)
             # As OpenKruise writes it, to the byte: the fields in the order that they have in Go.
             shown = probe.to_dict()
             shown.pop("markerPolicy", None)
-            probes.append({**shown, "probe": go_value(PROBE, shown["probe"])})
+            try:
+                shown["probe"] = go_value(PROBE, shown["probe"])
+            except GoTypeError:
+                continue  # no provider could read it, and the Pod is to come all the same
+            conditions.add(condition)
+            seen.add(key)
+            contributing.add(marker.name)
+            probes.append(shown)
     if not probes:
         return {}
     return {

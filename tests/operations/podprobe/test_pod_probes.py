@@ -490,6 +490,15 @@ def test_a_provider_reads_what_go_would_have_written() -> None:
     )
 
 
+@pytest.mark.behaviour("PPM-30")
+def test_a_probe_that_no_provider_could_read_keeps_no_pod_from_coming() -> None:
+    large = {**probe("large", podConditionType="C"), "probe": {**EXEC, "timeoutSeconds": 2**31}}
+    marker = marker_of("m", large, probe("ok", podConditionType="C"))
+    found = serverless_annotations([marker], frozenset({"main"}))
+    assert [one["name"] for one in json.loads(found["kruise.io/podprobe"])] == ["ok"]
+    assert serverless_annotations([marker_of("m", large)], frozenset({"main"})) == {}
+
+
 def only_without_scheme(message: str) -> bool:
     """Whether OpenKruise refused nothing but a request without scheme, which is HTTP here."""
     return 'request: spec.probe.httpGet.scheme: Unsupported value: ""' in message
