@@ -188,7 +188,9 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 if not await self._record(job, state, step.record):
                     return None  # it was changed meanwhile, which brings us back
                 state.saved = step.record
-            if not step.ended:
+            if step.ended:
+                state.candidates = {}  # nobody asks for them again, and a namespace may have very many
+            else:
                 state.record = step.record
         await self._report(job, state, step, rfc3339(began))
         # EJ-8, EJ-9

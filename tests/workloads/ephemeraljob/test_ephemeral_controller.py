@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -428,6 +429,30 @@ def test_a_burst_of_pods_that_report_costs_few_reconciles_and_looks_at_each_repo
         writes = [kind for _, kind, _ in there.writes[before:] if kind == JOBS.kind]
         assert len(writes) < 120
         assert len(looked_at) < 120 * 5
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("EJ-4")
+def test_a_job_that_has_ended_remembers_no_pods() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 2)
+        await job(there, parallelism=2)
+        await status(there, match=2)
+        await there.settled(3.0)
+        seen = {one["metadata"]["uid"] for one in await there.pods()}
+
+        def remembered() -> set[str]:
+            found = [one for one in gc.get_objects() if isinstance(one, Candidate)]
+            return {one.pod.metadata.uid for one in found} & seen
+
+        assert remembered() == seen
+        await reports(there, "p0", DONE)
+        await reports(there, "p1", DONE)
+        await status(there, phase="Succeeded")
+        await there.settled(3.0)
+        gc.collect()
+        assert remembered() == set()
 
     scenario(told)
 
