@@ -44,7 +44,8 @@ def run(command: Callable[[], Any]) -> int:
         return 1
     except OSError as error:
         _write_no_more()
-        complain(error.strerror or str(error))
+        where = f"{error.filename}: " if error.filename is not None else ""
+        complain(f"{where}{error.strerror or error}")
         return 1
     return result if isinstance(result, int) else 0
 

@@ -50,6 +50,15 @@ def test_the_exit_code_is_told_where_the_reason_cannot_be() -> None:
 
 
 @pytest.mark.behaviour("CLI-11")
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    """A process of its own: what is left to write goes nowhere after that."""
+    missing = tmp_path / "gone" / "cluster.json"
+    program = f"from app.cli.ends import run; run(lambda: open({str(missing)!r}, 'w'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == f"pykruise: {missing}: No such file or directory\n"
+
+
+@pytest.mark.behaviour("CLI-11")
 @pytest.mark.parametrize(("closed", "said"), [(">&-", ""), ("<&-", "pykruise "), (">&- 2>&- <&-", "")])
 def test_streams_that_are_closed_are_no_error(closed: str, said: str) -> None:
     done = in_shell(f"{PROGRAM} --version {closed}")
