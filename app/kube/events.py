@@ -73,12 +73,12 @@ class EventRecorder:
 
     def event(self, regarding: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Something happened to the object. ``reason`` is one CamelCase word, ``message`` a sentence."""
-        # Messages quote what others wrote, as the output of a probe, which ends with a line break, and are shown on the
-        # terminals of whoever looks at the object.
         if max(map(len, (regarding.namespace, regarding.name, regarding.uid, regarding.resource_version))) > MAX_NAME:
             # There is no such object, but whoever reaches a webhook can make it up, and what is told is remembered.
             self._metrics.dropped()
             return
+        # Messages quote what others wrote, as the output of a probe, which ends with a line break, and are shown on the
+        # terminals of whoever looks at the object.
         message = printable(message[: MAX_MESSAGE + 1])
         if len(message) > MAX_MESSAGE:
             message = message[: MAX_MESSAGE - 1] + "…"
