@@ -102,12 +102,22 @@ async def _replaced(
 ) -> dict[str, Any] | None:
     """Ours, made as soon as the built-in one is gone; None where that is there still when time is over. Raises
     CommandError, or KubeError while nothing has been changed."""
-    from app.kube.errors import CommandError, KubeError, sentence
+    from app.kube.errors import ApiError, CommandError, KubeError, ServerError, sentence
 
     metadata = native["metadata"]
     name, namespace, uid = metadata["name"], metadata["namespace"], str(metadata["uid"])
     if not metadata.get("deletionTimestamp"):
-        await client.delete(migration.source, name, namespace, propagation_policy="Orphan", uid=uid)
+        try:
+            await client.delete(migration.source, name, namespace, propagation_policy="Orphan", uid=uid)
+        except (KubeError, OSError) as error:
+            if isinstance(error, ApiError) and not isinstance(error, ServerError):
+                raise
+            # It may be done all the same, and the object nowhere then.
+            may = f"may be deleted ({sentence(error)}); if it is there, the same command goes on, if not"
+            raise CommandError(f"{called[0]}: {may}, {_again(made)}") from None
+        except BaseException:
+            write(_again(made))
+            raise
     write(f"{called[0]} deleted; its Pods run on")
     try:
         if not await _gone(client, migration, namespace, name, uid, deadline):

@@ -10,11 +10,11 @@ import pytest
 
 from app.cli.migrate import Limits, moved
 from app.kube.client import Client
-from app.kube.errors import CommandError, KubeError, WrongCommandError
+from app.kube.errors import CommandError, Forbidden, KubeError, WrongCommandError
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from tests.cli.test_rollout import Server
-from tests.kube.fakes import json_response, virtual
+from tests.kube.fakes import json_response, status_body, virtual
 
 NATIVE = "/apis/apps/v1/namespaces/shop/{plural}/web"
 OURS = "/apis/apps.kruise.io/v1beta1/namespaces/shop/{plural}"
@@ -32,6 +32,8 @@ class Moving(Server):
         self.kind, self.refused, self.adopts, self.goes = kind, refused, adopts, goes
         self.deleted: list[Any] = []
         self.said: list[str] = []
+        #: What the deletion answers.
+        self.delete_code = 200
         #: Who is interrupted while the deletion is under way.
         self.interrupts: asyncio.Task[bool] | None = None
         metadata = {
@@ -52,6 +54,9 @@ class Moving(Server):
             if self.interrupts is not None:
                 self.interrupts.cancel()
             self.deleted.append(orjson.loads(request.body or b"{}"))
+            if self.delete_code != 200:
+                reason = {403: "Forbidden", 504: "Timeout"}[self.delete_code]
+                return json_response(self.delete_code, status_body(self.delete_code, reason, "no"))
             return json_response(200, {"kind": "Status"})
         if request.method == "POST":
             self.said.append("try" if tried else "make")
@@ -123,6 +128,19 @@ async def test_nothing_is_deleted_for_an_object_that_is_refused() -> None:
 async def test_an_object_that_is_nowhere_any_more_is_told_whole() -> None:
     server = Moving("statefulset", refused="make")
     with pytest.raises(CommandError, match=r"not made .* make it with: echo .*selector.* kubectl create -f -"):
+        await move(server, "asts/web", "sts/web")
+
+
+@virtual
+@pytest.mark.behaviour("CLI-21")
+async def test_an_object_of_which_nobody_knows_whether_it_is_deleted_is_told_whole() -> None:
+    server = Moving("statefulset")
+    server.delete_code = 504
+    with pytest.raises(CommandError, match=r"may be deleted .* goes on, if not, make it with: echo .*selector"):
+        await move(server, "asts/web", "sts/web")
+    server = Moving("statefulset")
+    server.delete_code = 403
+    with pytest.raises(Forbidden):
         await move(server, "asts/web", "sts/web")
 
 
