@@ -161,7 +161,8 @@ def _missing(document: Mapping[str, Any], wanted: str | None) -> str:
     contexts, clusters, users = (_by_name(document.get(key), key[:-1]) for key in ("contexts", "clusters", "users"))
     name = wanted or document.get("current-context")
     if not name:
-        return f"no context is chosen; name one with --context: {', '.join(contexts) or 'there is none'}"
+        names = ", ".join(contexts) or "none"
+        return f"no context is chosen; set current-context, or name one with --context; there are: {names}"
     if not isinstance(name, str):
         return "current-context is not the name of a context"
     if name not in contexts:

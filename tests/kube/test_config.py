@@ -173,7 +173,7 @@ async def test_a_missing_exec_plugin_is_named(tmp_path):
         (b"a: [", "is not YAML"),
         (b"", "is not a kubeconfig: it lists no clusters"),
         (b"- a\n- b\n", "is not a kubeconfig: it lists no clusters"),
-        (b"clusters: []\n", "no context is chosen; name one with --context: there is none"),
+        (b"clusters: []\n", "no context is chosen; set current-context, .*; there are: none"),
         (b"clusters: []\ncurrent-context: a\n", "there is no context a; there are: none"),
         (b"clusters: [1]\ncurrent-context: a\ncontexts: 3\n", "is not a kubeconfig"),
         (
