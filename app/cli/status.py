@@ -155,6 +155,7 @@ async def show_all(client: Client, namespace: str, words: Sequence[str], *, outp
 
     asked = [kind_of(word.lower()) for word in words] or [one for one in known() if one.progress is not None]
     rows, data = [("NAMESPACE", "KIND", "NAME", "STATE", "PROGRESS", "DETAILS")], []
+    readable, refused = False, None
     for commands in asked:
         if commands.progress is None:
             raise CommandError(f"{commands.kind.kind}: has no roll-out to look at")
@@ -163,11 +164,11 @@ async def show_all(client: Client, namespace: str, words: Sequence[str], *, outp
         except NotFound:
             continue  # the kind is not installed
         except Forbidden as error:
-            if len(asked) == 1:
-                raise
+            refused = error
             rows.append((namespace or "-", commands.kind.kind, "-", "unreadable", "-", sentence(error)))
             data.append({"kind": commands.kind.kind, "namespace": namespace, "message": sentence(error)})
             continue
+        readable = True
         for stored in listed.items:
             metadata = stored["metadata"]
             where, name = str(metadata.get("namespace") or ""), str(metadata["name"])
@@ -180,6 +181,8 @@ async def show_all(client: Client, namespace: str, words: Sequence[str], *, outp
             said = progress.failed or progress.text
             rows.append((where or "-", commands.kind.kind, name, progress.state, f"{progress.part:.0%}", said))
             data.append({"kind": commands.kind.kind, "namespace": where, "name": name, **progress.data()})
+    if refused is not None and not readable:
+        raise refused  # there is nothing beside it to show
     if output != "text":
         return written(items(data, "RolloutStatusList"), output)
     return (

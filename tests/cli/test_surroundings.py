@@ -16,6 +16,7 @@ from app.cli.changes import images_of
 from app.cli.main import app
 from app.cli.preview import explanation
 from app.cli.status import _shown, show_all, show_status
+from app.cli.workloads import known
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, WrongCommandError
 from app.kube.transport import Request, Response
@@ -156,6 +157,15 @@ async def test_kinds_that_one_may_not_list_are_said_beside_the_others() -> None:
     assert "CloneSet" in said
     with pytest.raises(Forbidden):
         await show_all(client, "shop", ["asts"])
+
+
+@virtual
+@pytest.mark.behaviour("CLI-13")
+async def test_who_may_list_no_kind_at_all_is_refused() -> None:
+    server, _ = world("nginx:1", status=DONE)
+    plurals = [one.kind.resource().plural for one in known() if one.progress is not None]
+    with pytest.raises(Forbidden):
+        await show_all(Client(Guarded(tuple(plurals), server), VirtualClock()), "shop", [])
 
 
 @virtual
