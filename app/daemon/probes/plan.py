@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import orjson
 
 from app.daemon.actions import Outcome
 from app.daemon.cri import ContainerDetails, ContainerState
@@ -17,9 +19,13 @@ FAILED: Final = "Failed"
 UNKNOWN: Final = "Unknown"
 #: KD-66: a result that does not change is told again after so long.
 REFRESH_SECONDS: Final = 600.0
-#: KD-98: what the messages of all probes may take of a NodePodProbe, in bytes. An API server takes 1.5 MB of it, with
-#: what is asked for: whoever has many probes say much shall not keep those of others from being told.
+#: KD-98: what the messages of all probes may take of a NodePodProbe, in bytes as it is stored. An API server takes
+#: 1.5 MB of it, with what is asked for: whoever has many probes say much must not keep those of others from being told.
 MAX_MESSAGES: Final = 512 * 1024
+#: How many bytes more a character takes where it is stored than here: an API server escapes these as well.
+_WIDER: Final = {"<": 5, ">": 5, "&": 5, "\b": 4, "\f": 4, "\u2028": 3, "\u2029": 3}
+#: What no character takes more of.
+_WIDEST: Final = 6
 
 
 class Key(NamedTuple):
@@ -194,9 +200,16 @@ def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Repor
 
 
 def _cut(message: str, limit: int) -> str:
-    """KD-98, KD-95: no more bytes than this, and whole characters."""
-    # No character takes more than four.
-    return message if len(message) <= limit // 4 else message.encode()[:limit].decode("utf-8", "ignore")
+    """KD-98, KD-95: no more bytes than this where it is stored, and whole characters."""
+    if len(message) <= limit // _WIDEST or _stored(message) <= limit:
+        return message
+    fits = bisect_right(range(1, len(message) + 1), limit, key=lambda length: _stored(message[:length]))
+    return message[:fits]
+
+
+def _stored(text: str) -> int:
+    """How many bytes a text takes in the JSON that an API server stores."""
+    return len(orjson.dumps(text)) - 2 + sum(more * text.count(character) for character, more in _WIDER.items())
 
 
 def _state(name: str, old: ProbeState | None, result: Result) -> ProbeState:
