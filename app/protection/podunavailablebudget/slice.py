@@ -88,7 +88,6 @@ _MAY_COUNT: Final = (
             "clonesets",
             "daemonsets",
             "statefulsets",
-            "statefulsets/scale",
             "uniteddeployments",
             "uniteddeployments/scale",
         ),
