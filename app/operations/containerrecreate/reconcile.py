@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
-from weakref import WeakValueDictionary
 
 from app.api import names
 from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest
 from app.kube.client import Client
+from app.kube.concurrently import Turns
 from app.kube.controller import Result
 from app.kube.errors import NotFound
 from app.kube.expectations import is_at_least
@@ -45,8 +44,8 @@ class ContainerRecreateRequestReconciler:
         #: By uid: the version our last write gave a request, and those of Pods that were taken out of service or back.
         self._written: dict[str, str] = {}
         self._marked: dict[str, str] = {}
-        #: By uid of a Pod: its requests mark it one after the other, for of two at once one is refused.
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        #: Of Pods, by uid: their requests mark them.
+        self._turns = Turns()
 
     def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
         """The request itself."""
@@ -120,7 +119,7 @@ class ContainerRecreateRequestReconciler:
     async def _mark(self, request: ContainerRecreateRequest, uid: str, change: _Change) -> None:
         """Take the Pod out of service, or back; and remember the version that the cache is expected to show."""
         key = recreate_request(request.metadata.namespace, request.metadata.name)
-        async with self._turns.setdefault(uid, asyncio.Lock()):
+        async with self._turns.of(uid):
             pod = await self._pod(request)  # another request may have marked it since
             if pod is None or pod.metadata.uid != uid:
                 return

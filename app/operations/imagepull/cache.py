@@ -6,16 +6,15 @@ never asks more nodes than it may (IMG-90).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
-from weakref import WeakValueDictionary
 
 import orjson
 
 from app.api.jsonvalue import json_copy
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
+from app.kube.concurrently import Turns
 from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import is_at_least
 from app.kube.patches import merge_difference
@@ -30,8 +29,7 @@ class NodeImages:
         self._client = client
         self.store = store
         self._written: dict[str, NodeImage] = {}
-        #: By name: writes of one go after each other, for of two at once one is refused.
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._turns = Turns()
 
     def get(self, name: str) -> NodeImage | None:
         """The newest state that is known; None where there is none."""
@@ -79,7 +77,7 @@ class NodeImages:
 
         ``edit`` gets a copy of its own each time. Raises KubeError; ``Conflict`` if others were faster each time.
         """
-        async with self._turns.setdefault(name, asyncio.Lock()):
+        async with self._turns.of(name):
             return await self._change(name, edit)
 
     async def _change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> bool:
