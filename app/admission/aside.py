@@ -17,8 +17,6 @@ from typing import Final
 
 from app.kube.admission import Decide, Decision, Review
 
-#: Bodies from this size on are decided about so: smaller ones take some milliseconds.
-LARGE_BYTES: Final = 64 * 1024
 #: How long the loop waits at most, in seconds, until the thread lets it go on; Python's own is five times that.
 SWITCH_SECONDS: Final = 0.001
 

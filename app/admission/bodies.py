@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope
 
 #: In a request's scope: the server kept only the beginning of a body that is over the limit.
 TOO_LARGE: Final = "pykruise.too_large"
-#: From here on the garbage collector waits while a body is read.
+#: Smaller bodies take some milliseconds. From here on the garbage collector waits while one is read, and reviews of our
+#: own kinds are decided about beside the loop.
 LARGE_BYTES: Final = 64 * 1024
 
 P = ParamSpec("P")

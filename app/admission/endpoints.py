@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from starlette.types import Receive, Scope, Send
 
 from app.admission import answers, conversion, envelope, own
-from app.admission.aside import LARGE_BYTES
 from app.admission.awaiting import in_time
-from app.admission.bodies import DisconnectedError, read_body
+from app.admission.bodies import LARGE_BYTES, DisconnectedError, read_body
 from app.admission.conversion import Convert
 from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
 from app.admission.metrics import PathStats

@@ -8,7 +8,8 @@ import httpx
 import orjson
 import pytest
 
-from app.admission.aside import LARGE_BYTES, Aside
+from app.admission.aside import Aside
+from app.admission.bodies import LARGE_BYTES
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
 from app.admission.server import create_app
