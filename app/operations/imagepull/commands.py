@@ -134,10 +134,10 @@ async def _watch(call: Call, image: FamiliarImage, metadata: Json) -> int:
             call.say(message)
         if status.get("completionTime"):
             failed = ", ".join(status.get("failedNodes") or ())
-            told = f"; failed: {failed}" if failed else ""
+            more = f"; failed: {failed}" if failed else ""
             if not status.get("desired"):
-                told = "; none was selected, see: kubectl get nodeimages --show-labels"
-            call.say(f"{status.get('succeeded', 0)} of {status.get('desired', 0)} nodes have it{told}")
+                more = "; none was selected, see: kubectl get nodeimages --show-labels"
+            call.say(f"{status.get('succeeded', 0)} of {status.get('desired', 0)} nodes have it{more}")
             return 1 if status.get("failed") or not status.get("desired") else 0
         await call.client.clock.sleep(POLL_SECONDS)
 
