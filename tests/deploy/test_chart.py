@@ -133,6 +133,7 @@ def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[
     assert term == {"matchExpressions": [{"key": "type", "operator": "NotIn", "values": ["virtual-kubelet"]}]}
     (container,) = pod["containers"]
     assert container["args"] == ["daemon", "--addr=:10221", "--v=4"]
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 10221}
     assert container["volumeMounts"] == [{"name": "runtime-socket", "mountPath": "/hostvarrun", "readOnly": True}]
     assert pod["volumes"] == [{"name": "runtime-socket", "hostPath": {"path": "/var/run"}}]
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

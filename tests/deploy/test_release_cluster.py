@@ -109,7 +109,7 @@ def pods(release: Release) -> dict[str, str]:
 def roll_out(release: Release, *settings: str) -> None:
     """Upgrade to these values, until no old replica answers any more."""
     old = pods(release)
-    release.upgrade(*(f"--set={setting}" for setting in settings), "--wait", "--timeout=120s")
+    release.upgrade(*(f"--set={setting}" for setting in settings), "--wait", "--timeout=180s")
     eventually(lambda: not pods(release).keys() & old.keys(), "the old replicas have ended")
     eventually(lambda: leader(release) in pods(release), "one of the new replicas leads", seconds=20)
     assert len(pods(release)) == 2
@@ -163,7 +163,7 @@ def test_two_replicas_on_two_nodes_get_ready(release: Release, reader: Reader) -
 
 @pytest.mark.behaviour("MGR-92", "KD-1", "KD-4", "KD-80")
 def test_every_node_has_its_agent(release: Release) -> None:
-    release.kubectl("rollout", "status", "-n", NAMESPACE, "daemonset/kruise-daemon", "--timeout=60s")
+    release.kubectl("rollout", "status", "-n", NAMESPACE, "daemonset/kruise-daemon", "--timeout=180s")
     found = release.get("pods", "-n", NAMESPACE, "-l", "control-plane=daemon")["items"]
     nodes = release.get("nodes")["items"]
     assert {one["spec"]["nodeName"] for one in found} == {node["metadata"]["name"] for node in nodes}
@@ -384,7 +384,7 @@ def test_an_upgrade_from_the_release_before_forgets_and_refuses_no_pod(
     old = pods(release)
     with pod_creations(own_cluster.control_plane, 50, sidecar="log-shipper", dry_run=True) as creations:
         eventually(lambda: creations.count(Outcome.INJECTED) > 50, "the load runs")
-        release.upgrade("--reset-values", "--wait", "--timeout=180s")
+        release.upgrade("--reset-values", "--wait", "--timeout=300s")
         eventually(lambda: not pods(release).keys() & old.keys(), "the old replicas have ended")
     assert creations.count(Outcome.INJECTED) == len(creations.attempts), creations.messages()
     eventually(lambda: leader(release) in pods(release), "one of the new replicas leads", seconds=30)
