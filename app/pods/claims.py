@@ -1,6 +1,6 @@
-"""Volume claims of Pods that have names of their own: which belongs to which Pod, what is made and what goes. Pure.
+"""Volume claims of Pods: how they are called, which belongs to which Pod, what is made and what goes. Pure.
 
-Pod and claims carry the same instance id (CS-115 … CS-120).
+Pods and claims of a CloneSet carry the same instance id (CS-115 … CS-120); others are known by their names.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ def claims_of_pod(
     templates: Sequence[Mapping[str, Any]],
     pod_name: str,
     namespace: str,
-    owner: Mapping[str, Any],
+    owner: Mapping[str, Any] | None,
     labels: Mapping[str, str],
     existing: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """CS-118: the claims to create before the Pod; those in ``existing`` (names) are there.
+    """CS-118, AS-65: the claims to create before the Pod; those in ``existing`` (names) are there.
 
-    ``labels``: the selector's and the instance id, on top of each claim template's own.
+    ``owner``: the reference to whoever they go with, if to anybody; ``labels``: on top of each claim template's own.
     """
     made = []
     for template in templates:
@@ -98,8 +98,9 @@ def claims_of_pod(
             "name": name,
             "namespace": namespace,
             "labels": {**(given.get("labels") or {}), **labels},
-            "ownerReferences": [owner],
         }
+        if owner is not None:
+            metadata["ownerReferences"] = [owner]
         metadata |= {field: given[field] for field in ("annotations", "finalizers") if given.get(field)}
         spec = template.get("spec") or {}
         made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
@@ -152,3 +153,25 @@ def cleanup(claims: Iterable[PersistentVolumeClaim], active: Iterable[Pod], inac
 def pod_reference(pod: Pod) -> dict[str, Any]:
     """The controller reference by which a Pod takes its claims along."""
     return controller_reference("v1", "Pod", pod.metadata.name, pod.metadata.uid)
+
+
+def is_claim_leaving(claim: PersistentVolumeClaim, pod_name: str) -> bool:
+    """AS-67, AS-71: whether it is being deleted, or will be, with a former Pod of that name."""
+    references = claim.metadata.owner_references
+    stale = any((one.kind, one.group, one.name) == ("Pod", "", pod_name) for one in references)
+    return claim.metadata.deletion_timestamp is not None or stale
+
+
+def owner_changes(
+    claim: PersistentVolumeClaim, owners: Iterable[tuple[Mapping[str, Any], bool]]
+) -> dict[str, Any] | None:
+    """The strategic merge patch that adds and takes away owner references of a claim; None: they are right. ``owners``:
+    references, and whether each is to be there."""
+    present = {one.uid for one in claim.metadata.owner_references}
+    changes: list[Mapping[str, Any]] = []
+    for reference, wanted in owners:
+        if wanted and reference["uid"] not in present:
+            changes.append(reference)
+        elif not wanted and reference["uid"] in present:
+            changes.append({"$patch": "delete", "uid": reference["uid"]})
+    return {"metadata": {"uid": claim.metadata.uid, "ownerReferences": changes}} if changes else None

@@ -18,11 +18,11 @@ from app.workloads.cloneset.validation import (
     deadline_errors,
     pods_to_delete,
 )
+from app.workloads.engine.claim_validation import claims_without_spec
 from app.workloads.engine.validation import (
     HOLDS_NOTHING,
     NOT_NEGATIVE,
     SPEC,
-    claims_without_spec,
     holds_nothing,
     hook_errors,
     hooks,

@@ -46,16 +46,6 @@ def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:
     return errors
 
 
-def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Claim templates that no API server makes a claim from: OpenKruise admits them, and never has a Pod."""
-    templates = spec.get("volumeClaimTemplates")
-    for index, template in enumerate(templates if isinstance(templates, list) else ()):
-        claim = _object(_object(template).get("spec"))
-        if not claim.get("accessModes") and not claim.get("resources"):
-            at = SPEC.child("volumeClaimTemplates").index(index).child("spec")
-            yield required(at, "a claim needs accessModes and resources.requests.storage")
-
-
 def hooks(spec: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
     """The lifecycle hooks of a spec, each with its path."""
     for moment, hook in (spec.get("lifecycle") or {}).items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final
 
@@ -15,27 +16,28 @@ from app.kube.events import EventRecorder
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
+from app.pods.claimgrowth import GROWN_BY, ClaimState
 from app.pods.ordinals import ordinal_of
-from app.pods.storageclasses import StorageClasses, list_storage_classes
 from app.workloads.engine.conditions import status_patch, with_failures
 from app.workloads.engine.image_pulls import ImagePuller, RolloutCounts
+from app.workloads.engine.named_claims import NamedClaimsWriter
 from app.workloads.engine.outcome import Outcome, gather_results
 from app.workloads.engine.reconciler import WorkloadReconciler, result_of
 from app.workloads.engine.snapshot import Caches
 from app.workloads.engine.status import truncate_history, write_workload_status
 from app.workloads.engine.writer import Writer
 from app.workloads.statefulset.plan.candidates import candidates
-from app.workloads.statefulset.plan.claims import OWNED_BY, claim_counts, claim_state, growth
+from app.workloads.statefulset.plan.claims import Claims, claim_counts, claim_state, growths
 from app.workloads.statefulset.plan.replicas import Replica, Replicas
 from app.workloads.statefulset.plan.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.statefulset.plan.settings import Gates
 from app.workloads.statefulset.plan.status import FAILED_CREATE, FAILED_UPDATE, REQUIRED, base_status
-from app.workloads.statefulset.plan.update import ClaimState, plan_update, released
+from app.workloads.statefulset.plan.update import plan_update, released
 from app.workloads.statefulset.scaling import Scaler
 from app.workloads.statefulset.snapshot import Observed
 from app.workloads.statefulset.state import StatefulSetState
-from app.workloads.statefulset.updating import StatefulSetUpdater, grow_claims
-from app.workloads.statefulset.writing import StatefulSetWriter
+from app.workloads.statefulset.updating import StatefulSetUpdater
+from app.workloads.statefulset.wording import StatefulSetWording
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
 
     def make_writer(self, events: EventRecorder) -> Writer:
         """One that knows claims."""
-        self._writer = StatefulSetWriter(self.client, events)
+        self._writer = NamedClaimsWriter(self.client, events, KIND, StatefulSetWording())
         return self._writer
 
     def resolve(self, workload: StatefulSet) -> ResolvedSpec:
@@ -90,7 +92,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         if change.old is None:
             return ()
         keys = [state.key for state in self.states.in_namespace(metadata.namespace) if metadata.name in state.waits_for]
-        if owner := metadata.annotations.get(OWNED_BY):
+        if owner := metadata.annotations.get(GROWN_BY):
             keys.append(ObjectKey(metadata.namespace, owner))
         return dict.fromkeys(keys)
 
@@ -149,30 +151,22 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         resolved = snapshot.resolved
         if not resolved.settings.resize_claims or not resolved.claim_templates:
             return {}
-        namespace, claims = snapshot.owner.namespace, self._claims
-        return {one.ordinal: claim_state(resolved, one, lambda name: claims.get(name, namespace)) for one in pods}
+        claims = self._claims_by_name(snapshot)
+        return {one.ordinal: claim_state(resolved, one, claims) for one in pods}
 
     async def _grow(self, snapshot: Observed, pods: Sequence[Replica]) -> str:
-        namespace, claims, resolved = snapshot.owner.namespace, self._claims, snapshot.resolved
-        wanted = [
-            (pod.name, one) for pod in pods for one in growth(resolved, pod, lambda name: claims.get(name, namespace))
-        ]
-        try:
-            classes = (
-                await list_storage_classes(self.client)
-                if any(one.storage_class for _, one in wanted)
-                else StorageClasses()
-            )
-        except KubeError as error:
-            return str(error)
-        return await grow_claims(self._writer, snapshot, wanted, classes)
+        claims = self._claims_by_name(snapshot)
+        wanted = [(pod.name, one) for pod in pods for one in growths(snapshot.resolved, pod, claims)]
+        return await self._writer.grow_claims(snapshot.workload, wanted)
+
+    def _claims_by_name(self, snapshot: Observed) -> Claims:
+        return partial(self._claims.get, namespace=snapshot.owner.namespace)
 
     # ---- reporting
 
     async def _report(self, snapshot: Observed, replicas: Replicas, scaling: Outcome, updating: Outcome) -> None:
         """AS-116 … AS-121."""
         workload, resolved, now = snapshot.workload, snapshot.resolved, self.clock.now()
-        namespace, claims = snapshot.owner.namespace, self._claims
         wanted = base_status(
             replicas,
             snapshot.revisions,
@@ -180,7 +174,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             label_selector=resolved.selector_text,
             now=now.timestamp(),
         )
-        wanted["volumeClaims"] = claim_counts(resolved, replicas, lambda name: claims.get(name, namespace))
+        wanted["volumeClaims"] = claim_counts(resolved, replicas, self._claims_by_name(snapshot))
         failures = {
             type_: outcome.message or None
             for type_, outcome in ((FAILED_CREATE, scaling), (FAILED_UPDATE, updating))

@@ -11,13 +11,13 @@ from app.kube.objects import PersistentVolumeClaim
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision
 from app.pods.templates import recorded_template
+from app.workloads.engine.named_claims import NamedClaimsWriter
 from app.workloads.engine.outcome import Outcome, gather_results, outcome_of
 from app.workloads.statefulset.plan.claims import in_the_way, missing_claims, reference_changes
 from app.workloads.statefulset.plan.creation import PodMaker, identity
 from app.workloads.statefulset.plan.replicas import Replica, Replicas
 from app.workloads.statefulset.plan.scale import ScalePlan, plan_scaling
 from app.workloads.statefulset.snapshot import Observed
-from app.workloads.statefulset.writing import StatefulSetWriter
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 class Scaler:
     """Carries out scale plans. ``claims``: a claim of a namespace by its name."""
 
-    writer: StatefulSetWriter
+    writer: NamedClaimsWriter
     claims: Callable[[str, str], PersistentVolumeClaim | None]
 
     def plan(self, snapshot: Observed, replicas: Replicas) -> ScalePlan:

@@ -23,12 +23,12 @@ from app.kube.fielderrors import (
 )
 from app.kube.gotext import quote
 from app.kube.patches import same
-from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label
+from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label, is_percent
+from app.workloads.engine.claim_validation import claim_change_errors, claims_without_spec, repeated_claims
 from app.workloads.engine.validation import (
     HOLDS_NOTHING,
     NOT_NEGATIVE,
     SPEC,
-    claims_without_spec,
     holds_nothing,
     hook_errors,
     hooks,
@@ -50,12 +50,7 @@ _FORBIDDEN: Final = (
     "'lifecycle', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy', `volumeClaimTemplates`, "
     "`VolumeClaimUpdateStrategy` and 'updateStrategy' are forbidden"
 )
-_percent = re.compile(r"[0-9]+%", re.ASCII).fullmatch
 _range = re.compile(r"[0-9]+-[0-9]+", re.ASCII).fullmatch
-_PERCENT_WORDS: Final = (
-    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for "
-    "validation is '[0-9]+%')"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +136,7 @@ def _limit_errors(limit: int | str, spec: Mapping[str, Any], path: Path) -> Iter
             yield invalid(path, limit, NOT_NEGATIVE)
         share: int | None = limit
     else:
-        if not _percent(limit):
-            yield invalid(path, go_int_or_string(limit), _PERCENT_WORDS)
+        yield from (invalid(path, go_int_or_string(limit), words) for words in is_percent(limit))
         digits = limit.replace("%", "")
         share = -(-int(digits) // 100) if re.fullmatch(r"[+-]?[0-9]{1,18}", digits, re.ASCII) else None
         if share is None:
@@ -246,39 +240,7 @@ def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], facts: Fa
         yield from in_place_only_errors(spec, former, vertical_scaling=facts.vertical_scaling)
     # AS-32: the strategy that will hold, not the one that did.
     if facts.resize and (spec.get("volumeClaimUpdateStrategy") or {}).get("type") == ON_POD_ROLLING_UPDATE:
-        yield from _claim_errors(spec, former, facts)
-
-
-def _claim_errors(spec: Mapping[str, Any], former: Mapping[str, Any], facts: Facts) -> Iterator[FieldError]:
-    """AS-30, AS-31: only sizes may change, and only where the storage class lets claims grow."""
-    path = SPEC.child("volumeClaimTemplates")
-    templates, old = ([_claim(one) for one in one_of.get("volumeClaimTemplates") or ()] for one_of in (spec, former))
-    if [name for name, _ in templates] != [name for name, _ in old]:
-        words = f"templates cannot be added, removed or renamed with {ON_POD_ROLLING_UPDATE}"
-        yield forbidden(path, words)
-        return
-    for index, ((name, claim), (_, was)) in enumerate(zip(templates, old, strict=True)):
-        at, class_name = path.index(index), claim.get("storageClassName")
-        if class_name and was.get("storageClassName") and class_name != was["storageClassName"]:
-            yield forbidden(at.child("spec", "storageClassName"), "may not be changed")
-        if (claim.get("accessModes") or []) != (was.get("accessModes") or []):
-            yield forbidden(at.child("spec", "accessModes"), "may not be changed")
-        if not same(claim.get("resources") or {}, was.get("resources") or {}):
-            called = class_name or ""
-            if called in facts.expandable and facts.expandable[called] is not True:
-                missing = facts.expandable[called] is None
-                words = (
-                    f"storage class {quote(called)} is not there"
-                    if missing
-                    else f"its storage class does not let the claims of {name} grow (allowVolumeExpansion)"
-                )
-                yield forbidden(at.child("spec", "resources"), words)
-
-
-def _claim(template: Any) -> tuple[str, Mapping[str, Any]]:
-    metadata = template.get("metadata") if isinstance(template, Mapping) else None
-    spec = template.get("spec") if isinstance(template, Mapping) else None
-    return str((metadata or {}).get("name") or ""), spec if isinstance(spec, Mapping) else {}
+        yield from claim_change_errors(spec, former, facts.expandable)
 
 
 def annotation_warnings(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
@@ -305,16 +267,15 @@ def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Itera
     if grace < 0:
         at = _ROLLING.child("inPlaceUpdateStrategy", "gracePeriodSeconds")
         yield f"{invalid(at, grace, NOT_NEGATIVE)}; it is taken for 0"
-    claims = [name for name, _ in map(_claim, spec.get("volumeClaimTemplates") or ())]
-    for name in sorted({name for name in claims if claims.count(name) > 1}):
-        yield f"{SPEC.child('volumeClaimTemplates')}: {quote(name)} stands there more than once"
+    yield from repeated_claims(spec)
     for path, hook in hooks(spec):
         if holds_nothing(hook):
             yield f"{path}: {HOLDS_NOTHING}"
         yield from map(str, hook_errors(hook, path))
     policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
-    reserved = (spec.get("reserveOrdinals") or []) != ((former or {}).get("reserveOrdinals") or [])
-    if policy.get("whenScaled") == DELETE and claims and spec.get("reserveOrdinals") and reserved:
+    reserved = spec.get("reserveOrdinals") or []
+    newly_reserved = reserved and reserved != ((former or {}).get("reserveOrdinals") or [])
+    if newly_reserved and policy.get("whenScaled") == DELETE and spec.get("volumeClaimTemplates"):
         # AS-150
         yield (
             f"{SPEC.child('reserveOrdinals')}: with persistentVolumeClaimRetentionPolicy.whenScaled {DELETE} the "

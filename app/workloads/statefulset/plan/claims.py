@@ -4,172 +4,96 @@ AS-108). Pure: a claim is asked for by its name."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from app.kube.objects import PersistentVolumeClaim
-from app.kube.quantities import QuantityError, parse
-from app.pods.claims import claim_name, claim_template_name
-from app.workloads.statefulset.plan.creation import claims_of, pod_name, set_reference
+from app.pods import claimgrowth
+from app.pods.claimgrowth import ClaimState, Growth, is_compatible, is_grown
+from app.pods.claims import claim_name, claim_template_name, claims_of_pod, is_claim_leaving, owner_changes
+from app.workloads.statefulset.plan.creation import pod_name
 from app.workloads.statefulset.plan.replicas import Replica, Replicas
 from app.workloads.statefulset.plan.resolved import ResolvedSpec
-from app.workloads.statefulset.plan.update import ClaimState
 
 Claims: TypeAlias = Callable[[str], PersistentVolumeClaim | None]
-_RESIZE_PENDING: Final = "FileSystemResizePending"
-_STORAGE: Final = "storage"
+Pair: TypeAlias = tuple[Mapping[str, Any], PersistentVolumeClaim]
 
 
 def in_the_way(resolved: ResolvedSpec, ordinal: int, claims: Claims) -> str:
     """AS-67, AS-71: the claim of an ordinal without Pod that is going, or will be collected with a former Pod of that
     name; "" if there is none."""
     name = pod_name(resolved.owner.name, ordinal)
-    for template in resolved.claim_templates:
-        claim = claims(claim_name(template, name))
-        if claim is None:
-            continue
-        metadata = claim.metadata
-        stale = any((one.kind, one.group, one.name) == ("Pod", "", name) for one in metadata.owner_references)
-        if metadata.deletion_timestamp is not None or stale:
-            return metadata.name
-    return ""
+    found = (claim.metadata.name for _, claim in _present(resolved, name, claims) if is_claim_leaving(claim, name))
+    return next(found, "")
 
 
 def missing_claims(resolved: ResolvedSpec, ordinal: int, claims: Claims) -> list[dict[str, Any]]:
-    """AS-65, AS-73: the claims of a Pod that are still to be created."""
-    return [made for made in claims_of(resolved, ordinal) if claims(made["metadata"]["name"]) is None]
+    """AS-65, AS-73: the claims of the Pod of that ordinal that are still to be created."""
+    owner = resolved.owner
+    name = pod_name(owner.name, ordinal)
+    present = {claim.metadata.name for _, claim in _present(resolved, name, claims)}
+    reference = set_reference(resolved) if resolved.settings.retention.with_set else None
+    return claims_of_pod(
+        resolved.claim_templates, name, owner.namespace, reference, resolved.selector_labels, existing=present
+    )
+
+
+def set_reference(resolved: ResolvedSpec) -> dict[str, Any]:
+    """AS-68: the reference by which a claim goes with the set, and which does not make the set its controller."""
+    owner = resolved.owner
+    return {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
 
 
 def reference_changes(
     resolved: ResolvedSpec, replicas: Replicas, claims: Claims
 ) -> Iterator[tuple[Replica, PersistentVolumeClaim, dict[str, Any]]]:
     """AS-63, AS-68, AS-72: patches that make the owners of claims what the policy says."""
-    if not resolved.settings.gates.auto_delete_claims or not resolved.claim_templates:
+    if not resolved.settings.gates.auto_delete_claims:
         return
+    retention, to_this_set = resolved.settings.retention, set_reference(resolved)
     for wanted, pods in ((True, replicas.wanted), (False, replicas.condemned)):
+        with_pod = retention.with_pod and not wanted
+        with_set = retention.with_set and not with_pod
         for pod in pods:
-            for template in resolved.claim_templates:
-                claim = claims(claim_name(template, pod.name))
-                if claim is None or claim.metadata.deletion_timestamp is not None:
-                    continue
-                if (patch := _reference_patch(resolved, pod, claim, wanted)) is not None:
+            to_pod = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.facts.pod.metadata.uid}
+            for _, claim in _staying(resolved, pod, claims):
+                patch = owner_changes(claim, ((to_this_set, with_set), (to_pod, with_pod)))
+                if patch is not None:
                     yield pod, claim, patch
-
-
-def _reference_patch(
-    resolved: ResolvedSpec, pod: Replica, claim: PersistentVolumeClaim, wanted: bool
-) -> dict[str, Any] | None:
-    retention, uid = resolved.settings.retention, pod.facts.pod.metadata.uid
-    to_pod = retention.with_pod and not wanted
-    to_set = retention.with_set and not to_pod
-    present = {one.uid for one in claim.metadata.owner_references}
-    pod_reference = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": uid}
-    changes: list[dict[str, Any]] = []
-    for reference, is_wanted in ((set_reference(resolved), to_set), (pod_reference, to_pod)):
-        if is_wanted and reference["uid"] not in present:
-            changes.append(reference)
-        elif not is_wanted and reference["uid"] in present:
-            changes.append({"$patch": "delete", "uid": reference["uid"]})
-    if not changes:
-        return None
-    return {"metadata": {"uid": claim.metadata.uid, "ownerReferences": changes}}
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """A claim that asks for less than its template. ``patch``: what makes it ask for as much; None: it differs in more
-    than its size, and only its user can help (AS-104)."""
-
-    claim: PersistentVolumeClaim
-    storage_class: str
-    patch: dict[str, Any] | None
 
 
 def claim_state(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> ClaimState:
     """AS-103, AS-105: of the claims of one Pod that are there and stay."""
-    compatible, completed, pending, all_ready = True, True, False, True
-    for template, claim in _live(resolved, pod, claims):
-        waits = any(one.type == _RESIZE_PENDING and one.status == "True" for one in claim.status.conditions)
-        ready = _is_ready(claim)
-        all_ready = all_ready and ready
-        compatible = compatible and _is_compatible(template, claim)
-        completed = completed and (ready or waits)
-        pending = pending or (not ready and waits)
-    return ClaimState(compatible, completed and compatible, pending and completed and compatible, all_ready)
+    return claimgrowth.claim_state(_staying(resolved, pod, claims))
 
 
-def growth(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth]:
+def growths(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth]:
     """AS-104: the claims of a Pod that are to grow."""
-    found = []
-    for template, claim in _live(resolved, pod, claims):
-        if _is_compatible(template, claim):
-            continue
-        patch = None
-        if _is_alike(template, claim):
-            resources = (template.get("spec") or {}).get("resources") or {}
-            patch = {
-                "metadata": {"uid": claim.metadata.uid, "annotations": {OWNED_BY: resolved.owner.name}},
-                "spec": {"resources": resources},
-            }
-        found.append(Growth(claim, claim.spec.storage_class_name or "", patch))
-    return found
-
-
-OWNED_BY: Final = "apps.kruise.io/owned-by-asts"
+    return claimgrowth.growths(_staying(resolved, pod, claims), resolved.owner.name)
 
 
 def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> list[dict[str, Any]]:
     """AS-108: per template the Pods in slots whose claim asks for enough, and has got it."""
     counts = []
     for template in resolved.claim_templates:
-        compatible = ready = 0
-        for pod in replicas.wanted:
-            claim = claims(claim_name(template, pod.name))
-            if claim is not None and _is_compatible(template, claim):
-                compatible += 1
-                ready += _is_ready(claim)
+        found = (claims(claim_name(template, pod.name)) for pod in replicas.wanted)
+        compatible = [claim for claim in found if claim is not None and is_compatible(template, claim)]
         counts.append(
             {
                 "volumeClaimName": claim_template_name(template),
-                "compatibleReplicas": compatible,
-                "compatibleReadyReplicas": ready,
+                "compatibleReplicas": len(compatible),
+                "compatibleReadyReplicas": sum(map(is_grown, compatible)),
             }
         )
     return counts
 
 
-def _live(
-    resolved: ResolvedSpec, pod: Replica, claims: Claims
-) -> Iterator[tuple[Mapping[str, Any], PersistentVolumeClaim]]:
+def _present(resolved: ResolvedSpec, pod: str, claims: Claims) -> Iterator[Pair]:
     for template in resolved.claim_templates:
-        claim = claims(claim_name(template, pod.name))
-        if claim is not None and claim.metadata.deletion_timestamp is None:
+        claim = claims(claim_name(template, pod))
+        if claim is not None:
             yield template, claim
 
 
-def _is_alike(template: Mapping[str, Any], claim: PersistentVolumeClaim) -> bool:
-    """Whether the claim differs from its template by its size at most; a class that one does not name is no
-    difference."""
-    spec = template.get("spec") or {}
-    wanted, present = spec.get("storageClassName"), claim.spec.storage_class_name
-    same_class = not wanted or not present or wanted == present
-    return same_class and list(spec.get("accessModes") or ()) == list(claim.spec.access_modes)
-
-
-def _is_compatible(template: Mapping[str, Any], claim: PersistentVolumeClaim) -> bool:
-    """AS-106: whether the claim is like its template and asks for no less."""
-    requests = ((template.get("spec") or {}).get("resources") or {}).get("requests") or {}
-    return _is_alike(template, claim) and _at_least(claim.spec.resources.requests, requests.get(_STORAGE))
-
-
-def _is_ready(claim: PersistentVolumeClaim) -> bool:
-    return _at_least(claim.status.capacity, claim.spec.resources.requests.get(_STORAGE))
-
-
-def _at_least(present: Mapping[str, str], wanted: Any) -> bool:
-    if wanted is None or present.get(_STORAGE) == wanted:
-        return True
-    try:
-        return parse(present.get(_STORAGE, "0")) >= parse(wanted)
-    except QuantityError:
-        return False
+def _staying(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> Iterator[Pair]:
+    present = _present(resolved, pod.name, claims)
+    return ((template, claim) for template, claim in present if claim.metadata.deletion_timestamp is None)

@@ -1,4 +1,4 @@
-"""What a StatefulSet creates: a Pod of an ordinal, and its claims (AS-40, AS-65, AS-66, AS-95). Pure."""
+"""The Pod that a StatefulSet creates for an ordinal (AS-40, AS-66, AS-95). Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from app.api import names
-from app.pods.claims import claim_name, with_claim_volumes
+from app.pods.claims import with_claim_volumes
 from app.pods.lifecycle import Lifecycle, LifecycleState, state_members
 from app.pods.templates import pod_of_template
 from app.workloads.engine.creation import NewPod
@@ -84,29 +84,3 @@ class PodMaker:
             labels.get(key) == value for key, value in hook.labels.items()
         )
         return LifecycleState.NORMAL if hooked else LifecycleState.PREPARING_NORMAL
-
-
-def claims_of(resolved: ResolvedSpec, ordinal: int) -> list[dict[str, Any]]:
-    """AS-65: the claims of the Pod of that ordinal, as they are created."""
-    owner = resolved.owner
-    made = []
-    for template in resolved.claim_templates:
-        given = template.get("metadata") or {}
-        labels = {**(given.get("labels") or {}), **resolved.selector_labels}
-        metadata: dict[str, Any] = {
-            "name": claim_name(template, pod_name(owner.name, ordinal)),
-            "namespace": owner.namespace,
-            "labels": labels,
-        }
-        metadata |= {field: given[field] for field in ("annotations", "finalizers") if given.get(field)}
-        if resolved.settings.retention.with_set:
-            metadata["ownerReferences"] = [set_reference(resolved)]
-        spec = template.get("spec") or {}
-        made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
-    return made
-
-
-def set_reference(resolved: ResolvedSpec) -> dict[str, Any]:
-    """AS-68: the reference by which a claim goes with the set, and which does not make the set its controller."""
-    owner = resolved.owner
-    return {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}

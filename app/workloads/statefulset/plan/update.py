@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from app.pods.claimgrowth import ClaimState
 from app.pods.lifecycle import LifecycleState
 from app.workloads.engine.pods import PodFacts
 from app.workloads.engine.settings import UpdatePolicy
@@ -15,19 +16,6 @@ from app.workloads.statefulset.plan.replicas import Replica, Replicas, is_marked
 MARKED = "it is marked for deletion"
 BEGUN = "its deletion was begun"
 CLAIMS_GROWN = "its claims wait for a file system that grows when they are mounted anew"
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimState:
-    """The claims of one Pod, where they grow with the update (AS-103 … AS-105). ``compatible``: none asks for less than
-    its template; ``completed``: none is still to grow save at the next mount; ``pending``: some is, at that mount;
-    ``ready``: each has got what it asks for."""
-
-    compatible: bool = True
-    completed: bool = True
-    pending: bool = False
-    ready: bool = True
-
 
 READY_CLAIMS = ClaimState()
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from app.pods.claimgrowth import ClaimState
 from app.workloads.engine.settings import UpdatePolicy
 from app.workloads.engine.steps import StepKind
 from app.workloads.statefulset.plan.candidates import candidates
 from app.workloads.statefulset.plan.replicas import is_marked
 from app.workloads.statefulset.plan.scale import plan_scaling
 from app.workloads.statefulset.plan.settings import Gates, Settings
-from app.workloads.statefulset.plan.update import ClaimState, RolloutPlan, plan_update, released
+from app.workloads.statefulset.plan.update import RolloutPlan, plan_update, released
 from tests.workloads.statefulset.samples import HOOKS, NEW, NOW, OLD, pod, replicas, settings
 
 Json = dict[str, Any]
