@@ -25,6 +25,8 @@ _POLL_SECONDS: Final = 1.0
 #: More objects of a kind are not counted.
 _COUNTED: Final = 500
 _ATTEMPTS: Final = 10
+_GOES_ON: Final = "the same command goes on where it stands"
+_GIVES_BACK: Final = "pykruise takeover --back --yes gives the cluster back as it was"
 
 
 def register(app: typer.Typer) -> None:
@@ -47,7 +49,8 @@ def takeover(
 
     In an order that leaves no moment without an answer.
 
-    Without --yes nothing is changed. Exit code 1: something keeps it from being done, or went wrong.
+    Without --yes nothing is changed. Interrupted, the same command goes on where it stands. Exit code 1: something
+    keeps it from being done, or went wrong.
     """
 
     async def work(client: Client, where: str) -> None:
@@ -85,10 +88,13 @@ async def run(
     if plan.blockers:
         things = "one thing keeps" if len(plan.blockers) == 1 else f"{len(plan.blockers)} things keep"
         raise CommandError(f"{things} it from being done, see above")
+    if not plan.steps:
+        say("Nothing is left to be done; --back gives the cluster back.")
+        return
     if not yes:
         say("Nothing was changed; --yes does it.")
         return
-    again = "the same command goes on" if back else "pykruise takeover --back --yes gives the cluster back as it was"
+    again = _GOES_ON if back else f"{_GOES_ON}, {_GIVES_BACK}"
     for number, step in enumerate(plan.steps, 1):
         where = f"{number}/{len(plan.steps)} {_named(step)}"
         say(f"{where}: {step.does}")
@@ -115,7 +121,7 @@ def shown(plan: Plan) -> list[str]:
     lines += [f"! {warning}" for warning in plan.warnings]
     lines += [f"✗ {blocker}" for blocker in plan.blockers]
     if plan.steps:
-        lines += ["", "What is done:"]
+        lines += ["", "The steps:"]
         lines += [f"{number:>3}. {_named(step)}: {step.does}" for number, step in enumerate(plan.steps, 1)]
     return lines
 
@@ -128,7 +134,17 @@ async def observed(client: Client, namespace: str) -> Installed:
     """What is there."""
     from app.admission import rbac
     from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DAEMONSETS, DEPLOYMENTS
-    from app.manager.takeover import BACKUP, CLUSTER_ROLES, CONFIGURATIONS, DAEMON, Installed, in_scope
+    from app.manager.takeover import (
+        BACKUP,
+        CLUSTER_ROLE_BINDINGS,
+        CLUSTER_ROLES,
+        CONFIGURATIONS,
+        DAEMON,
+        ROLE_BINDINGS,
+        ROLES,
+        Installed,
+        in_scope,
+    )
     from app.manager.uninstall import DEPLOYMENT
 
     listed = (await client.list(CUSTOMRESOURCEDEFINITIONS, page_size=20)).items
@@ -142,6 +158,12 @@ async def observed(client: Client, namespace: str) -> Installed:
         if in_scope(one)
     }
     configurations = {name: await _get(client, resource, name) for resource, name in CONFIGURATIONS}
+    ours = (
+        (CLUSTER_ROLE_BINDINGS, f"{rbac.CLUSTER_ROLE}binding", ""),
+        (ROLES, rbac.NAMESPACED_ROLE, namespace),
+        (ROLE_BINDINGS, f"{rbac.NAMESPACED_ROLE}binding", namespace),
+    )
+    granted = {(resource.kind, name): await _get(client, resource, name, where) for resource, name, where in ours}
     return Installed(
         namespace,
         deployment=await _get(client, DEPLOYMENTS, DEPLOYMENT, namespace),
@@ -151,6 +173,7 @@ async def observed(client: Client, namespace: str) -> Installed:
         configurations={name: one for name, one in configurations.items() if one is not None},
         cluster_role=await _get(client, CLUSTER_ROLES, rbac.CLUSTER_ROLE),
         backup=await _get(client, CONFIGMAPS, BACKUP, namespace),
+        granted={key: one for key, one in granted.items() if one is not None},
     )
 
 
@@ -215,17 +238,18 @@ async def carried_out(client: Client, step: Step) -> None:
 
 async def _rolled_out(client: Client, step: Step) -> None:
     """Wait until every replica is of the newest template and available."""
+    from app.manager.takeover import is_rolled_out, replica_counts
+
     deadline = client.clock.monotonic() + ROLLOUT_SECONDS
     while True:
         live = await client.get(step.resource, step.name, step.namespace)
-        status, wanted = live.get("status") or {}, live["spec"].get("replicas", 1)
-        counts = [status.get(name, 0) for name in ("updatedReplicas", "replicas", "availableReplicas")]
-        if status.get("observedGeneration", 0) >= live["metadata"]["generation"] and counts == [wanted] * 3:
+        if is_rolled_out(live):
             return
         if client.clock.monotonic() > deadline:
+            updated, wanted, _, available = replica_counts(live)
             raise CommandError(
-                f"{_named(step)}: {counts[0]} of {wanted} replicas updated, {counts[2]} available after "
+                f"{_named(step)}: {updated} of {wanted} replicas updated, {available} available after "
                 f"{ROLLOUT_SECONDS:g} s; those that ran before still answer. kubectl describe pods -n {step.namespace} "
-                "says what keeps the new ones; pykruise takeover --back --yes gives the cluster back"
+                f"says what keeps the new ones; {_GOES_ON}, also with another --image, {_GIVES_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)

@@ -4,20 +4,22 @@ import asyncio
 import base64
 import contextlib
 import gzip
+import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from app.admission.rbac import CLUSTER_ROLE
+from app.admission.rbac import CLUSTER_ROLE, manifests
 from app.cli.cluster import CommandError
 from app.cli.takeover import ROLLOUT_SECONDS, run
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
-from app.kube.errors import AlreadyExists
+from app.kube.errors import AlreadyExists, RequestInfo, TransportError
 from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
@@ -28,7 +30,7 @@ from app.kube.resources import (
     SERVICES,
     Resource,
 )
-from app.kube.transport import AiohttpTransport
+from app.kube.transport import AiohttpTransport, Request, Response, Stream, Transport
 from app.manager.permissions import all_rules
 from app.manager.slices import reconciled_kinds
 from app.manager.takeover import (
@@ -46,6 +48,8 @@ from app.manager.takeover import (
     takeover_plan,
     unpacked,
 )
+from app.manager.takeover.model import ROLLING
+from app.manager.uninstall import DEPLOYMENT
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
 from tests.kube.fakes import virtual
@@ -106,7 +110,6 @@ def with_unserved(strategy: str = "None") -> Installed:
     ("installed", "blocker"),
     [
         (seen(deployment=None), "nothing to take over"),
-        (seen(backup={}), "taken over already; --back"),
         (seen(cluster_role=None), "ClusterRole kruise-manager-role: not there"),
         (seen(deployment=given("--no-such-flag")), "unknown flag --no-such-flag"),
         (seen(deployment=given("--feature-gates=NoSuchGate=true")), "NoSuchGate"),
@@ -175,9 +178,14 @@ def test_a_backup_that_cannot_be_read_is_said() -> None:
     for content in ({}, {"binaryData": None}, {"binaryData": {"before.json.gz": "!"}}):
         with pytest.raises(TakeoverError, match="cannot be read"):
             unpacked(content)
-    cut = base64.b64encode(gzip.compress(b"{}" * 100)[:20]).decode()
-    with pytest.raises(TakeoverError, match="EOFError"):
-        unpacked({"binaryData": {"before.json.gz": cut}})
+        with pytest.raises(TakeoverError, match="cannot be read"):
+            planned(seen(backup=content))
+    whole = gzip.compress(b"{}" * 100)
+    for packed, why in ((whole[:20], "EOFError"), (b"BZh9", "error"), (gzip.compress(b"[]"), "TypeError")):
+        with pytest.raises(TakeoverError, match=why):
+            unpacked({"binaryData": {"before.json.gz": base64.b64encode(packed).decode()}})
+    with pytest.raises(TakeoverError, match="EOFError"):  # it would unpack to more than anybody has
+        unpacked({"binaryData": {"before.json.gz": base64.b64encode(gzip.compress(bytes(65 << 20), 1)).decode()}})
     assert back_plan(seen()).blockers
     assert back_plan(seen(backup={}, deployment=None)).blockers
 
@@ -227,9 +235,13 @@ async def check_there_and_back(client: Client) -> None:
     for name in SERVED & {one["metadata"]["name"] for one in openkruise.installed()}:
         assert "description" in json.dumps(taken[f"CustomResourceDefinition {name}"])
     assert {pod["metadata"]["uid"] for pod in (await client.list(PODS, NAMESPACE)).items}.isdisjoint(pods)
+    await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
+    assert "taken over already" in told[-2]
+    assert told[-1] == "Nothing is left to be done; --back gives the cluster back."
+    assert await everything(client) == taken
     with pytest.raises(CommandError):
-        await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
-    assert "taken over already" in told[-1]
+        await run(client, NAMESPACE, "other", yes=True, say=told.append)
+    assert "kubectl set image -n kruise-system deployment/kruise-controller-manager '*=other'" in told[-1]
 
     await run(client, NAMESPACE, "", yes=True, back=True, say=told.append)
     after = await everything(client)
@@ -266,6 +278,142 @@ async def test_an_image_that_does_not_come_up_changes_nothing_else_and_can_be_gi
         assert await world.client.get(CONFIGMAPS, BACKUP, NAMESPACE)
 
 
+# ---- interrupted
+
+
+class Stopping:
+    """Connections of somebody whose writes end in the middle: the first few arrive, the next one does what ``ends``
+    says."""
+
+    def __init__(self, inner: Transport, ends: str, writes: int = 0) -> None:
+        self.inner, self.ends, self.writes = inner, ends, writes
+
+    async def request(self, request: Request) -> Response:
+        if request.method == "GET" or self.writes > 0:
+            self.writes -= request.method != "GET"
+            return await self.inner.request(request)
+        if self.ends == "before":
+            raise TransportError(RequestInfo(request.method, request.path), "connection refused")
+        await self.inner.request(request)
+        if self.ends == "Ctrl-C":
+            raise asyncio.CancelledError
+        raise TransportError(RequestInfo(request.method, request.path), "connection reset by peer")
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self.inner.stream(request)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+async def stopped(client: Client, ends: str, writes: int, *, image: str = IMAGE, back: bool = False) -> str:
+    """How a takeover ends of which only the first writes arrive; nothing if those are all."""
+    stopping = Client(Stopping(client.transport, ends, writes), client.clock)
+    try:
+        await run(stopping, NAMESPACE, image, yes=True, back=back, say=lambda _: None)
+    except CommandError as error:
+        return str(error)
+    return ""
+
+
+def is_taken_over(found: Mapping[str, Any]) -> bool:
+    """Deployment, definitions and rights are ours, and nothing else is left."""
+    container = found["Deployment kruise-controller-manager"]["spec"]["template"]["spec"]["containers"][0]
+    wanted = next(one for one in manifests(all_rules(), NAMESPACE) if one["kind"] == "ClusterRole")
+    return (
+        (container["image"], container["command"]) == (IMAGE, ["pykruise", "manager"])
+        and all("description" in json.dumps(found[f"CustomResourceDefinition {name}"]) for name in SERVED)
+        and found[f"ClusterRole {CLUSTER_ROLE}"]["rules"] == wanted["rules"]
+    )
+
+
+@pytest.mark.behaviour("MGR-150", "CLI-23")
+@pytest.mark.parametrize("ends", ["before", "after", "Ctrl-C"])
+@virtual
+async def test_a_takeover_that_is_interrupted_after_each_write_in_turn_goes_on_where_it_stands(ends: str) -> None:
+    async with simulated(2) as world:
+        await laid(world.client)
+        ends_of: list[str] = []
+        for _ in range(60):
+            # Where nothing of a write arrives, one more arrives each time; else each is the last of its own command.
+            if not (end := await stopped(world.client, ends, ends == "before")):
+                break
+            ends_of.append(end)
+        taken = await everything(world.client)
+        assert is_taken_over(taken)
+        assert len(ends_of) > 20
+        assert all("the same command goes on where it stands" in end for end in ends_of)
+
+
+async def refused(client: Client, **options: Any) -> str:
+    told: list[str] = []
+    with pytest.raises(CommandError):
+        await run(client, NAMESPACE, IMAGE, say=told.append, **options)
+    return told[-1]
+
+
+@pytest.mark.behaviour("MGR-145", "MGR-150")
+@virtual
+async def test_from_wherever_it_stands_it_is_given_back_or_taken_over_after_all() -> None:
+    async with simulated(2) as world:
+        await laid(world.client)
+        before = await everything(world.client)
+        before["Deployment kruise-controller-manager"]["spec"]["strategy"] = dict(ROLLING)
+        writes = 0
+        while await stopped(world.client, "after", writes):
+            writes += 1
+            # Also giving back is interrupted, a little later each time; then somebody thinks better of it.
+            if await stopped(world.client, "Ctrl-C", writes % 9, back=True) and writes % 2:
+                await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
+                assert is_taken_over(await everything(world.client))
+            if (await everything(world.client)) != before and await kept(world.client):
+                await run(world.client, NAMESPACE, "", yes=True, back=True, say=lambda _: None)
+            after = await everything(world.client)
+            assert {name: after[name] for name in before} == before
+        assert writes > 20
+
+
+async def kept(client: Client) -> bool:
+    return any(one["metadata"]["name"] == BACKUP for one in (await client.list(CONFIGMAPS, NAMESPACE)).items)
+
+
+@pytest.mark.behaviour("MGR-150")
+@virtual
+async def test_what_is_left_is_said_and_needs_no_image() -> None:
+    async with simulated(2) as world:
+        await laid(world.client)
+        assert await stopped(world.client, "after", 8)
+        told: list[str] = []
+        await run(world.client, NAMESPACE, IMAGE, say=told.append)
+        assert any("  a takeover was begun: 10 of its 26 steps are done" in line for line in told)
+        assert [line.partition(".")[0] for line in told if line.startswith("  1.")] == ["  1"]
+        await run(world.client, NAMESPACE, "", yes=True, say=told.append)
+        assert is_taken_over(await everything(world.client))
+
+
+@pytest.mark.behaviour("MGR-150")
+@virtual
+async def test_an_image_that_does_not_come_up_is_corrected_by_the_same_command() -> None:
+    async with simulated(0) as world:
+        await laid(world.client)
+        assert "also with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
+        told: list[str] = []
+        await run(world.client, NAMESPACE, IMAGE, say=told.append)
+        assert any(f"run {IMAGE}" in line for line in told)
+        assert not any("add our rights" in line for line in told)
+
+
+@pytest.mark.behaviour("MGR-150")
+@virtual
+async def test_what_somebody_changed_after_it_was_begun_is_not_taken_for_what_is_kept() -> None:
+    async with simulated(2) as world:
+        await laid(world.client)
+        assert await stopped(world.client, "after", 3)
+        newer = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "openkruise/x:v2"}]}}}}
+        await world.client.patch(DEPLOYMENTS, DEPLOYMENT, newer, NAMESPACE)
+        assert "keeps a Deployment that runs openkruise/kruise-manager:v1.8.0" in await refused(world.client, yes=True)
+
+
 async def mark_ready(client: Client) -> None:
     """What kubelets would say of Pods; there are no nodes."""
     while True:
@@ -294,9 +442,13 @@ async def real(control_plane: ControlPlane) -> AsyncIterator[Client]:
 
 
 @pytest.mark.controlplane
-@pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145")
+@pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145", "MGR-150")
 async def test_there_and_back_on_a_real_api_server() -> None:
     with ControlPlane(controller_manager_args=["--controllers=*,-pod-garbage-collector-controller"]) as started:
         async with real(started) as client:
             await laid(client)
             await check_there_and_back(client)
+            arrive = itertools.count(1)
+            while await stopped(client, "after", next(arrive)):
+                pass
+            assert is_taken_over(await everything(client))

@@ -1,0 +1,139 @@
+"""What was seen of an OpenKruise, and what is done about it. Pure."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import orjson
+
+from app.admission import rbac
+from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.api import names
+from app.kube.resources import MUTATINGWEBHOOKCONFIGURATIONS, VALIDATINGWEBHOOKCONFIGURATIONS, Resource
+
+DAEMON: Final = "kruise-daemon"
+#: Where what was there before is kept until it is given back.
+BACKUP: Final = "kruise-takeover"
+BACKUP_KEY: Final = "before.json.gz"
+#: What a backup unpacks to, at most.
+_MAX_UNPACKED_BYTES: Final = 64 << 20
+_GROUPS: Final = (names.APPS_GROUP, names.POLICY_GROUP)
+_RBAC: Final = "rbac.authorization.k8s.io"
+CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
+ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
+BY_KIND: Final = {one.kind: one for one in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)}
+CONFIGURATIONS: Final = (
+    (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
+    (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
+)
+_CONTAINER: Final = "manager"
+ROLLING: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+
+Json = dict[str, Any]
+
+
+class TakeoverError(Exception):
+    """It cannot be done; the message says why, and the way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """What was seen in a cluster."""
+
+    namespace: str
+    deployment: Json | None = None
+    daemon: Json | None = None
+    #: Definitions of OpenKruise's groups, by name.
+    definitions: Mapping[str, Json] = field(default_factory=dict)
+    #: Definition → how many objects there are.
+    objects: Mapping[str, int] = field(default_factory=dict)
+    #: Webhook configurations by name.
+    configurations: Mapping[str, Json] = field(default_factory=dict)
+    cluster_role: Json | None = None
+    #: What an earlier takeover left to be given back.
+    backup: Json | None = None
+    #: Roles and bindings of ours, by kind and name.
+    granted: Mapping[tuple[str, str], Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One write, or waiting until a roll-out is complete."""
+
+    does: str
+    action: Literal["create", "apply", "patch", "replace", "delete", "wait"]
+    resource: Resource
+    name: str
+    namespace: str = ""
+    body: Json = field(default_factory=dict)
+    #: A role keeps no other rules than these.
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is there, what keeps it from being done, and the steps."""
+
+    facts: tuple[str, ...] = ()
+    blockers: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    steps: tuple[Step, ...] = ()
+
+
+def container_of(deployment: Mapping[str, Any]) -> Json:
+    """The container of a Deployment that is the manager."""
+    containers: list[Json] = deployment["spec"]["template"]["spec"]["containers"]
+    return next((one for one in containers if one["name"] == _CONTAINER), containers[0])
+
+
+def unpacked(backup: Mapping[str, Any]) -> Json:
+    """What a backup holds. Raises TakeoverError."""
+    try:
+        kept: Json = orjson.loads(_inflated(base64.b64decode(backup["binaryData"][BACKUP_KEY])))
+        parts = (kept["deployment"]["spec"], kept["clusterRole"]["rules"], kept["definitions"], kept["configurations"])
+        container_of(kept["deployment"])
+    except (KeyError, IndexError, TypeError, ValueError, EOFError, zlib.error) as error:
+        raise TakeoverError(f"ConfigMap {BACKUP}: cannot be read ({type(error).__name__})") from None
+    if list(map(type, parts)) != [dict, list, dict, dict]:
+        raise TakeoverError(f"ConfigMap {BACKUP}: holds no backup of a takeover")
+    return kept
+
+
+def _inflated(packed: bytes) -> bytes:
+    inflater = zlib.decompressobj(wbits=31)
+    text = inflater.decompress(packed, _MAX_UNPACKED_BYTES)
+    if not inflater.eof:
+        raise EOFError
+    return text
+
+
+def rights(rules: Sequence[Json], does: str, *, exact: bool = False) -> Step:
+    """A role's rules, each once."""
+    return Step(
+        does, "patch", CLUSTER_ROLES, rbac.CLUSTER_ROLE, body={"rules": list(by_text(rules).values())}, exact=exact
+    )
+
+
+def by_text(rules: Iterable[Json]) -> dict[bytes, Json]:
+    """Rules by what they say."""
+    return {orjson.dumps(rule, option=orjson.OPT_SORT_KEYS): rule for rule in rules}
+
+
+def bundle_of(configurations: Iterable[Mapping[str, Any]]) -> str:
+    """Whom the API server trusts for webhooks already; both managers use the certificates of one Secret."""
+    for configuration in configurations:
+        for entry in configuration.get("webhooks") or []:
+            if bundle := (entry.get("clientConfig") or {}).get("caBundle"):
+                return str(bundle)
+    return ""
+
+
+def in_scope(definition: Mapping[str, Any]) -> bool:
+    """Whether a CustomResourceDefinition is of OpenKruise's groups."""
+    return definition["spec"]["group"] in _GROUPS
