@@ -56,6 +56,8 @@ class Quantity:
     format: Format = Format.DECIMAL_SI
     #: The text this was parsed from, if it counts as canonical.
     written: str = ""
+    #: Whether it was parsed from a text that Go keeps in arbitrary precision, as it does not fit into 64 bits.
+    wide: bool = False
 
     @classmethod
     def of_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> Quantity:
@@ -295,4 +297,4 @@ def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quant
             magnitude, scale = _MAX_INT64, 0
         elif rounded.compare(Quantity(1)) < 0:
             format = Format.DECIMAL_SI
-    return Quantity(number.signed(magnitude), scale, format)
+    return Quantity(number.signed(magnitude), scale, format, wide=True)

@@ -18,6 +18,7 @@ from app.kube.store import Change
 from app.pods.knownrevisions import KnownRevisions
 from app.pods.revisions import (
     Create,
+    Digest,
     Renumber,
     Reuse,
     Revision,
@@ -52,6 +53,11 @@ class Recorded(Protocol):
     @property
     def data(self) -> bytes:
         """Its present content."""
+        ...
+
+    @property
+    def digest(self) -> Digest:
+        """What names of its revisions end with."""
         ...
 
     def revision_object(self, create: Create) -> dict[str, Any]:
@@ -100,7 +106,8 @@ class RevisionHistory:
 
         ``ordered``: the revisions there are, oldest first.
         """
-        plan: RevisionPlan | Reuse = plan_revision(recorded.name, recorded.data, ordered, collision_count)
+        digest = recorded.digest
+        plan: RevisionPlan | Reuse = plan_revision(recorded.name, recorded.data, ordered, collision_count, digest)
         while isinstance(plan, Create):
             collision_count = plan.collision_count
             try:
@@ -114,7 +121,7 @@ class RevisionHistory:
                 existing = await self._client.get(
                     CONTROLLERREVISIONS, plan.name, recorded.namespace, decode=decode_controller_revision
                 )
-                plan = after_clash(recorded.name, plan, recorded.reading(existing))
+                plan = after_clash(recorded.name, plan, recorded.reading(existing), digest)
             else:
                 self.believe(recorded, created)
                 logger.info("%s: revision %d is %s", recorded, plan.number, plan.name)

@@ -5,7 +5,7 @@ Pure: a revision is seen as :class:`Revision`, what should be written comes back
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
@@ -14,7 +14,8 @@ import orjson
 
 from app.api.gojson import dumps_go
 from app.kube.objects import ControllerRevision
-from app.pods.hashes import fnv32, safe_encode
+from app.pods.hashes import fnv32, fnv32a, safe_encode
+from app.pods.template_text import OPENKRUISE, TextError, template_text
 
 NAME_LIMIT = 223
 """PM-83: room for the longest hash within the 253 characters of a name."""
@@ -74,6 +75,8 @@ class Reuse:
 
 
 RevisionPlan: TypeAlias = Unchanged | Renumber | Create
+#: The hash of data and a collision count.
+Digest: TypeAlias = Callable[[bytes, int], str]
 
 
 def revision_of(stored: ControllerRevision) -> Revision:
@@ -108,6 +111,20 @@ def revision_hash(data: bytes, collision_count: int | None) -> str:
     """PM-82: FNV-1 of the data and the decimal collision count, in the alphabet without vowels."""
     salt = b"" if collision_count is None else str(collision_count).encode()
     return safe_encode(str(fnv32(data + salt)))
+
+
+def template_hash(data: bytes, collision_count: int = 0, *, release: str = OPENKRUISE) -> str:
+    """DS-53: FNV-1a of the template in ``data`` as Go prints it and, after a collision, of the count's bytes.
+
+    Data that holds no template a Go program could have read has no such hash, and one of its own is as good.
+    """
+    try:
+        template = orjson.loads(data)["spec"]["template"]
+        text = template_text({key: value for key, value in template.items() if key != "$patch"}, release)
+    except (TextError, LookupError, TypeError, AttributeError, orjson.JSONDecodeError):
+        return revision_hash(data, collision_count)
+    salt = (collision_count & 0xFFFFFFFF).to_bytes(8, "little") if collision_count else b""
+    return safe_encode(str(fnv32a(text.encode() + salt)))
 
 
 def revision_name(workload: str, digest: str) -> str:
@@ -145,7 +162,13 @@ def of_owner(revisions: Iterable[Revision], owner_uid: str) -> list[Revision]:
     return [revision for revision in revisions if revision.controller_uid in ("", owner_uid)]
 
 
-def plan_revision(workload: str, data: bytes, ordered: Sequence[Revision], collision_count: int) -> RevisionPlan:
+def plan_revision(
+    workload: str,
+    data: bytes,
+    ordered: Sequence[Revision],
+    collision_count: int,
+    digest: Digest = revision_hash,
+) -> RevisionPlan:
     """What recording ``data`` takes, given the revisions of this workload, oldest first.
 
     A revision that is being deleted is not relied on: it will be gone before a Pod could ask for it.
@@ -154,15 +177,15 @@ def plan_revision(workload: str, data: bytes, ordered: Sequence[Revision], colli
     equal = [revision for revision in standing if revision.data == data]
     number = next_number(ordered)
     if not equal:
-        digest = revision_hash(data, collision_count)
-        return Create(revision_name(workload, digest), digest, number, collision_count, data)
+        hashed = digest(data, collision_count)
+        return Create(revision_name(workload, hashed), hashed, number, collision_count, data)
     newest = equal[-1]
     if newest is standing[-1] and newest.number == ordered[-1].number:
         return Unchanged(newest)
     return Renumber(newest, number)
 
 
-def after_clash(workload: str, create: Create, existing: Revision) -> Reuse | Create:
+def after_clash(workload: str, create: Create, existing: Revision, digest: Digest = revision_hash) -> Reuse | Create:
     """PM-90: the API server says the name exists. With the same content it is used, else the next name is tried.
 
     A revision left behind by a deleted workload of the same name would be collected together with its old owner, so
@@ -171,7 +194,7 @@ def after_clash(workload: str, create: Create, existing: Revision) -> Reuse | Cr
     if existing.data == create.data and not existing.deleting:
         return Reuse(existing, max(existing.number, create.number))
     count = create.collision_count + 1
-    return replace(create, name=revision_name(workload, revision_hash(create.data, count)), collision_count=count)
+    return replace(create, name=revision_name(workload, digest(create.data, count)), collision_count=count)
 
 
 def oldest_unused(ordered: Sequence[Revision], in_use: Collection[str], surplus: int) -> tuple[Revision, ...]:

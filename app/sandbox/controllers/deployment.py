@@ -16,7 +16,8 @@ from app.kube.objects import decoder
 from app.kube.reflector import Reflector
 from app.kube.resources import DEPLOYMENTS, REPLICASETS, ObjectKey
 from app.kube.store import Store
-from app.pods.hashes import fnv32a, safe_encode
+from app.pods.revisions import template_hash
+from app.pods.template_text import NEWEST
 from app.sandbox.controllers.objects import Template, Workload
 from app.sandbox.controllers.pods import owner_reference
 from app.sandbox.controllers.writing import patch_status, with_conditions
@@ -27,10 +28,10 @@ _DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 _MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
 
 
-def template_hash(template: Template) -> str:
-    """What tells one template from another."""
-    text = json.dumps([template.metadata, template.spec], sort_keys=True).encode()
-    return safe_encode(str(fnv32a(text)))
+def pod_template_hash(template: Template) -> str:
+    """The hash Kubernetes gives the template, so that names are those a real cluster has."""
+    content = {"spec": {"template": {"metadata": template.metadata, "spec": template.spec}}}
+    return template_hash(json.dumps(content, sort_keys=True).encode(), release=NEWEST)
 
 
 def same_template(deployment: Workload, replica_set: Workload) -> bool:
@@ -158,7 +159,7 @@ class Deployments:
         return None
 
     async def _create(self, found: Workload, old: Sequence[Workload]) -> None:
-        digest = template_hash(found.spec.template)
+        digest = pod_template_hash(found.spec.template)
         template = found.spec.template
         labels = {**template.labels, HASH: digest}
         selector = dict(found.spec.selector)

@@ -12,7 +12,7 @@ from app.kube.client import Client
 from app.kube.objects import ControllerRevision
 from app.kube.store import Change, Store
 from app.pods.history import RevisionHistory
-from app.pods.revisions import Create, Revision, revision_of
+from app.pods.revisions import Create, Digest, Revision, revision_hash, revision_of
 from app.sidecars.sidecarset.revisions import revision_object, revision_patch, snapshot, surplus_revisions
 
 RECORDED_SET = "sidecarset"
@@ -48,6 +48,10 @@ class _RecordedSet:
     @property
     def known_as(self) -> str:
         return self.owner.name
+
+    @property
+    def digest(self) -> Digest:
+        return revision_hash
 
     def __str__(self) -> str:
         return f"SidecarSet {self.owner.name}"

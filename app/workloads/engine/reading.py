@@ -27,7 +27,7 @@ async def pods_and_revisions(
 
 def revisions_to_come(content: Content, recorded: Sequence[Revision], current: str, collisions: int) -> Revisions:
     """The revisions once ``content`` is recorded. ``current``: the one that the status names."""
-    plan = plan_revision(content.name, content.data, list(recorded), collisions)
+    plan = plan_revision(content.name, content.data, list(recorded), collisions, content.digest)
     update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
     ordered = [*(one for one in recorded if one.name != update.name), update]
     return Revisions(current_revision(current, ordered, update), update, ordered, collisions)

@@ -8,7 +8,7 @@ from typing import Any
 
 from app.api import names
 from app.kube.objects import ControllerRevision
-from app.pods.revisions import Create, Revision, revision_of
+from app.pods.revisions import Create, Digest, Revision, revision_hash, revision_of, short_hash
 from app.pods.templates import controller_revision
 from app.workloads.engine.kind import Owner
 
@@ -16,7 +16,8 @@ from app.workloads.engine.kind import Owner
 @dataclass(frozen=True, slots=True)
 class Content:
     """What is to be recorded of a workload. ``labels``: those of its revisions; ``claims_hash``: that of its claim
-    templates, None for a kind without; ``hash_label``: the label that holds the hash of a revision."""
+    templates, None for a kind without; ``hash_label``: the label that holds the hash of a revision; ``digest``: how its
+    hash is made."""
 
     owner: Owner
     data: bytes
@@ -24,6 +25,7 @@ class Content:
     annotations: Mapping[str, str]
     claims_hash: str | None = None
     hash_label: str = names.CONTROLLER_HASH
+    digest: Digest = revision_hash
 
     # ---- app.pods.history.Recorded
 
@@ -50,6 +52,9 @@ class Content:
         annotations = {key: text for key, text in self.annotations.items() if key != names.CONVERSION_DATA}
         if self.claims_hash is not None:
             annotations[names.CLAIM_TEMPLATES_HASH] = self.claims_hash
+        if self.hash_label == names.CONTROLLER_REVISION_HASH:
+            # DS-53: this label is what Pods are compared with, and their hash is the name's.
+            create = replace(create, label_hash=short_hash(create.name))
         return controller_revision(
             create,
             self.namespace,

@@ -5,7 +5,10 @@ package main
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"fmt"
+	"hash/fnv"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,8 +19,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/rand"
 	syntax "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	hashutil "k8s.io/kubernetes/pkg/util/hash"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -129,10 +134,24 @@ func container(in json.RawMessage) any {
 	return string(out)
 }
 
+// template hashes a Pod template as controllers do: before any collision, and after the first.
+func template(in json.RawMessage) any {
+	var t corev1.PodTemplateSpec
+	must(kjson.UnmarshalCaseSensitivePreserveInts(in, &t))
+	hasher := fnv.New32a()
+	hashutil.DeepHashObject(hasher, t)
+	first := rand.SafeEncodeString(fmt.Sprint(hasher.Sum32()))
+	count := make([]byte, 8)
+	binary.LittleEndian.PutUint32(count, 1)
+	hasher.Write(count)
+	return []string{first, rand.SafeEncodeString(fmt.Sprint(hasher.Sum32()))}
+}
+
 func main() {
 	kinds := map[string]func(json.RawMessage) any{
 		"quantities": quantity, "sums": sum, "selectors": selector, "queries": query, "names": name,
 		"percents": percent, "containers": container,
+		"templates": template,
 	}
 	for _, path := range os.Args[1:] {
 		var cases []struct {

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from app.pods.revisions import template_hash
+from app.pods.template_text import NEWEST, OPENKRUISE
+from app.pods.templates import template_data
 from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import eventually, manager, running
 
@@ -104,6 +107,17 @@ class Side:
                     break
             assert code == 200, answer
 
+    def hashes(self, name: str) -> set[str]:
+        """Those of its revisions."""
+        path = f"/apis/apps/v1/namespaces/side/controllerrevisions?labelSelector=app%3D{name}"
+        items = self.api.request("GET", path)[1]["items"]
+        return {one["metadata"]["labels"]["controller-revision-hash"] for one in items}
+
+    def expected_hash(self, name: str, release: str) -> str:
+        """What a controller built with the types of that release makes of the stored template."""
+        template = self.api.request("GET", f"{PATHS[name]}/{name}")[1]["spec"]["template"]
+        return template_hash(template_data(template), release=release)
+
     def events(self, name: str) -> Counter[tuple[str, ...]]:
         """Type, reason and message, without what is drawn at random, and how often."""
         field = f"involvedObject.name%3D{name},involvedObject.kind%3DDaemonSet"
@@ -114,7 +128,7 @@ class Side:
         return found
 
 
-@pytest.mark.behaviour("DS-82", "DS-18", "DS-24", "DS-28", "DS-41", "DS-44", "DS-66", "DS-69")
+@pytest.mark.behaviour("DS-82", "DS-53", "DS-18", "DS-24", "DS-28", "DS-41", "DS-44", "DS-66", "DS-69")
 def test_the_same_through_taints_cordons_updates_and_the_end_of_a_node(tmp_path: Path) -> None:
     with (
         ControlPlane(controller_manager_args=CONTROLLERS, scheduler=True) as api,
@@ -129,6 +143,8 @@ def test_the_same_through_taints_cordons_updates_and_the_end_of_a_node(tmp_path:
             code, answer = api.request("POST", path, manifest(name))
             assert code == 201, answer
         side.alike("created", desiredNumberScheduled=4, numberAvailable=4)
+        for name, release in (("native", NEWEST), ("ours", OPENKRUISE)):
+            assert side.hashes(name) == {side.expected_hash(name, release)}, name
 
         api.kubectl("taint", "node", "node2", "dedicated=x:NoSchedule")
         side.alike("a taint that lets Pods stay", desiredNumberScheduled=3, numberMisscheduled=1)

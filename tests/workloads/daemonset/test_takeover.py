@@ -66,9 +66,9 @@ def test_nothing_is_written_but_status() -> None:
     take_over()
 
 
-async def lay(cluster: SmallCluster) -> None:
+async def lay(cluster: SmallCluster, found: list[Json] | None = None) -> None:
     """What was recorded, under a uid that the API server gives."""
-    found = recorded()
+    found = found or recorded()
     (ours,) = [one for one in found if one["kind"] == "DaemonSet"]
 
     async def served() -> bool:
@@ -118,3 +118,67 @@ async def test_what_was_taken_over_is_changed_and_deleted_by_ours() -> None:
         await cluster.patch({"spec": {"template": template}})
         await cluster.settled(desiredNumberScheduled=1, currentNumberScheduled=1, numberAvailable=1)
         assert sorted(await cluster.images()) == ["node1"]
+
+
+@virtual
+@pytest.mark.behaviour("DS-53", "DS-54", "DS-56")
+async def test_new_revisions_are_named_as_openkruise_names_them() -> None:
+    (ours,) = [one for one in recorded() if one["kind"] == "DaemonSet"]
+    async with small_cluster() as cluster:
+        body = _bare(ours)
+        body["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:1.14.2"
+        await cluster.user.create(DAEMONSETS, body, NAMESPACE)
+        await cluster.settled(updatedNumberScheduled=3, numberAvailable=3)
+        containers = [{**body["spec"]["template"]["spec"]["containers"][0], "image": "nginx:1.15.1"}]
+        await cluster.patch({"spec": {"template": {"spec": {"containers": containers}}}})
+        status = await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+        assert status["updateRevision"] == "68f5c79444"
+        names = {one["metadata"]["name"]: one["metadata"]["labels"] for one in await cluster.revisions()}
+        assert {name: labels["controller-revision-hash"] for name, labels in names.items()} == {
+            "ds-578fd4b58b": "578fd4b58b",
+            "ds-68f5c79444": "68f5c79444",
+        }
+
+
+@virtual
+@pytest.mark.behaviour("DS-53", "DS-54")
+async def test_a_revision_named_by_another_hash_stays_and_nothing_is_rolled_out() -> None:
+    """Those that earlier versions of ours made are; whoever brought another hash must not replace a Pod for it."""
+
+    async def earlier(cluster: SmallCluster) -> None:
+        renamed = {"68f5c79444": "7d9c8f6b5", "578fd4b58b": "6c5b8d7f9"}
+        items = json.dumps(recorded())
+        for theirs, other in renamed.items():
+            items = items.replace(theirs, other)
+        await lay(cluster, json.loads(items))
+
+    async with small_cluster(before=earlier) as cluster:
+        await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+        await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
+        status = await cluster.settled(updatedNumberScheduled=3, numberAvailable=3)
+        assert status["updateRevision"] == "7d9c8f6b5"
+        assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
+        assert {one["metadata"]["name"] for one in await cluster.revisions()} == {"ds-7d9c8f6b5", "ds-6c5b8d7f9"}
+
+
+@virtual
+@pytest.mark.behaviour("DS-53", "DS-56")
+async def test_a_name_that_others_have_is_passed_over() -> None:
+    async def taken(cluster: SmallCluster) -> None:
+        body = {"metadata": {"name": "ds-578fd4b58b"}, "revision": 1, "data": {"spec": {}}}
+        await cluster.user.create(CONTROLLERREVISIONS, body, NAMESPACE)
+
+    (ours,) = [one for one in recorded() if one["kind"] == "DaemonSet"]
+    async with small_cluster(before=taken) as cluster:
+        body = _bare(ours)
+        body["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:1.14.2"
+        await cluster.user.create(DAEMONSETS, body, NAMESPACE)
+        status = await cluster.settled(updatedNumberScheduled=3, numberAvailable=3)
+        assert status["collisionCount"] == 1
+        found = {one["metadata"]["name"]: one["metadata"].get("labels") for one in await cluster.revisions()}
+        ours_now = f"ds-{status['updateRevision']}"
+        assert set(found) == {"ds-578fd4b58b", ours_now}
+        assert found[ours_now]["controller-revision-hash"] == status["updateRevision"] != "578fd4b58b"
+        labels = {pod["metadata"]["labels"]["controller-revision-hash"] for pod in await cluster.pods()}
+        assert labels == {status["updateRevision"]}

@@ -14,6 +14,7 @@ from app.kube.selectors import EVERYTHING, Selector, SelectorError, compile_sele
 from app.pods.eligibility import NO_EXECUTE, NO_SCHEDULE, Placement, placement_of, with_tolerations
 from app.pods.lifecycle import Hook, Lifecycle
 from app.pods.predownload import TIMEOUT_SECONDS
+from app.pods.revisions import template_hash
 from app.pods.templates import template_data
 from app.workloads.daemonset.plan.settings import Gates, Settings
 from app.workloads.engine import settings as engine
@@ -59,6 +60,7 @@ def resolve_spec(daemonset: DaemonSet, gates: Gates) -> ResolvedSpec:
         labels=(template.get("metadata") or {}).get("labels") or {},
         annotations=metadata.annotations,
         hash_label=names.CONTROLLER_REVISION_HASH,
+        digest=template_hash,
     )
     return ResolvedSpec(
         settings=settings_of(daemonset, gates),

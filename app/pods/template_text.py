@@ -1,0 +1,260 @@
+"""A Pod template as Go's ``spew`` prints it, of which Kubernetes takes ``pod-template-hash`` and its like (DS-53).
+
+Every field of every struct is printed, with the names of the Go types, whether it is set or not. So the text, and with
+it every hash, depends on the release whose types a program is built with: a field that came later is missing there.
+``pod_template_types.txt`` lists the structs, a line for each field: name, type, name in JSON and, for fields newer than
+1.32, the release they came with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from app.kube.quantities import QuantityError, parse
+
+#: The release whose types OpenKruise is built with, and that of the cluster ours are tested on.
+OPENKRUISE: Final = "1.32"
+NEWEST: Final = "1.34"
+LIMIT: Final = 512 * 1024
+"""Characters. A text costs some 3,000 for each container and volume, and the hash works on every one of them."""
+
+_NIL: Final = "<nil>"
+_TIME: Final = "{Time:(time.Time){wall:(uint64)0 ext:(int64)0 loc:(*time.Location)<nil>}}"
+_DECIMAL: Final = "{i:(resource.int64Amount){value:(int64)%d scale:(resource.Scale)%d} d:(resource.infDecAmount){Dec:"
+_NO_DECIMAL: Final = "(*inf.Dec)<nil>"
+_WIDE: Final = "(*inf.Dec){unscaled:(big.Int){neg:(bool)%s abs:(big.nat)[%s]} scale:(inf.Scale)%d}"
+_NO_QUANTITY: Final = _DECIMAL % (0, 0) + _NO_DECIMAL + "} s:(string) Format:(resource.Format)}"
+#: Go rounds what it keeps in arbitrary precision to this many digits behind the point.
+_PRECISION: Final = 9
+_MAX_INT64: Final = 2**63 - 1
+
+
+class TextError(ValueError):
+    """A template that Go could not read, or that has no text of a reasonable length."""
+
+
+class _Text:
+    """What was printed so far."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self._left = LIMIT
+
+    def add(self, piece: str) -> None:
+        self._left -= len(piece)
+        if self._left < 0:
+            raise TextError(f"the text is longer than {LIMIT} characters")
+        self.pieces.append(piece)
+
+
+#: Prints a value that is not null, without its type.
+_Print: TypeAlias = Callable[[Any, _Text], None]
+#: How a type is printed, and what is printed where there is no value.
+_Printer: TypeAlias = tuple[_Print, str]
+
+
+def template_text(template: Mapping[str, Any], release: str = OPENKRUISE) -> str:
+    """``template`` as a program built with the types of that release prints it.
+
+    What those do not have is printed behind the rest, so that no two templates share a hash because one has more: such
+    a text agrees with nobody's. Raises :class:`TextError`.
+    """
+    printer, _ = _printers(release)("v1.PodTemplateSpec")
+    text = _Text()
+    text.add("(v1.PodTemplateSpec)")
+    try:
+        printer(template, text)
+    except RecursionError:
+        raise TextError("nested too deep") from None
+    return "".join(text.pieces)
+
+
+@cache
+def _printers(release: str) -> Callable[[str], _Printer]:
+    """The printers of all types as of a release, each made once."""
+    named, structs = _definitions(release)
+
+    @cache
+    def printer(type_: str) -> _Printer:
+        if type_ in _BY_HAND:
+            return _BY_HAND[type_]
+        if type_ in named:
+            return printer(named[type_])
+        if type_.startswith("*"):
+            return printer(type_[1:])[0], _NIL
+        if type_.startswith("[]"):
+            return _list_of(printer(type_[2:])), _NIL
+        if type_.startswith("map["):
+            return _map_of(printer(type_.partition("]")[2])), _NIL
+        fields = tuple((f"{go}:({one})", json or keys(one), *printer(one)) for go, one, json in structs[type_])
+        return _struct(fields, keys(type_)), "{" + " ".join(head + zero for head, _, _, zero in fields) + "}"
+
+    @cache
+    def keys(type_: str) -> frozenset[str]:
+        return frozenset().union(*({json} if json else keys(one) for _, one, json in structs[type_]))
+
+    return printer
+
+
+def _definitions(release: str) -> tuple[Mapping[str, str], Mapping[str, list[tuple[str, str, str]]]]:
+    """Names of types → what they are made of; structs → Go name, type and name in JSON of each field ("" if its own
+    fields stand in its place)."""
+    named: dict[str, str] = {}
+    structs: dict[str, list[tuple[str, str, str]]] = {}
+    fields: list[tuple[str, str, str]] = []
+    for line in files("app.pods").joinpath("pod_template_types.txt").read_text("utf-8").splitlines():
+        name, *rest = line.split()
+        if not line.startswith(" "):
+            if rest:
+                named[name] = rest[1]
+            else:
+                fields = structs.setdefault(name, [])
+        elif len(rest) < 3 or _number(rest[2]) <= _number(release):
+            fields.append((name, rest[0], rest[1].removeprefix("-")))
+    return named, structs
+
+
+def _number(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+def _struct(fields: tuple[tuple[str, str | frozenset[str], _Print, str], ...], known: frozenset[str]) -> _Print:
+    """``fields``: what stands before the value, its key in JSON (or those of its own fields, if these stand in its
+    place), and its printer. ``known``: all keys."""
+
+    def print_struct(value: Any, text: _Text) -> None:
+        _expect(value, dict)
+        separator = "{"
+        for head, json, printer, zero in fields:
+            if isinstance(json, str):
+                given = value.get(json)
+            else:
+                given = {key: item for key, item in value.items() if key in json}
+            if given is None:
+                text.add(f"{separator}{head}{zero}")
+            else:
+                text.add(separator + head)
+                printer(given, text)
+            separator = " "
+        if not known.issuperset(value):
+            _print_unknown({key: item for key, item in value.items() if key not in known}, text)
+        text.add("}")
+
+    return print_struct
+
+
+def _print_unknown(value: Mapping[str, Any], text: _Text) -> None:
+    set_ = {key: item for key, item in value.items() if item is not None}
+    if set_:
+        text.add(f" {orjson.dumps(set_, option=orjson.OPT_SORT_KEYS).decode()}")
+
+
+def _list_of(item: _Printer) -> _Print:
+    printer, zero = item
+
+    def print_list(value: Any, text: _Text) -> None:
+        _expect(value, list)
+        separator = "["
+        for one in value:
+            text.add(separator)
+            _or_zero(printer, zero, one, text)
+            separator = " "
+        text.add("]" if value else "[]")
+
+    return print_list
+
+
+def _map_of(item: _Printer) -> _Print:
+    printer, zero = item
+
+    def print_map(value: Any, text: _Text) -> None:
+        _expect(value, dict)
+        separator = "map["
+        for key in sorted(value):
+            text.add(f"{separator}{key}:")
+            _or_zero(printer, zero, value[key], text)
+            separator = " "
+        text.add("]" if value else "map[]")
+
+    return print_map
+
+
+def _or_zero(printer: _Print, zero: str, value: Any, text: _Text) -> None:
+    if value is None:
+        text.add(zero)
+    else:
+        printer(value, text)
+
+
+def _expect(value: Any, type_: type) -> None:
+    if type(value) is not type_:
+        raise TextError(f"expected {type_.__name__}, found {type(value).__name__}")
+
+
+def _print_string(value: Any, text: _Text) -> None:
+    _expect(value, str)
+    text.add(value)
+
+
+def _print_bool(value: Any, text: _Text) -> None:
+    _expect(value, bool)
+    text.add("true" if value else "false")
+
+
+def _print_integer(value: Any, text: _Text) -> None:
+    _expect(value, int)
+    text.add(str(value))
+
+
+def _print_int_or_string(value: Any, text: _Text) -> None:
+    if type(value) is str:
+        text.add(f"{{Type:(intstr.Type)1 IntVal:(int32)0 StrVal:(string){value}}}")
+    else:
+        _expect(value, int)
+        text.add(f"{{Type:(intstr.Type)0 IntVal:(int32){value} StrVal:(string)}}")
+
+
+def _print_quantity(value: Any, text: _Text) -> None:
+    try:
+        quantity = parse(value)
+    except QuantityError as error:
+        raise TextError(str(error)) from error
+    if quantity.wide:
+        text.add(_DECIMAL % (0, 0) + _wide(quantity.unscaled, quantity.scale))
+    else:
+        text.add(_DECIMAL % (quantity.unscaled, quantity.scale) + _NO_DECIMAL)
+    text.add(f"}} s:(string){quantity.written} Format:(resource.Format){quantity.format.value}}}")
+
+
+def _wide(unscaled: int, scale: int) -> str:
+    """A number as Go keeps it in arbitrary precision: in words of 64 bits, the lowest first."""
+    places = -scale
+    if unscaled and abs(unscaled) != _MAX_INT64:
+        unscaled, places = unscaled * 10 ** (_PRECISION - places), _PRECISION
+    rest, words = abs(unscaled), []
+    while rest:
+        words.append(str(rest & (1 << 64) - 1))
+        rest >>= 64
+    return _WIDE % ("true" if unscaled < 0 else "false", " ".join(words), places)
+
+
+def _refuse(value: Any, text: _Text) -> None:  # noqa: ARG001
+    raise TextError("the metadata inside a template has no times and no managed fields")
+
+
+_BY_HAND: Final[Mapping[str, _Printer]] = {
+    "string": (_print_string, ""),
+    "types.UID": (_print_string, ""),
+    "bool": (_print_bool, "false"),
+    "int32": (_print_integer, "0"),
+    "int64": (_print_integer, "0"),
+    "intstr.IntOrString": (_print_int_or_string, "{Type:(intstr.Type)0 IntVal:(int32)0 StrVal:(string)}"),
+    "resource.Quantity": (_print_quantity, _NO_QUANTITY),
+    "v1.Time": (_refuse, _TIME),
+    "v1.FieldsV1": (_refuse, _NIL),
+}

@@ -1,0 +1,117 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.pods import template_text as printing
+from app.pods.revisions import Create, Revision, after_clash, plan_revision, revision_hash, template_hash
+from app.pods.template_text import NEWEST, OPENKRUISE, TextError, template_text
+from tests.kube.recorded import cases
+
+RECORDED = Path(__file__).parent.parent / "data" / "openkruise" / "11-daemonset-jobs.json"
+LEAVES = st.none() | st.booleans() | st.integers() | st.text()
+ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+
+
+def data_of(template: Any) -> bytes:
+    return orjson.dumps({"spec": {"template": template}})
+
+
+def with_container(**fields: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "main", "image": "nginx:1", **fields}]}}
+
+
+@pytest.mark.behaviour("DS-53")
+def test_revisions_openkruise_made_have_the_same_hash_here() -> None:
+    items = json.loads(RECORDED.read_text())["items"]
+    revisions = [one for one in items if one["kind"] == "ControllerRevision"]
+    found = {one["metadata"]["name"]: f"ds-{template_hash(orjson.dumps(one['data']))}" for one in revisions}
+    assert found == {"ds-578fd4b58b": "ds-578fd4b58b", "ds-68f5c79444": "ds-68f5c79444"}
+
+
+@pytest.mark.behaviour("DS-53", "DS-56")
+@pytest.mark.parametrize(("template", "hashes"), cases("templates"))
+def test_hashes_are_those_of_kubernetes(template: Any, hashes: list[str]) -> None:
+    data = data_of(template)
+    assert [template_hash(data, release=NEWEST), template_hash(data, 1, release=NEWEST)] == hashes
+
+
+@pytest.mark.behaviour("DS-53")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"lifecycle": {"stopSignal": "SIGINT"}},
+        {"restartPolicyRules": [{"action": "Restart"}]},
+        {"ofNoRelease": True},
+        {"env": [{"name": "a", "valueFrom": {"fileKeyRef": {"volumeName": "v", "path": "p", "key": "k"}}}]},
+    ],
+)
+def test_what_openkruise_does_not_know_makes_another_hash(fields: dict[str, Any]) -> None:
+    """OpenKruise drops it; here it reaches the Pods, so the revisions must have names of their own."""
+    plain = template_hash(data_of(with_container()))
+    assert template_hash(data_of(with_container(**fields))) != plain
+    assert template_hash(data_of(with_container(**dict.fromkeys(fields)))) == plain
+
+
+def test_an_older_release_lacks_the_fields_that_came_later() -> None:
+    older, newer = template_text(with_container()), template_text(with_container(), NEWEST)
+    assert "RestartPolicyRules:" not in older
+    assert "RestartPolicyRules:([]v1.ContainerRestartRule)<nil>" in newer
+    assert older == template_text(with_container(), OPENKRUISE)
+
+
+@pytest.mark.behaviour("DS-53")
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"spec": {"containers": "all"}},
+        {"spec": {"containers": [{"stdin": "yes"}]}},
+        {"spec": {"containers": [{"resources": {"limits": {"cpu": "lots"}}}]}},
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {"managedFields": [{"fieldsV1": {}}]}},
+        {"spec": {"tolerations": [{"operator": "Exists"}] * 10_000}},
+    ],
+)
+def test_what_go_cannot_read_or_is_too_long_has_a_hash_of_its_own(template: Any) -> None:
+    with pytest.raises(TextError):
+        template_text(template)
+    assert template_hash(data_of(template), 2) == revision_hash(data_of(template), 2)
+
+
+def test_the_work_on_a_long_template_ends_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(printing, "LIMIT", 5_000)
+    template_text(with_container())
+    with pytest.raises(TextError, match="longer than 5000 characters"):
+        template_text({"spec": {"containers": [{"name": f"c{number}"} for number in range(4)]}})
+
+
+@pytest.mark.behaviour("DS-53")
+@given(ANYTHING)
+def test_whatever_is_recorded_has_a_hash(template: Any) -> None:
+    assert template_hash(dumped(template))
+    assert template_hash(dumped(template)) == template_hash(dumped(template))
+
+
+def dumped(template: Any) -> bytes:
+    return json.dumps({"spec": {"template": template}}).encode()
+
+
+@pytest.mark.parametrize("data", [b"", b"null", b'{"spec":1}', b"[" * 2000])
+def test_data_without_a_template_has_a_hash(data: bytes) -> None:
+    assert template_hash(data) == revision_hash(data, 0)
+
+
+@pytest.mark.behaviour("DS-56")
+def test_after_a_clash_the_count_is_hashed_too() -> None:
+    data = data_of(with_container())
+    first = plan_revision("ds", data, [], 0, template_hash)
+    assert isinstance(first, Create)
+    assert first.name == f"ds-{template_hash(data)}"
+    second = after_clash("ds", first, Revision(first.name, 1, b"{}"), template_hash)
+    assert isinstance(second, Create)
+    assert second.name == f"ds-{template_hash(data, 1)}" != first.name
+    assert second.collision_count == 1
