@@ -7,7 +7,7 @@ writes it. Rules PM-55, PM-67 … PM-77.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -97,9 +97,18 @@ def is_hooked(hook: Hook | None, pod: Pod) -> bool:
 
 def is_all_hooked(hook: Hook | None, pod: Pod) -> bool:
     """PM-70: whether all labels and finalizers of the hook are on the Pod; so it is for a hook without any."""
-    if hook is None:
-        return False
-    labels, finalizers = pod.metadata.labels, pod.metadata.finalizers
+    return hook is not None and _is_whole(hook, pod.metadata.labels, pod.metadata.finalizers)
+
+
+def first_state(lifecycle: Lifecycle | None, template: Mapping[str, Any]) -> LifecycleState:
+    """AS-95: of a new Pod of that template. One whose preNormal hook is on from the beginning waits for nothing."""
+    hook, given = lifecycle.pre_normal if lifecycle is not None else None, template.get("metadata") or {}
+    if hook is None or _is_whole(hook, given.get("labels") or {}, given.get("finalizers") or ()):
+        return LifecycleState.NORMAL
+    return LifecycleState.PREPARING_NORMAL
+
+
+def _is_whole(hook: Hook, labels: Mapping[str, str], finalizers: Collection[str]) -> bool:
     return all(name in finalizers for name in hook.finalizers) and all(
         labels.get(key) == value for key, value in hook.labels.items()
     )

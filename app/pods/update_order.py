@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from app.api.update_order import UpdatePriorityStrategy, UpdateScatterTerm
 from app.kube.objects import OwnerReference, Pod
-from app.kube.selectors import compile_selector
+from app.kube.selectors import SelectorError, compile_selector
 from app.pods.lifecycle import LifecycleState, state_of
 
 
@@ -56,6 +56,14 @@ def by_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy | None) ->
         keys = [term.ordered_key for term in strategy.order_priority]
         return sorted(pods, key=lambda pod: _level(pod.metadata.labels, keys))
     return list(pods)
+
+
+def by_readable_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy | None) -> list[Pod]:
+    """The same; a strategy with a selector that cannot be read, which admission refuses, changes nothing."""
+    try:
+        return by_priority(pods, strategy)
+    except SelectorError:
+        return list(pods)
 
 
 def _level(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[int, int]:

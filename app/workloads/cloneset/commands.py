@@ -16,7 +16,8 @@ from app.api.cloneset.defaults import with_defaults
 from app.api.cloneset.types import ON_DELETE, ROLLING_UPDATE
 from app.api.requested import unreadable
 from app.kube.resources import DEPLOYMENTS
-from app.slices.commands import CommandError, Commands, Migration, Progress, Stored, counted
+from app.slices.commands import CommandError, Commands, Migration, Progress, Stored
+from app.workloads.engine.progress import progress_by_counts, unseen
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -40,31 +41,22 @@ def progress_of(cloneset: CloneSet) -> Progress:
     status, spec = cloneset.status, cloneset.spec
     replicas = 1 if spec.replicas is None else spec.replicas
     if status is None or status.observed_generation < cloneset.metadata.generation:
-        return Progress(0, 0, replicas, False, "", "waiting for the change to be seen")
-    expected = status.expected_updated_replicas
+        return unseen(replicas)
+    expected, conditions = status.expected_updated_replicas, status.conditions or ()
     updated, available = status.updated_replicas, status.updated_available_replicas
-    counts = f"{counted(updated, expected, 'Pods', status.replicas)}, {available} available"
     rolling = spec.update_strategy.rolling_update
-    late = next((one for one in status.conditions or () if one.type == "Progressing" and one.status == "False"), None)
-    complete = updated >= expected and available >= expected and status.replicas == replicas
-    failed = ""
-    if complete:
-        kept = status.replicas - updated
-        counts += f"; the partition keeps {kept} at the old revision" if kept > 0 else ""
-    elif late is not None:
-        failed = late.message or late.reason
-    elif spec.update_strategy.type == ON_DELETE:
-        counts += "; OnDelete: Pods are updated when somebody deletes them"
-    elif rolling is not None and rolling.paused and updated < expected:
-        counts += f"; paused: pykruise rollout resume cloneset {cloneset.name}"
-    elif status.replicas != replicas:
-        counts += f"; {status.replicas} Pods for {replicas} replicas"
-    failures = [
-        one.message for one in status.conditions or () if one.type.startswith("Failed") and one.status == "True"
-    ]
-    if failures and not complete:
-        counts += f"; {failures[0]}"
-    return Progress(updated, available, expected, complete, failed, counts)
+    late = next((one for one in conditions if one.type == "Progressing" and one.status == "False"), None)
+    return progress_by_counts(
+        f"cloneset {cloneset.name}",
+        status,
+        replicas=replicas,
+        expected=expected,
+        done=updated >= expected and available >= expected and status.replicas == replicas,
+        on_delete=spec.update_strategy.type == ON_DELETE,
+        paused=rolling is not None and rolling.paused,
+        failed=late.message or late.reason if late is not None else None,
+        failures=[one.message for one in conditions if one.type.startswith("Failed") and one.status == "True"],
+    )
 
 
 async def restart(client: Client, stored: Stored) -> str:

@@ -15,7 +15,7 @@ from app.pods.ranking import NodeLabels
 from app.pods.revisions import Revision
 from app.slices.commands import CommandError, Report, Stored
 from app.slices.options import Enabled
-from app.workloads.cloneset.commands import RESOURCE, parsed
+from app.workloads.cloneset.commands import parsed
 from app.workloads.cloneset.plan.explain import explain as explained
 from app.workloads.cloneset.plan.orders import topology_keys
 from app.workloads.cloneset.plan.preview import preview
@@ -82,11 +82,7 @@ def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situati
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods by new ones, step by step."""
     owner = parsed(stored)
-
-    async def pods() -> Sequence[Pod]:
-        return (await related_objects(client, owner)).pods
-
-    return await engine.restart(client, RESOURCE, owner, owner.spec.update_strategy, pods)
+    return await engine.restart(client, KIND, owner, owner.spec.update_strategy, owner.spec.selector)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
@@ -95,7 +91,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     found = situation(wanted, await related_objects(client, wanted), Gates.of(enabled))
     coming = _preview(client, found)
     before = wanted.status.update_revision if wanted.status is not None else ""
-    return engine.planned(engine.template_head(RESOURCE, wanted, before, found.revisions.update), coming)
+    return engine.planned(engine.template_head(KIND, wanted, before, found.revisions.update), coming)
 
 
 def _preview(client: Client, found: Situation) -> Preview:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 from app.api.cloneset import CloneSet
 from app.kube.client import Client
@@ -19,13 +19,12 @@ from app.workloads.cloneset.snapshot import CloneSetSnapshot, Observed, PodsAndC
 from app.workloads.cloneset.state import CloneSetState
 from app.workloads.cloneset.updating import CloneSetUpdater
 from app.workloads.engine.image_pulls import ImagePuller, RolloutCounts
-from app.workloads.engine.outcome import Outcome, gather_results
+from app.workloads.engine.outcome import Outcome
 from app.workloads.engine.reconciler import WorkloadReconciler, result_of
 from app.workloads.engine.shares import DEFAULT_MAX_UNAVAILABLE, share
 from app.workloads.engine.snapshot import Caches
 
 CloneSetCaches = Caches[CloneSet]
-_NEVER: Final = float("inf")
 
 
 class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpec]):
@@ -90,8 +89,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
 
     async def _prepare(self, snapshot: CloneSetSnapshot) -> CloneSetSnapshot:
         """What is due before any Pod is created, deleted or updated."""
-        if snapshot.observed.foreign:
-            await gather_results(self.writer.release(snapshot.owner.uid, pod) for pod in snapshot.observed.foreign)
+        await self.release_foreign(snapshot)
         settings = snapshot.resolved.settings
         if not settings.reuse_claims and snapshot.claims:
             snapshot = await self._scaler.clean_up_claims(snapshot)
@@ -107,9 +105,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
 
     def _result(self, snapshot: CloneSetSnapshot, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
         """CS-64, B-12."""
-        times = [again]
-        if snapshot.rollout.next_available < _NEVER:
-            times.append(max(0.001, snapshot.rollout.next_available - self.clock.now().timestamp() + 0.001))
+        times = (again, self.seconds_until(snapshot.rollout.next_available))
         return result_of((scaling, updating), times, retry=bool(updating.message))
 
 

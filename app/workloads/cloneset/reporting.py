@@ -14,9 +14,9 @@ from app.pods.revisions import Revision
 from app.workloads.cloneset.plan.progress import progress
 from app.workloads.cloneset.plan.status import REQUIRED, base_status
 from app.workloads.cloneset.snapshot import CloneSetSnapshot
-from app.workloads.engine.conditions import FAILED_SCALE, FAILED_UPDATE, status_patch, with_failures
+from app.workloads.engine.conditions import FAILED_SCALE, FAILED_UPDATE, with_failures
 from app.workloads.engine.history import History
-from app.workloads.engine.outcome import Outcome
+from app.workloads.engine.outcome import Outcome, failures_of
 from app.workloads.engine.status import truncate_history, write_workload_status
 
 logger = logging.getLogger(__name__)
@@ -44,11 +44,7 @@ class Reporter:
             partition=rollout.limits.partition,
             label_selector=snapshot.resolved.selector_text,
         )
-        failures = {
-            type_: outcome.message or None
-            for type_, outcome in ((FAILED_SCALE, scaling), (FAILED_UPDATE, updating))
-            if outcome.message is not None
-        }
+        failures = failures_of({FAILED_SCALE: scaling, FAILED_UPDATE: updating})
         conditions = with_failures(present.get("conditions") or [], failures, now)
         judged = progress(
             present,
@@ -60,13 +56,7 @@ class Reporter:
             now=now,
         )
         wanted["conditions"] = list(judged.conditions)
-        await write_workload_status(
-            self._client,
-            _CLONESETS,
-            snapshot,
-            wanted,
-            lambda present: status_patch(present, wanted, required=REQUIRED),
-        )
+        await write_workload_status(self._client, _CLONESETS, snapshot, wanted, REQUIRED)
         return judged.requeue_after
 
     async def clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:

@@ -28,7 +28,6 @@ from app.workloads.daemonset.scaling import DaemonSetWording, Scaler
 from app.workloads.daemonset.snapshot import DaemonSetSnapshot, Seen
 from app.workloads.daemonset.state import DaemonSetState
 from app.workloads.daemonset.updating import DaemonSetUpdater
-from app.workloads.engine.conditions import status_patch
 from app.workloads.engine.outcome import Outcome, gather_results
 from app.workloads.engine.reconciler import WorkloadReconciler, result_of
 from app.workloads.engine.snapshot import Caches
@@ -151,13 +150,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             update_hash=short_hash(revisions.update.name),
             collision_count=revisions.collision_count,
         )
-        await write_workload_status(
-            self.client,
-            _DAEMON_SETS,
-            snapshot,
-            wanted,
-            lambda present: status_patch(present, wanted, required=REQUIRED),
-        )
+        await write_workload_status(self.client, _DAEMON_SETS, snapshot, wanted, REQUIRED)
 
     async def _clean_up(self, snapshot: DaemonSetSnapshot) -> None:
         """DS-57. Failures are only logged."""

@@ -9,11 +9,11 @@
 | `snapshot`, `state` | everything one reconcile goes by; what is remembered between reconciles |
 | `reconciler` | the skeleton: expectations, spec, Pods, revisions, then the workload's own plan |
 | `expectations`, `mappers` | own writes the cache does not show yet; from changes to keys, with bursts coalesced |
-| `writer`, `wording`, `outcome` | writes of Pods and claims, side by side; what came of them |
+| `writer`, `named_claims`, `wording`, `outcome` | writes of Pods and claims, side by side; what came of them |
 | `jobs` | the skeleton of what runs to an end: expectations, time to live, deadlines, writes in growing batches |
 | `controllers` | what controllers are declared and made from alike: permissions, gates, options |
 | `preview`, `explain` | pure: the words in which a preview tells each Pod's turn, and why a Pod is as it is |
-| `reading`, `commands` | what commands read of a workload, and what they do to any |
+| `reading`, `progress`, `commands` | what commands read of a workload, how far it is, and what they do to any |
 | `history`, `updater`, `image_pulls`, `status` | revisions, updates and image pulls carried out; the status written |
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from app.api import names
@@ -15,7 +15,9 @@ from app.kube.resources import PODS, Resource
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision
 from app.slices.commands import PLAN_COLUMNS, CommandError, Report
+from app.workloads.engine.kind import WorkloadKind
 from app.workloads.engine.preview import Preview
+from app.workloads.engine.reading import pods_and_revisions
 
 
 class RollingUpdate(Protocol):
@@ -49,10 +51,11 @@ def planned(head: str, coming: Preview) -> Report:
     return Report(head, PLAN_COLUMNS, rows, [*notes, *([coming.ends] if coming.ends else [])])
 
 
-def template_head(resource: Resource, owner: KubeObject, before: str, update: Revision) -> str:
+def template_head(kind: WorkloadKind, owner: KubeObject, before: str, update: Revision) -> str:
     """What is to become of the workload itself; ``before``: the update revision that its status names."""
     template = "the template stays" if update.uid and update.name == before else "the template changes"
-    return f"{resource.kind} {owner.metadata.namespace}/{owner.name}: {template}, update revision {update.name}"
+    called = f"{kind.resource.kind} {owner.metadata.namespace}/{owner.name}"
+    return f"{called}: {template}, update revision {update.name}"
 
 
 def nothing_happens(coming: Preview) -> str:
@@ -76,18 +79,15 @@ async def restart_by_template(client: Client, resource: Resource, owner: KubeObj
 
 
 async def restart(
-    client: Client,
-    resource: Resource,
-    owner: KubeObject,
-    strategy: UpdateStrategy,
-    pods: Callable[[], Awaitable[Sequence[Pod]]],
+    client: Client, kind: WorkloadKind, owner: KubeObject, strategy: UpdateStrategy, selector: Mapping[str, Any]
 ) -> str:
-    """Replace all Pods by new ones, step by step. Raises CommandError. ``pods``: reads them where they are needed."""
+    """Replace all Pods by new ones, step by step. Raises CommandError."""
     rolling = strategy.rolling_update
-    refuse_paused(resource, owner.name, paused=rolling is not None and rolling.paused)
+    refuse_paused(kind.resource, owner.name, paused=rolling is not None and rolling.paused)
     if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
-        return await restart_by_template(client, resource, owner)
-    return await restart_each(client, owner, await pods())
+        return await restart_by_template(client, kind.resource, owner)
+    pods, _ = await pods_and_revisions(client, kind, owner, selector)
+    return await restart_each(client, owner, pods)
 
 
 async def restart_each(client: Client, owner: KubeObject, pods: Sequence[Pod]) -> str:

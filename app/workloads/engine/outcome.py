@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -48,6 +48,12 @@ async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | P
             return error
 
     return await concurrently((caught(one) for one in work), MAX_CONCURRENT_WRITES)
+
+
+def failures_of(outcomes: Mapping[str, Outcome]) -> dict[str, str | None]:
+    """By the type of its condition, what went wrong; None: it went well. What has nothing new to say is left out."""
+    said = {type_: outcome.message for type_, outcome in outcomes.items() if outcome.message is not None}
+    return {type_: message or None for type_, message in said.items()}
 
 
 def outcome_of(found: Sequence[object]) -> Outcome:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
 from typing import Any, ClassVar, Final, Generic
 
 from app.kube.client import Client
@@ -33,6 +34,7 @@ from app.workloads.engine.outcome import CONFLICT_DELAY, Outcome, gather_results
 from app.workloads.engine.pods import PodFacts, observed_pods
 from app.workloads.engine.snapshot import Caches, R, S, Snapshot, W
 from app.workloads.engine.state import States
+from app.workloads.engine.status import truncate_history
 from app.workloads.engine.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -264,6 +266,25 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             if not await self.history.is_recorded(content, name):
                 state.unrecorded.add(name)
         return self.history.revisions(content, selector) if missing else ordered
+
+    # ---- what workloads do alike
+
+    async def release_foreign(self, snapshot: Snapshot[W, S, R]) -> None:
+        """CS-55: Pods that the workload controls and that it could not have made are nobody's again."""
+        uid = snapshot.owner.uid
+        await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
+
+    async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
+        """CS-63, AS-47: delete old revisions nobody uses. ``needed``: those that are in any case. Failures are only
+        logged."""
+        try:
+            await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
+        except KubeError as error:
+            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
+
+    def seconds_until(self, time: float) -> float:
+        """Seconds after which the clock is past ``time``, POSIX seconds; 0 for a time that never comes."""
+        return max(0.001, time - self.clock.now().timestamp() + 0.001) if time < inf else 0.0
 
     # ---- what else is read
 

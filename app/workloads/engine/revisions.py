@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 from app.api import names
 from app.kube.objects import ControllerRevision
 from app.pods.revisions import Create, Digest, Revision, revision_hash, revision_of, short_hash
-from app.pods.templates import controller_revision
+from app.pods.templates import controller_revision, template_data
 from app.workloads.engine.kind import Owner
 
 
@@ -26,6 +26,20 @@ class Content:
     claims_hash: str | None = None
     hash_label: str = names.CONTROLLER_HASH
     digest: Digest = revision_hash
+
+    @classmethod
+    def of_template(
+        cls,
+        owner: Owner,
+        template: Mapping[str, Any],
+        annotations: Mapping[str, str],
+        *,
+        claims_hash: str | None = None,
+        hash_label: str = names.CONTROLLER_HASH,
+    ) -> Self:
+        """Of a workload that records its Pod template. ``annotations``: its own."""
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        return cls(owner, template_data(template), labels, annotations, claims_hash, hash_label)
 
     # ---- app.pods.history.Recorded
 

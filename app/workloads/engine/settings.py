@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Generic, Protocol, TypeVar
 
+from app.api.in_place import InPlaceUpdateStrategy
 from app.kube.selectors import Selector
 from app.pods.lifecycle import Lifecycle
 from app.workloads.engine.kind import Owner
@@ -19,6 +20,11 @@ class UpdatePolicy(StrEnum):
     RECREATE = "ReCreate"
     IN_PLACE_IF_POSSIBLE = "InPlaceIfPossible"
     IN_PLACE_ONLY = "InPlaceOnly"
+
+    @classmethod
+    def of(cls, text: str) -> UpdatePolicy:
+        """By its name; ReCreate for what admission refuses."""
+        return cls(text) if text in tuple(cls) else cls.RECREATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class EngineGates:
     ready_gate: bool = True
     #: Images are pulled ahead of an update in place, by ImagePullJobs.
     pre_download: bool = False
+    #: Pods are created with an account of who manages which field.
+    managed_fields: bool = False
 
 
 def shared_gates(enabled: Callable[[str], bool]) -> dict[str, bool]:
@@ -54,6 +62,7 @@ def shared_gates(enabled: Callable[[str], bool]) -> dict[str, bool]:
         # CS-138
         "pre_download": enabled("PreDownloadImageForInPlaceUpdate") and enabled("KruiseDaemon"),
         "ready_gate": enabled("PodWebhook"),
+        "managed_fields": enabled("CloneSetPodManagedFields") or not enabled("PodWebhook"),
     }
 
 
@@ -75,6 +84,11 @@ class WorkloadSettings(Protocol):
         ...
 
     @property
+    def history_limit(self) -> int:
+        """How many old revisions are kept."""
+        ...
+
+    @property
     def gates(self) -> EngineGates: ...
 
 
@@ -88,6 +102,17 @@ class ImagePullSettings:
     parallelism: int | str | None = None
     timeout_seconds: int | None = None
     min_updated_ready: int | None = None
+
+    @classmethod
+    def of(cls, strategy: InPlaceUpdateStrategy | None) -> ImagePullSettings:
+        """What a strategy of updates in place says."""
+        if strategy is None:
+            return NO_IMAGE_PULL_SETTINGS
+        return cls(
+            strategy.image_pre_download_parallelism,
+            strategy.image_pre_download_timeout_seconds,
+            strategy.image_pre_download_min_updated_ready_pods,
+        )
 
 
 NO_IMAGE_PULL_SETTINGS: Final = ImagePullSettings()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 from app.kube.client import Client
 from app.kube.resources import Resource
 from app.kube.statuses import KnownStatus, write_status
 from app.pods.revisions import Revision, short_hash
-from app.workloads.engine.conditions import Status
+from app.workloads.engine.conditions import Status, status_patch
 from app.workloads.engine.history import History
 from app.workloads.engine.snapshot import AnySnapshot
 
@@ -19,12 +19,16 @@ async def write_workload_status(
     resource: Resource,
     snapshot: AnySnapshot,
     wanted: Status,
-    difference: Callable[[Status], dict[str, Any]],
+    required: Collection[str],
 ) -> None:
     """Write the status where it differs, and remember what was written until the cache shows it.
 
-    ``difference``: the merge patch from a status to ``wanted``. Raises what the API server says.
+    ``required``: fields that the schema wants to be there. Raises what the API server says.
     """
+
+    def difference(present: Status) -> dict[str, Any]:
+        return status_patch(present, wanted, required=required)
+
     workload, state = snapshot.workload, snapshot.state
     known = state.present_status(workload)
     written = await write_status(client, resource, workload.metadata, known, difference)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Self
 
 from app.api.gojson import GoTypeError, normalized
 from app.api.requested import former_spec, is_leaving, judged, version_to_judge
@@ -14,7 +14,9 @@ from app.api.statefulset.defaults import ClaimGates, default_templates, with_def
 from app.api.statefulset.gospec import SPECS
 from app.api.webhooks import completed, mutating_webhook, validating_webhook
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review
+from app.kube.client import Client
 from app.kube.fielderrors import aggregate
+from app.pods.storageclasses import list_storage_classes
 from app.workloads.engine.template_checks import template_changed
 from app.workloads.statefulset.validation import Facts, annotation_warnings, metadata_errors, spec_errors, warnings
 
@@ -27,26 +29,37 @@ VALIDATE: Final = validating_webhook(
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 
-class StatefulSetLookups(Protocol):
-    """What the webhooks ask beside the request. Whoever has no cluster answers from nothing."""
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """What the webhooks ask beside the request. ``no_template_defaults`` and ``vertical_scaling``: the gates
+    TemplateNoDefaults and InPlaceWorkloadVerticalScaling; ``client``: None where there is no cluster."""
 
-    #: Gate TemplateNoDefaults: leave templates as they are.
     no_template_defaults: bool
-    #: Gate InPlaceWorkloadVerticalScaling: Pods get other resources in place.
     vertical_scaling: bool
     claims: ClaimGates
+    client: Client | None = None
+
+    @classmethod
+    def of(cls, enabled: Callable[[str], bool], client: Client | None = None) -> Self:
+        """``enabled`` tells of feature gates."""
+        return cls(
+            enabled("TemplateNoDefaults"),
+            enabled("InPlaceWorkloadVerticalScaling"),
+            ClaimGates(enabled("StatefulSetAutoDeletePVC"), enabled("StatefulSetAutoResizePVCGate")),
+            client,
+        )
 
     async def expandable(self) -> Mapping[str, bool | None]:
         """Whether each storage class lets claims grow; "" is the default class. Empty where nobody can be asked."""
-        ...
+        return (await list_storage_classes(self.client)).expandable if self.client is not None else {}
 
 
-def handlers(lookups: StatefulSetLookups) -> tuple[Handler, ...]:
+def handlers(lookups: Lookups) -> tuple[Handler, ...]:
     """The declarations with the functions that answer for them."""
     return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
 
 
-def mutate(lookups: StatefulSetLookups, review: Review) -> Decision:
+def mutate(lookups: Lookups, review: Review) -> Decision:
     """AS-3 … AS-14; where nothing is missing, AS-10."""
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,7 +72,7 @@ def mutate(lookups: StatefulSetLookups, review: Review) -> Decision:
     return completed(review, STATEFUL_SET, SPECS, complete, rule="AS-5")
 
 
-async def validate(lookups: StatefulSetLookups, review: Review) -> Decision:
+async def validate(lookups: Lookups, review: Review) -> Decision:
     """AS-15 … AS-32; all mistakes are reported together."""
     given = judged(review.object)
     version = version_to_judge(STATEFUL_SET, given)
@@ -93,6 +106,6 @@ def _claims(spec: Mapping[str, Any]) -> Sequence[Any]:
     return found
 
 
-def _former_spec(lookups: StatefulSetLookups, review: Review) -> Mapping[str, Any] | None:
+def _former_spec(lookups: Lookups, review: Review) -> Mapping[str, Any] | None:
     """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
     return former_spec(STATEFUL_SET, SPECS, review, lambda old: with_defaults(old, lookups.claims))

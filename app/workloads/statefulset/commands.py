@@ -18,12 +18,13 @@ from app.kube.resources import STATEFULSETS
 from app.kube.selectors import SelectorError
 from app.pods.ordinals import ordinal_of
 from app.pods.revisions import short_hash
-from app.slices.commands import CommandError, Commands, Migration, Progress, Report, Stored, counted
+from app.slices.commands import CommandError, Commands, Migration, Progress, Report, Stored
 from app.slices.options import Enabled
 from app.workloads.engine import commands as engine
 from app.workloads.engine.moving import moved_manifest
 from app.workloads.engine.pods import PodFacts, pod_facts
 from app.workloads.engine.preview import Preview
+from app.workloads.engine.progress import progress_by_counts, unseen
 from app.workloads.engine.reading import pods_and_revisions, revisions_of
 from app.workloads.engine.revisions import Revisions
 from app.workloads.statefulset.plan.explain import explain as explained
@@ -71,34 +72,24 @@ def progress_of(found: StatefulSet) -> Progress:
     status, settings = found.status, settings_of(found.spec, Gates())
     replicas = settings.replicas
     if status is None or status.observed_generation < found.metadata.generation:
-        return Progress(0, 0, replicas, False, "", "waiting for the change to be seen")
+        return unseen(replicas)
     expected = max(0, replicas - settings.partition)
-    updated, available = status.updated_replicas, status.updated_available_replicas
-    text = f"{counted(updated, expected, 'Pods', status.replicas)}, {available} available"
-    done = updated >= expected and status.available_replicas == status.replicas == replicas
-    if done:
-        kept = status.replicas - updated
-        text += f"; the partition keeps {kept} at the old revision" if kept > 0 else ""
-    elif settings.on_delete:
-        text += "; OnDelete: Pods are updated when somebody deletes them"
-    elif settings.paused and updated < expected:
-        text += f"; paused: pykruise rollout resume statefulset {found.name}"
-    elif status.replicas != replicas:
-        text += f"; {status.replicas} Pods for {replicas} replicas"
-    failures = [one.message for one in status.conditions or () if one.status == "True"]
-    if failures and not done:
-        text += f"; {failures[0]}"
-    return Progress(updated, available, expected, done, "", text)
+    return progress_by_counts(
+        f"statefulset {found.name}",
+        status,
+        replicas=replicas,
+        expected=expected,
+        done=status.updated_replicas >= expected and status.available_replicas == status.replicas == replicas,
+        on_delete=settings.on_delete,
+        paused=settings.paused,
+        failures=[one.message for one in status.conditions or () if one.status == "True"],
+    )
 
 
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods by new ones, step by step."""
     owner = parsed(stored)
-
-    async def pods() -> Sequence[Pod]:
-        return (await pods_and_revisions(client, KIND, owner, owner.spec.selector))[0]
-
-    return await engine.restart(client, RESOURCE, owner, owner.spec.update_strategy, pods)
+    return await engine.restart(client, KIND, owner, owner.spec.update_strategy, owner.spec.selector)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
@@ -107,7 +98,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     found = await situation(client, wanted, Gates.of(enabled))
     coming = found.preview(client.clock.now().timestamp())
     before = wanted.status.update_revision if wanted.status is not None else ""
-    return engine.planned(engine.template_head(RESOURCE, wanted, before, found.revisions.update), coming)
+    return engine.planned(engine.template_head(KIND, wanted, before, found.revisions.update), coming)
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:

@@ -7,10 +7,9 @@ from typing import Final
 
 from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.kube.objects import Pod
-from app.kube.selectors import SelectorError
 from app.pods.budget import LeastAvailable
 from app.pods.ordinals import ordinal_of
-from app.pods.update_order import UpdateOrder, by_priority
+from app.pods.update_order import UpdateOrder, by_readable_priority
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
 from app.workloads.engine import controllers as engine
 from app.workloads.engine.snapshot import Caches
@@ -62,9 +61,6 @@ def update_order_of(context: ControllerContext) -> UpdateOrder:
     def order(found: StatefulSet, pods: Sequence[Pod]) -> Sequence[Pod]:
         descending = sorted(pods, key=lambda pod: -ordinal_of(found.name, pod.metadata.name))
         settings = settings_of(found.spec, gates)
-        try:
-            return by_priority(descending, settings.priority) if settings.unordered else descending
-        except SelectorError:
-            return descending
+        return by_readable_priority(descending, settings.priority) if settings.unordered else descending
 
     return engine.update_order(context, STATEFUL_SETS, order)

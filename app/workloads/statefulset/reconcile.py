@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
-from math import inf
 from typing import Any, ClassVar, Final
 
 from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.kube.client import Client
 from app.kube.controller import Result, Watch
-from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
 from app.pods.claimgrowth import GROWN_BY, ClaimState
 from app.pods.ordinals import ordinal_of
-from app.workloads.engine.conditions import status_patch, with_failures
+from app.workloads.engine.conditions import with_failures
 from app.workloads.engine.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.engine.named_claims import NamedClaimsWriter
-from app.workloads.engine.outcome import Outcome, gather_results
+from app.workloads.engine.outcome import Outcome, failures_of
 from app.workloads.engine.reconciler import WorkloadReconciler, result_of
 from app.workloads.engine.snapshot import Caches
-from app.workloads.engine.status import truncate_history, write_workload_status
+from app.workloads.engine.status import write_workload_status
 from app.workloads.engine.writer import Writer
 from app.workloads.statefulset.plan.candidates import candidates
 from app.workloads.statefulset.plan.claims import Claims, claim_counts, claim_state, growths
@@ -38,8 +35,6 @@ from app.workloads.statefulset.snapshot import Observed
 from app.workloads.statefulset.state import StatefulSetState
 from app.workloads.statefulset.updating import StatefulSetUpdater
 from app.workloads.statefulset.wording import StatefulSetWording
-
-logger = logging.getLogger(__name__)
 
 _RESOURCE: Final = STATEFUL_SET.resource()
 
@@ -105,18 +100,18 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         replicas = Replicas.of(settings, snapshot.owner.name, [*snapshot.pods, *leaving])
         scaling, updating, deleting = Outcome(message=None), Outcome(message=None), snapshot.workload.deleting
         if not deleting:
-            if snapshot.observed.foreign:
-                uid = snapshot.owner.uid
-                await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
+            await self.release_foreign(snapshot)
             if settings.gates.pre_download:
                 await self._puller.reconcile(snapshot, _pull_counts(snapshot, replicas))
             scaling, updating = await self._work(snapshot, replicas)
         await self._report(snapshot, replicas, scaling, updating)
         if not deleting:
-            await self._clean_up(snapshot, made=scaling.changed)
-        next_available, now = replicas.next_available(snapshot.now.timestamp()), self.clock.now().timestamp()
-        times = [max(0.001, next_available - now + 0.001)] if next_available < inf else []
-        return result_of((scaling, updating), times, retry=bool(updating.message))
+            # What was created just now may be at a revision that the status no longer names.
+            revisions = snapshot.revisions
+            needed = (revisions.current, revisions.update) if scaling.changed else (revisions.update,)
+            await self.truncate_history(snapshot, needed)
+        again = self.seconds_until(replicas.next_available(snapshot.now.timestamp()))
+        return result_of((scaling, updating), [again], retry=bool(updating.message))
 
     async def _work(self, snapshot: Observed, replicas: Replicas) -> tuple[Outcome, Outcome]:
         """What came of scaling, and of updating."""
@@ -175,29 +170,10 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             now=now.timestamp(),
         )
         wanted["volumeClaims"] = claim_counts(resolved, replicas, self._claims_by_name(snapshot))
-        failures = {
-            type_: outcome.message or None
-            for type_, outcome in ((FAILED_CREATE, scaling), (FAILED_UPDATE, updating))
-            if outcome.message is not None
-        }
+        failures = failures_of({FAILED_CREATE: scaling, FAILED_UPDATE: updating})
         present = snapshot.state.present_status(workload).status
         wanted["conditions"] = with_failures(present.get("conditions") or [], failures, now)
-        await write_workload_status(
-            self.client,
-            _RESOURCE,
-            snapshot,
-            wanted,
-            lambda present: status_patch(present, wanted, required=REQUIRED),
-        )
-
-    async def _clean_up(self, snapshot: Observed, *, made: bool) -> None:
-        """AS-47. Failures are only logged."""
-        revisions = snapshot.revisions
-        needed = (revisions.current, revisions.update) if made else (revisions.update,)
-        try:
-            await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
-        except KubeError as error:
-            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
+        await write_workload_status(self.client, _RESOURCE, snapshot, wanted, REQUIRED)
 
 
 def _with_claims(replicas: Replicas, states: dict[int, ClaimState]) -> Replicas:

@@ -13,7 +13,6 @@ from app.slices import AdmissionContext, AdmissionPart, ControllerPart, Decision
 from app.slices.commands import Commands
 from app.workloads.engine import controllers as engine
 from app.workloads.statefulset import admission
-from app.workloads.statefulset.admission_lookups import ClusterLookups, StandaloneLookups
 from app.workloads.statefulset.controller import (
     NAME,
     STATEFUL_SETS,
@@ -27,9 +26,7 @@ from app.workloads.statefulset.controller import (
 
 def decisions(context: AdmissionContext) -> Decisions:
     """The handlers of both webhooks."""
-    if context.client is None:
-        return Decisions(admission.handlers(StandaloneLookups(context.enabled)))
-    return Decisions(admission.handlers(ClusterLookups(context.client, context.enabled)))
+    return Decisions(admission.handlers(admission.Lookups.of(context.enabled, context.client)))
 
 
 def commands() -> tuple[Commands, ...]:

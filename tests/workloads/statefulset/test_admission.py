@@ -10,7 +10,7 @@ from app.api.conversion import convert
 from app.kube.objects import ObjectMeta
 from app.pods.storageclasses import StorageClass, StorageClasses
 from tests.admission.writing import ALPHA, BETA
-from tests.workloads.statefulset.writing import Lookups, claim, refusal, rolling, stateful_set, write
+from tests.workloads.statefulset.writing import claim, lookups, refusal, rolling, stateful_set, write
 
 Json = dict[str, Any]
 
@@ -96,9 +96,9 @@ def test_in_place_only_takes_new_resources_where_pods_can_get_them(gate: bool, r
         made["spec"]["template"]["spec"]["containers"][0] |= {"image": image, "resources": resources}
         return made
 
-    lookups = Lookups(["InPlaceWorkloadVerticalScaling"] if gate else [])
+    asked = lookups(["InPlaceWorkloadVerticalScaling"] if gate else [])
     old = write(of({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}, "nginx:1")).stored()
-    found = refusal(of(resources, "nginx:2"), old, lookups)
+    found = refusal(of(resources, "nginx:2"), old, asked)
     assert (refused in found) if refused else not found
 
 
@@ -110,10 +110,8 @@ def test_in_place_only_keeps_the_qos_class() -> None:
         made["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
         return made
 
-    lookups = Lookups(["InPlaceWorkloadVerticalScaling"])
-    assert "the QoS class would change from Burstable to Guaranteed" in refusal(
-        of("2"), write(of("1")).stored(), lookups
-    )
+    asked = lookups(["InPlaceWorkloadVerticalScaling"])
+    assert "the QoS class would change from Burstable to Guaranteed" in refusal(of("2"), write(of("1")).stored(), asked)
 
 
 @pytest.mark.behaviour("AS-30", "AS-31", "AS-32")
@@ -133,10 +131,10 @@ def test_claim_templates_are_judged_by_the_strategy_to_come(
 ) -> None:
     old = write(stateful_set(volumeClaimTemplates=[claim()])).stored()
     new = stateful_set(volumeClaimTemplates=[template], volumeClaimUpdateStrategy=RESIZING)
-    found = refusal(new, old, Lookups(classes=classes))
+    found = refusal(new, old, lookups(classes=classes))
     assert (refused in found) if refused else not found
     free = stateful_set(volumeClaimTemplates=[template])
-    assert not refusal(free, old, Lookups(classes=classes))
+    assert not refusal(free, old, lookups(classes=classes))
 
 
 @pytest.mark.behaviour("AS-31")

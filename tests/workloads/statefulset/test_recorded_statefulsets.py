@@ -14,7 +14,7 @@ from app.workloads.statefulset.admission import mutate
 from tests.admission.writing import ALPHA, BETA, Written, review_of
 from tests.openkruise import FOLDER
 from tests.workloads.cloneset.recorded import RECORDED, comparable, read_alike
-from tests.workloads.statefulset.writing import Lookups, write
+from tests.workloads.statefulset.writing import lookups, write
 
 CASES: list[dict[str, Any]] = json.loads((FOLDER / "samples-statefulset.json").read_text("utf-8"))
 IDS = [case["manifest"]["metadata"]["name"] for case in CASES]
@@ -70,4 +70,4 @@ def test_taking_over_a_statefulset_that_openkruise_stored_changes_nothing_in_it(
             claim["status"] = {"phase": "Pending"}
         if version == "v1beta1" and not obj["spec"]["volumeClaimUpdateStrategy"]:
             continue  # written in v1alpha1, which fills nothing in that it does not have
-        assert mutate(Lookups(), review_of(STATEFUL_SET, obj, obj)) == Allowed(), comparable(obj)
+        assert mutate(lookups(), review_of(STATEFUL_SET, obj, obj)) == Allowed(), comparable(obj)

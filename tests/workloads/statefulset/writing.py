@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from app.api.statefulset import STATEFUL_SET
-from app.workloads.statefulset.admission import handlers
-from app.workloads.statefulset.admission_lookups import StandaloneLookups
+from app.workloads.statefulset.admission import Lookups, handlers
 from tests.admission.writing import BETA, Json, Written, written
 
 ALL: tuple[str, ...] = ("StatefulSetAutoDeletePVC", "StatefulSetAutoResizePVCGate", "StatefulSetStartOrdinal")
@@ -47,22 +47,26 @@ def claim(storage: str = "1Gi", name: str = "data", **spec: Any) -> Json:
     return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources, **spec}}
 
 
-class Lookups(StandaloneLookups):
+@dataclass(frozen=True)
+class ClusterLookups(Lookups):
     """Answers of a cluster, given by the test."""
 
-    def __init__(self, gates: Collection[str] = ALL, classes: Mapping[str, bool | None] | None = None) -> None:
-        super().__init__(lambda gate: gate in gates)
-        self.classes = classes or {}
+    classes: Mapping[str, bool | None] = field(default_factory=dict)
 
     async def expandable(self) -> Mapping[str, bool | None]:
         return self.classes
 
 
-def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> Written:
+def lookups(gates: Collection[str] = ALL, classes: Mapping[str, bool | None] | None = None) -> Lookups:
+    """With these gates, and a cluster's storage classes."""
+    return replace(ClusterLookups.of(lambda gate: gate in gates), classes=classes or {})
+
+
+def write(obj: Json, old: Json | None = None, asked: Lookups | None = None) -> Written:
     """Create ``obj``, or update ``old`` to it, in the version it is written in."""
-    return written(STATEFUL_SET, handlers(lookups or Lookups()), obj, old)
+    return written(STATEFUL_SET, handlers(asked or lookups()), obj, old)
 
 
-def refusal(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> str:
+def refusal(obj: Json, old: Json | None = None, asked: Lookups | None = None) -> str:
     """The message of a refusal; "" if the write passes."""
-    return write(obj, old, lookups).message
+    return write(obj, old, asked).message

@@ -11,7 +11,6 @@ from app.api.cloneset.types import ON_DELETE
 from app.kube.selectors import compile_selector, selector_text
 from app.pods.claims import claim_templates_hash
 from app.pods.lifecycle import Lifecycle
-from app.pods.templates import template_data
 from app.workloads.cloneset.plan.settings import Gates, RollingUpdate, Settings
 from app.workloads.engine import settings as engine
 from app.workloads.engine.kind import WorkloadKind
@@ -39,14 +38,8 @@ def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: 
     metadata = cloneset.metadata
     owner = KIND.owner(metadata.name, metadata.namespace, metadata.uid)
     strategy = cloneset.spec.update_strategy.rolling_update
-    template = spec.get("template") or {}
-    content = Content(
-        owner=owner,
-        data=template_data(template),
-        labels=(template.get("metadata") or {}).get("labels") or {},
-        annotations=metadata.annotations,
-        claims_hash=claim_templates_hash(spec.get("volumeClaimTemplates")),
-    )
+    claims_hash = claim_templates_hash(spec.get("volumeClaimTemplates"))
+    content = Content.of_template(owner, spec.get("template") or {}, metadata.annotations, claims_hash=claims_hash)
     return ResolvedSpec(
         settings=settings_of(cloneset, gates, exclude_preparing_delete=exclude_preparing_delete),
         selector=compile_selector(spec["selector"]),
@@ -55,7 +48,7 @@ def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: 
         spec=spec,
         content=content,
         strategy=strategy,
-        image_pulls=_image_pulls(strategy),
+        image_pulls=ImagePullSettings.of(strategy.in_place_update_strategy if strategy is not None else None),
     )
 
 
@@ -70,7 +63,7 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
         block = strategy.rolling_update
         in_place = block.in_place_update_strategy
         rolling = RollingUpdate(
-            policy=_policy(block.pod_update_policy),
+            policy=UpdatePolicy.of(block.pod_update_policy),
             partition=block.partition,
             max_unavailable=block.max_unavailable,
             max_surge=block.max_surge,
@@ -93,19 +86,4 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
         reuse_claims=scaling.enable_pvc_reuse,
         lifecycle=Lifecycle.of(lifecycle),
         gates=gates,
-    )
-
-
-def _policy(text: str) -> UpdatePolicy:
-    return UpdatePolicy(text) if text in tuple(UpdatePolicy) else UpdatePolicy.RECREATE
-
-
-def _image_pulls(strategy: api.RollingUpdate | None) -> ImagePullSettings:
-    in_place = strategy.in_place_update_strategy if strategy is not None else None
-    if in_place is None:
-        return ImagePullSettings()
-    return ImagePullSettings(
-        parallelism=in_place.image_pre_download_parallelism,
-        timeout_seconds=in_place.image_pre_download_timeout_seconds,
-        min_updated_ready=in_place.image_pre_download_min_updated_ready_pods,
     )

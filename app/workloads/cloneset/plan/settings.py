@@ -30,8 +30,6 @@ class Gates(EngineGates):
     preparing_update_as_update: bool = False
     #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
     in_place_surge: bool = False
-    #: Pods are created with an account of who manages which field.
-    managed_fields: bool = False
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool]) -> Self:
@@ -43,7 +41,6 @@ class Gates(EngineGates):
             preparing_update_as_update=enabled("PreparingUpdateAsUpdate"),
             recreate_on_claim_change=enabled("RecreatePodWhenChangeVCTInCloneSetGate"),
             in_place_surge=enabled("CloneSetInPlaceSurge"),
-            managed_fields=enabled("CloneSetPodManagedFields") or not enabled("PodWebhook"),
         )
 
 

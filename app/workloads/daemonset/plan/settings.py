@@ -24,8 +24,6 @@ class Gates(EngineGates):
     prune_ineligible: bool = False
     #: Unavailable old Pods use up maxUnavailable (DS-77).
     strict: bool = False
-    #: Pods are created with an account of who manages which field.
-    managed_fields: bool = False
     #: The scheduler binds Pods; else they are created bound (DS-35).
     by_scheduler: bool = True
     #: Images are pulled ahead of an update (DS-62).
@@ -39,7 +37,6 @@ class Gates(EngineGates):
             **shared,
             prune_ineligible=enabled("DaemonSetPruneIneligibleNodes"),
             strict=enabled("DaemonSetStrictMaxUnavailable"),
-            managed_fields=enabled("CloneSetPodManagedFields") or not enabled("PodWebhook"),
             by_scheduler=by_scheduler,
             pre_download_images=enabled("PreDownloadImageForDaemonSetUpdate") and enabled("KruiseDaemon"),
         )

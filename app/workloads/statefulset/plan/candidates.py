@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from app.kube.selectors import SelectorError
 from app.pods.lifecycle import LifecycleState
-from app.pods.update_order import by_priority
+from app.pods.update_order import by_readable_priority
 from app.workloads.statefulset.plan.replicas import Replica, Replicas
 
 
@@ -19,10 +18,7 @@ def candidates(replicas: Replicas, *, current: str, update: str) -> list[Replica
     done = [one for one in descending if one.terminating or one.is_at(update)]
     facts = {one.facts.pod.metadata.uid: one for one in descending}
     rest = [one.facts.pod for one in descending if not (one.terminating or one.is_at(update))]
-    try:
-        ordered = by_priority(rest, settings.priority)
-    except SelectorError:
-        ordered = rest  # admission refuses such a selector
+    ordered = by_readable_priority(rest, settings.priority)
     # Slots without Pod that will get one at the update revision are done as well.
     old = NewRevisions(replicas, current=current, update=update).old_ones(replicas.missing)
     count = settings.replicas - settings.partition - (replicas.missing - old)

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.pods.claims import with_claim_volumes
-from app.pods.lifecycle import Lifecycle, LifecycleState, state_members
+from app.pods.lifecycle import first_state, state_members
 from app.pods.templates import pod_of_template
 from app.workloads.engine.creation import NewPod
 from app.workloads.statefulset.plan.resolved import ResolvedSpec
@@ -49,7 +49,7 @@ class PodMaker:
         """The Pod of that ordinal."""
         resolved, owner = self.resolved, self.resolved.owner
         name, settings = pod_name(owner.name, ordinal), resolved.settings
-        labels, annotations = state_members(self._first_state(settings.lifecycle), now)
+        labels, annotations = state_members(first_state(settings.lifecycle, self.template), now)
         body = pod_of_template(
             self.template,
             name,
@@ -72,15 +72,3 @@ class PodMaker:
         if resolved.claim_templates:
             spec["volumes"] = with_claim_volumes(spec.get("volumes"), resolved.claim_templates, name)
         return body
-
-    def _first_state(self, lifecycle: Lifecycle | None) -> LifecycleState:
-        """AS-95: a Pod whose hook is on from the beginning waits for nothing."""
-        hook = lifecycle.pre_normal if lifecycle is not None else None
-        if hook is None:
-            return LifecycleState.NORMAL
-        given = self.template.get("metadata") or {}
-        labels, finalizers = given.get("labels") or {}, given.get("finalizers") or ()
-        hooked = all(name in finalizers for name in hook.finalizers) and all(
-            labels.get(key) == value for key, value in hook.labels.items()
-        )
-        return LifecycleState.NORMAL if hooked else LifecycleState.PREPARING_NORMAL

@@ -9,7 +9,7 @@ from math import inf
 from app.api import names
 from app.pods.lifecycle import LifecycleState
 from app.pods.ordinals import ordinal_of
-from app.pods.predicates import FINISHED
+from app.pods.predicates import FINISHED, is_running_and_ready
 from app.workloads.engine.pods import PodFacts
 from app.workloads.statefulset.plan.settings import Settings
 
@@ -40,9 +40,7 @@ class Replica:
     @property
     def running_and_ready(self) -> bool:
         """Whether it runs and says it is ready."""
-        pod = self.facts.pod
-        ready = pod.condition("Ready")
-        return pod.status.phase == "Running" and ready is not None and ready.status == "True"
+        return is_running_and_ready(self.facts.pod)
 
     @property
     def healthy(self) -> bool:

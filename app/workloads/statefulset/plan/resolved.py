@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from app.api import names
@@ -13,7 +13,6 @@ from app.api.statefulset import types as api
 from app.kube.selectors import compile_selector, selector_text
 from app.pods.lifecycle import Lifecycle
 from app.pods.ordinals import Slots, reserved_intervals
-from app.pods.templates import template_data
 from app.workloads.engine import settings as engine
 from app.workloads.engine.kind import WorkloadKind
 from app.workloads.engine.revisions import Content
@@ -36,14 +35,6 @@ def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
     """The view. Raises SelectorError for a selector that cannot be read."""
     spec, metadata = found.spec.to_dict(), found.metadata
     owner = KIND.owner(metadata.name, metadata.namespace, metadata.uid)
-    template = spec.get("template") or {}
-    # AS-42: claim templates are in no revision.
-    content = Content(
-        owner=owner,
-        data=template_data(template),
-        labels=(template.get("metadata") or {}).get("labels") or {},
-        annotations=metadata.annotations,
-    )
     return ResolvedSpec(
         settings=settings_of(found.spec, gates, repairs=metadata.annotations.get(names.REPAIR_ORDERED_READY) == "true"),
         selector=compile_selector(spec["selector"]),
@@ -51,7 +42,8 @@ def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
         service_name=found.spec.service_name,
         owner=owner,
         spec=spec,
-        content=content,
+        # AS-42: claim templates are in no revision.
+        content=Content.of_template(owner, spec.get("template") or {}, metadata.annotations),
         image_pulls=_image_pulls(found.spec, metadata.annotations),
     )
 
@@ -67,7 +59,6 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
     reserved = reserved_intervals(spec.reserve_ordinals or ())
     policy = spec.persistent_volume_claim_retention_policy or api.ClaimRetentionPolicy()
     in_place, unordered, limit = rolling.in_place_update_strategy, rolling.unordered_update, spec.revision_history_limit
-    known_policy = rolling.pod_update_policy in tuple(UpdatePolicy)
     return Settings(
         slots=Slots.of(max(0, 1 if spec.replicas is None else spec.replicas), start, reserved),
         ordered=spec.pod_management_policy != api.PARALLEL,
@@ -76,7 +67,7 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
         on_delete=spec.update_strategy.type == ON_DELETE,
         partition=max(0, rolling.partition or 0),
         max_unavailable=1 if rolling.max_unavailable is None else rolling.max_unavailable,
-        policy=UpdatePolicy(rolling.pod_update_policy) if known_policy else UpdatePolicy.RECREATE,
+        policy=UpdatePolicy.of(rolling.pod_update_policy),
         paused=rolling.paused,
         unordered=unordered is not None,
         priority=unordered.priority_strategy if unordered is not None else None,
@@ -96,22 +87,19 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
 def _image_pulls(spec: api.StatefulSetSpec, annotations: Mapping[str, str]) -> ImagePullSettings:
     """AS-145: the fields; annotations win. How many Pods must be ready before is read from its annotation later."""
     rolling = spec.update_strategy.rolling_update
-    in_place = rolling.in_place_update_strategy if rolling is not None else None
-    parallelism = annotations.get(names.PRE_DOWNLOAD_PARALLELISM)
+    found = ImagePullSettings.of(rolling.in_place_update_strategy if rolling is not None else None)
+    if names.PRE_DOWNLOAD_PARALLELISM in annotations:
+        found = replace(found, parallelism=_number(annotations[names.PRE_DOWNLOAD_PARALLELISM]))
     timeout = annotations.get(names.PRE_DOWNLOAD_TIMEOUT_SECONDS, "")
-    seconds = int(timeout) if timeout.isascii() and timeout.isdigit() and len(timeout) < 10 else None
-    told = names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS in annotations
-    if in_place is None:
-        return ImagePullSettings(parallelism=_number(parallelism), timeout_seconds=seconds)
-    return ImagePullSettings(
-        parallelism=in_place.image_pre_download_parallelism if parallelism is None else _number(parallelism),
-        timeout_seconds=in_place.image_pre_download_timeout_seconds if seconds is None else seconds,
-        min_updated_ready=None if told else in_place.image_pre_download_min_updated_ready_pods,
-    )
+    if timeout.isascii() and timeout.isdigit() and len(timeout) < 10:
+        found = replace(found, timeout_seconds=int(timeout))
+    if names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS in annotations:
+        found = replace(found, min_updated_ready=None)
+    return found
 
 
-def _number(text: str | None) -> int | str | None:
+def _number(text: str) -> int | str:
     try:
-        return int(text) if text is not None and len(text) < 10 else text
+        return int(text) if len(text) < 10 else text
     except ValueError:
         return text

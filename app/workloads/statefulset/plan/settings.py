@@ -24,7 +24,6 @@ class Gates(EngineGates):
     auto_delete_claims: bool = True
     auto_resize_claims: bool = False
     preparing_update_as_update: bool = False
-    managed_fields: bool = False
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool]) -> Self:
@@ -36,7 +35,6 @@ class Gates(EngineGates):
             auto_delete_claims=enabled("StatefulSetAutoDeletePVC"),
             auto_resize_claims=enabled("StatefulSetAutoResizePVCGate"),
             preparing_update_as_update=enabled("PreparingUpdateAsUpdate"),
-            managed_fields=enabled("CloneSetPodManagedFields") or not enabled("PodWebhook"),
         )
 
 
