@@ -69,6 +69,7 @@ class MiniKubectl:
             "--replicas",
             "--wait",
             "--pod-selector",
+            "--subresource",
         ):
             parser.add_argument(flag, default="")
         parser.add_argument("-p", dest="patch", default="{}")
@@ -164,6 +165,8 @@ class MiniKubectl:
         names = {"json": "json-patch", "merge": "merge-patch", "strategic": "strategic-merge-patch"}
         headers = {"Content-Type": f"application/{names[options.type]}+json"}
         path = f"{self._collection(self._find(kind), options.namespace)}/{name}"
+        if options.subresource:
+            path += f"/{options.subresource}"
         self._send("PATCH", path, json.loads(options.patch), headers=headers)
         return f"{kind}/{name} patched\n"
 

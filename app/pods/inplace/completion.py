@@ -65,7 +65,7 @@ def is_image_changed(
         return False
     if status.image_id != before.image_id and before.image_id:
         return True
-    if status.image == image or _is_named(status.image, image):
+    if status.image == image or is_named(status.image, image):
         return True
     replaced = bool(status.container_id) and bool(container_before) and status.container_id != container_before
     if not before.image_id:
@@ -74,7 +74,7 @@ def is_image_changed(
     return replaced and status.ready and pod.status.observed_generation >= pod.metadata.generation
 
 
-def _is_named(shown: str, image: str) -> bool:
+def is_named(shown: str, image: str) -> bool:
     """Whether a status names the image as the spec does, in full or short.
 
     A tag alone does not show that the digest asked for has come, nor a digest alone whence it was taken.

@@ -7,14 +7,14 @@ updates and resizes. A Pod in one of them does not count as available, and is no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 import msgspec
 
-from app.protection.podunavailablebudget.podstate import PodFacts
+from app.protection.podunavailablebudget.podstate import PodFacts, RunningContainer, runs_other_images
 
 #: PUB-55, PUB-56: how long a grant is waited for.
 DISRUPTED_FOR: Final = timedelta(seconds=20)
@@ -46,11 +46,13 @@ def holds(noted: object, now: datetime, lasts: timedelta) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the controller has seen of a Pod since it first saw its entry."""
+    """What the controller has seen of a Pod since it first saw its entry, or since it was granted in this process."""
 
     noted: str
     uid: str
     spec: tuple[int, tuple[str, ...]]
+    #: What ran at first.
+    running: tuple[RunningContainer, ...] = ()
     #: Since when the Pod was ready when its spec was first seen changed.
     changed: bool = False
     ready_since: datetime | None = None
@@ -60,22 +62,20 @@ class Seen:
     def after(self, pod: PodFacts) -> Seen:
         """The same with what is to be seen now."""
         if pod.spec != self.spec and not self.changed:
-            return Seen(
-                self.noted, self.uid, pod.spec, changed=True, ready_since=pod.ready_since, dipped=not pod.healthy
-            )
+            return replace(self, spec=pod.spec, changed=True, ready_since=pod.ready_since, dipped=not pod.healthy)
         if not self.changed or self.dipped:
             return self
-        dipped = not pod.healthy or pod.ready_since != self.ready_since
-        return Seen(self.noted, self.uid, pod.spec, changed=True, ready_since=self.ready_since, dipped=dipped)
+        return replace(self, spec=pod.spec, dipped=not pod.healthy or pod.ready_since != self.ready_since)
 
     def is_back(self, pod: PodFacts) -> bool:
-        """PUB-56: whether the update came, and the Pod with it is healthy again."""
-        return self.changed and self.dipped and pod.healthy
+        """PUB-56: whether the update came, and the Pod with it is healthy again. It may be so soon that nobody saw it
+        unhealthy, and within the second since when it was ready before; what runs tells it then."""
+        return self.changed and pod.healthy and (self.dipped or runs_other_images(self.running, pod))
 
 
 def first_seen(noted: str, pod: PodFacts) -> Seen:
     """A Pod whose entry is new to us."""
-    return Seen(noted, pod.uid, pod.spec)
+    return Seen(noted, pod.uid, pod.spec, pod.running)
 
 
 class Fate(StrEnum):
@@ -108,14 +108,24 @@ def seconds_left(noted: str, now: datetime, lasts: timedelta) -> float:
     return max(0.0, (min(at, now) + lasts - now).total_seconds()) if at is not None else 0.0
 
 
-def track(entries: Mapping[str, str], pods: Mapping[str, PodFacts], before: Mapping[str, Seen]) -> dict[str, Seen]:
-    """What is seen of the Pods that have an entry, entry by entry."""
+def track(
+    entries: Mapping[str, str],
+    pods: Mapping[str, PodFacts],
+    before: Mapping[str, Seen],
+    granted: Mapping[str, Seen] | None = None,
+) -> dict[str, Seen]:
+    """What is seen of the Pods that have an entry, entry by entry.
+
+    ``granted``: Pods as they were when this process granted it; of others what is seen first may be the update already.
+    """
     found = {}
     for name, noted in entries.items():
         pod, known = pods.get(name), before.get(name)
         if known is None or known.noted != noted:
             if pod is not None:
-                found[name] = first_seen(noted, pod)
+                origin = (granted or {}).get(name)
+                exact = origin is not None and (origin.noted, origin.uid) == (noted, pod.uid)
+                found[name] = origin.after(pod) if exact and origin is not None else first_seen(noted, pod)
         else:
             found[name] = known.after(pod) if pod is not None and pod.uid == known.uid else known
     return found

@@ -19,6 +19,7 @@ from app.kube.resources import ObjectKey
 from app.kube.rulings import Decision, Ruling
 from app.kube.shared_status import SharedStatus
 from app.kube.store import Store
+from app.protection.podunavailablebudget.grants import Grants
 from app.protection.podunavailablebudget.judgement import (
     Judgement,
     Outcome,
@@ -26,7 +27,7 @@ from app.protection.podunavailablebudget.judgement import (
     judge,
     without_budget,
 )
-from app.protection.podunavailablebudget.podstate import related_budget
+from app.protection.podunavailablebudget.podstate import facts_of, related_budget
 
 R = TypeVar("R")
 
@@ -73,6 +74,12 @@ def status_of(budget: PodUnavailableBudget) -> Mapping[str, object]:
     return budget.status.to_dict() if budget.status is not None else {}
 
 
+def entries_of(budget: PodUnavailableBudget) -> dict[str, str]:
+    """What was granted and is not seen done yet: Pod → time."""
+    status = budget.status
+    return {**(status.disrupted_pods or {}), **(status.unavailable_pods or {})} if status is not None else {}
+
+
 class LocalStatuses:
     """The statuses in standalone mode: as the files have them, changed in memory only."""
 
@@ -107,8 +114,11 @@ class BudgetKeeper:
         vertical_scaling: bool,
         find_another: FindAnother | None = None,
         waits: float = 0.0,
+        grants: Grants | None = None,
     ) -> None:
         self.statuses = statuses
+        #: What is granted, for the controller of this process.
+        self.grants = grants
         self._clock = clock
         self._resize_is_update = resize_is_update
         self._vertical_scaling = vertical_scaling
@@ -142,16 +152,20 @@ class BudgetKeeper:
         self, pod: Pod, operation: ProtectedOperation, name: str, *, dry_run: bool
     ) -> tuple[Judgement, bool]:
         """The judgement, and whether the budget exists."""
-        key = ObjectKey(pod.metadata.namespace, name)
+        key, granted = ObjectKey(pod.metadata.namespace, name), ""
         deadline = self._clock.monotonic() + self._waits
 
         def decision(budget: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, tuple[Judgement, bool]]:
             ruling = judge(budget, pod, operation, self._clock.now(), resize_is_update=self._resize_is_update)
             answer = (ruling.answer, budget is not None and not budget.deleting)
+            nonlocal granted
+            granted = entries_of(ruling.changed).get(pod.metadata.name, "") if ruling.changed is not None else ""
             return Ruling(answer, None if dry_run else ruling.changed, provisional=ruling.provisional)
 
         while True:
             found = await self.statuses.decide(key, decision)
+            if granted and self.grants is not None and not dry_run:
+                self.grants.note(key, granted, facts_of(pod, vertical_scaling=self._vertical_scaling))
             if found[0].outcome is not Outcome.NOT_COMPUTED or self._clock.monotonic() >= deadline:
                 return found
             await self._computed(key, deadline)

@@ -12,7 +12,7 @@ import msgspec
 from app.api import names
 from app.kube.objects import ContainerStatus, ObjectMeta, Pod, Struct
 from app.pods.images import has_digest, same_image
-from app.pods.inplace.completion import is_begun_complete
+from app.pods.inplace.completion import is_begun_complete, is_named
 from app.pods.inplace.spec import GraceError, update_in_grace
 from app.pods.inplace.state import StateError
 from app.pods.predicates import is_active, is_running_and_ready, ready_since
@@ -33,6 +33,19 @@ _sidecar_updates: Final = msgspec.json.Decoder(dict[str, _SidecarUpdate])
 
 
 @dataclass(frozen=True, slots=True)
+class RunningContainer:
+    """A container with an id: which image its spec names, and what runs. ``current``: it is ready, and by its name, or
+    by the generation that the kubelet has seen, it is that image."""
+
+    name: str
+    image: str
+    container_id: str
+    image_id: str
+    ready: bool
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PodFacts:
     """One Pod as a budget sees it. ``healthy``: ready and consistent, which is what its loss would cost."""
 
@@ -43,6 +56,7 @@ class PodFacts:
     ready_since: datetime | None
     #: Changes with the Pod's spec.
     spec: tuple[int, tuple[str, ...]]
+    running: tuple[RunningContainer, ...] = ()
 
 
 def facts_of(pod: Pod, *, vertical_scaling: bool = False) -> PodFacts:
@@ -54,6 +68,40 @@ def facts_of(pod: Pod, *, vertical_scaling: bool = False) -> PodFacts:
         healthy=is_healthy(pod, vertical_scaling=vertical_scaling),
         ready_since=ready_since(pod),
         spec=(pod.metadata.generation, tuple(container.image for container in pod.spec.containers)),
+        running=_running(pod),
+    )
+
+
+def _running(pod: Pod) -> tuple[RunningContainer, ...]:
+    statuses = {status.name: status for status in pod.status.container_statuses if status.container_id}
+    observed = pod.metadata.generation > 0 and pod.status.observed_generation >= pod.metadata.generation
+    return tuple(
+        RunningContainer(
+            container.name,
+            container.image,
+            status.container_id,
+            status.image_id,
+            ready=status.ready,
+            current=status.ready and (observed or is_named(status.image, container.image)),
+        )
+        for container in pod.spec.containers
+        if (status := statuses.get(container.name)) is not None
+    )
+
+
+def runs_other_images(before: tuple[RunningContainer, ...], pod: PodFacts) -> bool:
+    """PUB-56: whether containers got other images since, and each of these was replaced and is ready with it."""
+    former = {container.name: container for container in before}
+    changed = [
+        (old, container)
+        for container in pod.running
+        if (old := former.get(container.name)) is not None and old.image != container.image
+    ]
+    return bool(changed) and all(
+        container.container_id != old.container_id
+        and container.ready
+        and (container.current or container.image_id != old.image_id)
+        for old, container in changed
     )
 
 

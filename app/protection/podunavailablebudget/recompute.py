@@ -103,10 +103,15 @@ def _kept(entries: Mapping[str, str] | None, observed: Observed, lasts: timedelt
         elif what is Fate.OVERDUE:
             found.entries[name] = noted
             found.overdue += (name,)
-        elif what is Fate.STAYS and not (come_back and pod is not None and seen is not None and seen.is_back(pod)):
+        elif what is Fate.STAYS and not (come_back and _is_back(noted, pod, seen)):
             found.entries[name] = noted
             found.left.append(seconds_left(noted, observed.now, lasts))
     return found
+
+
+def _is_back(noted: str, pod: PodFacts | None, seen: Seen | None) -> bool:
+    """What was seen since an earlier grant says nothing about this one."""
+    return pod is not None and seen is not None and seen.noted == noted and seen.is_back(pod)
 
 
 def _changed(status: PodUnavailableBudgetStatus, computed: Mapping[str, Any]) -> PodUnavailableBudgetStatus:

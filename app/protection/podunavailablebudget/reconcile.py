@@ -20,8 +20,9 @@ from app.kube.rulings import Ruling
 from app.kube.store import Change
 from app.pods.customworkloads import GroupKind
 from app.protection.podunavailablebudget.claims import Claims
+from app.protection.podunavailablebudget.grants import Grants
 from app.protection.podunavailablebudget.inflight import Seen, track
-from app.protection.podunavailablebudget.keeper import Statuses
+from app.protection.podunavailablebudget.keeper import Statuses, entries_of
 from app.protection.podunavailablebudget.podstate import PodFacts, facts_of, is_related, related_budget
 from app.protection.podunavailablebudget.recompute import Observed, Recomputed, recompute
 from app.protection.podunavailablebudget.workloads import Caches, Members, UnknownKindError, Wanted, Workloads
@@ -41,7 +42,8 @@ NAMED: Final = 5
 
 
 class BudgetReconciler:
-    """``statuses`` is shared with whoever judges Pods in this process; ``listed``: see :class:`Workloads`."""
+    """``statuses`` is shared with whoever judges Pods in this process, and so is ``grants``; ``listed``: see
+    :class:`Workloads`."""
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class BudgetReconciler:
         listed: Callable[[], Collection[GroupKind]],
         *,
         vertical_scaling: bool,
+        grants: Grants | None = None,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -60,6 +63,7 @@ class BudgetReconciler:
         self._vertical_scaling = vertical_scaling
         self._workloads = Workloads(client, caches, listed)
         self._claims = Claims(caches.budgets)
+        self._grants = grants or Grants()
         self._facts: dict[str, tuple[str, PodFacts]] = {}
         self._seen: dict[ObjectKey, dict[str, Seen]] = {}
         self._last_events: dict[ObjectKey, str] = {}
@@ -136,6 +140,7 @@ class BudgetReconciler:
         budget = self._caches.budgets.by_key(key)
         if budget is None or budget.deleting:
             self._seen.pop(key, None)
+            self._grants.keep(key, ())
             self._last_events.pop(key, None)
             return None
         try:
@@ -195,7 +200,9 @@ class BudgetReconciler:
         }
 
     def _track(self, key: ObjectKey, budget: PodUnavailableBudget, pods: Mapping[str, PodFacts]) -> dict[str, Seen]:
-        self._seen[key] = track(entries_of(budget), pods, self._seen.get(key, {}))
+        entries = entries_of(budget)
+        self._grants.keep(key, entries.keys())
+        self._seen[key] = track(entries, pods, self._seen.get(key, {}), self._grants.of(key))
         return self._seen[key]
 
     async def _look_at(self, namespace: str, names: Iterable[str]) -> Mapping[str, PodFacts | None]:
@@ -286,12 +293,6 @@ class BudgetReconciler:
 
     def _event(self, budget: PodUnavailableBudget, kind: Any, reason: str, message: str) -> None:
         self._events.event(reference(POD_UNAVAILABLE_BUDGET.resource(), budget), kind, reason, message)
-
-
-def entries_of(budget: PodUnavailableBudget) -> dict[str, str]:
-    """What was granted and is not seen done yet: Pod → time."""
-    status = budget.status
-    return {**(status.disrupted_pods or {}), **(status.unavailable_pods or {})} if status is not None else {}
 
 
 def _is_going(workload: Any) -> bool:

@@ -17,6 +17,7 @@ from app.protection.podunavailablebudget import admission
 from app.protection.podunavailablebudget.admission_lookups import ClusterLookups, StandaloneLookups
 from app.protection.podunavailablebudget.budget import ControllerBudget
 from app.protection.podunavailablebudget.claims import Claims
+from app.protection.podunavailablebudget.grants import Grants
 from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE, BudgetGuard
 from app.protection.podunavailablebudget.keeper import (
     COMPUTED_WITHIN,
@@ -156,6 +157,7 @@ def controller_budget(context: ControllerContext) -> ControllerBudget:
         context.client.clock,
         resize_is_update=not context.enabled(RESIZE_GATE),
         vertical_scaling=context.enabled(VERTICAL_SCALING),
+        grants=Grants(),
     )
     return ControllerBudget(
         keeper,
@@ -175,6 +177,7 @@ def budget_controller(context: ControllerContext) -> Reconciling:
         context.events,
         listed_workloads(caches.configuration, context.own_namespace),
         vertical_scaling=context.enabled(VERTICAL_SCALING),
+        grants=shared[0].keeper.grants if shared else None,
     )
     wanted = {field: reconciler.of_workload(native_wanted(kind)) for field, kind in NATIVE.items()}
     wanted |= {field: reconciler.of_workload(own_wanted(kind)) for field, kind in OWN.items()}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from app.api.statefulset import STATEFUL_SET
+from app.kube.client import PatchType
 from app.kube.errors import NotFound
 from app.kube.resources import (
     CONFIGMAPS,
@@ -355,6 +356,32 @@ async def test_what_was_granted_is_given_back_when_it_is_done_or_late() -> None:
         assert await cluster.events("NotDeleted") == [
             "Pod was expected by PUB default/shop to be deleted but it wasn't"
         ]
+
+
+@pytest.mark.behaviour("PUB-56", "PUB-90")
+@virtual
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_a_pod_that_is_back_before_anybody_looked_is_not_waited_for(replaced: bool) -> None:
+    """The workload asks in the controller's process, and the Pod is updated and ready within the second: nobody sees it
+    unhealthy, and its condition says that it is ready since the second it was before."""
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=1)
+        await cluster.pods(3)
+        since = cluster.now()
+        for name in ("web-0", "web-1", "web-2"):
+            await cluster.is_ready(name, container_id=f"containerd://{name}", since=since)
+        await cluster.numbers(1, 3, 2, 3)
+        assert await cluster.update_granted("web-0")
+        assert not await cluster.update_granted("web-1")
+        body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
+        await cluster.user.patch(PODS, "web-0", body, NAMESPACE, kind=PatchType.STRATEGIC)
+        after = "containerd://other" if replaced else "containerd://web-0"
+        await cluster.is_ready("web-0", container_id=after, image="docker.io/library/nginx:2", since=since)
+        started = cluster.clock.monotonic()
+        await cluster.numbers(1, 3, 2, 3)
+        waited = cluster.clock.monotonic() - started
+        assert waited < 1 if replaced else 9 < waited < 12
+        assert await cluster.update_granted("web-1")
 
 
 @pytest.mark.behaviour("PUB-55")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.intorpercent import IntOrPercentError
-from app.protection.podunavailablebudget.inflight import first_seen, track
+from app.kube.resources import ObjectKey
+from app.protection.podunavailablebudget.grants import MAX_BUDGETS, Grants
+from app.protection.podunavailablebudget.inflight import MAX_ENTRIES, first_seen, track
 from app.protection.podunavailablebudget.numbers import UNKNOWN, Expected, desired_available
+from app.protection.podunavailablebudget.podstate import RunningContainer
 from app.protection.podunavailablebudget.recompute import Observed, recompute
 from tests.protection.podunavailablebudget.samples import NOW, ago, budget, facts
+
+KEY = ObjectKey("web", "shop")
 
 
 def pods(count: int, *, unready: int = 0) -> dict[str, Any]:
@@ -203,6 +209,84 @@ def test_a_pod_that_only_flickers_before_its_update_gives_nothing_back() -> None
     seen = track(noted, {"p0": after}, seen)
     found = recompute(budget(unavailable=noted), Observed({"p0": after}, Expected(1), NOW, seen=seen))
     assert found.status.current_available == 1
+
+
+def runs(
+    image: str = "nginx:2", container_id: str = "new", image_id: str = "x", *, ready: bool = True, current: bool = True
+) -> RunningContainer:
+    return RunningContainer("main", image, container_id, image_id, ready=ready, current=current)
+
+
+BEFORE = runs("nginx:1", "old")
+SIDECAR = RunningContainer("agent", "agent:1", "agent-1", "y", ready=True, current=True)
+
+
+@pytest.mark.behaviour("PUB-56")
+@pytest.mark.parametrize(
+    ("before", "after", "back"),
+    [
+        pytest.param((BEFORE,), (runs(),), True, id="replaced"),
+        pytest.param((BEFORE,), (runs(current=False),), False, id="replaced-with-what-ran-before"),
+        pytest.param((BEFORE,), (runs(current=False, image_id="z"),), True, id="another-image-under-another-name"),
+        pytest.param((BEFORE,), (runs(container_id="old"),), False, id="the-same-container"),
+        pytest.param((BEFORE,), (runs(ready=False, current=False, image_id="z"),), False, id="not-ready"),
+        pytest.param((BEFORE,), (runs("nginx:1"),), False, id="no-other-image"),
+        pytest.param((BEFORE,), (), False, id="nothing-runs"),
+        pytest.param((), (runs(),), False, id="nothing-ran"),
+        pytest.param((BEFORE, SIDECAR), (runs(), SIDECAR), True, id="one-of-two"),
+        pytest.param(
+            (BEFORE, SIDECAR), (runs(), replace(SIDECAR, image="agent:2")), False, id="one-of-two-that-are-changed"
+        ),
+    ],
+)
+def test_an_update_that_nobody_saw_is_told_by_what_runs(
+    before: tuple[RunningContainer, ...], after: tuple[RunningContainer, ...], back: bool
+) -> None:
+    noted = {"p0": ago(0)}
+    seen = track(noted, {"p0": replace(facts("p0"), running=before)}, {})
+    later = replace(facts("p0", generation=2), running=after)
+    seen = track(noted, {"p0": later}, seen)
+    found = recompute(budget(unavailable=noted), Observed({"p0": later}, Expected(1), NOW, seen=seen))
+    assert found.status.current_available == int(back)
+
+
+@pytest.mark.behaviour("PUB-56")
+@pytest.mark.parametrize(
+    ("noted", "uid", "back"), [(ago(0), "uid-p0", True), (ago(1), "uid-p0", False), (ago(0), "uid-other", False)]
+)
+def test_what_was_granted_here_is_compared_with_the_pod_of_that_moment(noted: str, uid: str, back: bool) -> None:
+    grants = Grants()
+    grants.note(KEY, noted, replace(facts("p0", uid=uid), running=(BEFORE,)))
+    later = replace(facts("p0", generation=2), running=(runs(),))
+    entries = {"p0": ago(0)}
+    seen = track(entries, {"p0": later}, {}, grants.of(KEY))
+    found = recompute(budget(unavailable=entries), Observed({"p0": later}, Expected(1), NOW, seen=seen))
+    assert found.status.current_available == int(back)
+
+
+@pytest.mark.behaviour("PUB-56")
+def test_what_was_seen_since_an_earlier_grant_ends_no_later_one() -> None:
+    before, later = replace(facts("p0"), running=(BEFORE,)), replace(facts("p0", generation=2), running=(runs(),))
+    seen = track({"p0": ago(3)}, {"p0": before}, {})
+    seen = track({"p0": ago(3)}, {"p0": later}, seen)
+    for noted, current in ((ago(3), 1), (ago(1), 0)):
+        found = recompute(budget(unavailable={"p0": noted}), Observed({"p0": later}, Expected(1), NOW, seen=seen))
+        assert found.status.current_available == current
+
+
+@pytest.mark.behaviour("PUB-56")
+def test_grants_are_forgotten_with_their_entries_and_never_too_many() -> None:
+    grants = Grants()
+    for number in range(MAX_ENTRIES + 5):
+        grants.note(KEY, ago(0), facts(f"p{number}"))
+    assert len(grants.of(KEY)) == MAX_ENTRIES
+    grants.keep(KEY, {"p9", "p10", "p0"})
+    assert set(grants.of(KEY)) == {"p9", "p10"}
+    for number in range(MAX_BUDGETS):
+        grants.note(ObjectKey("web", f"b{number}"), ago(0), facts("p0"))
+    assert not grants.of(KEY)
+    grants.keep(ObjectKey("web", "b1"), ())
+    assert not grants.of(ObjectKey("web", "b1"))
 
 
 @pytest.mark.behaviour("PUB-57")

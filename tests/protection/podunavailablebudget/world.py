@@ -24,23 +24,25 @@ from app.kube.admission import (
 from app.kube.client import Client, PatchType
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
-from app.kube.objects import Pod
+from app.kube.objects import Pod, decode_pod
 from app.kube.reflector import Reflector
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, PODS, REPLICASETS
 from app.kube.store import Store
 from app.kube.virtualtime import VirtualClock
 from app.kube.wire import Transport
 from app.manager.caches import Caches
+from app.pods.budget import Disruption, DisruptionBudget
 from app.protection.podunavailablebudget import slice as declared
+from app.protection.podunavailablebudget.budget import ControllerBudget
 from app.protection.podunavailablebudget.claims import Claims
-from app.protection.podunavailablebudget.guard import BudgetGuard
+from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE, BudgetGuard
 from app.protection.podunavailablebudget.keeper import COMPUTED_WITHIN, BudgetKeeper, shared_statuses
 from app.protection.podunavailablebudget.owners import LiveOwners
 from app.sandbox.apiserver import ApiServer
 from tests.kube.fakes import running, until
 from tests.protection.podunavailablebudget.adversity import Adverse
 from tests.simulation.clocks import WallClock
-from tests.slicing import controller_of
+from tests.slicing import context, controller_of, part_of, stores_of
 from tests.workloads.cloneset.world import Counting, NoReflectorMetrics
 
 BUDGETS = POD_UNAVAILABLE_BUDGET.resource()
@@ -130,6 +132,14 @@ class SmallCluster:
         self.replicas = replicas
         #: What the controller sends.
         self.sent = sent
+        #: What workloads ask in the process of the controller.
+        self.asked: ControllerBudget | None = None
+
+    async def update_granted(self, name: str) -> bool:
+        """The answer to a workload that is about to update the Pod."""
+        assert self.asked is not None
+        pod = await self.user.get(PODS, name, NAMESPACE, decode=decode_pod)
+        return (await self.asked.ask(pod, Disruption.UPDATE)).allowed
 
     async def budget(self, name: str = "shop", *, annotations: Json | None = None, **spec: Any) -> Json:
         whole = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1, **spec}
@@ -167,13 +177,22 @@ class SmallCluster:
         await self.user.create(PODS, body, NAMESPACE)
         return await self.is_ready(name, ready=ready)
 
-    async def is_ready(self, name: str, *, ready: bool = True) -> Json:
+    async def is_ready(
+        self, name: str, *, ready: bool = True, container_id: str = "", image: str = "nginx:1", since: str = ""
+    ) -> Json:
         """The kubelet's report."""
         status = {
             "phase": "Running",
-            "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": self.now()}],
+            "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": since or self.now()}],
             "containerStatuses": [
-                {"name": "main", "image": "nginx:1", "imageID": "x", "ready": ready, "restartCount": 0}
+                {
+                    "name": "main",
+                    "image": image,
+                    "imageID": "x",
+                    "containerID": container_id,
+                    "ready": ready,
+                    "restartCount": 0,
+                }
             ],
         }
         return await self.user.patch(
@@ -228,13 +247,25 @@ class SmallCluster:
 
 
 def controller_mains(
-    transport: Transport, clock: VirtualClock, rng: Random, *, controller: bool = True
+    transport: Transport,
+    clock: VirtualClock,
+    rng: Random,
+    *,
+    controller: bool = True,
+    cluster: SmallCluster | None = None,
 ) -> list[Coroutine[Any, Any, None]]:
-    """The controller with caches of its own; without ``controller`` the caches alone."""
+    """The controller with caches of its own; without ``controller`` the caches alone. ``cluster`` gets what workloads
+    ask in the same process."""
     client = Client(transport, clock)
     caches = Caches("kruise-system", declared=[declared.SLICE])
     events = EventRecorder(client, declared.NAME)
-    loop = controller_of(declared.SLICE, client, caches.stores.by_name, events=events)
+    part = part_of(declared.SLICE)
+    gates = f"{DELETE_GATE}=true,{UPDATE_GATE}=true"
+    asked = declared.controller_budget(context(part, client, stores_of(part, caches.stores.by_name), gates=gates))
+    provided = {DisruptionBudget: asked}
+    loop = controller_of(declared.SLICE, client, caches.stores.by_name, events=events, provided=provided)
+    if cluster is not None:
+        cluster.asked = asked
     metrics = NoReflectorMetrics()
     filled = [*caches.admission_reflectors(client, rng, metrics), *caches.controller_reflectors(client, rng, metrics)]
     return [*(one.run() for one in filled), events.run(), *([loop.run()] if controller else [])]
@@ -288,7 +319,7 @@ async def small_cluster(
     if adverse is not None:
         mains.append(leaders(api, clock, adverse))
     else:
-        mains += controller_mains(sent, clock, rng, controller=controller)
+        mains += controller_mains(sent, clock, rng, controller=controller, cluster=cluster)
     try:
         async with running(*mains):
             await until(lambda: all(one.budgets.ready for one in made))
