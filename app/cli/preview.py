@@ -201,12 +201,16 @@ async def moved(client: Client, namespace: str, origin: str, features: HasGates)
 async def planned(client: Client, namespace: str, manifest: dict[str, Any], features: HasGates) -> Report:
     """The table of what would happen. Raises CommandError, or KubeError with what the API server refuses."""
     from app.cli.workloads import commands_for
+    from app.kube.errors import Forbidden, sentence
     from app.slices.commands import report
 
     commands = commands_for(manifest.get("apiVersion"), manifest.get("kind"))
     if commands is None or commands.plan is None:
         raise CommandError(f"{manifest.get('kind')}: there is no plan for objects of this kind")
-    stored = await _as_it_would_be(client, commands, namespace, manifest)
+    try:
+        stored = await _as_it_would_be(client, commands, namespace, manifest)
+    except Forbidden as error:
+        raise CommandError(f"{sentence(error)} (a dry run stores nothing, but takes the right to write)") from None
     return report(await commands.plan(client, stored, features.enabled))
 
 
@@ -334,27 +338,38 @@ async def whole(client: Client, commands: Commands, namespace: str, name: str, f
     from dataclasses import replace
 
     from app.cli.workloads import read
-    from app.slices.commands import report
+    from app.kube.errors import Forbidden, sentence
+    from app.slices.commands import Report, report
 
     stored = await read(client, commands, namespace, name)
-    if commands.explain_object is not None:
-        found = report(await commands.explain_object(client, stored, features.enabled))
-        return replace(found, todo=[*found.todo, *_held(commands, stored)])
-    if commands.progress is None:
+    if commands.explain_object is None and commands.progress is None:
         raise CommandError(f"{commands.kind.kind} {name}: only its Pods are explained: pykruise explain pod NAME")
-    return await _standing(client, commands, stored)
+    try:
+        if commands.explain_object is None:
+            return await _standing(client, commands, stored)
+        found = report(await commands.explain_object(client, stored, features.enabled))
+    except Forbidden as error:
+        rest = f"the rest was not looked at: {sentence(error)}"
+        return Report(_head(commands, stored), notes=[rest], todo=_held(commands, stored))
+    return replace(found, todo=[*found.todo, *_held(commands, stored)])
+
+
+def _head(commands: Commands, stored: Mapping[str, Any]) -> str:
+    """What an object is called, and how far it is."""
+    from app.kube.errors import describe
+
+    metadata = stored["metadata"]
+    called = describe(commands.kind.kind, metadata.get("namespace") or "", metadata["name"])
+    return called if commands.progress is None else f"{called}: {commands.progress(stored).text}"
 
 
 async def _standing(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Report:
     """How far an object is, and which of its Pods are not ready, and why."""
     from app.cli.workloads import owned
-    from app.kube.errors import describe
     from app.pods.obstacles import obstacles
     from app.pods.predicates import is_ready
     from app.slices.commands import Report
 
-    metadata = stored["metadata"]
-    called = describe(commands.kind.kind, metadata.get("namespace") or "", metadata["name"])
     progress = commands.progress(stored) if commands.progress is not None else None
     rows, todo = [], list[str]()
     for pod in sorted((await owned(client, stored)).pods, key=lambda pod: pod.metadata.name):
@@ -365,6 +380,5 @@ async def _standing(client: Client, commands: Commands, stored: Mapping[str, Any
         todo += [one.way_out for one in found]
     notes = [progress.failed] if progress is not None and progress.failed else []
     todo += _held(commands, stored)
-    head = f"{called}: {progress.text}" if progress is not None else called
     first = list(dict.fromkeys(todo))[:_MOST]
-    return Report(head, ("pod", "revision", "state", "because"), rows, notes, first or ["nothing"])
+    return Report(_head(commands, stored), ("pod", "revision", "state", "because"), rows, notes, first or ["nothing"])

@@ -21,7 +21,7 @@ from app.cli.grammar import (
 )
 from app.cli.history import history_text, undone
 from app.cli.printing import write
-from app.cli.status import show_all, show_status
+from app.cli.status import Listing, show_all, show_status
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -50,7 +50,8 @@ def status(
 ) -> None:
     """Show how far a roll-out is, until it is done.
 
-    Without a name: how far all are. Exit code 1: it failed or took too long.
+    Without a name: how far all are. Exit code 1: it failed or took too long, or the list lacks kinds that you may not
+    read.
     """
     asked = what or []
     of_one = len([part for word in asked for part in word.split("/")]) > 1
@@ -60,12 +61,15 @@ def status(
     async def one(client: Client, where: str) -> bool:
         return await show_status(client, where, asked, watch=watch, give_up=timeout, output=output)
 
-    async def every(client: Client, where: str) -> str:
+    async def every(client: Client, where: str) -> Listing:
         return await show_all(client, "" if all_namespaces else where, asked, output=output)
 
     if of_one:
         raise typer.Exit(0 if with_cluster(kubeconfig, context, namespace, one) else 1)
-    write(with_cluster(kubeconfig, context, namespace, every))
+    listing = with_cluster(kubeconfig, context, namespace, every)
+    write(listing.text)
+    if listing.left_out:
+        raise failed(listing.left_out)
 
 
 @rollout.command()

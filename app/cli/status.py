@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
+from dataclasses import dataclass
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -147,7 +148,15 @@ async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]
     return "; ".join(found[:NAMED]) + more
 
 
-async def show_all(client: Client, namespace: str, words: Sequence[str], *, output: Format = "text") -> str:
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The roll-outs that one may read, and which kinds are left out; '' where none is."""
+
+    text: str
+    left_out: str = ""
+
+
+async def show_all(client: Client, namespace: str, words: Sequence[str], *, output: Format = "text") -> Listing:
     """The roll-outs of all kinds, or of one, in a namespace ('': in all). Raises CommandError."""
     from app.cli.workloads import kind_of, known
     from app.kube.errors import Forbidden, NotFound, sentence
@@ -155,20 +164,19 @@ async def show_all(client: Client, namespace: str, words: Sequence[str], *, outp
 
     asked = [kind_of(word.lower()) for word in words] or [one for one in known() if one.progress is not None]
     rows, data = [("NAMESPACE", "KIND", "NAME", "STATE", "PROGRESS", "DETAILS")], []
-    readable, refused = False, None
+    refused = dict[str, Forbidden]()
     for commands in asked:
         if commands.progress is None:
             raise CommandError(f"{commands.kind.kind}: has no roll-out to look at")
+        within = namespace if commands.kind.namespaced else ""
         try:
-            listed = await client.list(commands.kind.resource(), namespace if commands.kind.namespaced else "")
+            listed = await client.list(commands.kind.resource(), within)
         except NotFound:
             continue  # the kind is not installed
         except Forbidden as error:
-            refused = error
-            rows.append((namespace or "-", commands.kind.kind, "-", "unreadable", "-", sentence(error)))
-            data.append({"kind": commands.kind.kind, "namespace": namespace, "message": sentence(error)})
+            refused[commands.kind.kind] = error
+            data.append({"kind": commands.kind.kind, "namespace": within, "message": sentence(error)})
             continue
-        readable = True
         for stored in listed.items:
             metadata = stored["metadata"]
             where, name = str(metadata.get("namespace") or ""), str(metadata["name"])
@@ -181,10 +189,14 @@ async def show_all(client: Client, namespace: str, words: Sequence[str], *, outp
             said = progress.failed or progress.text
             rows.append((where or "-", commands.kind.kind, name, progress.state, f"{progress.part:.0%}", said))
             data.append({"kind": commands.kind.kind, "namespace": where, "name": name, **progress.data()})
-    if refused is not None and not readable:
-        raise refused  # there is nothing beside it to show
+    place = f"namespace {namespace}" if namespace else "the cluster"
+    if refused and len(refused) == len(asked):
+        if len(refused) == 1:
+            raise next(iter(refused.values()))
+        where, way_out = (place, "name another with -n") if namespace else ("all namespaces", "name one with -n")
+        raise CommandError(f"you may not list {', '.join(refused)} in {where}; {way_out}")
+    left_out = f"not shown, since you may not list them: {', '.join(refused)}" if refused else ""
     if output != "text":
-        return written(items(data, "RolloutStatusList"), output)
-    return (
-        table(rows) if len(rows) > 1 else f"no workloads in {f'namespace {namespace}' if namespace else 'the cluster'}"
-    )
+        return Listing(written(items(data, "RolloutStatusList"), output), left_out)
+    readable = "no workloads that you may list in" if refused else "no workloads in"
+    return Listing(table(rows) if len(rows) > 1 else f"{readable} {place}", left_out)

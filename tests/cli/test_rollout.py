@@ -19,7 +19,7 @@ from app.cli.cluster import CommandError
 from app.cli.history import history_text, undone
 from app.cli.main import app
 from app.cli.preview import explanation, plan_text, whole, whole_explanation
-from app.cli.status import _shown, show_all, show_status
+from app.cli.status import Listing, _shown, show_all, show_status
 from app.cli.workloads import known, wanted
 from app.kube.client import Client
 from app.kube.errors import WrongCommandError
@@ -376,12 +376,12 @@ async def test_roll_outs_of_all_kinds_are_listed() -> None:
     listed = "/apis/apps.kruise.io/v1beta1/clonesets"
     for path in (listed, listed.replace("/clonesets", "/namespaces/shop/clonesets")):
         server.put(f"{path}/web", server.objects[SET])
-    rows = (await show_all(client, "", [])).splitlines()
+    rows = (await show_all(client, "", [])).text.splitlines()
     assert rows[0].split() == ["NAMESPACE", "KIND", "NAME", "STATE", "PROGRESS", "DETAILS"]
     assert rows[1].split()[:6] == ["shop", "CloneSet", "web", "under", "way", "33%"]
-    (one,) = json.loads(await show_all(client, "shop", ["clone"], output="json"))["items"]
+    (one,) = json.loads((await show_all(client, "shop", ["clone"], output="json")).text)["items"]
     assert (one["kind"], one["state"], one["updated"], one["available"]) == ("CloneSet", "under way", 3, 1)
-    assert await show_all(client, "shop", ["sts"]) == "no workloads in namespace shop"
+    assert await show_all(client, "shop", ["sts"]) == Listing("no workloads in namespace shop")
     with pytest.raises(CommandError, match="has no roll-out to look at"):
         await show_all(client, "shop", ["workloadspread"])
 

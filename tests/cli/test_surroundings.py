@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -151,10 +152,12 @@ async def test_who_may_not_read_pods_sees_the_progress(capsys: pytest.CaptureFix
 async def test_kinds_that_one_may_not_list_are_said_beside_the_others() -> None:
     server, _ = world("nginx:1", status=DONE)
     client = Client(Guarded(("statefulsets",), server), VirtualClock())
-    said = await show_all(client, "shop", [])
-    assert "StatefulSet" in said
-    assert "refused: you cannot list it" in said
-    assert "CloneSet" in said
+    found = await show_all(client, "shop", [])
+    assert found.left_out == "not shown, since you may not list them: StatefulSet"
+    assert "CloneSet" in found.text
+    listed = json.loads((await show_all(client, "shop", [], output="json")).text)["items"]
+    (unread,) = [one for one in listed if one["kind"] == "StatefulSet"]
+    assert unread == {"kind": "StatefulSet", "namespace": "shop", "message": "refused: you cannot list it"}
     with pytest.raises(Forbidden):
         await show_all(client, "shop", ["asts"])
 
@@ -164,8 +167,11 @@ async def test_kinds_that_one_may_not_list_are_said_beside_the_others() -> None:
 async def test_who_may_list_no_kind_at_all_is_refused() -> None:
     server, _ = world("nginx:1", status=DONE)
     plurals = [one.kind.resource().plural for one in known() if one.progress is not None]
-    with pytest.raises(Forbidden):
-        await show_all(Client(Guarded(tuple(plurals), server), VirtualClock()), "shop", [])
+    client = Client(Guarded(tuple(plurals), server), VirtualClock())
+    with pytest.raises(CommandError, match=r"you may not list .*CloneSet.* in namespace shop; name another with -n"):
+        await show_all(client, "shop", [])
+    with pytest.raises(CommandError, match="in all namespaces; name one with -n"):
+        await show_all(client, "", [])
 
 
 @virtual

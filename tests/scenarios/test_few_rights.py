@@ -1,0 +1,105 @@
+"""Commands that read, typed by somebody with few rights, which the API server itself judges."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.scenarios import levels
+from tests.scenarios.conftest import LEVELS
+from tests.scenarios.test_cloneset import CLONE_SET, status_is
+from tests.scenarios.world import ROOT, World, eventually
+
+# The sandbox asks nobody for his rights.
+pytestmark = pytest.mark.parametrize("world", LEVELS[1:2], indirect=True)
+OTHERS = "SidecarSet, StatefulSet, DaemonSet, UnitedDeployment"
+
+
+class Reader:
+    """A ServiceAccount that may get, list and watch some resources in the namespace of a test."""
+
+    def __init__(self, world: World, name: str, *resources: str) -> None:
+        self.namespace = world.namespace
+        where = ("-n", world.namespace)
+        world.kubectl("create", "serviceaccount", name, *where)
+        world.kubectl("create", "role", name, *where, "--verb=get,list,watch", f"--resource={','.join(resources)}")
+        account = f"--serviceaccount={world.namespace}:{name}"
+        world.kubectl("create", "rolebinding", name, *where, f"--role={name}", account)
+        self.kubeconfig = levels.simulated_nodes().kubeconfig_for_service_account(world.namespace, name)
+        may = ("auth", "can-i", "list", resources[-1], *where, f"--as=system:serviceaccount:{world.namespace}:{name}")
+        eventually(lambda: world.kubectl(*may, check=False).returncode == 0, "the rights are known")
+
+    def types(self, *words: str, namespace: str = "") -> subprocess.CompletedProcess[str]:
+        """A command of ours, in a pipe."""
+        command = [sys.executable, "-m", "app.cli.main", *words, f"--kubeconfig={self.kubeconfig}"]
+        command += [] if "-A" in words else ["-n", namespace or self.namespace]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=180)
+        assert "Traceback" not in ended.stderr
+        return ended
+
+    def sees(self, *words: str) -> str:
+        ended = self.types(*words)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        return ended.stdout
+
+    def is_refused(self, *words: str, namespace: str = "") -> str:
+        """The one line that says so."""
+        ended = self.types(*words, namespace=namespace)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        (line,) = ended.stderr.splitlines()
+        return line
+
+
+@pytest.mark.behaviour("CLI-13", "CLI-14", "CLI-17", "CLI-24")
+def test_who_may_read_clone_sets_of_one_namespace_sees_those_and_is_told_of_the_rest(
+    world: World, tmp_path: Path
+) -> None:
+    world.apply(CLONE_SET)
+    eventually(lambda: status_is(world, replicas=3, availableReplicas=3), "3 Pods are available")
+    reader = Reader(world, "reader", "clonesets.apps.kruise.io")
+    done = "3 of 3 Pods updated, 3 available"
+
+    ended = reader.types("rollout", "status")
+    assert ended.returncode == 1
+    (row,) = ended.stdout.splitlines()[1:]
+    assert row.split()[:4] == [world.namespace, "CloneSet", "web", "done"]
+    assert ended.stderr == f"pykruise: not shown, since you may not list them: {OTHERS}\n"
+    ended = reader.types("rollout", "status", "-o", "json")
+    said = {one["kind"]: one["message"] for one in json.loads(ended.stdout)["items"]}
+    assert said["CloneSet"] == done
+    assert all('cannot list resource "' in said[kind] for kind in OTHERS.split(", "))
+    everywhere = reader.is_refused("rollout", "status", "-A")
+    assert everywhere.endswith("UnitedDeployment in all namespaces; name one with -n")
+    assert "at the cluster scope" in reader.is_refused("rollout", "status", "cloneset", "-A")
+    assert "in the namespace" in reader.is_refused("rollout", "status", "cloneset", namespace="default")
+
+    assert done in reader.sees("rollout", "status", "cloneset")
+    assert 'cloneset "web" successfully rolled out' in reader.sees("rollout", "status", "cloneset", "web")
+    lines = reader.sees("explain", "cloneset", "web").splitlines()
+    assert lines[0] == f"CloneSet {world.namespace}/web: {done}"
+    assert lines[1].startswith("the rest was not looked at: refused: pods is forbidden")
+    assert 'cannot list resource "pods"' in reader.is_refused("plan", "cloneset", "web")
+    assert 'cannot get resource "pods"' in reader.is_refused("explain", "pod", "web-0")
+    wanted = tmp_path / "wanted.yaml"
+    wanted.write_text(CLONE_SET.replace("$ns", world.namespace))
+    refused = reader.is_refused("plan", "-f", str(wanted))
+    assert 'cannot update resource "clonesets"' in refused
+    assert refused.endswith("(a dry run stores nothing, but takes the right to write)")
+
+
+@pytest.mark.behaviour("CLI-17", "CLI-24")
+def test_who_may_read_pods_too_has_them_explained_and_planned(world: World) -> None:
+    world.apply(CLONE_SET)
+    eventually(lambda: status_is(world, replicas=3, availableReplicas=3), "3 Pods are available")
+    reader = Reader(world, "viewer", "pods", "controllerrevisions.apps", "clonesets.apps.kruise.io")
+    pod = world.list("pods")[0]["metadata"]["name"]
+    assert pod in reader.sees("explain", "cloneset", "web")
+    said = reader.sees("explain", "pod", pod)
+    assert said.startswith(f"Pod {world.namespace}/{pod} of CloneSet web")
+    assert "SidecarSet: not looked at: refused: sidecarsets.apps.kruise.io is forbidden" in said
+    assert "nothing" in reader.sees("plan", "cloneset", "web")
+    assert reader.sees("rollout", "history", "cloneset", "web").splitlines()[1].split()[0] == "1"
