@@ -40,12 +40,17 @@ class Converted(NamedTuple):
 
     #: The HTTP status.
     status: int
-    payload: bytes
+    parts: list[bytes]
     #: converted, failed or a bad request's reason.
     outcome: str
     #: What was passed on as it was, some of it with its name and why.
     unconverted: int = 0
     reasons: tuple[str, ...] = ()
+
+    @property
+    def payload(self) -> bytes:
+        """All of it, put together: for what is large that takes a while."""
+        return b"".join(self.parts)
 
 
 class _NotAReviewError(ValueError):
@@ -72,7 +77,7 @@ def _answered(body: bytes, convert: Convert) -> Converted:
         answer = _convert_review(hidden.data if hidden is not None else body, convert, last=True)
     except orjson.JSONDecodeError as error:
         return _not_a_review(f"request body is not JSON: {error.msg}")
-    return answer._replace(payload=hidden.revealed(answer.payload)) if hidden is not None else answer
+    return answer._replace(parts=[hidden.revealed(answer.payload)]) if hidden is not None else answer
 
 
 def failed_review(body: bytes, message: str) -> tuple[int, bytes]:
@@ -94,12 +99,12 @@ def _convert_review(body: bytes, convert: Convert, *, last: bool = False) -> Con
     try:
         objects, unconverted, reasons = _converted(review, convert, last=last)
     except ConversionError as error:
-        return Converted(200, _failure(review, str(error)), "failed")
-    return Converted(200, _answer(review, b",".join(objects)), "converted", unconverted, tuple(reasons))
+        return Converted(200, [_failure(review, str(error))], "failed")
+    return Converted(200, [_answer(review, b",".join(objects))], "converted", unconverted, tuple(reasons))
 
 
 def _not_a_review(message: str) -> Converted:
-    return Converted(400, orjson.dumps({"message": message, "code": 400}), "not_a_review")
+    return Converted(400, [orjson.dumps({"message": message, "code": 400})], "not_a_review")
 
 
 def _place(error: orjson.JSONDecodeError) -> str:

@@ -43,13 +43,19 @@ _MAX_LOGGED: Final = 1000
 _DECISIONS: Final = (Allowed, Patched, Denied)
 _OUTCOMES: Final = {Allowed: "allowed", Patched: "patched", Denied: "denied"}
 
-_Answer: TypeAlias = tuple[int, bytes]
+#: The HTTP status and the body, or its parts.
+_Answer: TypeAlias = tuple[int, bytes | list[bytes]]
 
 
 class _Request(NamedTuple):
     path: str
     content_type: str
-    body: bytes
+    parts: list[bytes]
+
+    @property
+    def body(self) -> bytes:
+        """All of it, put together: for what is large that takes a while."""
+        return b"".join(self.parts)
 
 
 class Decided(NamedTuple):
@@ -108,15 +114,15 @@ class _PostEndpoint:
         finally:
             stats.in_flight -= 1
         stats.finished(status, time.perf_counter() - started)
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(payload))]
+        pieces = _pieces(payload)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % sum(map(len, pieces)))]
         if self._app.draining:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        for end in range(_SLICE, len(payload), _SLICE):
-            await send({"type": "http.response.body", "body": payload[end - _SLICE : end], "more_body": True})
+        for piece in pieces[:-1]:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
             await asyncio.sleep(0)
-        rest = payload[(len(payload) - 1) // _SLICE * _SLICE :] if len(payload) > _SLICE else payload
-        await send({"type": "http.response.body", "body": rest})
+        await send({"type": "http.response.body", "body": pieces[-1]})
 
     async def _respond(self, scope: Scope, receive: Receive) -> _Answer:
         if scope["method"] != "POST":
@@ -126,10 +132,16 @@ class _PostEndpoint:
         for name, value in scope["headers"]:
             if name == b"content-type":
                 content_type = value
-        body, complete = await read_body(scope, receive, self.max_body_bytes)
+        parts, complete = await read_body(scope, receive, self.max_body_bytes)
         if not complete:
-            return self.refuse(envelope.too_large(body, self.max_body_bytes))
-        return await self.answer(_Request(scope["path"], content_type.decode("latin-1"), body))
+            return self.refuse(envelope.too_large(parts[0], self.max_body_bytes))
+        return await self.answer(_Request(scope["path"], content_type.decode("latin-1"), parts))
+
+
+def _pieces(payload: bytes | list[bytes]) -> list[bytes]:
+    """What is sent at once, one after the other: at least one."""
+    parts = payload if isinstance(payload, list) else [payload]
+    return [part[start : start + _SLICE] for part in parts for start in range(0, len(part), _SLICE)] or [b""]
 
 
 def _is_json(content_type: str) -> bool:
@@ -146,8 +158,9 @@ class ReviewEndpoint(_PostEndpoint):
     async def answer(self, request: _Request) -> _Answer:
         """The AdmissionReview that answers a body."""
         if not _is_json(request.content_type):
-            return self.refuse(envelope.wrong_content_type(request.content_type, request.body))
-        review = envelope.read_review(request.body)
+            return self.refuse(envelope.wrong_content_type(request.content_type, request.parts[0]))
+        body = request.body
+        review = envelope.read_review(body)
         if isinstance(review, answers.Refusal):
             return self.refuse(review)
         if self._app.starting:
@@ -159,11 +172,11 @@ class ReviewEndpoint(_PostEndpoint):
             self._stats.decided("", _OUTCOMES[type(handler)])
             return 200, answers.answer(review.uid, handler)
         of_pod = review.resource.resource == "pods"
-        asked = review if of_pod else own.prepared(review, len(request.body))
+        asked = review if of_pod else own.prepared(review, len(body))
         if isinstance(asked, Denied):
             self._stats.decided(handler.webhook.name, "denied")
             return 200, answers.answer(review.uid, asked)
-        decision, outcome = await self._decide(handler, asked, aside=not of_pod and len(request.body) >= LARGE_BYTES)
+        decision, outcome = await self._decide(handler, asked, aside=not of_pod and len(body) >= LARGE_BYTES)
         try:
             payload = answers.answer(review.uid, decision)
         except TypeError as error:  # a value in a patch that is no JSON: a mistake of ours, never of the request
@@ -281,9 +294,9 @@ class ConvertEndpoint(_PostEndpoint):
     async def answer(self, request: _Request) -> _Answer:
         """The ConversionReview that answers a body."""
         if not _is_json(request.content_type):
-            return self.refuse(envelope.wrong_content_type(request.content_type, request.body))
+            return self.refuse(envelope.wrong_content_type(request.content_type, request.parts[0]))
         try:
-            answer = await self._converted(request.body)
+            answer = await self._converted(request)
         except Exception as error:  # one review must not end the service
             self._stats.panics += 1
             if self._app.review_log.one_more_line():
@@ -297,12 +310,12 @@ class ConvertEndpoint(_PostEndpoint):
         if answer.unconverted:
             self._stats.decided("convert", "unconverted", answer.unconverted)
             self._log_unconverted(answer)
-        return answer.status, answer.payload
+        return answer.status, answer.parts
 
-    async def _converted(self, body: bytes) -> conversion.Converted:
-        if self._worker is None or len(body) <= SMALL_BYTES:
-            return conversion.convert_review(body, self._convert)
-        return await self._worker.answer(body)
+    async def _converted(self, request: _Request) -> conversion.Converted:
+        if self._worker is None or sum(map(len, request.parts)) <= SMALL_BYTES:
+            return conversion.convert_review(request.body, self._convert)
+        return await self._worker.answer(request.parts)
 
     def _log_unconverted(self, answer: conversion.Converted) -> None:
         """Name the objects that cannot be converted, each once."""

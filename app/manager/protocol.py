@@ -18,7 +18,7 @@ from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from app.admission.bodies import TOO_LARGE
 from app.manager.limits import Connections
-from app.manager.sliced import SlicedCycle
+from app.manager.sliced import Body, SlicedCycle
 
 _IDLE: Final = 0
 #: A request has begun and is not complete.
@@ -34,6 +34,8 @@ _ENDING: Final = 4
 _FIRST: Final = 1e12
 #: Of a body that is too large this much is kept: enough to find whose review it is.
 BEGINNING_BYTES: Final = 64 * 1024
+#: Whoever sends as much at once waits until the others had their turn.
+TURN_BYTES: Final = 64 * 1024
 #: What chunked encoding may add to a body: as much again, and this.
 _CHUNKING_BYTES: Final = 64 * 1024
 
@@ -58,7 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._first = True
         self._in_head = False
         self._fed = 0
-        self._body: bytes | bytearray = b""
+        self._body = Body()
         self._body_limit = 0
         self._length = 0
         self._unread_since = 0.0
@@ -88,7 +90,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections.open.discard(self)
         self._connections.release(self)
         self._phase = _ENDING
-        self._body = b""
+        self._body = Body()
         super().connection_lost(exc)
 
     def shutdown(self) -> None:
@@ -130,7 +132,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def give_up(self) -> None:
         """Let go of everything at once."""
         self._connections.release(self)
-        self._body = b""
+        self._body = Body()
         self.pending = False
         self._end(self.loop.time())
         self.transport.abort()
@@ -143,6 +145,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Feed the parser; the callbacks below are called from inside it."""
+        if len(data) >= TURN_BYTES:
+            self._take_turns()
         if self._deaf or self._phase == _ENDING:
             return
         try:
@@ -158,13 +162,23 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self._phase == _RECEIVING:
             self._count(len(data))
 
+    def _take_turns(self) -> None:
+        """Let others be read before this connection is again: libuv reads on while there is more, up to 8 MiB."""
+        if not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
     def _count(self, size: int) -> None:
         """Bytes of a request that is not complete: the parser keeps unfinished lines, and skips what frames a body."""
         self._fed += size
         if self._in_head:
             if self._fed > self._limits.head_bytes:
                 self._refuse(431, "head_bytes", f"request head is larger than {self._limits.head_bytes} bytes")
-        elif self._fed > 2 * len(self._body) + self._limits.head_bytes + _CHUNKING_BYTES:
+        elif self._fed > 2 * self._body.size + self._limits.head_bytes + _CHUNKING_BYTES:
             self._refuse(400, "chunking", "the body's chunks hold too little")
 
     def on_message_begin(self) -> None:
@@ -174,7 +188,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._phase, self._since = _RECEIVING, self.loop.time()
         self._in_head = True
         self._fed = self._length = 0
-        self._body = b""
+        self._body = Body()
         self.url = b""
         self.expect_100_continue = False
         self.headers = []
@@ -244,15 +258,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """A part of the body."""
         if self._phase != _RECEIVING:
             return
-        held = len(self._body) + len(body)
+        held = self._body.size + len(body)
         if not self._connections.take(self, len(body)):
             raise self._stop(503, "held_bytes", "too many requests at once: try again")
-        if held == len(body):
-            self._body = body
-        else:
-            if type(self._body) is bytes:
-                self._body = bytearray(self._body)
-            self._body += body
+        self._body.add(body)
         if held > self._body_limit or (self._length > self._body_limit and held >= BEGINNING_BYTES):
             self._answer_too_large()
 
@@ -269,7 +278,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _answer_too_large(self) -> None:
         """Let the application say so, to whom it concerns. Nobody waits for the rest."""
         self._connections.refuse("body_bytes")
-        self._body = bytes(self._body[:BEGINNING_BYTES])
+        beginning, self._body = self._body.beginning(BEGINNING_BYTES), Body()
+        self._body.add(beginning)
         self._connections.release(self)
         self.scope[TOO_LARGE] = True  # type: ignore[typeddict-unknown-key]
         self._answer(_Lingering(self), keep_alive=False)
@@ -292,9 +302,10 @@ class BoundedProtocol(HttpToolsProtocol):
             keep_alive=keep_alive,
             on_response=self.on_response_complete,
         )
-        cycle.body = self._body  # type: ignore[assignment]
+        cycle.body = self._body.last  # type: ignore[assignment]
+        cycle.parts = self._body.parts
         cycle.more_body = False
-        self._body = b""
+        self._body = Body()
         self.cycle = cycle
         task = self.loop.create_task(cycle.run_asgi(self.app))
         task.add_done_callback(self.tasks.discard)
@@ -360,7 +371,7 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._connections.release(self)
         self.pending = False
-        self._body = b""
+        self._body = Body()
         self.headers = []
         self._phase, self._since = _ENDING, self.loop.time()
         if not self.transport.is_closing():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -204,10 +205,12 @@ async def test_a_large_review_is_converted_by_another_process() -> None:
         body = orjson.dumps(review_of(*(cloneset(f"web-{number}") for number in range(500)), cloneset("bad", spec=[])))
         assert len(body) > SMALL_BYTES
         here = convert_review(body, convert)
-        assert await worker.answer(body) == here
+        got = await worker.answer([body[:70_000], body[70_000:]])
+        assert max(map(len, got.parts)) <= 256 * 1024 < len(got.payload)
+        assert got._replace(parts=[got.payload]) == here
         assert here.unconverted == 1
-        both = await asyncio.gather(worker.answer(body), worker.answer(orjson.dumps(review_of(cloneset()))))
-        assert (both[0], both[1].outcome) == (here, "converted")
+        both = await asyncio.gather(worker.answer([body]), worker.answer([orjson.dumps(review_of(cloneset()))]))
+        assert (both[0], both[1].outcome) == (got, "converted")
     finally:
         await worker.close()
 
@@ -216,14 +219,14 @@ async def test_a_conversion_process_that_died_is_replaced() -> None:
     worker = conversion_worker()
     body = orjson.dumps(review_of(cloneset()))
     try:
-        first = await worker.answer(body)
+        first = await worker.answer([body])
         await worker.close()
-        assert await worker.answer(body) == first
+        assert await worker.answer([body]) == first
         process = worker._process
         assert process is not None
-        process.kill()
-        await process.wait()
-        assert await worker.answer(body) == first
+        process.popen.kill()
+        await asyncio.to_thread(process.popen.wait)
+        assert await worker.answer([body]) == first
     finally:
         await worker.close()
 
@@ -232,9 +235,9 @@ async def test_the_service_hands_large_reviews_on() -> None:
     sizes: list[int] = []
 
     class Recording(ConversionWorker):
-        async def answer(self, body: bytes) -> Converted:
-            sizes.append(len(body))
-            return convert_review(body, convert)
+        async def answer(self, parts: Sequence[bytes]) -> Converted:
+            sizes.append(sum(map(len, parts)))
+            return convert_review(b"".join(parts), convert)
 
     app = create_app(build_registry([], lambda _: True), convert, AdmissionMetrics(), Recording(MODULE))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:

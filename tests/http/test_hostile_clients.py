@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from cryptography import x509
@@ -30,6 +31,7 @@ from app.certs.issue import issue
 from app.kube.admission import Allowed, Handler, Operation, Rule, Webhook
 from app.manager import accepting, limits
 from app.manager.limits import Limits
+from app.manager.protocol import BoundedProtocol
 from app.manager.serving import Server, bind
 from tests.admission.requests import review_of
 
@@ -46,11 +48,14 @@ def quick_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
     """How many bytes came."""
-    message = await receive()
+    came, message = 0, {"more_body": True}
+    while message.get("more_body", False):
+        message = await receive()
+        came += len(message.get("body", b""))
     if scope["path"] == "/slow":
         await asyncio.sleep(0.05)
     size = 32 * MIB if scope["path"] == "/large" else 0
-    body = b"%d" % len(message.get("body", b"")) + b" " * size
+    body = b"%d" % came + b" " * size
     headers = [(b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -248,6 +253,55 @@ async def test_a_hundred_mebibytes_to_convert_are_refused_and_not_kept() -> None
         assert (await caller.answer())[0] == 413
         assert one.connections.held == 0
         sending.cancel()
+
+
+@pytest.mark.behaviour("MGR-152")
+@pytest.mark.parametrize("tls", [False, True])
+async def test_who_sends_fast_is_read_in_turn_with_others(tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = [0]
+    receive = BoundedProtocol.data_received
+
+    def received(protocol: BoundedProtocol, data: bytes) -> None:
+        turns[-1] += len(data)
+        receive(protocol, data)
+
+    async def count_turns() -> None:
+        while True:
+            if turns[-1]:
+                turns.append(0)
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(BoundedProtocol, "data_received", received)
+    async with port(tls=tls, body_bytes=64 * MIB) as there:
+        body = b"x" * 48 * MIB
+        counting = asyncio.create_task(count_turns())
+        with await asyncio.to_thread(there.ask_and_not_read, post(body)) as connection:
+            assert await asyncio.to_thread(connection.recv, 12) == b"HTTP/1.1 200"
+        counting.cancel()
+        assert sum(turns) > len(body)
+        assert max(turns) < 2 * MIB
+
+
+@pytest.mark.behaviour("MGR-152")
+async def test_a_large_body_is_handed_over_in_the_parts_it_came_in() -> None:
+    parts: list[bytes] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        message = {"more_body": True}
+        while message["more_body"]:
+            message = await receive()
+            parts.append(message["body"])
+        await echo(scope, AsyncMock(return_value={}), send)
+
+    body = os.urandom(3 * MIB)
+    async with port(app) as there:
+        caller = await there.connect()
+        for sent in (body, body[:100]):
+            parts.clear()
+            await caller.send(post(sent))
+            assert (await caller.answer())[0] == 200
+            assert b"".join(parts) == sent
+            assert max(map(len, parts)) <= MIB
 
 
 async def test_bodies_of_all_connections_share_one_room() -> None:
