@@ -22,14 +22,9 @@ from app.kube.objects import Pod
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.workloads.cloneset import strict_validation
-from app.workloads.cloneset.validation import (
-    Facts,
-    metadata_errors,
-    pods_to_delete,
-    spec_errors,
-)
+from app.workloads.cloneset.validation import Facts, pods_to_delete, spec_errors
 from app.workloads.engine.template_checks import TemplateLookups, judge_template, template_changed
-from app.workloads.engine.validation import SPEC
+from app.workloads.engine.validation import SPEC, metadata_errors
 
 MUTATE: Final = mutating_webhook(CLONE_SET, "Fills in the defaults of a CloneSet and of its templates")
 VALIDATE: Final = validating_webhook(

@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from app.kube.fielderrors import FieldError, Path, invalid, required
 from app.kube.intorpercent import is_more_than_all
-from app.kube.validation import LABEL_VALUE_MAX_LENGTH
 from app.workloads.cloneset.validation import (
     Rollout,
     count_problem,
@@ -21,6 +20,7 @@ from app.workloads.cloneset.validation import (
 from app.workloads.engine.claim_validation import claims_without_spec
 from app.workloads.engine.validation import (
     HOLDS_NOTHING,
+    LONGEST_NAME,
     NOT_NEGATIVE,
     SPEC,
     holds_nothing,
@@ -29,8 +29,6 @@ from app.workloads.engine.validation import (
 )
 
 GATE: Final = "CloneSetStrictValidation"
-#: A revision's hash is at most this long (CS-70), and a dash stands before it.
-_HASH_LENGTH: Final = 10
 
 
 def errors(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
@@ -77,14 +75,13 @@ def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older:
 
 def name_warning(name: str) -> str:
     """CS-143: whether Pods could carry the revision's name as a label; "" if so."""
-    if len(name) + 1 + _HASH_LENGTH <= LABEL_VALUE_MAX_LENGTH:
+    if len(name) <= LONGEST_NAME:
         return ""
-    limit = LABEL_VALUE_MAX_LENGTH - 1 - _HASH_LENGTH
     error = invalid(
         Path("metadata").child("name"),
         name,
         f"with a revision's hash it is too long for the label controller-revision-hash of the Pods, which the API "
-        f"server will refuse; use at most {limit} characters, or the gate CloneSetShortHash",
+        f"server will refuse; use at most {LONGEST_NAME} characters, or the gate CloneSetShortHash",
     )
     return str(error)
 

@@ -34,7 +34,6 @@ from app.kube.fielderrors import (
 )
 from app.kube.gotext import quote
 from app.kube.patches import same
-from app.kube.validation import is_dns1123_subdomain
 from app.workloads.engine.shares import share
 from app.workloads.engine.validation import (
     NOT_NEGATIVE,
@@ -125,14 +124,6 @@ def spec_errors(
     if older:
         errors += deadline_errors(spec)
     return errors
-
-
-def metadata_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
-    """CS-20, as far as it matters to whoever is no API server, which has checked all of it before."""
-    name, path = metadata.get("name") or "", Path("metadata").child("name")
-    if not name:
-        return [] if metadata.get("generateName") else [required(path, "name or generateName is required")]
-    return [invalid(path, name, message) for message in is_dns1123_subdomain(name)]
 
 
 def update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], rollout: Rollout) -> list[FieldError]:

@@ -17,9 +17,9 @@ from app.kube.admission import Allowed, Decision, Denied, Handler, Review
 from app.kube.fielderrors import FieldError, aggregate
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
-from app.workloads.daemonset.validation import metadata_errors, spec_errors, warnings
+from app.workloads.daemonset.validation import spec_errors, warnings
 from app.workloads.engine.template_checks import TemplateLookups, judge_template
-from app.workloads.engine.validation import SPEC
+from app.workloads.engine.validation import SPEC, metadata_errors
 
 MUTATE: Final = mutating_webhook(DAEMON_SET, "Fills in the defaults of an Advanced DaemonSet")
 VALIDATE: Final = validating_webhook(DAEMON_SET, "Refuses Advanced DaemonSets that cannot work", MAY_CHECK_TEMPLATES)

@@ -31,7 +31,6 @@ from app.kube.fielderrors import (
 from app.kube.gotext import quote
 from app.kube.patches import same
 from app.kube.selectors import validate_selector
-from app.kube.validation import is_dns1123_subdomain
 from app.workloads.engine.validation import (
     HOLDS_NOTHING,
     NOT_NEGATIVE,
@@ -78,14 +77,6 @@ def spec_errors(
         # DS-14
         errors.append(forbidden(SPEC.child("lifecycle", "inPlaceUpdate"), "inPlaceUpdate hook is not supported yet"))
     return errors
-
-
-def metadata_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
-    """DS-8, as far as it matters to whoever is no API server, which has checked all of it before."""
-    name, path = metadata.get("name") or "", Path("metadata").child("name")
-    if not name:
-        return [] if metadata.get("generateName") else [required(path, "name or generateName is required")]
-    return [invalid(path, name, message) for message in is_dns1123_subdomain(name)]
 
 
 def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:

@@ -6,23 +6,70 @@ Texts, paths and their order are OpenKruise's.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from app.api.in_place import IN_PLACE_ONLY, POD_UPDATE_POLICIES
-from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, go_string_map, invalid, not_supported, required
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    forbidden,
+    go_int_or_string,
+    go_string_map,
+    invalid,
+    not_supported,
+    required,
+)
+from app.kube.gotext import quote
 from app.kube.patches import diff
 from app.kube.selectors import SelectorError, compile_selector, go_label_selector, validate_selector
-from app.kube.validation import is_label_value, is_qualified_name
+from app.kube.validation import (
+    LABEL_VALUE_MAX_LENGTH,
+    is_dns1123_subdomain,
+    is_label_value,
+    is_percent,
+    is_qualified_name,
+)
 from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
 from app.pods.revisions import Revision
 from app.pods.templates import template_data
 
 SPEC: Final = Path("spec")
+#: Characters of a name that becomes a label of every Pod, with a dash and a revision's hash of at most 10 behind it.
+LONGEST_NAME: Final = LABEL_VALUE_MAX_LENGTH - 1 - 10
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 HOLDS_NOTHING: Final = "has neither labelsHandler nor finalizersHandler, so it holds no Pod"
 _IMAGE: Final = re.compile(r"/containers/[0-9]+/image").fullmatch
 _RESOURCE: Final = re.compile(r"/containers/[0-9]+/resources/(limits|requests)/(cpu|memory)").fullmatch
+
+
+def metadata_errors(
+    metadata: Mapping[str, Any], rule: Callable[[str], list[str]] = is_dns1123_subdomain
+) -> list[FieldError]:
+    """Of the name, as far as it matters to whoever is no API server, which has checked all of it before. ``rule``: what
+    is wrong with a text as a name."""
+    name, path = str(metadata.get("name") or ""), Path("metadata").child("name")
+    if not name:
+        return [] if metadata.get("generateName") else [required(path, "name or generateName is required")]
+    return [invalid(path, name, message) for message in rule(name)]
+
+
+def positive_count_errors(value: int | str, path: Path) -> Iterator[FieldError]:
+    """A number or a percentage that comes to at least 1 of 1, in the words of Kubernetes."""
+    if isinstance(value, int):
+        if value < 0:
+            yield invalid(path, value, NOT_NEGATIVE)
+        count: int | None = value
+    else:
+        yield from (invalid(path, go_int_or_string(value), words) for words in is_percent(value))
+        digits = value.replace("%", "")
+        count = -(-int(digits) // 100) if re.fullmatch(r"[+-]?[0-9]{1,18}", digits, re.ASCII) else None
+        if count is None:
+            words = f"invalid value {quote(value)}: strconv.Atoi: parsing {quote(digits)}: invalid syntax"
+            yield invalid(path, 0, f"getValueFromIntOrPercent error: invalid value for IntOrString: {words}")
+    if count is not None and count < 1:
+        yield invalid(path, count, "should not be less than 1")
 
 
 def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:

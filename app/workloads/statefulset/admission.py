@@ -18,7 +18,7 @@ from app.kube.client import Client
 from app.kube.fielderrors import aggregate
 from app.pods.storageclasses import list_storage_classes
 from app.workloads.engine.template_checks import template_changed
-from app.workloads.statefulset.validation import Facts, annotation_warnings, metadata_errors, spec_errors, warnings
+from app.workloads.statefulset.validation import Facts, annotation_warnings, name_errors, spec_errors, warnings
 
 MUTATE: Final = mutating_webhook(STATEFUL_SET, "Fills in the defaults of an Advanced StatefulSet and of its templates")
 VALIDATE: Final = validating_webhook(
@@ -93,7 +93,7 @@ async def validate(lookups: Lookups, review: Review) -> Decision:
     facts = Facts(resize=lookups.claims.auto_resize, vertical_scaling=lookups.vertical_scaling)
     if former is not None and facts.resize and _claims(spec) != _claims(former):
         facts = replace(facts, expandable=await lookups.expandable())
-    errors = [*metadata_errors(metadata, new=new), *spec_errors(spec, former, facts)]
+    errors = [*name_errors(metadata, new=new), *spec_errors(spec, former, facts)]
     if errors:
         return Denied(aggregate(errors), code=422)
     known = {*annotation_warnings((review.old_object or {}).get("metadata") or {}, former or {})}

@@ -23,16 +23,19 @@ from app.kube.fielderrors import (
 )
 from app.kube.gotext import quote
 from app.kube.patches import same
-from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label, is_percent
+from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label
 from app.workloads.engine.claim_validation import claim_change_errors, claims_without_spec, repeated_claims
 from app.workloads.engine.validation import (
     HOLDS_NOTHING,
+    LONGEST_NAME,
     NOT_NEGATIVE,
     SPEC,
     holds_nothing,
     hook_errors,
     hooks,
     in_place_only_errors,
+    metadata_errors,
+    positive_count_errors,
     selector_errors,
     template_errors,
     template_spec,
@@ -40,8 +43,6 @@ from app.workloads.engine.validation import (
     without_empties,
 )
 
-#: A revision's hash is at most this long, and a dash stands before it.
-_HASH_LENGTH: Final = 10
 MAX_MIN_READY_SECONDS: Final = 300
 _ROLLING: Final = SPEC.child("updateStrategy", "rollingUpdate")
 _IMMUTABLE: Final = ("serviceName", "podManagementPolicy")
@@ -64,19 +65,15 @@ class Facts:
     expandable: Mapping[str, bool | None] = field(default_factory=dict)
 
 
-def metadata_errors(metadata: Mapping[str, Any], *, new: bool) -> list[FieldError]:
+def name_errors(metadata: Mapping[str, Any], *, new: bool) -> list[FieldError]:
     """AS-15, AS-143: a name that Pods and labels can begin with."""
-    name, path = str(metadata.get("name") or ""), Path("metadata").child("name")
-    if not name:
-        return [] if metadata.get("generateName") else [required(path, "name or generateName is required")]
-    errors = [invalid(path, name, message) for message in is_dns1123_label(name)]
-    limit = LABEL_VALUE_MAX_LENGTH - 1 - _HASH_LENGTH
-    if new and not errors and len(name) > limit:
+    name, errors = str(metadata.get("name") or ""), metadata_errors(metadata, is_dns1123_label)
+    if new and not errors and len(name) > LONGEST_NAME:
         words = (
-            f"must be no more than {limit} characters: with a revision's hash it becomes the label "
+            f"must be no more than {LONGEST_NAME} characters: with a revision's hash it becomes the label "
             f"{names.CONTROLLER_REVISION_HASH} of every Pod, which may have {LABEL_VALUE_MAX_LENGTH}"
         )
-        errors.append(invalid(path, name, words))
+        errors.append(invalid(Path("metadata").child("name"), name, words))
     return errors
 
 
@@ -131,19 +128,7 @@ def _scale_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 def _limit_errors(limit: int | str, spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     """AS-18."""
-    if isinstance(limit, int):
-        if limit < 0:
-            yield invalid(path, limit, NOT_NEGATIVE)
-        share: int | None = limit
-    else:
-        yield from (invalid(path, go_int_or_string(limit), words) for words in is_percent(limit))
-        digits = limit.replace("%", "")
-        share = -(-int(digits) // 100) if re.fullmatch(r"[+-]?[0-9]{1,18}", digits, re.ASCII) else None
-        if share is None:
-            words = f"invalid value {quote(limit)}: strconv.Atoi: parsing {quote(digits)}: invalid syntax"
-            yield invalid(path, 0, f"getValueFromIntOrPercent error: invalid value for IntOrString: {words}")
-    if share is not None and share < 1:
-        yield invalid(path, share, "should not be less than 1")
+    yield from positive_count_errors(limit, path)
     if spec.get("podManagementPolicy") != PARALLEL and limit != 1:
         words = f"can only work with {PARALLEL} PodManagementPolicyType"
         yield invalid(path, go_int_or_string(limit), words)
