@@ -76,7 +76,7 @@ def _intercepted(rule: Rule) -> str:
 
 def _permission(rule: PolicyRule) -> str:
     groups = ", ".join(group or "core" for group in rule.groups)
-    where = " in the manager's namespace" if rule.own_namespace else ""
+    where = " in the manager's namespace" if rule.own_namespace else f" in {rule.namespace}" if rule.namespace else ""
     names = f" named {', '.join(rule.names)}" if rule.names else ""
     return f"{', '.join(rule.verbs)} on {', '.join(rule.resources)} ({groups}){names}{where}"
 

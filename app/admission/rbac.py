@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from app.kube.admission import PolicyRule
@@ -10,6 +10,8 @@ from app.kube.admission import PolicyRule
 CLUSTER_ROLE: Final = "kruise-manager-role"
 NAMESPACED_ROLE: Final = "kruise-manager-namespaced-role"
 SERVICE_ACCOUNT: Final = "kruise-manager"
+#: PW-3, MGR-94: keeps Pod webhooks away from namespaces of ours.
+_OURS: Final = {"control-plane": "openkruise"}
 
 _VERB_ORDER: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
@@ -44,10 +46,8 @@ def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
     """Namespace, ServiceAccount, roles and bindings for the manager."""
-    # PW-3, MGR-94: the label keeps Pod webhooks away from the manager's own namespace.
-    labels = {"control-plane": "openkruise"}
     return [
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}},
+        _namespace(namespace),
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace}},
         *roles(rules, namespace, SERVICE_ACCOUNT, CLUSTER_ROLE, NAMESPACED_ROLE),
     ]
@@ -59,19 +59,45 @@ def roles(
     """The roles of these names that grant the rules to a ServiceAccount in ``namespace``, and their bindings."""
     given = tuple(rules)
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
-    return [
-        _role("ClusterRole", cluster_role, "", (rule for rule in given if not rule.own_namespace)),
+    everywhere = [rule for rule in given if not (rule.own_namespace or rule.namespace)]
+    made = [
+        _role("ClusterRole", cluster_role, "", everywhere),
         _binding("ClusterRoleBinding", "ClusterRole", cluster_role, "", subject),
         _role("Role", namespaced_role, namespace, (rule for rule in given if rule.own_namespace)),
         _binding("RoleBinding", "Role", namespaced_role, namespace, subject),
     ]
+    for other in sorted({rule.namespace for rule in given if rule.namespace}):
+        made += [
+            _role("Role", namespaced_role, other, (rule for rule in given if rule.namespace == other)),
+            _binding("RoleBinding", "Role", namespaced_role, other, subject),
+        ]
+    return made
 
 
-def gate_roles(gate: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """The roles that grant the manager what it needs beside its other roles where a gate is on."""
+def gate_roles(gate: str, rules: Collection[PolicyRule], namespace: str) -> list[dict[str, Any]]:
+    """The roles that grant the manager what it needs beside its other roles where a gate is on, and the namespaces
+    that they stand in beside the manager's own."""
     name = f"kruise-manager-{gate.lower()}"
     found = roles(rules, namespace, SERVICE_ACCOUNT, f"{name}-role", f"{name}-namespaced-role")
-    return [found[index] for index in range(len(found)) if found[index - index % 2]["rules"]]
+    others = sorted({rule.namespace for rule in rules if rule.namespace})
+    return [
+        *map(_namespace, others),
+        *(found[index] for index in range(len(found)) if found[index - index % 2]["rules"]),
+    ]
+
+
+def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
+    """A role that whoever installs binds where he wants: everywhere, as here, or in some namespaces."""
+    subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
+    role = f"kruise-manager-{name}-role"
+    return [
+        _role("ClusterRole", role, "", rules),
+        _binding("ClusterRoleBinding", "ClusterRole", role, "", subject),
+    ]
+
+
+def _namespace(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(_OURS)}}
 
 
 def _role(kind: str, name: str, namespace: str, rules: Iterable[PolicyRule]) -> dict[str, Any]:

@@ -142,6 +142,10 @@ class PolicyRule:
     names: tuple[str, ...] = ()
     #: True: only in the manager's own namespace (a Role, not a ClusterRole).
     own_namespace: bool = False
+    #: Only in the namespace of this name.
+    namespace: str = ""
+    #: The role that grants it, and no other: whoever installs binds it where he wants. Without it the rest goes on.
+    optional: str = ""
 
 
 @dataclass(frozen=True, slots=True)

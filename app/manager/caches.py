@@ -17,7 +17,7 @@ from app.kube.store import Store
 from app.manager.slices import slices
 from app.slices import Scope, Slice, Stores, Watched
 from app.slices.options import Enabled
-from app.slices.watched import merged
+from app.slices.watched import agents_namespace, merged
 
 
 class Caches:
@@ -68,7 +68,12 @@ class Caches:
     def _reflector(
         self, watched: Watched[Any], client: Client, rng: Random, metrics: ReflectorMetrics
     ) -> Reflector[Any]:
-        places = {Scope.OWN: self._own_namespace, Scope.CLUSTER: "", Scope.WATCHED: self._namespace}
+        places = {
+            Scope.OWN: self._own_namespace,
+            Scope.AGENTS: agents_namespace(),
+            Scope.CLUSTER: "",
+            Scope.WATCHED: self._namespace,
+        }
         return Reflector(
             client,
             watched.resource,

@@ -16,7 +16,7 @@ from app.admission import rbac
 from app.api import crd
 from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule, Webhook
-from app.manager.gates import ALIASES, GATES, GROUPS
+from app.manager.gates import ALIASES, GATES, GROUPS, forced_off, forced_on
 from app.manager.uninstall import permissions as uninstall_permissions
 
 FOLDER: Final = "deploy/chart/templates/generated"
@@ -117,11 +117,11 @@ def _manager_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 
 def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
-    group = next((name for name, stage in GROUPS.items() if GATES[gate].stage is stage), "")
-    on = f'eq (include "kruise.gateIsOn" (list . "{gate}" "{group}")) "true"'
-    documents = [_labelled(role) for role in rbac.gate_roles(gate, rules, _NAMESPACE)]
+    on = f'eq (include "kruise.gateIsOn" (list . "{gate}")) "true"'
+    made = rbac.gate_roles(gate, tuple(rules), _NAMESPACE)
+    documents = [_labelled(role) for role in made if role["apiVersion"].startswith("rbac.")]
     for binding in documents:
-        if binding["kind"] == "RoleBinding":
+        if binding["kind"] == "RoleBinding" and binding["metadata"]["namespace"] == _NAMESPACE:
             # Dry runs are made by who answers reviews, under whichever identity that is.
             binding["subjects"].append({"kind": "ServiceAccount", "name": _WEBHOOKS, "namespace": _NAMESPACE})
     return f"{_HEAD}{{{{- if {on} }}}}\n{_documents(documents)}{{{{- end }}}}\n"
@@ -148,7 +148,15 @@ def _declared(webhooks: Iterable[Webhook]) -> str:
     """What templates check values against: names that the manager would refuse later."""
     gates = {name: gate.default for name, gate in GATES.items()}
     names = [webhook.name for webhook in webhooks]
-    parts = {"gates": gates, "gateAliases": dict(ALIASES), "gateGroups": sorted(GROUPS), "webhooks": sorted(names)}
+    group_of = {name: group for group, stage in GROUPS.items() for name, gate in GATES.items() if gate.stage is stage}
+    parts = {
+        "gates": gates,
+        "gateAliases": dict(ALIASES),
+        "gateGroups": sorted(GROUPS),
+        "gateGroupOf": group_of,
+        "gatesForced": {"off": forced_off(), "on": forced_on()},
+        "webhooks": sorted(names),
+    }
     return _HEAD + "".join(
         f'{{{{- define "kruise.declared.{name}" -}}}}\n{json.dumps(content)}\n{{{{- end }}}}\n'
         for name, content in parts.items()

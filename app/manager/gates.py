@@ -122,6 +122,20 @@ _FORCED_OFF: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
 _PRE_DOWNLOAD: Final = ("PreDownloadImageForInPlaceUpdate", "PreDownloadImageForDaemonSetUpdate")
 
 
+def forced_off() -> Mapping[str, list[str]]:
+    """Gate → those without which it is off."""
+    found: dict[str, list[str]] = {}
+    for cause, dependants in _FORCED_OFF:
+        for one in dependants:
+            found.setdefault(one, []).append(cause)
+    return found
+
+
+def forced_on() -> Mapping[str, list[str]]:
+    """Gate → those with any of which it is on."""
+    return {"ImagePullJobGate": list(_PRE_DOWNLOAD)}
+
+
 class FeatureGateError(ValueError):
     """``--feature-gates`` names an unknown gate or no boolean; the message lists the known gates."""
 

@@ -21,7 +21,7 @@ from app.api import crd, names
 from app.manager import chart, cited, clientmodels, commandindex, kindpages, reference
 from app.manager.examples import filled_in
 from app.manager.handlers import WEBHOOKS
-from app.manager.permissions import default_rules, rules_of_gates, webhook_rules
+from app.manager.permissions import default_rules, optional_rules, rules_of_gates, webhook_rules
 from app.manager.slices import kinds, reconciled_kinds, slices, workloads
 from app.protection.deletion.policies import admission_policies
 from app.protection.deletion.table import FILE_NAME as PROTECTED_KINDS
@@ -49,6 +49,9 @@ def files() -> dict[str, str]:
     for gate, rules in rules_of_gates().items():
         roles = rbac.gate_roles(gate, rules, names.MANAGER_NAMESPACE)
         made[f"deploy/rbac-gates/{gate.lower()}.yaml"] = _yaml(roles)
+    for name, rules in optional_rules().items():
+        roles = rbac.optional_role(name, rules, names.MANAGER_NAMESPACE)
+        made[f"deploy/rbac-gates/{name}.yaml"] = _yaml(roles)
     policies = admission_policies(load_table())
     made["deploy/deletion-protection-policies.yaml"] = _yaml(policies)
     made |= chart.templates(

@@ -53,13 +53,22 @@ def _registration() -> tuple[PolicyRule, ...]:
 
 
 def all_rules() -> tuple[PolicyRule, ...]:
-    """Everything a manager of this build needs with every gate on."""
+    """Everything a manager of this build needs with every gate on, and what it may be granted."""
     return (*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_of_webhooks(WEBHOOKS), *_of_slices(lambda _gate: True))
 
 
 def default_rules() -> tuple[PolicyRule, ...]:
     """What a manager of this build needs with every gate at its default."""
-    return (*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_of_webhooks(WEBHOOKS), *_of_slices(_by_default))
+    return _needed((*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_of_webhooks(WEBHOOKS), *_of_slices(_by_default)))
+
+
+def optional_rules() -> Mapping[str, tuple[PolicyRule, ...]]:
+    """Role → what it grants, for those that whoever installs binds where he wants."""
+    found: dict[str, tuple[PolicyRule, ...]] = {}
+    for rule in dict.fromkeys(all_rules()):
+        if rule.optional:
+            found[rule.optional] = (*found.get(rule.optional, ()), rule)
+    return found
 
 
 def rules_of_gates() -> Mapping[str, tuple[PolicyRule, ...]]:
@@ -69,7 +78,7 @@ def rules_of_gates() -> Mapping[str, tuple[PolicyRule, ...]]:
     for name, gate in GATES.items():
         if gate.default:
             continue
-        of_gate = _of_slices(lambda asked, name=name: asked == name or _by_default(asked))  # type: ignore[misc]
+        of_gate = _needed(_of_slices(lambda asked, name=name: asked == name or _by_default(asked)))  # type: ignore[misc]
         if more := tuple(dict.fromkeys(rule for rule in of_gate if rule not in given)):
             found[name] = more
     return found
@@ -109,7 +118,11 @@ def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRul
     if flags.text("namespace"):
         # These are watched and written in one namespace only, where a Role may be all that is granted.
         found = [rule for rule in found if rule.own_namespace or _kinds_of(rule).isdisjoint(_of_one_namespace())]
-    return tuple(found)
+    return _needed(found)
+
+
+def _needed(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
+    return tuple(rule for rule in rules if not rule.optional)
 
 
 def _of_one_namespace() -> frozenset[str]:

@@ -7,8 +7,9 @@ what it may do, names what is missing, and goes on with the rest.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 CHECK_SECONDS: Final = 60.0
 #: Asked for what is needed everywhere: a namespace where nothing is granted to us alone.
 _ANY_NAMESPACE: Final = "default"
+_NOWHERE: Final[Mapping[str, Sequence[Granted]]] = MappingProxyType({})
 
 
 class Granted(msgspec.Struct, frozen=True, rename="camel"):
@@ -55,18 +57,24 @@ class _Review(msgspec.Struct, frozen=True):
     status: _Status = _Status()
 
 
-def missing_rights(declared: Iterable[PolicyRule], everywhere: Sequence[Granted], here: Sequence[Granted]) -> list[str]:
+def missing_rights(
+    declared: Iterable[PolicyRule],
+    everywhere: Sequence[Granted],
+    here: Sequence[Granted],
+    elsewhere: Mapping[str, Sequence[Granted]] = _NOWHERE,
+) -> list[str]:
     """What is declared and not granted, one line per resource. Pure.
 
-    ``everywhere``: what is granted in any namespace, ``here``: in the manager's own.
+    ``everywhere``: what is granted in any namespace, ``here``: in the manager's own, ``elsewhere``: in others by name.
     """
     verbs: dict[str, dict[str, None]] = {}
     for rule in declared:
-        granted = here if rule.own_namespace else everywhere
+        granted = here if rule.own_namespace else elsewhere[rule.namespace] if rule.namespace else everywhere
         for verb, group, resource, name in product(rule.verbs, rule.groups, rule.resources, rule.names or ("",)):
             if not any(one.covers(verb, group, resource, name) for one in granted):
                 what = f"{resource}.{group}" if group else resource
-                where = " in the manager's namespace" if rule.own_namespace else ""
+                own, other = rule.own_namespace, rule.namespace
+                where = " in the manager's namespace" if own else f" in namespace {other}" if other else ""
                 verbs.setdefault(f"{what}{f' {name}' if name else ''}{where}", {})[verb] = None
     return [f"{', '.join(found)} {what}" for what, found in sorted(verbs.items())]
 
@@ -94,10 +102,16 @@ class Rights:
         try:
             everywhere = await self._granted(_ANY_NAMESPACE)
             here = await self._granted(self._own_namespace)
+            others = sorted({rule.namespace for rule in self._declared if rule.namespace})
+            elsewhere = {name: await self._granted(name) for name in others}
         except KubeError as error:
             logger.info("what we may do is not known: %s", error)
             return
-        missing = [] if everywhere is None or here is None else missing_rights(self._declared, everywhere, here)
+        known = {name: granted for name, granted in elsewhere.items() if granted is not None}
+        if everywhere is None or here is None or len(known) < len(elsewhere):
+            missing = []
+        else:
+            missing = missing_rights(self._declared, everywhere, here, known)
         self._metrics.missing_rights.set(len(missing))
         for line in missing:
             if line not in self._reported:

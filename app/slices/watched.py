@@ -6,6 +6,7 @@ Several slices may name the same objects; they share one cache, which has the in
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -69,6 +70,13 @@ class Scope(StrEnum):
     CLUSTER = "cluster"
     #: In the manager's own namespace.
     OWN = "own"
+    #: In the namespace whose Secrets node agents may read.
+    AGENTS = "agents"
+
+
+def agents_namespace() -> str:
+    """The namespace whose Secrets node agents may read (IMG-3)."""
+    return os.environ.get(names.DAEMON_CONFIG_NAMESPACE_ENV) or names.DAEMON_CONFIG_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,7 @@ class Watched(Generic[T]):
             (resource.plural,),
             (name,) if name else (),
             own_namespace=self.scope is Scope.OWN,
+            namespace=agents_namespace() if self.scope is Scope.AGENTS else "",
         )
 
     def indexed(self, **indexes: IndexFunction[T]) -> Watched[T]:

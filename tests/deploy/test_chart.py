@@ -13,9 +13,9 @@ from app.admission.policies import WebhookPolicies, apply_policies
 from app.api.crd import manifests
 from app.certs.files import CA_FILE, CERT_FILE, KEY_FILE
 from app.manager import chart, uninstall
-from app.manager.gates import GATES
+from app.manager.gates import GATES, parse_gates
 from app.manager.handlers import WEBHOOKS
-from app.manager.permissions import default_rules, rules_of_gates
+from app.manager.permissions import default_rules, optional_rules, rules_of_gates
 from app.manager.settings import SECRET_NAME
 from app.manager.slices import kinds, workloads
 from app.protection.deletion.policies import admission_policies
@@ -132,7 +132,7 @@ def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[
     (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term == {"matchExpressions": [{"key": "type", "operator": "NotIn", "values": ["virtual-kubelet"]}]}
     (container,) = pod["containers"]
-    assert container["args"] == ["daemon", "--addr=:10221", "--v=4"]
+    assert container["args"] == ["daemon", "--addr=:10221", "--v=4", "--feature-gates=ImagePullJobGate=true"]
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 10221}
     assert container["volumeMounts"] == [{"name": "runtime-socket", "mountPath": "/hostvarrun", "readOnly": True}]
     assert pod["volumes"] == [{"name": "runtime-socket", "hostPath": {"path": "/var/run"}}]
@@ -152,7 +152,9 @@ def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[
 @pytest.mark.controlplane
 @pytest.mark.parametrize("off", ["daemon.enabled=false", "featureGates=KruiseDaemon=false"])
 def test_without_the_agent_nothing_of_it_is_installed(off: str) -> None:
-    assert not [one for one in render(off) if "kruise-daemon" in one["metadata"]["name"]]
+    found = [one["kind"] for one in render(off) if "kruise-daemon" in one["metadata"]["name"]]
+    # Agents that somebody else runs read copies of pull secrets too.
+    assert found == (["Namespace"] if off == "daemon.enabled=false" else [])
 
 
 @pytest.mark.controlplane
@@ -230,6 +232,96 @@ def test_what_a_gate_needs_is_granted_where_it_is_on(defaults: list[dict[str, An
     assert granted == rbac.merged(rules)
     off = render("featureGates=AllBeta=true\\,ResourceDistributionGate=false")
     assert not [one for one in off if one["metadata"]["name"] == name]
+
+
+def rules_on_secrets(documents: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Account and namespace, empty for all of them → what is granted on Secrets there, by a role that is bound."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for binding in (one for one in documents if one["kind"].endswith("Binding") and "roleRef" in one):
+        namespace = binding["metadata"].get("namespace", "")
+        role = next(
+            one
+            for one in documents
+            if (one["kind"], one["metadata"]["name"]) == (binding["roleRef"]["kind"], binding["roleRef"]["name"])
+            and one["metadata"].get("namespace", namespace) == namespace
+        )
+        rules = [rule for rule in role["rules"] if not {"secrets", "*"}.isdisjoint(rule["resources"])]
+        for subject in binding["subjects"] if rules else ():
+            found.setdefault((subject["name"], namespace), []).extend(rules)
+    return found
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("IMG-113")
+def test_image_jobs_are_on_by_default_and_no_secret_of_users_may_be_read(defaults: list[dict[str, Any]]) -> None:
+    assert "--feature-gates=ImagePullJobGate=true" in manager_of(defaults)[1]["args"]
+    assert find(defaults, "ClusterRole", "kruise-manager-imagepulljobgate-role")
+    found = rules_on_secrets(defaults)
+    assert set(found) == {
+        ("kruise-manager", "kruise-system"),
+        ("kruise-manager", "kruise-daemon-config"),
+        ("kruise-daemon", "kruise-daemon-config"),
+    }
+    own = [rule for rule in found["kruise-manager", "kruise-system"] if rule["verbs"] != ["create"]]
+    assert [rule["resourceNames"] for rule in own] == [["kruise-webhook-certs"]]
+    (copies,) = found["kruise-manager", "kruise-daemon-config"]
+    assert copies["verbs"] == ["get", "list", "watch", "create", "patch", "delete"]
+    apart = rules_on_secrets(render("manager.separateControllers=true"))
+    assert {namespace for account, namespace in apart if account == "kruise-webhooks"} == {"kruise-system"}
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("IMG-113")
+@pytest.mark.parametrize(
+    ("setting", "where"),
+    [
+        ("imagePullJob.secretNamespaces={shop,batch,shop}", {"shop", "batch"}),
+        ("imagePullJob.secretNamespaces={shop,*}", {""}),
+        ("imagePullJob.secretNamespaces=null", set()),
+        ("imagePullJob=null", set()),
+        ("featureGates=ImagePullJobGate=false,imagePullJob.secretNamespaces={shop}", set()),
+    ],
+)
+def test_the_manager_reads_pull_secrets_by_name_and_where_it_is_let(setting: str, where: set[str]) -> None:
+    of_manager = {
+        namespace: rules
+        for (account, namespace), rules in rules_on_secrets(render(setting)).items()
+        if account == "kruise-manager" and namespace not in ("kruise-system", "kruise-daemon-config")
+    }
+    assert set(of_manager) == where
+    declared = rbac.merged(optional_rules()["pull-secrets"])
+    assert all(rules == declared for rules in of_manager.values())
+
+
+@pytest.mark.controlplane
+def test_what_is_no_namespace_is_refused() -> None:
+    assert "at '/imagePullJob/secretNamespaces/0'" in refusal("imagePullJob.secretNamespaces={Shop}")
+
+
+@pytest.mark.controlplane
+@pytest.mark.parametrize(
+    "gates",
+    [
+        "",
+        "AllAlpha=true",
+        "AllBeta=false",
+        "KruiseDaemon=false,ImagePullJobGate=true,SidecarTerminator=true",
+        "PreDownloadImageForInPlaceUpdate=true",
+        "PreDownloadImageForDaemonSetUpdate=true,ImagePullJobGate=false",
+        "AllBeta=false,AllAlpha=true",
+        "PodWebhook=false,EnhancedLivenessProbe=true",
+        "RepairMissedPods=true,ResourceDistributionGate=true",
+    ],
+)
+def test_the_chart_takes_a_gate_for_on_where_the_manager_does(gates: str, tmp_path: Path) -> None:
+    documents = render(values={"featureGates": gates}, tmp_path=tmp_path)
+    names = {one["metadata"]["name"] for one in documents if one["kind"] == "ClusterRole"}
+    on = {gate for gate in rules_of_gates() if f"kruise-manager-{gate.lower()}-role" in names}
+    assert on == {gate for gate in rules_of_gates() if parse_gates(gates).enabled(gate)}
+    agents = any(one["kind"] == "DaemonSet" for one in documents)
+    assert agents is parse_gates(gates).enabled("KruiseDaemon")
+    namespaces = {one["metadata"]["name"] for one in documents if one["kind"] == "Namespace"}
+    assert ("kruise-daemon-config" in namespaces) is agents
 
 
 @pytest.mark.controlplane

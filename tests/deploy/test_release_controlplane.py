@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.kube.admission import PolicyRule
-from app.manager.permissions import default_rules, webhook_rules
+from app.manager.permissions import default_rules, rules_of_gates, webhook_rules
 from app.manager.slices import kinds
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.recording import SERVICE_ACCOUNT
@@ -76,6 +76,11 @@ def test_an_upgrade_with_the_same_values_changes_nothing_and_keeps_what_others_w
         ("list", "secrets", ""),
         ("get", "secrets/other", NAMESPACE),
         ("list", "secrets", NAMESPACE),
+        ("get", "secrets", "shop"),
+        ("list", "secrets", "shop"),
+        ("create", "secrets", "shop"),
+        ("delete", "secrets", "shop"),
+        ("update", "secrets", "kruise-daemon-config"),
         ("update", "nodes", ""),
         ("patch", "nodes", ""),
         ("delete", "nodes", ""),
@@ -104,7 +109,7 @@ def test_the_manager_may_not(release: Release, verb: str, resource: str, namespa
 
 
 def test_the_manager_may_what_it_declares(empty: ControlPlane, release: Release) -> None:
-    for attributes in _asked(default_rules()):
+    for attributes in _asked((*default_rules(), *rules_of_gates()["ImagePullJobGate"])):
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -119,7 +124,8 @@ def _asked(rules: Iterable[PolicyRule]) -> Iterator[dict[str, str]]:
     for rule in rules:
         for verb, group, resource, name in product(rule.verbs, rule.groups, rule.resources, rule.names or ("",)):
             plural, _, subresource = resource.partition("/")
-            where = {"namespace": NAMESPACE} if rule.own_namespace else {}
+            namespace = NAMESPACE if rule.own_namespace else rule.namespace
+            where = {"namespace": namespace} if namespace else {}
             yield {"verb": verb, "group": group, "resource": plural, "subresource": subresource, "name": name, **where}
 
 
@@ -211,6 +217,20 @@ def test_who_answers_reviews_may_what_that_takes_and_controllers_all(apart: tupl
             assert answer["status"]["allowed"] is True, f"{user}: {attributes}"
 
 
+def manager_as(account: str, control_plane: ControlPlane, *flags: str) -> list[str]:
+    """The command of a manager on this machine with the rights of that account."""
+    return [
+        "app.cli.main",
+        "manager",
+        f"--kubeconfig={control_plane.kubeconfig_for_service_account(NAMESPACE, account)}",
+        "--webhook-host=127.0.0.1",
+        f"--webhook-port={free_port('127.0.0.1')}",
+        f"--health-probe-addr=127.0.0.1:{free_port('127.0.0.1')}",
+        "--metrics-addr=0",
+        *flags,
+    ]
+
+
 @pytest.mark.behaviour("MGR-146")
 def test_a_replica_with_these_rights_answers_reviews(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
     control_plane, release = apart
@@ -218,17 +238,7 @@ def test_a_replica_with_these_rights_answers_reviews(apart: tuple[ControlPlane, 
     assert deployment["serviceAccountName"] == "kruise-webhooks"
     flag = "--controllers=false"
     assert flag in deployment["containers"][0]["args"]
-    health = free_port("127.0.0.1")
-    arguments = [
-        "app.cli.main",
-        "manager",
-        f"--kubeconfig={control_plane.kubeconfig_for_service_account(NAMESPACE, 'kruise-webhooks')}",
-        "--webhook-host=127.0.0.1",
-        f"--webhook-port={free_port('127.0.0.1')}",
-        f"--health-probe-addr=127.0.0.1:{health}",
-        "--metrics-addr=0",
-        flag,
-    ]
+    arguments = manager_as("kruise-webhooks", control_plane, flag)
     log = tmp_path / "manager.log"
     with running(arguments, log):
         eventually(lambda: "webhooks registered" in log.read_text(), "webhooks are registered", 90)
@@ -243,3 +253,54 @@ def test_a_replica_with_these_rights_answers_reviews(apart: tuple[ControlPlane, 
         assert "a right is missing" not in log.read_text()
         leases = release.kubectl("get", "lease", "-n", NAMESPACE, "-o", "name").stdout
         assert "kruise-manager" not in leases
+
+
+_PULL_SECRET = """
+apiVersion: v1
+kind: Secret
+metadata: {name: regcred, namespace: shop}
+type: kubernetes.io/dockerconfigjson
+data: {.dockerconfigjson: e30=}
+---
+apiVersion: apps.kruise.io/v1beta1
+kind: ImagePullJob
+metadata: {name: warm, namespace: shop}
+spec: {image: nginx, pullSecrets: [regcred], completionPolicy: {type: Never}}
+"""
+
+
+@pytest.mark.behaviour("IMG-113")
+def test_pull_secrets_need_one_value_and_the_event_names_it(
+    apart: tuple[ControlPlane, Release], tmp_path: Path
+) -> None:
+    control_plane, release = apart
+    value = "manager.separateControllers=true"
+    (gates,) = {
+        argument
+        for argument in release.get("deployment", "-n", NAMESPACE, "kruise-controllers")["spec"]["template"]["spec"][
+            "containers"
+        ][0]["args"]
+        if argument.startswith("--feature-gates=")
+    }
+    release.kubectl("create", "namespace", "shop")
+    log = tmp_path / "manager.log"
+    with running(manager_as("kruise-manager", control_plane, gates), log):
+        eventually(lambda: "webhooks registered" in log.read_text(), "webhooks are registered", 90)
+        release.kubectl("apply", "-f", "-", stdin=_PULL_SECRET)
+
+        def told() -> list[str]:
+            events = release.get("events", "-n", "shop", "--field-selector=reason=PullSecretForbidden")["items"]
+            return [one["message"] for one in events]
+
+        (message,) = eventually(told, "an event says which right is missing", 60)
+        assert "add shop to imagePullJob.secretNamespaces" in message
+        assert "a right is missing" not in log.read_text()
+        release.upgrade(f"--set={value}", "--set=imagePullJob.secretNamespaces={shop}")
+
+        def copies() -> list[str]:
+            return release.kubectl("get", "secrets", "-n", "kruise-daemon-config", "-o", "name").stdout.split()
+
+        (copy,) = eventually(copies, "the Secret is copied without a restart", 60)
+        assert copy.startswith("secret/regcred-")
+        release.kubectl("delete", "imagepulljob", "-n", "shop", "warm", "--timeout=60s")
+        eventually(lambda: not copies(), "the copy goes with its job", 30)

@@ -60,6 +60,15 @@ def test_what_is_needed_everywhere_is_not_granted_by_a_role_of_one_namespace() -
     assert missing_rights([PODS, SECRET], [], [granted("*", "*", "*")]) == ["list, watch pods"]
 
 
+def test_what_is_needed_in_a_namespace_by_name_is_looked_for_there() -> None:
+    copies = PolicyRule(("get", "list"), ("",), ("secrets",), namespace="copies")
+    everything = [granted("*", "*", "*")]
+    assert missing_rights([copies], everything, everything, {"copies": [granted("list", "", "secrets")]}) == [
+        "get secrets in namespace copies"
+    ]
+    assert missing_rights([copies], [], [], {"copies": everything}) == []
+
+
 def rules(*flags: str, **environ: str) -> tuple[PolicyRule, ...]:
     return rules_of(read_settings(parse_flags(flags), environ), WEBHOOKS)
 

@@ -7,6 +7,7 @@ import copy
 import functools
 import gzip
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import orjson
@@ -183,7 +184,9 @@ def _forward(
 ) -> tuple[Step, ...]:
     """Every step, done or not; ``before`` is what was there at the first."""
     had = before["definitions"]
-    roles = rbac.roles(rules, seen.namespace, rbac.SERVICE_ACCOUNT, rbac.CLUSTER_ROLE, rbac.NAMESPACED_ROLE)
+    # OpenKruise has these rights everywhere, and the namespaces may not be there. Our chart narrows them in its time.
+    everywhere = (replace(rule, namespace="") for rule in rules)
+    roles = rbac.roles(everywhere, seen.namespace, rbac.SERVICE_ACCOUNT, rbac.CLUSTER_ROLE, rbac.NAMESPACED_ROLE)
     cluster_role = next(one for one in roles if one["kind"] == "ClusterRole")
     steps = [
         Step("keep what is there", "create", CONFIGMAPS, BACKUP, seen.namespace, _packed(before, seen.namespace)),

@@ -11,6 +11,7 @@
 | `plan/changes` | what changed in a NodeImage, for those who asked there |
 | `plan/lists` | the ImagePullJobs of an ImageListPullJob, and how far it is |
 | `cache` | NodeImages with our own latest writes |
+| `concerned` | which jobs a change concerns |
 | `waiting` | jobs for which some node has no room |
 | `secrets` | copies of pull secrets where node agents may read them |
 | `nodeimages`, `jobs`, `lists` | the shells of the three controllers |

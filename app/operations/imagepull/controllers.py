@@ -9,15 +9,17 @@ from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE, I
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
 from app.operations.imagepull.admission import DAEMON_GATE, JOB_GATE
-from app.operations.imagepull.indexes import BY_IMAGE, BY_POD_SELECTOR, BY_SECRET, by_image, by_pod_selector, by_secret
-from app.operations.imagepull.jobs import Caches, ImagePullJobReconciler
+from app.operations.imagepull.concerned import Caches
+from app.operations.imagepull.indexes import BY_IMAGE, BY_POD_SELECTOR, by_image, by_pod_selector
+from app.operations.imagepull.jobs import ImagePullJobReconciler
 from app.operations.imagepull.lists import ImageListPullJobReconciler
 from app.operations.imagepull.nodeimages import NodeImageReconciler
 from app.operations.imagepull.objects import BY_JOB, NODE_IMAGES, NodeImage, decode_node_image, job_uids
 from app.operations.imagepull.plan.lists import BY_LIST, by_list
-from app.operations.imagepull.secrets import WATCHED_SECRETS, copies_namespace
+from app.operations.imagepull.secrets import READING, WATCHED_COPIES
 from app.pods.update_order import UpdateOrder
 from app.slices import NODES, PODS_BY_NAMESPACE, ControllerContext, ControllerPart, Reconciling, Scope, Watched
+from app.slices.watched import agents_namespace
 
 #: The flags that these controllers read.
 FLAGS: Final = ("nodeimage-creation-delay", "default-ttlseconds-for-always-nodeimage")
@@ -27,7 +29,7 @@ WATCHED_NODE_IMAGES: Final[Watched[NodeImage]] = Watched(
 JOBS: Final = Watched.kind(
     IMAGE_PULL_JOB,
     ImagePullJob,
-    **{BY_IMAGE: by_image, BY_POD_SELECTOR: by_pod_selector, BY_SECRET: by_secret, BY_LIST: by_list},
+    **{BY_IMAGE: by_image, BY_POD_SELECTOR: by_pod_selector, BY_LIST: by_list},
 )
 LISTS: Final = Watched.kind(IMAGE_LIST_PULL_JOB, ImageListPullJob)
 _EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
@@ -63,7 +65,7 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
         context.stores(NODES),
         context.stores(WATCHED_NODE_IMAGES),
         context.stores(PODS_BY_NAMESPACE),
-        context.stores(WATCHED_SECRETS),
+        context.stores(WATCHED_COPIES),
         context.stores(LISTS),
     )
     reconciler = ImagePullJobReconciler(
@@ -71,19 +73,19 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
         caches,
         context.events,
         context.rng,
-        secrets_namespace=copies_namespace(),
+        secrets_namespace=agents_namespace(),
         base_ttl=context.flags.integer("default-ttlseconds-for-always-nodeimage"),
         creation_delay=context.flags.seconds("nodeimage-creation-delay"),
         orders=context.provided(UpdateOrder),
     )
+    concerned = reconciler.concerned
     return Reconciling(
         reconciler,
         [
-            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
-            Watch(caches.nodes, reconciler.keys_for_node, reconciler.coalesce_delay),
-            Watch(caches.node_images, reconciler.keys_for_node_image, reconciler.coalesce_delay),
-            Watch(caches.secrets, reconciler.keys_for_secret),
-            Watch(caches.lists, reconciler.keys_for_list),
+            Watch(caches.pods, concerned.keys_for_pod, concerned.coalesce_delay),
+            Watch(caches.nodes, concerned.keys_for_node, concerned.coalesce_delay),
+            Watch(caches.node_images, concerned.keys_for_node_image, concerned.coalesce_delay),
+            Watch(caches.lists, concerned.keys_for_list),
             Watch(caches.jobs, reconciler.keys_for_job),
         ],
     )
@@ -112,13 +114,14 @@ NODE_IMAGE_CONTROLLER: Final = ControllerPart(
 )
 IMAGE_PULL_JOB_CONTROLLER: Final = ControllerPart(
     "imagepulljob-controller",
-    watched=(JOBS, NODES, WATCHED_NODE_IMAGES, PODS_BY_NAMESPACE, WATCHED_SECRETS, LISTS),
+    watched=(JOBS, NODES, WATCHED_NODE_IMAGES, PODS_BY_NAMESPACE, WATCHED_COPIES, LISTS),
     make=imagepulljob_controller,
     permissions=(
         PolicyRule(("get", "patch", "delete"), (names.APPS_GROUP,), (IMAGE_PULL_JOB.plural,)),
         PolicyRule(("patch",), (names.APPS_GROUP,), (f"{IMAGE_PULL_JOB.plural}/status",)),
         PolicyRule(("get", "patch"), (names.APPS_GROUP,), (NODE_IMAGE.plural,)),
-        PolicyRule(("get", "create", "patch", "delete"), ("",), ("secrets",)),
+        PolicyRule(("get", "create", "patch", "delete"), ("",), ("secrets",), namespace=agents_namespace()),
+        READING,
         _EVENTS,
     ),
     gates=(JOB_GATE,),

@@ -1,4 +1,4 @@
-"""By what ImagePullJobs are found: the image, the namespace of their Pods, their pull secrets."""
+"""By what ImagePullJobs are found: the image, the namespace of their Pods."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from app.operations.imagepull.plan.jobs import is_active
 BY_IMAGE: Final = "image"
 
 BY_POD_SELECTOR: Final = "namespace of podSelector"
-
-BY_SECRET: Final = "pull secret"  # noqa: S105  # the name of an index
 
 
 def image_of(job: ImagePullJob) -> FamiliarImage | None:
@@ -29,8 +27,3 @@ def by_image(job: ImagePullJob) -> list[str]:
 def by_pod_selector(job: ImagePullJob) -> list[str]:
     """Index of active jobs that choose nodes by Pods: their namespace."""
     return [job.metadata.namespace] if is_active(job) and job.spec.pod_selector is not None else []
-
-
-def by_secret(job: ImagePullJob) -> list[str]:
-    """Index of active jobs: their pull secrets."""
-    return [f"{job.metadata.namespace}/{name}" for name in job.spec.pull_secrets or ()] if is_active(job) else []

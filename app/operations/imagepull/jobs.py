@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 from typing import Any, Final
 
@@ -18,23 +18,24 @@ from app.kube.errors import Conflict, KubeError, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
 from app.kube.images import FamiliarImage
-from app.kube.objects import Metadata, Node, OwnerReference, Pod, decode_metadata
+from app.kube.objects import Metadata, OwnerReference, Pod, decode_metadata
 from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
-from app.kube.selectors import Selector, SelectorError
+from app.kube.selectors import Selector
 from app.kube.statuses import KnownStatus, write_status
-from app.kube.store import Change, Store, key_of
+from app.kube.store import Change, key_of
 from app.operations.imagepull.cache import NodeImages
-from app.operations.imagepull.indexes import BY_IMAGE, BY_POD_SELECTOR, BY_SECRET, image_of
-from app.operations.imagepull.objects import BY_JOB, NodeImage
+from app.operations.imagepull.concerned import Caches, Concerned
+from app.operations.imagepull.indexes import image_of
+from app.operations.imagepull.objects import BY_JOB
 from app.operations.imagepull.plan import jobs as plan
-from app.operations.imagepull.plan.changes import changed_images, has_other_tag, tag_changed
+from app.operations.imagepull.plan.changes import has_other_tag
 from app.operations.imagepull.plan.jobs import is_active
-from app.operations.imagepull.plan.lists import BY_LIST, by_list, is_unfinished
-from app.operations.imagepull.plan.nodeimages import awaited, has_node_image, is_ready
-from app.operations.imagepull.plan.nodes import Named, NodeRule, by_pods, is_scheduled
+from app.operations.imagepull.plan.lists import by_list, is_unfinished
+from app.operations.imagepull.plan.nodeimages import awaited
+from app.operations.imagepull.plan.nodes import NodeRule, by_pods, is_scheduled
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
-from app.operations.imagepull.secrets import PullSecret, PullSecrets
+from app.operations.imagepull.secrets import Claimed, PullSecrets, told
 from app.operations.imagepull.waiting import WaitingJobs
 from app.pods.update_order import UpdateOrder
 from app.slices import BY_NAMESPACE
@@ -44,22 +45,8 @@ logger = logging.getLogger(__name__)
 JOBS: Final = IMAGE_PULL_JOB.resource()
 #: NodeImages written at once.
 MAX_CONCURRENT_WRITES: Final = 8
-#: Reports of nodes are counted together for so many seconds.
-COALESCE_SECONDS: Final = 0.2
 #: A job that found a node filled by others meanwhile looks again so soon.
 FILLED_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Caches:
-    """What the controller reads."""
-
-    jobs: Store[ImagePullJob]
-    nodes: Store[Node]
-    node_images: Store[NodeImage]
-    pods: Store[Pod]
-    secrets: Store[PullSecret]
-    lists: Store[ImageListPullJob]
 
 
 class ImagePullJobReconciler:
@@ -86,10 +73,9 @@ class ImagePullJobReconciler:
         self._creation_delay = creation_delay
         self._orders = orders
         self._node_images = NodeImages(client, caches.node_images)
-        self._secrets = PullSecrets(client, caches.secrets, secrets_namespace)
-        #: By uid: the selector as compiled for a generation.
-        self._rules: dict[str, tuple[int, NodeRule | None]] = {}
+        self._secrets = PullSecrets(client, caches.copies, secrets_namespace)
         self._waiting = WaitingJobs(rng)
+        self.concerned = Concerned(caches, self._node_images, self._waiting)
         #: By uid: the status as last written, until the cache shows it.
         self._statuses: dict[str, KnownStatus] = {}
 
@@ -98,89 +84,10 @@ class ImagePullJobReconciler:
     def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
         """The job itself."""
         if change.new is None:
-            uid = change.object.metadata.uid
-            self._rules.pop(uid, None)
-            self._statuses.pop(uid, None)
-            self._waiting.remove(key_of(change.object))
+            self.concerned.forget(change.object)
+            self._secrets.forget(key_of(change.object))
+            self._statuses.pop(change.object.metadata.uid, None)
         return (key_of(change.object),)
-
-    def keys_for_list(self, change: Change[ImageListPullJob]) -> Iterable[ObjectKey]:
-        """IMG-104: the jobs of a list that has ended, or is gone, go in their time."""
-        if change.new is not None and is_unfinished(change.new):
-            return ()
-        return [key_of(job) for job in self._caches.jobs.by_index(BY_LIST, change.object.metadata.uid)]
-
-    def keys_for_node_image(self, change: Change[NodeImage]) -> Iterable[ObjectKey]:
-        """IMG-40: jobs that get or lose the node, and those whose image changed there; IMG-111: jobs that wait for
-        room."""
-        old, new = change.old, change.new
-        if new is None:
-            self._waiting.forget_node(change.object.metadata.name)
-        if old is None or new is None or old.deleting != new.deleting:
-            return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
-        found: dict[ObjectKey, None] = {}
-        if old.metadata.labels != new.metadata.labels:
-            for job in self._caches.jobs.list():
-                if is_active(job) and self._may(job, old) != self._may(job, new):
-                    found[key_of(job)] = None
-        for image in changed_images(old, new):
-            for job in self._caches.jobs.by_index(BY_IMAGE, image):
-                if self._may(job, new) and _concerns(job, image, old, new):
-                    found[key_of(job)] = None
-        return found | dict.fromkeys(self._waiting.woken(old, new, lambda key: self._may_key(key, new)))
-
-    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """IMG-109: jobs that wait for the NodeImage of a node that became ready, or is gone."""
-        old, new = change.old, change.new
-        if _ready(old) == _ready(new) or self._node_images.get(change.object.metadata.name) is not None:
-            return ()
-        return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
-
-    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """IMG-41: jobs that choose nodes by Pods."""
-        old, new = change.old, change.new
-        if old is not None and new is not None and _same_place(old, new):
-            return ()
-        jobs = self._caches.jobs.by_index(BY_POD_SELECTOR, change.object.metadata.namespace)
-        found: dict[ObjectKey, None] = {}
-        for job in jobs:
-            rule = self._rule(job)
-            selector = rule.pods if rule is not None else None
-            placed = (pod for pod in (old, new) if pod is not None and pod.spec.node_name)
-            if selector is not None and any(selector.matches(pod.metadata.labels) for pod in placed):
-                found[key_of(job)] = None
-        return found
-
-    def keys_for_secret(self, change: Change[PullSecret]) -> Iterable[ObjectKey]:
-        """IMG-42: jobs that use the Secret; that it is deleted concerns nobody."""
-        if change.new is None:
-            return ()
-        return [key_of(job) for job in self._caches.jobs.by_index(BY_SECRET, str(key_of(change.new)))]
-
-    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """How long a reconcile is put off that a node or a Pod asks for."""
-        return COALESCE_SECONDS
-
-    def _rule(self, job: ImagePullJob) -> NodeRule | None:
-        metadata = job.metadata
-        known = self._rules.get(metadata.uid)
-        if known is not None and known[0] == metadata.generation:
-            return known[1]
-        try:
-            rule: NodeRule | None = NodeRule.of(job.spec)
-        except SelectorError as error:
-            logger.warning("ImagePullJob %s is left alone: %s", key_of(job), error)
-            rule = None
-        self._rules[metadata.uid] = (metadata.generation, rule)
-        return rule
-
-    def _may(self, job: ImagePullJob, node: Named) -> bool:
-        rule = self._rule(job)
-        return rule is not None and rule.may_match(node)
-
-    def _may_key(self, key: ObjectKey, node: Named) -> bool:
-        job = self._caches.jobs.by_key(key)
-        return job is not None and self._may(job, node)
 
     # ---- one reconcile
 
@@ -192,12 +99,13 @@ class ImagePullJobReconciler:
         if not is_active(job):
             self._waiting.remove(key)
             return await self._end(job)
-        rule, image = self._rule(job), image_of(job)
+        rule, image = self.concerned.rule(job), image_of(job)
         known = self._known(job)
         if rule is None or image is None or known.status.get("completionTime"):
             return None  # what was just written is on its way
         known = await self._protect(job, known)
-        secrets = await self._claim(job)
+        claimed = await self._claim(job, known)
+        secrets = claimed.references
         pods = self._caches.pods.by_index(BY_NAMESPACE, key.namespace) if rule.pods is not None else ()
         nodes = [self._node_images.get(name) for name in rule.nodes(self._node_images.all(), pods)]
         progress = plan.progress_of(job, image, [one for one in nodes if one is not None], secrets)
@@ -212,7 +120,8 @@ class ImagePullJobReconciler:
         await self._report(job, known, step.status)
         if step.ended and not progress.desired:
             self._events.event(reference(JOBS, job), "Warning", "NoNodeSelected", plan.NO_NODES)
-        waits = [step.wait, self._room_wait(key, job, step.without_room), FILLED_SECONDS if filled else None]
+        room_wait = self._room_wait(key, job, step.without_room)
+        waits = [step.wait, room_wait, FILLED_SECONDS if filled else None, None if step.ended else claimed.wait]
         found = [one for one in waits if one is not None]
         return Result(requeue_after=min(found)) if found else None
 
@@ -313,20 +222,20 @@ class ImagePullJobReconciler:
             return ""
         return written.metadata.resource_version
 
-    async def _claim(self, job: ImagePullJob) -> list[dict[str, str]]:
-        wanted = job.spec.pull_secrets or ()
-        if not wanted:
-            return []
+    async def _claim(self, job: ImagePullJob, known: KnownStatus) -> Claimed:
+        """IMG-64, IMG-113."""
+        now = self._clock.now()
+        started = parsed_rfc3339(known.status.get("startTime")) or now
         try:
-            found, missing = await self._secrets.claim(key_of(job), wanted)
+            claimed = await self._secrets.claim(
+                key_of(job), job.spec.pull_secrets or (), (now - started).total_seconds()
+            )
         except KubeError as error:
             self._events.event(reference(JOBS, job), "Warning", "FailedSyncPullSecrets", str(error))
             raise
-        if missing:
-            shown = ", ".join(missing)
-            text = f"no Secret of a registry with this name, pulling without it: {shown}"
-            self._events.event(reference(JOBS, job), "Warning", "PullSecretNotFound", text)
-        return found
+        for reason, text in told(job.metadata.namespace, claimed):
+            self._events.event(reference(JOBS, job), "Warning", reason, text)
+        return claimed
 
     async def _leave_other_tags(self, job: ImagePullJob, image: FamiliarImage) -> None:
         """IMG-106: the job had another image before."""
@@ -384,21 +293,3 @@ class ImagePullJobReconciler:
         written = await write_status(self._client, JOBS, job.metadata, known, difference)
         if written is not None:
             self._statuses[job.metadata.uid] = written
-
-
-def _concerns(job: ImagePullJob, name: str, old: NodeImage, new: NodeImage) -> bool:
-    """IMG-40."""
-    image = image_of(job)
-    return image is not None and tag_changed(FamiliarImage(name, image.tag), old, new)
-
-
-def _ready(node: Node | None) -> bool:
-    return node is not None and has_node_image(node) and is_ready(node)
-
-
-def _same_place(old: Pod, new: Pod) -> bool:
-    return (
-        old.metadata.labels == new.metadata.labels
-        and old.spec.node_name == new.spec.node_name
-        and is_scheduled(old) == is_scheduled(new)
-    )

@@ -15,7 +15,7 @@ from app.api.imagepull.types import BATCH
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
 from app.kube.controller import Result
-from app.kube.errors import Conflict, NotFound
+from app.kube.errors import Conflict, Forbidden, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.nodeobjects import create_for_node, delete_without_node
 from app.kube.objects import Metadata, Node, ObjectReference, decode_metadata
@@ -165,7 +165,7 @@ class NodeImageReconciler:
 
     async def _gone_secrets(self, node_image: NodeImage) -> frozenset[tuple[str, str]]:
         """IMG-32: of the pull secrets that no job has copied, those that are gone. Secrets are only read where
-        ImagePullJobs are on, which needs that right anyway."""
+        ImagePullJobs are on; those that we may not read stay."""
         if not self._may_read_secrets:
             return frozenset()
         wanted: dict[SecretReference, None] = {
@@ -180,6 +180,8 @@ class NodeImageReconciler:
                 await self._client.get(SECRETS, secret.name, secret.namespace, decode=decode_metadata)
             except NotFound:
                 gone.add((secret.namespace, secret.name))
+            except Forbidden:
+                logger.debug("Secret %s/%s may not be read", secret.namespace, secret.name)
         return frozenset(gone)
 
     async def _fail(self, node_image: NodeImage, failures: list[plan.Unanswered]) -> None:

@@ -2,20 +2,26 @@
 
 A copy says in annotations of what it is a copy and for which jobs; it goes with the last of them. Its name follows from
 its source, so that two controllers, or one that restarts, make one copy and not two.
+
+Only the copies are watched. A source is read by its name, now and then: so a manager needs no right on the Secrets of
+other namespaces than those whose jobs name some, and may be granted none at all (IMG-113).
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from app.api import names
 from app.api.imagepull.types import BATCH
+from app.kube.admission import PolicyRule
 from app.kube.client import Client
-from app.kube.errors import AlreadyExists, KubeError, NotFound
+from app.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from app.kube.expectations import is_at_least
 from app.kube.objects import Metadata, ObjectMeta, Struct, decode_metadata, decoder
 from app.kube.patches import merge_difference
 from app.kube.resources import SECRETS, ObjectKey
@@ -28,8 +34,6 @@ BY_SOURCE: Final = "source"
 BY_JOB: Final = "job"
 _MAX_NAME: Final = 253
 PULL_SECRET_TYPES: Final = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
-#: What the API server is told not to send: most Secrets of most clusters.
-_OF_NO_REGISTRY: Final = ("Opaque", "helm.sh/release.v1", "kubernetes.io/service-account-token", "kubernetes.io/tls")
 _CONTENT: Final = ("data", "type")
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -45,20 +49,10 @@ class PullSecret(Struct, frozen=True):
     type: str = ""
 
 
-def is_pull_secret(secret: PullSecret) -> bool:
-    """Whether node agents can read credentials of registries in it."""
-    return secret.type in PULL_SECRET_TYPES
-
-
 def source_of(secret: PullSecret) -> list[str]:
     """The index of copies by what they are copies of."""
     source = secret.metadata.annotations.get(names.COPIED_FROM)
     return [source] if source else []
-
-
-def copies_namespace() -> str:
-    """Where the copies are."""
-    return os.environ.get(names.DAEMON_CONFIG_NAMESPACE_ENV) or names.DAEMON_CONFIG_NAMESPACE
 
 
 def jobs_of(secret: PullSecret) -> list[str]:
@@ -66,10 +60,9 @@ def jobs_of(secret: PullSecret) -> list[str]:
     return references(secret.metadata.annotations.get(names.COPIED_FOR))
 
 
-def by_job(secret: PullSecret) -> list[str]:
-    """The index of copies by the jobs they are for. Elsewhere anybody may write the annotation, and each job that it
-    names would cost an entry."""
-    return jobs_of(secret) if secret.metadata.namespace == copies_namespace() else []
+def is_copy(secret: PullSecret) -> bool:
+    """Whether it is one that stays."""
+    return secret.metadata.deletion_timestamp is None and bool(source_of(secret))
 
 
 def references(text: str | None) -> list[str]:
@@ -106,96 +99,164 @@ def as_copy(source: Mapping[str, Any], namespace: str, name: str, jobs: Iterable
 
 
 decode_pull_secret: Final = decoder(PullSecret)
-WATCHED_SECRETS: Final[Watched[PullSecret]] = Watched(
-    "Secrets of registries",
+WATCHED_COPIES: Final[Watched[PullSecret]] = Watched(
+    "copies of pull secrets",
     SECRETS,
     decode_pull_secret,
-    Scope.CLUSTER,
-    field_selector=",".join(f"type!={one}" for one in _OF_NO_REGISTRY),
-    indexes={BY_SOURCE: source_of, BY_JOB: by_job},
-    keep=is_pull_secret,
+    Scope.AGENTS,
+    indexes={BY_SOURCE: source_of, BY_JOB: jobs_of},
 )
+#: What a manager needs for jobs that name pull secrets, beside what it needs for those that name none.
+READING: Final = PolicyRule(("get",), ("",), ("secrets",), optional="pull-secrets")
+#: IMG-64: a source is read again when so much of a job's age has gone by, within these bounds.
+RECHECK_SHARE: Final = 0.1
+RECHECK_SECONDS: Final = (10.0, 300.0)
+
+
+def recheck_seconds(age: float) -> float:
+    """After how long a job of that age has its sources read again."""
+    shortest, longest = RECHECK_SECONDS
+    return min(max(age * RECHECK_SHARE, shortest), longest)
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What came of a job's pull secrets."""
+
+    #: What NodeImages get.
+    references: list[dict[str, str]]
+    #: Secrets that are not there, or hold no credentials of a registry.
+    missing: list[str]
+    #: Secrets that we may not read.
+    forbidden: list[str]
+    #: Seconds until a source is to be read again.
+    wait: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Verified:
+    """What was found when a source was read for a job."""
+
+    #: Until when that is believed.
+    until: datetime
+    #: The version of the source, the name and version of its copy; empty where it is missing or may not be read.
+    source: str = ""
+    copy: str = ""
+    version: str = ""
+    forbidden: bool = False
+
+
+def told(namespace: str, claimed: Claimed) -> Iterator[tuple[str, str]]:
+    """Reasons and messages of the events of a job in that namespace."""
+    if claimed.missing:
+        shown = ", ".join(claimed.missing)
+        yield "PullSecretNotFound", f"no Secret of a registry with this name, pulling without it: {shown}"
+    if claimed.forbidden:
+        shown = ", ".join(claimed.forbidden)
+        yield (
+            "PullSecretForbidden",
+            f"the manager may not get Secrets of namespace {namespace}, pulling without: {shown}. To let it, add"
+            f" {namespace} to imagePullJob.secretNamespaces in the values of the chart, or bind ClusterRole"
+            " kruise-manager-pull-secrets-role there to the manager's ServiceAccount",
+        )
 
 
 class PullSecrets:
-    """Claims copies for jobs and releases them. ``secrets``: all pull secrets, copies among them."""
+    """Claims copies for jobs and releases them. ``copies``: the Secrets of the namespace they are in."""
 
-    def __init__(self, client: Client, secrets: Store[PullSecret], namespace: str) -> None:
+    def __init__(self, client: Client, copies: Store[PullSecret], namespace: str) -> None:
         self._client = client
-        self._secrets = secrets
+        self._copies = copies
         self._namespace = namespace
-        #: Per job and source: the versions of both when they were found to agree.
-        self._verified: dict[tuple[str, ObjectKey], tuple[str, str]] = {}
+        self._verified: dict[str, dict[ObjectKey, _Verified]] = {}
 
-    async def claim(self, job: ObjectKey, wanted: Sequence[str]) -> tuple[list[dict[str, str]], list[str]]:
-        """The references that NodeImages get, and the Secrets that there are none of. Raises KubeError."""
+    async def claim(self, job: ObjectKey, wanted: Sequence[str], age: float) -> Claimed:
+        """Bring copies about for a job of that age, in seconds. Raises KubeError."""
+        if not wanted:
+            return Claimed([], [], [], None)
         if job.namespace == self._namespace:
             # IMG-60: node agents can read these as they are.
-            return [{"namespace": job.namespace, "name": name} for name in wanted], []
-        found, missing = [], []
-        for name in dict.fromkeys(wanted):
-            source = ObjectKey(job.namespace, name)
-            copy = await self._claim_one(job, source)
-            if copy is None:
-                missing.append(name)
-            else:
-                found.append({"namespace": self._namespace, "name": copy, "mode": BATCH})
-        await self._release(job, {one["name"] for one in found})
-        return found, missing
+            return Claimed([{"namespace": job.namespace, "name": name} for name in wanted], [], [], None)
+        now = self._client.clock.now()
+        until = now + timedelta(seconds=recheck_seconds(age))
+        found = {name: await self._claim_one(job, ObjectKey(job.namespace, name), now, until) for name in wanted}
+        copies = [one.copy for one in found.values() if one.copy]
+        await self._release(job, set(copies))
+        return Claimed(
+            [{"namespace": self._namespace, "name": name, "mode": BATCH} for name in copies],
+            [name for name, one in found.items() if not one.copy and not one.forbidden],
+            [name for name, one in found.items() if one.forbidden],
+            max(1.0, (min(one.until for one in found.values()) - now).total_seconds()),
+        )
+
+    def forget(self, job: ObjectKey) -> None:
+        """The job is gone."""
+        self._verified.pop(str(job), None)
 
     async def release(self, job: ObjectKey, wanted: Sequence[str]) -> None:
         """IMG-65: the job needs no copies any more. ``wanted``: those that it asked for. Raises KubeError."""
-        for key in [key for key in self._verified if key[0] == str(job)]:
-            del self._verified[key]
+        self.forget(job)
         if job.namespace != self._namespace:
             # What was made a moment ago the cache may not show yet.
             await self._release(job, set(), {copy_name(ObjectKey(job.namespace, name)) for name in wanted})
 
-    async def _claim_one(self, job: ObjectKey, source: ObjectKey) -> str | None:
-        cached, known = self._secrets.by_key(source), self._known_copy(job, source)
-        if cached is not None and known is not None:
-            versions = (cached.metadata.resource_version, known.metadata.resource_version)
-            if self._verified.get((str(job), source)) == versions:
-                return known.metadata.name
+    async def _claim_one(self, job: ObjectKey, source: ObjectKey, now: datetime, until: datetime) -> _Verified:
+        copy = self._known_copy(job, source)
+        sources = self._verified.setdefault(str(job), {})
+        verified = sources.get(source)
+        if verified is None or now >= verified.until or (copy is not None and _taken_from(copy, job, verified)):
+            verified = sources[source] = await self._verify(job, source, copy, verified, until)
+        return verified
+
+    async def _verify(
+        self, job: ObjectKey, source: ObjectKey, copy: PullSecret | None, before: _Verified | None, until: datetime
+    ) -> _Verified:
         try:
             live = await self._client.get(SECRETS, source.name, source.namespace)
         except NotFound:
-            return None
+            return _Verified(until)
+        except Forbidden:
+            return _Verified(until, forbidden=True)
         if live.get("type") not in PULL_SECRET_TYPES:
-            return None
-        name = known.metadata.name if known is not None else copy_name(source)
-        version = await self._write(live, name, str(job))
-        self._verified[(str(job), source)] = (live["metadata"]["resourceVersion"], version)
-        return name
+            return _Verified(until)
+        version = str(live["metadata"]["resourceVersion"])
+        if copy is not None:
+            name, seen = copy.metadata.name, copy.metadata.resource_version
+            if before is not None and (version, name, seen) == (before.source, before.copy, before.version):
+                return replace(before, until=until)
+            try:
+                return _Verified(until, version, name, await self._update(live, name, str(job)))
+            except NotFound:
+                logger.debug("pull secret %s is gone again", name)
+        name = copy_name(source)
+        return _Verified(until, version, name, await self._create(live, name, str(job)))
 
     def _known_copy(self, job: ObjectKey, source: ObjectKey) -> PullSecret | None:
         """IMG-62: the copy of that source; of several the one that is for this job already."""
         copies = sorted(
-            (one for one in self._secrets.by_index(BY_SOURCE, str(source)) if self._is_copy(one)),
+            (one for one in self._copies.by_index(BY_SOURCE, str(source)) if is_copy(one)),
             key=lambda one: one.metadata.name,
         )
         mine = [one for one in copies if str(job) in jobs_of(one)]
         return mine[-1] if mine else copies[0] if copies else None
 
-    def _is_copy(self, secret: PullSecret) -> bool:
-        """Whether it is ours: whoever writes the annotations elsewhere must not have us touch his Secrets."""
-        metadata = secret.metadata
-        return metadata.namespace == self._namespace and metadata.deletion_timestamp is None
-
-    async def _write(self, source: Mapping[str, Any], name: str, job: str) -> str:
-        """Make the copy, or bring it up to date; the version that it has now. Raises Conflict where others write it."""
+    async def _create(self, source: Mapping[str, Any], name: str, job: str) -> str:
+        """Make the copy, or bring one up to date that the cache does not show; the version that it has now."""
         try:
             made: Metadata = await self._client.create(
                 SECRETS, as_copy(source, self._namespace, name, [job]), self._namespace, decode=decode_metadata
             )
         except AlreadyExists:
-            pass
+            return await self._update(source, name, job)
         except NotFound:
             raise NoCopyError(
                 f"there is no namespace {self._namespace}, from which node agents read pull secrets; create it"
             ) from None
-        else:
-            return made.metadata.resource_version
+        return made.metadata.resource_version
+
+    async def _update(self, source: Mapping[str, Any], name: str, job: str) -> str:
+        """Bring the copy up to date; the version that it has now. Raises Conflict where others write it, NotFound where
+        it is gone."""
         present = await self._client.get(SECRETS, name, self._namespace)
         metadata = present["metadata"]
         annotations = metadata.get("annotations") or {}
@@ -217,7 +278,7 @@ class PullSecrets:
 
     async def _release(self, job: ObjectKey, keep: set[str], more: Iterable[str] = ()) -> None:
         """IMG-63. A namespace that is gone, or goes, has nothing to release (IMG-102)."""
-        known = {one.metadata.name for one in self._secrets.by_index(BY_JOB, str(job)) if self._is_copy(one)}
+        known = {one.metadata.name for one in self._copies.by_index(BY_JOB, str(job)) if is_copy(one)}
         for name in sorted((known | set(more)) - keep):
             try:
                 await self._release_one(job, name)
@@ -227,7 +288,7 @@ class PullSecrets:
     async def _release_one(self, job: ObjectKey, name: str) -> None:
         copy: PullSecret = await self._client.get(SECRETS, name, self._namespace, decode=decode_pull_secret)
         metadata, jobs = copy.metadata, jobs_of(copy)
-        if str(job) not in jobs or not self._is_copy(copy):
+        if str(job) not in jobs or not is_copy(copy):
             return
         left = [one for one in jobs if one != str(job)]
         if left:
@@ -243,6 +304,11 @@ class PullSecrets:
                 resource_version=metadata.resource_version,
                 decode=decode_metadata,
             )
+
+
+def _taken_from(copy: PullSecret, job: ObjectKey, verified: _Verified) -> bool:
+    """Whether somebody has taken the copy from the job since. The cache may be behind."""
+    return str(job) not in jobs_of(copy) and is_at_least(copy.metadata.resource_version, verified.version)
 
 
 def _compared(secret: Mapping[str, Any]) -> dict[str, Any]:

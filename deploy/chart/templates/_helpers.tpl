@@ -40,16 +40,30 @@ control-plane: controller-manager
 {{- $found | toJson }}
 {{- end }}
 
-{{- /* "true" if a gate that is off by default is on: (list $ gate group). */ -}}
+{{- /* "true" if a gate is on, as the manager would say it, with what forces it: (list $ gate). */ -}}
 {{- define "kruise.gateIsOn" -}}
-{{- $given := include "kruise.gates" (index . 0) | fromJson }}
-{{- if hasKey $given (index . 1) }}{{ get $given (index . 1) }}{{ else }}{{ get $given (index . 2) | default false }}{{ end }}
+{{- $root := index . 0 }}
+{{- $forced := include "kruise.declared.gatesForced" $root | fromJson }}
+{{- $on := eq (include "kruise.gateGiven" .) "true" }}
+{{- range $cause := get (get $forced "on") (index . 1) | default list }}
+  {{- $on = or $on (eq (include "kruise.gateGiven" (list $root $cause)) "true") }}
+{{- end }}
+{{- range $cause := get (get $forced "off") (index . 1) | default list }}
+  {{- $on = and $on (eq (include "kruise.gateGiven" (list $root $cause)) "true") }}
+{{- end }}
+{{- $on }}
 {{- end }}
 
-{{- /* What is said about a gate, or its default: (list $ gate default). */ -}}
-{{- define "kruise.gateOr" -}}
-{{- $given := include "kruise.gates" (index . 0) | fromJson }}
-{{- if hasKey $given (index . 1) }}{{ get $given (index . 1) }}{{ else }}{{ index . 2 }}{{ end }}
+{{- /* What is said of a gate, or of its group, or its default: (list $ gate). */ -}}
+{{- define "kruise.gateGiven" -}}
+{{- $root := index . 0 }}
+{{- $gate := index . 1 }}
+{{- $given := include "kruise.gates" $root | fromJson }}
+{{- $group := get (include "kruise.declared.gateGroupOf" $root | fromJson) $gate }}
+{{- if hasKey $given $gate }}{{ get $given $gate }}
+{{- else if hasKey $given $group }}{{ get $given $group }}
+{{- else }}{{ get (include "kruise.declared.gates" $root | fromJson) $gate }}
+{{- end }}
 {{- end }}
 
 {{- /* The files of the manager's folder of policies. */ -}}

@@ -489,6 +489,71 @@ def test_a_secret_that_comes_late_gives_failed_nodes_another_round() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("IMG-113")
+def test_a_job_whose_secrets_may_not_be_read_pulls_without_and_says_what_is_missing() -> None:
+    async def scenario(there: World) -> None:
+        await there.nodes("n1")
+        await there.secret("regcred")
+        there.forbidden.add("default")
+        there.pull = lambda node, image: None
+        await there.job(pullSecrets=["regcred"])
+        await there.counts(active=1)
+        assert await there.copies() == []
+        (told,) = [one for one in await there.events() if one["reason"] == "PullSecretForbidden"]
+        assert told["message"] == (
+            "the manager may not get Secrets of namespace default, pulling without: regcred. To let it, add default to"
+            " imagePullJob.secretNamespaces in the values of the chart, or bind ClusterRole"
+            " kruise-manager-pull-secrets-role there to the manager's ServiceAccount"
+        )
+        there.forbidden.clear()
+        await there.until(lambda: there.copies())
+        there.pull = lambda node, image: "Succeeded"
+        await there.counts(succeeded=1, message="job has completed")
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("IMG-32", "IMG-113")
+def test_a_secret_of_a_hand_written_list_that_may_not_be_read_stays() -> None:
+    async def scenario(there: World) -> None:
+        await there.nodes("n1")
+        there.forbidden.add("default")
+        tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": {"ttlSecondsAfterFinished": 100}}
+        secrets = [{"namespace": "default", "name": "none"}]
+        images = {"ubuntu": {"tags": [tag], "pullSecrets": secrets}}
+        await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
+        await there.settled(60)
+        found = await there.get(NODE_IMAGES, "n1")
+        assert found is not None
+        assert found["spec"]["images"]["ubuntu"]["pullSecrets"] == secrets
+        await there.settled(60)  # what cannot be read holds nothing else up
+        assert await there.tag("n1", "ubuntu", "22.04") is None
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("IMG-64")
+def test_a_source_is_read_again_now_and_then_and_less_often_as_the_job_grows_old() -> None:
+    async def scenario(there: World) -> None:
+        await there.nodes("n1")
+        there.pull = lambda node, image: None
+        await there.secret("regcred")
+        await there.job(pullSecrets=["regcred"])
+        await there.counts(active=1)
+        await there.settled(3_600)
+        young = len(there.guarded.asked)
+        there.writes.clear()
+        await there.settled(3_600)
+        assert 20 < young < 60
+        assert len(there.guarded.asked) - young <= 12
+        assert [one for one in there.writes if one[1] == "Secret"] == []
+        (copy,) = await there.copies()
+        await there.client.delete(SECRETS, copy["metadata"]["name"], AGENTS)
+        await there.until(lambda: there.copies(), 301)
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("IMG-102")
 def test_without_the_namespace_of_agents_a_job_says_so_and_can_be_deleted() -> None:
     async def scenario(there: World) -> None:

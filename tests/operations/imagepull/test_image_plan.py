@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api import names
 from app.api.imagepull import ImagePullJob
 from app.kube.images import FamiliarImage
 from app.kube.objects import Node, NodeCondition, NodeStatus, ObjectMeta
@@ -20,7 +19,7 @@ from app.operations.imagepull.plan import jobs as plan
 from app.operations.imagepull.plan.nodeimages import awaited
 from app.operations.imagepull.plan.nodes import NodeRule
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
-from app.operations.imagepull.secrets import PullSecret, by_job, copy_name, references
+from app.operations.imagepull.secrets import copy_name, recheck_seconds, references
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -227,9 +226,7 @@ def test_nodes_that_a_job_reached_keep_what_they_were_asked_once() -> None:
     assert (other.sandbox_config, other.tags) == ({"labels": {"a": "b"}}, first.spec.images["nginx"].tags)
 
 
-def test_what_others_write_on_their_secrets_is_in_no_index() -> None:
-    annotations = {names.COPIED_FOR: ",".join(f"a/{number}" for number in range(20_000))}
-    elsewhere = PullSecret(ObjectMeta(name="x", namespace="tenant", annotations=annotations))
-    assert by_job(elsewhere) == []
-    copy = PullSecret(ObjectMeta(name="x", namespace="kruise-daemon-config", annotations={names.COPIED_FOR: "a/b,c/d"}))
-    assert by_job(copy) == ["a/b", "c/d"]
+@pytest.mark.behaviour("IMG-64")
+def test_sources_of_young_jobs_are_read_again_more_often() -> None:
+    ages = (-5.0, 0.0, 100.0, 600.0, 3_000.0, 86_400.0)
+    assert [recheck_seconds(age) for age in ages] == [10.0, 10.0, 10.0, 60.0, 300.0, 300.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
@@ -17,11 +18,12 @@ from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.reflector import Reflector
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, NODES, PODS, SECRETS, Resource
+from app.kube.transport import Request, Response, Transport
 from app.kube.virtualtime import VirtualClock
 from app.operations.imagepull.slice import SLICE
 from app.sandbox.apiserver import ApiServer
-from app.slices import Slice
-from tests.kube.fakes import running
+from app.slices import Scope, Slice
+from tests.kube.fakes import json_response, running, status_body
 from tests.slicing import context, stores_of
 
 Json = dict[str, Any]
@@ -30,8 +32,33 @@ AGENTS = "kruise-daemon-config"
 BETA = "apps.kruise.io/v1beta1"
 
 
+class Guarded:
+    """A transport by which some namespaces' Secrets may not be read."""
+
+    def __init__(self, inner: Transport, forbidden: set[str]) -> None:
+        self._inner = inner
+        self._forbidden = forbidden
+        #: Secrets that were asked for by name outside of the agents' namespace.
+        self.asked: list[str] = []
+        self.stream, self.close = inner.stream, inner.close
+
+    async def request(self, request: Request) -> Response:
+        if found := re.fullmatch(r"/api/v1/namespaces/([^/]+)/secrets/([^/?]+).*", request.target):
+            namespace, name = found.groups()
+            if namespace != AGENTS:
+                assert request.method == "GET"
+                self.asked.append(name)
+            if namespace in self._forbidden:
+                return json_response(403, status_body(403, "Forbidden", f'secrets "{name}" is forbidden'))
+        elif request.target.startswith("/api/v1/secrets"):
+            raise AssertionError("Secrets of all namespaces were asked for")
+        return await self._inner.request(request)
+
+
 class World:
     """What a test does with it."""
+
+    guarded: Guarded
 
     def __init__(self, api: ApiServer, client: Client) -> None:
         self.api = api
@@ -40,6 +67,8 @@ class World:
         self.writes: list[tuple[str, str, str]] = []
         #: What the agent of a node does with an image: the end it comes to, or nothing yet.
         self.pull: Callable[[str, str], str | None] = lambda node, image: "Succeeded"
+        #: Namespaces whose Secrets the controllers may not read.
+        self.forbidden: set[str] = set()
         #: How many nodes pulled at once, at most.
         self.most_at_once = 0
 
@@ -192,7 +221,8 @@ async def world(
                 await clock.sleep(0.1)
     await admin.create(NAMESPACES, {"metadata": {"name": AGENTS}})
     found = World(api, admin)
-    ours = Client(api.transport("manager"), clock)
+    found.guarded = Guarded(api.transport("manager"), found.forbidden)
+    ours = Client(found.guarded, clock)
 
     def note(verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
         metadata = (after or before or {}).get("metadata", {})
@@ -213,6 +243,7 @@ async def world(
                     decode=one.decode,
                     rng=rng,
                     keep=one.keep,
+                    namespace=AGENTS if one.scope is Scope.AGENTS else "",
                     field_selector=one.field_selector,
                 )
                 await stack.enter_async_context(running(reflector.run()))

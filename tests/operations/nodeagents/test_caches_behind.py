@@ -31,6 +31,7 @@ from app.operations.imagepull.cache import NodeImages
 from app.operations.imagepull.slice import SLICE as IMAGES_SLICE
 from app.operations.podprobe.slice import SLICE as PROBES_SLICE
 from app.sandbox.apiserver import ApiServer
+from app.slices import Scope
 from tests.kube.fakes import virtual
 from tests.slicing import context, stores_of
 
@@ -41,6 +42,7 @@ MARKERS, NODE_PROBES = POD_PROBE_MARKER.resource(), NODE_POD_PROBE.resource()
 REQUESTS = CONTAINER_RECREATE_REQUEST.resource()
 ASK = ObjectKey("default", "ask")
 CONDITION = "example.com/who"
+AGENTS = "kruise-daemon-config"
 
 
 class Counted:
@@ -79,7 +81,7 @@ class Behind:
         """The cache shows these as they are now; none: all."""
         for one in self._part.watched:
             if not resources or one.resource in resources:
-                listing = await self.client.list(one.resource)
+                listing = await self.client.list(one.resource, AGENTS if one.scope is Scope.AGENTS else "")
                 self._store(one).replace([one.decode(msgspec.json.encode(item)) for item in listing.items])
 
 
@@ -99,7 +101,7 @@ async def cluster() -> AsyncIterator[tuple[ApiServer, Client]]:
                 break
             except NotFound:
                 await clock.sleep(0.1)
-    await client.create(NAMESPACES, {"metadata": {"name": "kruise-daemon-config"}})
+    await client.create(NAMESPACES, {"metadata": {"name": AGENTS}})
     await client.create(NODES, {"metadata": {"name": "n1"}})
     ready = {"conditions": [{"type": "Ready", "status": "True"}]}
     await client.patch(NODES, "n1", {"status": ready}, subresource="status")
