@@ -33,6 +33,7 @@ from app.workloads.ephemeraljob.plan.steps import (
     candidate,
     container_names,
     containers_of,
+    is_meant,
     marked_by,
     next_step,
 )
@@ -63,7 +64,7 @@ def by_uid(job: EphemeralJob) -> Sequence[str]:
 class _State(JobState):
     """One job."""
 
-    #: By uid, each Pod of its namespace as it was looked at; all of the generation.
+    #: By uid, each Pod that is meant as it was looked at; all of the generation. A namespace may have very many others.
     candidates: dict[str, Candidate] = field(default_factory=dict)
     generation: int = 0
     #: The Pods it began with (EJ-17); what of them we wrote; and the annotation that was read last, with what it says.
@@ -181,6 +182,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         else:
             candidates = self._candidates(job, state, selector)
             state.record = self._known_record(job, state)
+            state.candidates = {uid: one for uid, one in candidates.items() if is_meant(one, state.record)}
             unseen = await self._unseen(job, state, candidates)
             step = next_step(job, candidates.values(), passed, state.record, unseen)
             begins = {pod.metadata.uid for pod in step.inject}
@@ -201,7 +203,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return self.again(key, left=deadline - passed if deadline is not None else None)
 
     def _candidates(self, job: EphemeralJob, state: _State, selector: Selector) -> Mapping[str, Candidate]:
-        """The Pods of its namespace; one that has not changed is not looked at again."""
+        """The Pods of its namespace; one that is meant and has not changed is not looked at again."""
         metadata, containers = job.metadata, container_names(job)
         known = state.candidates if state.generation == metadata.generation else {}
         state.generation, found = metadata.generation, dict[str, Candidate]()
@@ -213,7 +215,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 if before is not None and before.pod is pod
                 else candidate(pod, selector, metadata.uid, containers)
             )
-        state.candidates, state.objects = found, len(found)
+        state.objects = len(found)
         return found
 
     def _known_record(self, job: EphemeralJob, state: _State) -> Record:

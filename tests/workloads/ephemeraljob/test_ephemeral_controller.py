@@ -457,6 +457,25 @@ def test_a_job_that_has_ended_remembers_no_pods() -> None:
     scenario(told)
 
 
+@pytest.mark.behaviour("EJ-4", "EJ-6")
+def test_a_job_that_runs_remembers_only_its_own_pods() -> None:
+    """A namespace may have very many others, and very many jobs."""
+
+    async def told(there: World) -> None:
+        await pods(there, 2)
+        other = {"containers": [{"name": "main", "image": "nginx"}]}
+        await there.create(PODS, "other", other, labels={"app": "other"})
+        await job(there, parallelism=1)
+        await status(there, match=2)
+        await there.settled(3.0)
+        uids = {one["metadata"]["uid"]: one["metadata"]["name"] for one in await there.pods()}
+        gc.collect()
+        found = [one for one in gc.get_objects() if isinstance(one, Candidate)]
+        assert {uids[one.pod.metadata.uid] for one in found if one.pod.metadata.uid in uids} == {"p0", "p1"}
+
+    scenario(told)
+
+
 @pytest.mark.behaviour("EJ-13")
 def test_a_pod_that_goes_while_it_is_written_to_holds_nothing_up() -> None:
     """It matches no more by then: what was expected of it finds the job all the same."""
